@@ -1,0 +1,59 @@
+//! A sharded cluster: config servers, shards, one router.
+
+use bson::doc;
+use mongodb::Client;
+
+use super::process::{Launch, Process, ReplicaSet, connect};
+
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterShape {
+    pub shards: usize,
+    pub members_per_shard: usize,
+    pub configs: usize,
+}
+
+impl Default for ClusterShape {
+    fn default() -> Self {
+        Self {
+            shards: 2,
+            members_per_shard: 1,
+            configs: 1,
+        }
+    }
+}
+
+pub struct Cluster {
+    pub router: Process,
+    pub shards: Vec<ReplicaSet>,
+    pub config: ReplicaSet,
+}
+
+impl Cluster {
+    pub async fn start(shape: ClusterShape) -> Self {
+        let config = ReplicaSet::start_as(Launch::configsvr(), "config", shape.configs, &[]).await;
+        let mut shards = Vec::new();
+        for shard in 0..shape.shards {
+            let name = format!("shard{shard}");
+            shards.push(ReplicaSet::start(&name, shape.members_per_shard, &["--shardsvr"]).await);
+        }
+        let router = Launch::mongos(&config.connection_string()).start().await;
+        let cluster = Self {
+            router,
+            shards,
+            config,
+        };
+        let admin = cluster.client().await.database("admin");
+        for shard in &cluster.shards {
+            admin
+                .run_command(doc! { "addShard": shard.connection_string(), "name": &shard.name })
+                .await
+                .expect("the shard is added");
+        }
+        cluster
+    }
+
+    /// A client of the router.
+    pub async fn client(&self) -> Client {
+        connect(&format!("mongodb://{}/", self.router.host())).await
+    }
+}
