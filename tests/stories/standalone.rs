@@ -121,8 +121,8 @@ async fn a_bad_command_gets_a_code_and_the_server_goes_on() -> Result<()> {
         };
         ensure!(found == Some(code), "{command}: {error}");
     }
-    within(Duration::from_secs(5), "a ping", || {
-        test.run_command(doc! { "ping": 1 })
+    within(Duration::from_secs(5), "a ping", || async {
+        test.run_command(doc! { "ping": 1 }).await
     })
     .await;
     Ok(())
