@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
-use super::harness::repository;
+use banyan_tests::repository;
 
 /// The floor of each crate: it may depend only on those of lower floors.
 const FLOORS: &[(&str, u32)] = &[

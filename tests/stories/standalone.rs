@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 
-use super::harness::{Launch, within};
+use banyan_tests::{Launch, within};
 
 #[tokio::test]
 async fn data_and_indexes_survive_a_clean_stop_and_a_kill() -> Result<()> {

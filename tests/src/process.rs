@@ -53,7 +53,7 @@ pub fn free_port() -> u16 {
 /// How to start a program: its arguments besides port and directory.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    program: &'static str,
+    program: PathBuf,
     arguments: Vec<String>,
     has_data: bool,
 }
@@ -61,7 +61,7 @@ pub struct Launch {
 impl Launch {
     pub fn mongod() -> Self {
         Self {
-            program: "mongod",
+            program: program("mongod"),
             arguments: Vec::new(),
             has_data: true,
         }
@@ -69,7 +69,7 @@ impl Launch {
 
     pub fn configsvr() -> Self {
         Self {
-            program: "configsvr",
+            program: program("configsvr"),
             arguments: Vec::new(),
             has_data: true,
         }
@@ -77,11 +77,20 @@ impl Launch {
 
     pub fn mongos(config_database: &str) -> Self {
         let launch = Self {
-            program: "mongos",
+            program: program("mongos"),
             arguments: Vec::new(),
             has_data: false,
         };
         launch.with(["--configdb", config_database])
+    }
+
+    /// Another data node than ours that takes the same flags: the reference.
+    pub fn other(program: PathBuf) -> Self {
+        Self {
+            program,
+            arguments: Vec::new(),
+            has_data: true,
+        }
     }
 
     pub fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
@@ -156,7 +165,7 @@ impl Process {
             .append(true)
             .open(self.directory.path().join("output"))
             .expect("the output file opens");
-        let mut command = Command::new(program(self.launch.program));
+        let mut command = Command::new(&self.launch.program);
         command
             .args(&self.launch.arguments)
             .arg("--port")
@@ -205,7 +214,7 @@ impl Process {
             assert!(
                 started.elapsed() < Duration::from_secs(60),
                 "{} does not answer:\n{}",
-                self.launch.program,
+                self.launch.program.display(),
                 self.log()
             );
             tokio::time::sleep(Duration::from_millis(30)).await;
@@ -313,22 +322,9 @@ impl ReplicaSet {
             name: name.to_owned(),
             members,
         };
-        set.initiate().await;
+        initiate(&set.name, &set.members).await;
+        set.settled().await;
         set
-    }
-
-    async fn initiate(&self) {
-        let members: Vec<Document> = (0_i32..)
-            .zip(&self.members)
-            .map(|(id, member)| doc! { "_id": id, "host": member.host() })
-            .collect();
-        let admin = self.members[0].direct().await.database("admin");
-        let configuration = doc! { "_id": &self.name, "members": members };
-        admin
-            .run_command(doc! { "replSetInitiate": configuration })
-            .await
-            .expect("the set can be initiated");
-        self.settled().await;
     }
 
     /// Waits until every member is PRIMARY or SECONDARY and one leads.
@@ -392,6 +388,20 @@ impl ReplicaSet {
     pub async fn client(&self) -> Client {
         connect(&self.uri()).await
     }
+}
+
+/// `replSetInitiate` with these members, sent to the first.
+pub async fn initiate(name: &str, members: &[Process]) {
+    let listed: Vec<Document> = (0_i32..)
+        .zip(members)
+        .map(|(id, member)| doc! { "_id": id, "host": member.host() })
+        .collect();
+    let admin = members[0].direct().await.database("admin");
+    let configuration = doc! { "_id": name, "members": listed };
+    let initiated = admin
+        .run_command(doc! { "replSetInitiate": configuration })
+        .await;
+    initiated.expect("the set can be initiated");
 }
 
 /// The `state` of each member in a `replSetGetStatus` answer.
