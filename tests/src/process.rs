@@ -199,7 +199,7 @@ impl Process {
             if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().ok()?) {
                 panic!(
                     "{} ended with {status}:\n{}",
-                    self.launch.program,
+                    self.launch.program.display(),
                     self.log()
                 );
             }
@@ -277,7 +277,8 @@ impl Drop for Process {
             let tail = lines[lines.len().saturating_sub(15)..].join("\n");
             eprintln!(
                 "-- log of {} on port {}:\n{tail}",
-                self.launch.program, self.port
+                self.launch.program.display(),
+                self.port
             );
         }
     }
