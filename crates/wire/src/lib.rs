@@ -1,1 +1,39 @@
+//! MongoDB's wire protocol: messages, listeners and clients.
+//!
+//! A request travels: [`frame`] cuts the byte stream into messages, never trusting a length;
+//! [`message`] decompresses, validates and makes a [`Request`] that shares the message's bytes
+//! ([`legacy`] does the same for the opcodes of old drivers); [`server`] calls the [`Service`] and
+//! writes the [`Reply`] in the form that the request came in. In the other direction [`client`]
+//! keeps bounded pools of connections to one address, and [`replica_set`] finds the member that
+//! answers.
+//!
+//! Nothing here knows what a command means, except for what belongs to the connection itself:
+//! compression and client metadata in `hello`, and `getLastError`.
 
+mod checked;
+mod client;
+mod codes;
+mod compression;
+mod connection;
+mod error;
+mod frame;
+mod hello;
+mod legacy;
+pub mod message;
+mod one_way;
+mod outgoing;
+mod replica_set;
+mod request;
+mod server;
+
+pub use client::{ClientError, Pool, PoolOptions};
+pub use codes::ErrorCode;
+pub use compression::Compressor;
+pub use connection::{Connection, LastError, LastWrite};
+pub use error::CommandError;
+pub use frame::{FrameError, FrameReader, HEADER_BYTES, MESSAGE_BYTES_MAX};
+pub use one_way::Overflow;
+pub use outgoing::Outgoing;
+pub use replica_set::{ReadPreference, ReplicaSet, ReplicaSetError, Treatment};
+pub use request::{Doc, Origin, Request, Sequence};
+pub use server::{Counters, Options, Reply, Server, Service, runtime};

@@ -1,0 +1,362 @@
+//! A bounded pool of connections to one address.
+//!
+//! A connection carries one request at a time, and the task that sends a request reads its reply:
+//! no hand-over to another task in between. Whether a pooled connection is still good is asked of
+//! the readiness that the runtime already knows, which costs no system call.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{RawDocument, RawDocumentBuf};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use crate::error::CommandError;
+use crate::frame::{HEADER_BYTES, MESSAGE_BYTES_MAX};
+use crate::message::{self, Header};
+use crate::one_way::{Lane, Overflow};
+use crate::outgoing::Outgoing;
+use crate::{ErrorCode, server};
+
+/// Why a request to another process has no good reply.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The request was not sent.
+    #[error("couldn't connect to server {address}: {source}")]
+    Connect { address: String, source: io::Error },
+    /// The connection failed after the request may have been sent.
+    #[error("network error while talking to {address}: {source}")]
+    Io { address: String, source: io::Error },
+    #[error("no reply from {address} within {after:?}")]
+    Timeout { address: String, after: Duration },
+    #[error("{address} doesn't speak the protocol: {what}")]
+    Protocol { address: String, what: &'static str },
+    /// The server answered `ok: 0`.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+impl ClientError {
+    /// Whether the request may have had its effect.
+    pub fn may_have_run(&self) -> bool {
+        !matches!(self, ClientError::Connect { .. })
+    }
+
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            ClientError::Connect { .. } | ClientError::Io { .. } => ErrorCode::HostUnreachable,
+            ClientError::Timeout { .. } => ErrorCode::NetworkInterfaceExceededTimeLimit,
+            ClientError::Protocol { .. } => ErrorCode::ProtocolError,
+            ClientError::Command(error) => error.code,
+        }
+    }
+}
+
+impl From<ClientError> for CommandError {
+    fn from(error: ClientError) -> CommandError {
+        match error {
+            ClientError::Command(error) => error,
+            other => CommandError::new(other.code(), other.to_string()),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Connections at once; a request beyond that waits for one.
+    pub connections_max: usize,
+    pub connect_timeout: Duration,
+}
+
+impl Default for PoolOptions {
+    fn default() -> PoolOptions {
+        PoolOptions {
+            connections_max: 256,
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct Pool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    address: String,
+    options: PoolOptions,
+    idle: Mutex<Vec<ClientConnection>>,
+    permits: Semaphore,
+    lane: Mutex<Option<Lane>>,
+    runtime: Option<tokio::runtime::Handle>,
+}
+
+impl Pool {
+    /// A pool for `host:port`; connects when it is first used. One-way sends from outside a
+    /// runtime work if the pool was made inside one.
+    pub fn new(address: &str, options: PoolOptions) -> Pool {
+        let inner = Inner {
+            address: address.to_owned(),
+            permits: Semaphore::new(options.connections_max.clamp(1, Semaphore::MAX_PERMITS)),
+            options,
+            idle: Mutex::default(),
+            lane: Mutex::default(),
+            runtime: tokio::runtime::Handle::try_current().ok(),
+        };
+        Pool {
+            inner: Arc::new(inner),
+        }
+    }
+
+    pub fn address(&self) -> &str {
+        &self.inner.address
+    }
+
+    /// Runs a command (without `$db`); an `ok: 0` reply is `ClientError::Command`.
+    pub async fn command(
+        &self,
+        database: &str,
+        body: &RawDocument,
+        timeout: Option<Duration>,
+    ) -> Result<RawDocumentBuf, ClientError> {
+        self.checked(&Outgoing::command(database, body), timeout)
+            .await
+    }
+
+    pub async fn command_with(
+        &self,
+        database: &str,
+        body: &RawDocument,
+        sequences: &[(&str, &[&RawDocument])],
+        timeout: Option<Duration>,
+    ) -> Result<RawDocumentBuf, ClientError> {
+        self.checked(&with_sequences(database, body, sequences), timeout)
+            .await
+    }
+
+    /// Sends a prepared request; an `ok: 0` reply is an error, and the reply's bytes are validated.
+    pub async fn checked(
+        &self,
+        request: &Outgoing,
+        timeout: Option<Duration>,
+    ) -> Result<RawDocumentBuf, ClientError> {
+        let reply = self.exchange(request, timeout).await?;
+        if crate::checked::validate_with_depth(reply.as_bytes(), 120).is_err() {
+            return Err(self.protocol_error("malformed BSON in a reply"));
+        }
+        match CommandError::from_reply(&reply) {
+            Some(error) => Err(ClientError::Command(error)),
+            None => Ok(reply),
+        }
+    }
+
+    /// Sends a prepared request and returns the reply whatever it says. Only the reply's framing is
+    /// checked: this is the road of bytes that are passed on.
+    pub async fn exchange(
+        &self,
+        request: &Outgoing,
+        timeout: Option<Duration>,
+    ) -> Result<RawDocumentBuf, ClientError> {
+        let Some(after) = timeout else {
+            return self.exchange_unbounded(request).await;
+        };
+        match tokio::time::timeout(after, self.exchange_unbounded(request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ClientError::Timeout {
+                address: self.inner.address.clone(),
+                after,
+            }),
+        }
+    }
+
+    async fn exchange_unbounded(&self, request: &Outgoing) -> Result<RawDocumentBuf, ClientError> {
+        // The semaphore is never closed.
+        let _permit = self.inner.permits.acquire().await;
+        let mut connection = match self.take_idle() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        match connection.exchange(request).await {
+            Ok(reply) => {
+                self.inner.idle.lock().push(connection);
+                Ok(reply)
+            }
+            Err(ExchangeError::Io(source)) => Err(ClientError::Io {
+                address: self.inner.address.clone(),
+                source,
+            }),
+            Err(ExchangeError::Protocol(what)) => Err(self.protocol_error(what)),
+        }
+    }
+
+    /// The most recently used connection that is still open.
+    fn take_idle(&self) -> Option<ClientConnection> {
+        loop {
+            let mut connection = self.inner.idle.lock().pop()?;
+            if connection.is_quiet() {
+                return Some(connection);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<ClientConnection, ClientError> {
+        connect(&self.inner.address, self.inner.options.connect_timeout)
+            .await
+            .map(ClientConnection::new)
+            .map_err(|source| ClientError::Connect {
+                address: self.inner.address.clone(),
+                source,
+            })
+    }
+
+    fn protocol_error(&self, what: &'static str) -> ClientError {
+        ClientError::Protocol {
+            address: self.inner.address.clone(),
+            what,
+        }
+    }
+
+    /// Closes the connections that nobody uses.
+    pub fn clear(&self) {
+        self.inner.idle.lock().clear();
+    }
+
+    /// Sends a message that takes no reply, in order with the others sent this way, over a
+    /// connection of their own. Never waits: what does not fit the queue, or can't be delivered,
+    /// is lost.
+    pub fn send_one_way(
+        &self,
+        database: &str,
+        body: &RawDocument,
+        sequences: &[(&str, &[&RawDocument])],
+    ) -> Result<(), Overflow> {
+        let message = with_sequences(database, body, sequences)
+            .one_way()
+            .into_bytes();
+        let mut lane = self.inner.lane.lock();
+        let handle = match (&*lane, &self.inner.runtime) {
+            (Some(lane), _) => return lane.send(message),
+            (None, Some(handle)) => handle.clone(),
+            (None, None) => tokio::runtime::Handle::try_current().map_err(|_| Overflow)?,
+        };
+        let timeout = self.inner.options.connect_timeout;
+        let fresh = lane.insert(Lane::open(&handle, self.inner.address.clone(), timeout));
+        fresh.send(message)
+    }
+}
+
+fn with_sequences(
+    database: &str,
+    body: &RawDocument,
+    sequences: &[(&str, &[&RawDocument])],
+) -> Outgoing {
+    let mut message = Outgoing::command(database, body);
+    for (identifier, documents) in sequences {
+        let documents = documents.iter().map(|document| document.as_bytes());
+        message = message.sequence(identifier, documents);
+    }
+    message
+}
+
+pub(crate) async fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = tokio::time::timeout(timeout, TcpStream::connect(address))
+        .await
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??;
+    server::prepare(&stream)?;
+    Ok(stream)
+}
+
+enum ExchangeError {
+    Io(io::Error),
+    Protocol(&'static str),
+}
+
+impl From<io::Error> for ExchangeError {
+    fn from(error: io::Error) -> ExchangeError {
+        ExchangeError::Io(error)
+    }
+}
+
+struct ClientConnection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+/// Where a reply's body begins: header, flags, section kind.
+const BODY_AT: usize = HEADER_BYTES + 5;
+const REPLY_BYTES_START: usize = 4 * 1024;
+
+impl ClientConnection {
+    fn new(stream: TcpStream) -> ClientConnection {
+        ClientConnection {
+            stream,
+            buffer: Vec::with_capacity(REPLY_BYTES_START),
+        }
+    }
+
+    /// Nothing to read, not even the end: the connection can be used again.
+    fn is_quiet(&mut self) -> bool {
+        let mut byte = [0];
+        matches!(self.stream.try_read(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    async fn exchange(&mut self, request: &Outgoing) -> Result<RawDocumentBuf, ExchangeError> {
+        self.stream.write_all(request.bytes()).await?;
+        self.buffer.clear();
+        while self.buffer.len() < BODY_AT + 5 {
+            self.read().await?;
+        }
+        let length = self.check_head(request.request_id())?;
+        let mut body = Vec::with_capacity(length - BODY_AT);
+        let have = self.buffer.len().min(length);
+        if self.buffer.len() > length {
+            return Err(ExchangeError::Protocol("more than one reply"));
+        }
+        body.extend_from_slice(&self.buffer[BODY_AT..have]);
+        // What did not fit the buffer goes straight to where it belongs.
+        let mut rest = (&mut self.stream).take((length - have) as u64);
+        while rest.limit() > 0 {
+            if rest.read_buf(&mut body).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+        RawDocumentBuf::from_bytes(body)
+            .map_err(|_| ExchangeError::Protocol("a reply that is not one document"))
+    }
+
+    async fn read(&mut self) -> Result<(), ExchangeError> {
+        let read = self.stream.read_buf(&mut self.buffer).await?;
+        if read == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "connection closed by the server",
+            )
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Checks the reply's head and returns the length of the whole reply.
+    fn check_head(&self, request_id: i32) -> Result<usize, ExchangeError> {
+        let header = Header::read(&self.buffer).ok_or(ExchangeError::Protocol("no header"))?;
+        let length = usize::try_from(header.length).unwrap_or(0);
+        if !(BODY_AT + 5..=MESSAGE_BYTES_MAX).contains(&length) {
+            return Err(ExchangeError::Protocol(
+                "a reply that lies about its length",
+            ));
+        }
+        if header.opcode != message::OP_MSG || header.response_to != request_id {
+            return Err(ExchangeError::Protocol("not the reply to this request"));
+        }
+        // No flag is expected in answer to a request without flags, and only a body section.
+        if self.buffer[HEADER_BYTES..BODY_AT] != [0; 5] {
+            return Err(ExchangeError::Protocol(
+                "unexpected flags or sections in a reply",
+            ));
+        }
+        Ok(length)
+    }
+}

@@ -1,0 +1,121 @@
+//! What is known about one client connection while it is open.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use bson::RawDocumentBuf;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::compression::Compressor;
+
+/// A connection as commands see it. Ids are unique in the life of the process.
+pub struct Connection {
+    pub id: u64,
+    pub peer: SocketAddr,
+    /// The server's end.
+    pub local: SocketAddr,
+    pub opened: SystemTime,
+    metadata: OnceLock<RawDocumentBuf>,
+    compressors: Mutex<Vec<Compressor>>,
+    last_write: Mutex<LastWrite>,
+    closed: CancellationToken,
+    requests: AtomicU64,
+    extension: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+/// The outcome of the connection's last write through a legacy opcode or a write command, as
+/// `getLastError` reports it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LastWrite {
+    pub matched_or_deleted: i64,
+    pub error: Option<LastError>,
+    /// For an update: whether it changed an existing document.
+    pub updated_existing: Option<bool>,
+    pub upserted: Option<bson::RawBson>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct LastError {
+    pub code: i32,
+    pub code_name: String,
+    pub message: String,
+}
+
+impl Connection {
+    pub fn new(
+        id: u64,
+        peer: SocketAddr,
+        local: SocketAddr,
+        closed: CancellationToken,
+    ) -> Connection {
+        Connection {
+            id,
+            peer,
+            local,
+            opened: SystemTime::now(),
+            metadata: OnceLock::new(),
+            compressors: Mutex::default(),
+            last_write: Mutex::default(),
+            closed,
+            requests: AtomicU64::new(0),
+            extension: OnceLock::new(),
+        }
+    }
+
+    /// The client's description of itself from its first `hello`.
+    pub fn metadata(&self) -> Option<&RawDocumentBuf> {
+        self.metadata.get()
+    }
+
+    pub(crate) fn set_metadata(&self, metadata: RawDocumentBuf) {
+        // Only the first one counts, as in MongoDB.
+        let _ = self.metadata.set(metadata);
+    }
+
+    pub(crate) fn negotiated(&self, compressors: Vec<Compressor>) {
+        *self.compressors.lock() = compressors;
+    }
+
+    pub fn compressors(&self) -> Vec<Compressor> {
+        self.compressors.lock().clone()
+    }
+
+    pub fn last_write(&self) -> LastWrite {
+        self.last_write.lock().clone()
+    }
+
+    pub fn record_write(&self, outcome: LastWrite) {
+        *self.last_write.lock() = outcome;
+    }
+
+    /// Cancelled when the connection ends or the server shuts down.
+    pub fn closed(&self) -> &CancellationToken {
+        &self.closed
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A slot for the service's own state of this connection, made on first use. One service
+    /// stores one type; asking for another one answers `None`.
+    pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.extension
+            .get_or_init(|| Box::new(make()))
+            .downcast_ref()
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "conn{} from {}", self.id, self.peer)
+    }
+}

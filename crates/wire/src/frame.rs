@@ -1,0 +1,144 @@
+//! Cutting a byte stream into messages.
+//!
+//! The length in a header is a stranger's word: it is bounded before anything is allocated, and
+//! memory grows with the bytes that really arrive, never with the bytes that were announced.
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The longest message either side may send.
+pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
+/// Header: length, request id, response to, opcode.
+pub const HEADER_BYTES: usize = 16;
+
+/// What a quiet connection keeps; most requests fit.
+const BUFFER_BYTES_START: usize = 4 * 1024;
+/// A buffer that a large message left behind is given back above this size.
+const BUFFER_BYTES_KEPT: usize = 64 * 1024;
+/// How much room is made at once for a message that does not fit.
+const BUFFER_BYTES_STEP: usize = 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    #[error("the message says it is {0} bytes long")]
+    Length(i32),
+    #[error("the connection ended in the middle of a message")]
+    Truncated,
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Reads messages into a buffer that is used again once the previous message's bytes are let go.
+pub struct FrameReader {
+    buffer: BytesMut,
+    grown: bool,
+}
+
+impl Default for FrameReader {
+    fn default() -> FrameReader {
+        FrameReader {
+            buffer: BytesMut::new(),
+            grown: false,
+        }
+    }
+}
+
+impl FrameReader {
+    /// The next whole message, header included; `None` when the peer ended the connection between
+    /// messages. Safe to cancel: what was read stays in the buffer.
+    pub async fn next<R: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut R,
+    ) -> Result<Option<Bytes>, FrameError> {
+        if self.grown && self.buffer.is_empty() {
+            self.buffer = BytesMut::with_capacity(BUFFER_BYTES_START);
+            self.grown = false;
+        }
+        loop {
+            let wanted = self.wanted()?;
+            if let Some(length) = wanted
+                && self.buffer.len() >= length
+            {
+                return Ok(Some(self.buffer.split_to(length).freeze()));
+            }
+            self.make_room(wanted);
+            if stream.read_buf(&mut self.buffer).await? == 0 {
+                if self.buffer.is_empty() {
+                    return Ok(None);
+                }
+                return Err(FrameError::Truncated);
+            }
+        }
+    }
+
+    /// The length of the message at the head of the buffer, once its header says so.
+    fn wanted(&self) -> Result<Option<usize>, FrameError> {
+        let Some(head) = self.buffer.first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let length = i32::from_le_bytes(*head);
+        match usize::try_from(length) {
+            Ok(bytes) if (HEADER_BYTES..=MESSAGE_BYTES_MAX).contains(&bytes) => Ok(Some(bytes)),
+            _ => Err(FrameError::Length(length)),
+        }
+    }
+
+    fn make_room(&mut self, wanted: Option<usize>) {
+        let missing = wanted.unwrap_or(0).saturating_sub(self.buffer.len());
+        if missing == 0 {
+            // The start of a message: as much room as a buffer begins with, kept if it is there.
+            if self.buffer.capacity() - self.buffer.len() < BUFFER_BYTES_START / 4 {
+                self.buffer.reserve(BUFFER_BYTES_START);
+            }
+            return;
+        }
+        let room = missing.min(self.buffer.len().max(BUFFER_BYTES_STEP));
+        self.buffer.reserve(room);
+        self.grown |= self.buffer.capacity() > BUFFER_BYTES_KEPT;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(length: usize) -> Vec<u8> {
+        let mut bytes = (length as i32).to_le_bytes().to_vec();
+        bytes.resize(length, 9);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn messages_are_cut_at_their_lengths() {
+        let mut stream = Vec::new();
+        for length in [16, 17, 5000, 200_000, 16] {
+            stream.extend(message(length));
+        }
+        let mut stream = &stream[..];
+        let mut frames = FrameReader::default();
+        for length in [16, 17, 5000, 200_000, 16] {
+            assert_eq!(
+                frames.next(&mut stream).await.unwrap().unwrap().len(),
+                length
+            );
+        }
+        assert!(frames.next(&mut stream).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn lying_lengths_are_errors_and_cost_no_memory() {
+        for length in [-1, 0, 15, i32::MAX, 48_000_001] {
+            let mut bytes = length.to_le_bytes().to_vec();
+            bytes.extend([0; 12]);
+            let mut frames = FrameReader::default();
+            let error = frames.next(&mut &bytes[..]).await.unwrap_err();
+            assert!(matches!(error, FrameError::Length(_)), "{length}");
+        }
+        let mut bytes = 48_000_000i32.to_le_bytes().to_vec();
+        bytes.extend([0; 12]);
+        let mut frames = FrameReader::default();
+        let error = frames.next(&mut &bytes[..]).await.unwrap_err();
+        assert!(matches!(error, FrameError::Truncated));
+        assert!(frames.buffer.capacity() < 4 * BUFFER_BYTES_STEP);
+    }
+}

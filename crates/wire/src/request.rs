@@ -1,0 +1,183 @@
+//! A command as it arrived: one body, perhaps document sequences, all sharing the message's bytes.
+
+use std::ops::Deref;
+
+use bson::{RawBsonRef, RawDocument};
+use bytes::Bytes;
+
+use crate::codes::ErrorCode;
+use crate::error::CommandError;
+
+/// A document that shares the buffer of the message it came in.
+///
+/// Its length and terminator were checked when it was made; documents that come off the network
+/// were validated all the way down as well.
+#[derive(Clone)]
+pub struct Doc(Bytes);
+
+impl Doc {
+    /// `None` unless the bytes are exactly one document by their length and terminator.
+    pub fn new(bytes: Bytes) -> Option<Doc> {
+        RawDocument::from_bytes(&bytes[..]).ok()?;
+        Some(Doc(bytes))
+    }
+
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// A part of this document (an element's document, say) that shares its buffer.
+    pub fn slice_of(&self, part: &RawDocument) -> Doc {
+        Doc(self.0.slice_ref(part.as_bytes()))
+    }
+}
+
+impl Deref for Doc {
+    type Target = RawDocument;
+
+    // `new` made the same check, and nothing changes the bytes of a `Bytes`.
+    #[allow(clippy::expect_used)]
+    fn deref(&self) -> &RawDocument {
+        RawDocument::from_bytes(&self.0[..]).expect("checked when the Doc was made")
+    }
+}
+
+impl From<bson::RawDocumentBuf> for Doc {
+    fn from(document: bson::RawDocumentBuf) -> Doc {
+        Doc(document.into_bytes().into())
+    }
+}
+
+impl std::fmt::Debug for Doc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A kind 1 section: documents laid out one after another under a name.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    pub identifier: String,
+    documents: Bytes,
+    count: usize,
+}
+
+impl Sequence {
+    /// The bytes must be whole documents, one after another; `count` says how many.
+    pub(crate) fn new(identifier: String, documents: Bytes, count: usize) -> Sequence {
+        Sequence {
+            identifier,
+            documents,
+            count,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The documents' bytes, one after another.
+    pub fn bytes(&self) -> &Bytes {
+        &self.documents
+    }
+
+    pub fn docs(&self) -> impl Iterator<Item = &RawDocument> {
+        let mut rest = &self.documents[..];
+        std::iter::from_fn(move || {
+            let (document, tail) = split_document(rest)?;
+            rest = tail;
+            Some(document)
+        })
+    }
+}
+
+/// Takes the document at the head of `bytes`, by its own length.
+pub(crate) fn split_document(bytes: &[u8]) -> Option<(&RawDocument, &[u8])> {
+    let length = i32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+    let length = usize::try_from(length).ok()?;
+    let (head, tail) = bytes.split_at_checked(length)?;
+    Some((RawDocument::from_bytes(head).ok()?, tail))
+}
+
+/// The way a request came in, which is the way its reply has to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// OP_MSG.
+    Msg,
+    /// A command in an OP_QUERY on `$cmd`.
+    LegacyQueryCommand,
+    /// OP_INSERT, OP_UPDATE, OP_DELETE, OP_GET_MORE, OP_KILL_CURSORS, or OP_QUERY on a collection,
+    /// turned into a command.
+    LegacyOp,
+}
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub request_id: i32,
+    /// `$db`.
+    pub database: String,
+    /// The first element's key, as it was sent.
+    pub name: String,
+    pub body: Doc,
+    pub sequences: Vec<Sequence>,
+    /// No reply is expected.
+    pub more_to_come: bool,
+    /// The client takes several replies to one request.
+    pub exhaust_allowed: bool,
+    pub origin: Origin,
+}
+
+impl Request {
+    pub fn get(&self, field: &str) -> Option<RawBsonRef<'_>> {
+        self.body.get(field).ok().flatten()
+    }
+
+    pub fn sequence(&self, field: &str) -> Option<&Sequence> {
+        self.sequences
+            .iter()
+            .find(|sequence| sequence.identifier == field)
+    }
+
+    /// The documents of a batch, whether they came as a document sequence or as an array in the
+    /// body.
+    pub fn batch(&self, field: &str) -> Result<Vec<&RawDocument>, CommandError> {
+        if let Some(sequence) = self.sequence(field) {
+            return Ok(sequence.docs().collect());
+        }
+        let wrong_type = |what: &str| {
+            CommandError::new(
+                ErrorCode::TypeMismatch,
+                format!(
+                    "BSON field '{}.{field}' is the wrong type, expected {what}",
+                    self.name
+                ),
+            )
+        };
+        match self.get(field) {
+            Some(RawBsonRef::Array(array)) => array
+                .into_iter()
+                .map(|item| match item {
+                    Ok(RawBsonRef::Document(document)) => Ok(document),
+                    _ => Err(wrong_type("an array of objects")),
+                })
+                .collect(),
+            Some(_) => Err(wrong_type("'array'")),
+            None => Err(CommandError::new(
+                ErrorCode::Location(40414),
+                format!(
+                    "BSON field '{}.{field}' is missing but a required field",
+                    self.name
+                ),
+            )),
+        }
+    }
+
+    /// The value of the first element: usually the collection's name.
+    pub fn first_value(&self) -> Option<RawBsonRef<'_>> {
+        self.body.iter_elements().next()?.ok()?.value().ok()
+    }
+}
