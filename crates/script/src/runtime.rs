@@ -1,0 +1,325 @@
+//! One V8 isolate with one context that has the types of [`crate::bindings`] installed.
+//!
+//! An isolate belongs to the thread that made it. Two bounds hold it: another thread may call
+//! [`Terminator::terminate`], and a heap that comes near its limit ends the running script.
+//! Neither is a guarantee: V8 may still abort the process when memory runs out in the wrong
+//! place, which is why the data node runs scripts in a process of their own.
+
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use deno_core::JsRuntime;
+use thiserror::Error;
+
+use crate::bindings::{Bindings, ConvertError};
+
+/// What can go wrong in a script.
+#[derive(Debug, Clone, Error)]
+pub enum ScriptError {
+    /// The source is not JavaScript.
+    #[error("{message}")]
+    Syntax { message: String },
+    /// The script threw. `message` is the exception as text, `stack` its trace, if it has one.
+    #[error("{message}")]
+    Thrown {
+        message: String,
+        stack: Option<String>,
+        code: Option<i32>,
+    },
+    /// The source is a value, but not a function.
+    #[error("the source is not a function: {source_start}")]
+    NotAFunction { source_start: String },
+    /// Another thread ended the script: its time is over, or it was killed.
+    #[error("the script was terminated")]
+    Terminated,
+    /// The heap came near its limit.
+    #[error("the script used more than its {heap_bytes_max} bytes of memory")]
+    OutOfMemory { heap_bytes_max: usize },
+    /// A value has no form in BSON.
+    #[error("{0}")]
+    Convert(#[from] ConvertError),
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct RuntimeOptions {
+    /// The script ends with [`ScriptError::OutOfMemory`] when the heap comes near this size.
+    pub heap_bytes_max: Option<usize>,
+}
+
+/// Ends a running script from another thread.
+#[derive(Clone)]
+pub struct Terminator(v8::IsolateHandle);
+
+impl Terminator {
+    pub fn terminate(&self) {
+        self.0.terminate_execution();
+    }
+}
+
+struct HeapGuard {
+    handle: v8::IsolateHandle,
+    hit: AtomicBool,
+}
+
+pub struct Runtime {
+    // Declared before the isolate: handles go first.
+    context: v8::Global<v8::Context>,
+    bindings: std::rc::Rc<Bindings>,
+    isolate: v8::OwnedIsolate,
+    heap_guard: Option<Arc<HeapGuard>>,
+    heap_bytes_max: usize,
+}
+
+/// Starts V8 in this process. Called by [`Runtime::new`]; call it early from the main thread
+/// where its cost should not fall on the first runtime.
+pub fn initialize() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        // The "unprotected" platform: isolates live on threads that V8 did not start.
+        let platform = v8::new_unprotected_default_platform(0, false).make_shared();
+        JsRuntime::init_platform(Some(platform), false);
+    });
+}
+
+impl Runtime {
+    pub fn new(options: &RuntimeOptions) -> Runtime {
+        initialize();
+        let mut params = v8::Isolate::create_params();
+        if let Some(max) = options.heap_bytes_max {
+            params = params.heap_limits(0, max);
+        }
+        let mut isolate = v8::Isolate::new(params);
+        isolate.set_capture_stack_trace_for_uncaught_exceptions(true, 16);
+        let heap_guard = options.heap_bytes_max.map(|_| guard_heap(&mut isolate));
+        let (context, bindings) = fresh_context(&mut isolate);
+        let heap_bytes_max = options.heap_bytes_max.unwrap_or(usize::MAX);
+        Runtime {
+            context,
+            bindings,
+            isolate,
+            heap_guard,
+            heap_bytes_max,
+        }
+    }
+
+    /// Forgets everything that scripts left behind: the next one finds a new global object.
+    pub fn reset(&mut self) {
+        self.isolate.cancel_terminate_execution();
+        if let Some(guard) = &self.heap_guard {
+            guard.hit.store(false, Ordering::Relaxed);
+        }
+        let (context, bindings) = fresh_context(&mut self.isolate);
+        self.context = context;
+        self.bindings = bindings;
+    }
+
+    pub fn terminator(&self) -> Terminator {
+        Terminator(self.isolate.thread_safe_handle())
+    }
+
+    pub fn isolate(&mut self) -> &mut v8::OwnedIsolate {
+        &mut self.isolate
+    }
+
+    pub fn bindings(&self) -> std::rc::Rc<Bindings> {
+        self.bindings.clone()
+    }
+
+    /// Runs `work` inside this runtime's context.
+    pub fn with_scope<R>(&mut self, work: impl FnOnce(&mut v8::HandleScope<'_>) -> R) -> R {
+        let context = self.context.clone();
+        let scope = &mut v8::HandleScope::with_context(&mut self.isolate, context);
+        work(scope)
+    }
+
+    /// Runs a script; its value is that of its last expression. `name` shows in stack traces.
+    pub fn evaluate(
+        &mut self,
+        name: &str,
+        source: &str,
+    ) -> Result<v8::Global<v8::Value>, ScriptError> {
+        let result = self.with_scope(|scope| {
+            let value = evaluate(scope, name, source)?;
+            Ok(v8::Global::new(scope, value))
+        });
+        result.map_err(|error| self.explain(error))
+    }
+
+    /// A termination that the heap limit caused is reported as such.
+    pub fn explain(&self, error: ScriptError) -> ScriptError {
+        let heap_was_full = self
+            .heap_guard
+            .as_ref()
+            .is_some_and(|g| g.hit.load(Ordering::Relaxed));
+        match error {
+            ScriptError::Terminated if heap_was_full => ScriptError::OutOfMemory {
+                heap_bytes_max: self.heap_bytes_max,
+            },
+            other => other,
+        }
+    }
+}
+
+fn fresh_context(isolate: &mut v8::Isolate) -> (v8::Global<v8::Context>, std::rc::Rc<Bindings>) {
+    let scope = &mut v8::HandleScope::new(isolate);
+    let context = v8::Context::new(scope, Default::default());
+    let bindings = {
+        let scope = &mut v8::ContextScope::new(scope, context);
+        Bindings::install(scope)
+    };
+    (v8::Global::new(scope, context), bindings)
+}
+
+fn guard_heap(isolate: &mut v8::Isolate) -> Arc<HeapGuard> {
+    let guard = Arc::new(HeapGuard {
+        handle: isolate.thread_safe_handle(),
+        hit: AtomicBool::new(false),
+    });
+    // The callback borrows the guard for as long as the isolate lives; `Runtime` keeps it.
+    let data = Arc::as_ptr(&guard) as *mut std::ffi::c_void;
+    isolate.add_near_heap_limit_callback(near_heap_limit, data);
+    guard
+}
+
+/// Asks the script to end and lends it the room to do so. A script that goes on all the same
+/// is not given more: V8 then ends the process.
+unsafe extern "C" fn near_heap_limit(
+    data: *mut std::ffi::c_void,
+    current_bytes: usize,
+    initial_bytes: usize,
+) -> usize {
+    // SAFETY: `data` is the guard that `Runtime` keeps alive beside the isolate.
+    let guard = unsafe { &*(data as *const HeapGuard) };
+    guard.hit.store(true, Ordering::Relaxed);
+    guard.handle.terminate_execution();
+    let bytes_max = initial_bytes + initial_bytes / 2;
+    if current_bytes < bytes_max {
+        (current_bytes + (16 << 20)).min(bytes_max)
+    } else {
+        current_bytes
+    }
+}
+
+/// Compiles and runs `source` in the scope's context.
+pub fn evaluate<'s>(
+    scope: &mut v8::HandleScope<'s>,
+    name: &str,
+    source: &str,
+) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
+    let scope = &mut v8::TryCatch::new(scope);
+    let too_long = || ScriptError::Syntax {
+        message: "the script is too long".to_string(),
+    };
+    let code = v8::String::new(scope, source).ok_or_else(too_long)?;
+    let origin = origin(scope, name);
+    let Some(script) = v8::Script::compile(scope, code, Some(&origin)) else {
+        return Err(match caught(scope) {
+            ScriptError::Thrown { message, .. } => ScriptError::Syntax { message },
+            other => other,
+        });
+    };
+    match script.run(scope) {
+        Some(value) => Ok(value),
+        None => Err(caught(scope)),
+    }
+}
+
+/// The function that `source` is: a function expression, an arrow function, or the body of one.
+pub fn compile_function<'s>(
+    scope: &mut v8::HandleScope<'s>,
+    name: &str,
+    source: &str,
+) -> Result<v8::Local<'s, v8::Function>, ScriptError> {
+    let trimmed = source.trim().trim_end_matches(';');
+    let as_expression = evaluate(scope, name, &format!("({trimmed}\n)"));
+    let value = match as_expression {
+        Err(ScriptError::Syntax { message }) => {
+            // Not an expression: perhaps a body. If it is neither, the first complaint stands.
+            match evaluate(scope, name, &format!("(function() {{\n{source}\n}})")) {
+                Err(ScriptError::Syntax { .. }) => return Err(ScriptError::Syntax { message }),
+                other => other?,
+            }
+        }
+        other => other?,
+    };
+    v8::Local::<v8::Function>::try_from(value).map_err(|_| ScriptError::NotAFunction {
+        source_start: source.chars().take(80).collect(),
+    })
+}
+
+fn origin<'s>(scope: &mut v8::HandleScope<'s>, name: &str) -> v8::ScriptOrigin<'s> {
+    let name = v8::String::new(scope, name).unwrap_or_else(|| v8::String::empty(scope));
+    v8::ScriptOrigin::new(
+        scope,
+        name.into(),
+        0,
+        0,
+        false,
+        0,
+        None,
+        false,
+        false,
+        false,
+        None,
+    )
+}
+
+/// What a `TryCatch` holds, as an error.
+pub fn caught(scope: &mut v8::TryCatch<'_, v8::HandleScope<'_>>) -> ScriptError {
+    if scope.has_terminated() {
+        return ScriptError::Terminated;
+    }
+    let Some(exception) = scope.exception() else {
+        // Nothing thrown and no value either: V8 does this when execution is being ended.
+        return ScriptError::Terminated;
+    };
+    let stack = scope
+        .stack_trace()
+        .map(|stack| stack.to_rust_string_lossy(scope));
+    scope.reset();
+    let message = exception_text(scope, exception);
+    let code = exception_code(scope, exception);
+    ScriptError::Thrown {
+        message,
+        stack,
+        code,
+    }
+}
+
+fn exception_text<'s>(
+    scope: &mut v8::HandleScope<'s>,
+    exception: v8::Local<'s, v8::Value>,
+) -> String {
+    let attempt = &mut v8::TryCatch::new(scope);
+    if exception.is_native_error() || !exception.is_object() {
+        let text = exception.to_string(attempt);
+        let text = text.map(|text| text.to_rust_string_lossy(attempt));
+        return match text {
+            Some(text) if exception.is_native_error() => text,
+            Some(text) => format!("uncaught exception: {text}"),
+            None => "uncaught exception".to_string(),
+        };
+    }
+    let text = v8::json::stringify(attempt, exception);
+    let text = text
+        .map(|text| text.to_rust_string_lossy(attempt))
+        .unwrap_or_default();
+    format!("uncaught exception: {text}")
+}
+
+/// A thrown object may say its error code.
+fn exception_code<'s>(
+    scope: &mut v8::HandleScope<'s>,
+    exception: v8::Local<'s, v8::Value>,
+) -> Option<i32> {
+    let attempt = &mut v8::TryCatch::new(scope);
+    let object = v8::Local::<v8::Object>::try_from(exception).ok()?;
+    let name = v8::String::new(attempt, "code")?;
+    let code = object.get(attempt, name.into())?;
+    if code.is_int32() {
+        code.int32_value(attempt)
+    } else {
+        None
+    }
+}
