@@ -1,0 +1,741 @@
+//! The core: the `raft` crate's state machine, this crate's log, and the rules that join them.
+//!
+//! Nothing in here waits, reads a clock or talks to a network. Whoever drives it steps messages
+//! in, ticks it, and calls [`Core::pump`], which writes what must be written and hands the rest to
+//! an [`Outlet`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use protobuf::Message as _;
+use raft::eraftpb::{ConfChange, ConfChangeType, Entry, EntryType, Message, MessageType};
+use raft::{Config, RawNode, ReadState, SnapshotStatus, StateRole};
+
+use crate::group::{Change, PeerProgress, Role};
+use crate::log::{Disk, Log, LogError, decode_membership};
+use crate::machine::{Member, Membership, PeerId, Position, SnapshotMeta};
+use crate::message::{self, Receiver};
+
+const MESSAGE_BYTES_MAX: u64 = 2 << 20;
+const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+const INFLIGHT_MESSAGES_MAX: usize = 256;
+
+pub(crate) struct Settings {
+    pub id: PeerId,
+    pub heartbeat_ticks: usize,
+    pub election_ticks: usize,
+    /// Election timeouts are drawn from it.
+    pub seed: u64,
+}
+
+/// An entry that is committed, and what the core made of it.
+pub(crate) struct Decided {
+    pub position: Position,
+    pub data: Bytes,
+    pub membership: Option<Membership>,
+}
+
+/// Takes what comes out of the core, in order.
+pub(crate) trait Outlet {
+    fn send(&mut self, to: PeerId, address: &str, frame: Bytes);
+    /// What was sent since the last flush should leave now.
+    fn flush(&mut self);
+    fn decided(&mut self, decided: Decided);
+    fn read_state(&mut self, state: ReadState);
+    /// The state has to be fetched from the leader; [`Core::snapshot_installed`] follows.
+    fn install(&mut self, meta: SnapshotMeta, held: Message);
+}
+
+pub(crate) struct Core<D: Disk> {
+    node: RawNode<Log<D>>,
+    settings: Settings,
+    /// May campaign, as far as its user is concerned.
+    electable: bool,
+    /// The state is missing or incomplete: nothing is applied until a snapshot is installed.
+    needs_snapshot: bool,
+    installing: bool,
+    /// A snapshot that is installed and waits for a leader in whose name it can be stepped.
+    installed: Option<Message>,
+    /// Where those reach us from that the membership does not know.
+    strangers: HashMap<PeerId, String>,
+    campaigns: u64,
+    ticks: u64,
+}
+
+/// What became of a wish to change the membership.
+pub(crate) enum Wish {
+    Proposed(Position),
+    /// There is nothing to change.
+    Fulfilled,
+    /// Another change is under way.
+    Later,
+    NotLeader,
+    Refused(String),
+}
+
+#[derive(Debug)]
+pub(crate) struct Dropped;
+
+impl<D: Disk> Core<D> {
+    pub fn open(
+        disk: D,
+        settings: Settings,
+        applied: Arc<Mutex<Position>>,
+    ) -> Result<Core<D>, LogError> {
+        let state = *applied.lock();
+        let mut log = Log::open(disk, applied)?;
+        reconcile(&mut log, state, settings.id)?;
+        let config = Config {
+            id: settings.id,
+            election_tick: settings.election_ticks,
+            heartbeat_tick: settings.heartbeat_ticks,
+            min_election_tick: settings.election_ticks,
+            max_election_tick: settings.election_ticks * 3 / 2 + 1,
+            applied: state.index.min(log.hard().commit).max(log.base().index),
+            max_size_per_msg: MESSAGE_BYTES_MAX,
+            max_inflight_msgs: INFLIGHT_MESSAGES_MAX,
+            check_quorum: true,
+            pre_vote: true,
+            skip_bcast_commit: true,
+            batch_append: true,
+            max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+            ..Config::default()
+        };
+        let needs_snapshot = state.index < log.base().index;
+        let logger = slog::Logger::root(slog::Discard, slog::o!());
+        let node = RawNode::new(&config, log, &logger)
+            .map_err(|error| LogError::Damaged(error.to_string()))?;
+        let mut core = Core {
+            node,
+            settings,
+            electable: true,
+            needs_snapshot,
+            installing: false,
+            installed: None,
+            strangers: HashMap::new(),
+            campaigns: 0,
+            ticks: 0,
+        };
+        core.draw_timeout();
+        core.campaign_if_alone();
+        Ok(core)
+    }
+
+    pub fn log(&self) -> &Log<D> {
+        self.node.store()
+    }
+
+    pub fn log_mut(&mut self) -> &mut Log<D> {
+        self.node.mut_store()
+    }
+
+    pub fn membership(&self) -> &Membership {
+        self.log().membership()
+    }
+
+    pub fn term(&self) -> u64 {
+        self.node.raft.term
+    }
+
+    pub fn leader(&self) -> Option<PeerId> {
+        Some(self.node.raft.leader_id).filter(|&id| id != 0)
+    }
+
+    pub fn commit(&self) -> u64 {
+        self.node.raft.raft_log.committed
+    }
+
+    /// The last entry handed to the outlet.
+    pub fn handed_over(&self) -> u64 {
+        self.node.raft.raft_log.applied()
+    }
+
+    pub fn last_index(&self) -> u64 {
+        self.node.raft.raft_log.last_index()
+    }
+
+    pub fn is_leader(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
+    }
+
+    pub fn installing(&self) -> bool {
+        self.installing || self.needs_snapshot
+    }
+
+    /// It is the only voter, and there is nobody else to tell.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.membership().members.as_slice(),
+            [only] if only.id == self.settings.id && only.voter)
+    }
+
+    pub fn role(&self) -> Role {
+        match (
+            self.node.raft.state,
+            self.membership().get(self.settings.id),
+        ) {
+            (StateRole::Leader, _) => Role::Leader,
+            (_, None) => Role::Outsider,
+            (_, Some(member)) if !member.voter => Role::Learner,
+            (StateRole::Follower, _) => Role::Follower,
+            (StateRole::Candidate | StateRole::PreCandidate, _) => Role::Candidate,
+        }
+    }
+
+    /// Begins a group of one. The first entry names its first member, so that whoever follows the
+    /// log from its beginning learns of it. False if the log is not empty.
+    pub fn bootstrap(&mut self, address: &str) -> bool {
+        let blank = self.last_index() == 0
+            && self.term() == 0
+            && self.membership().members.is_empty()
+            && !self.installing();
+        if !blank {
+            return false;
+        }
+        let id = self.settings.id;
+        let mut entry = Entry::default();
+        entry.set_entry_type(EntryType::EntryConfChange);
+        entry.term = 1;
+        entry.index = 1;
+        entry.data = conf_change(ConfChangeType::AddNode, id, address);
+        let mut append = Message::default();
+        append.set_msg_type(MessageType::MsgAppend);
+        append.from = id;
+        append.to = id;
+        append.term = 1;
+        append.commit = 1;
+        append.set_entries(vec![entry].into());
+        // As if a leader before it had committed the entry.
+        self.node.step(append).is_ok()
+    }
+
+    pub fn campaign_if_alone(&mut self) {
+        if self.is_alone() && self.electable && !self.is_leader() && !self.needs_snapshot {
+            // Refused only while a change of members waits to be handed over; a tick tries again.
+            let _ = self.node.campaign();
+        }
+    }
+
+    /// Appends entries of this term; their indexes follow the returned one.
+    pub fn propose(&mut self, data: Vec<Bytes>) -> Result<u64, Dropped> {
+        if !self.is_leader() || data.is_empty() {
+            return Err(Dropped);
+        }
+        let before = self.last_index();
+        let entries: Vec<Entry> = data
+            .into_iter()
+            .map(|data| {
+                let mut entry = Entry::default();
+                entry.data = data;
+                entry
+            })
+            .collect();
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.settings.id;
+        message.set_entries(entries.into());
+        self.node.step(message).map_err(|_| Dropped)?;
+        Ok(before)
+    }
+
+    pub fn propose_change(&mut self, change: &Change) -> Wish {
+        if !self.is_leader() {
+            return Wish::NotLeader;
+        }
+        // Until an entry of this term is committed an older change may still be in the log.
+        if self.node.raft.has_pending_conf() || !self.node.raft.commit_to_current_term() {
+            return Wish::Later;
+        }
+        let (kind, id, address) = match self.plan(change) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return Wish::Fulfilled,
+            Err(reason) => return Wish::Refused(reason),
+        };
+        let mut entry = Entry::default();
+        entry.set_entry_type(EntryType::EntryConfChange);
+        entry.data = conf_change(kind, id, &address);
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.settings.id;
+        message.set_entries(vec![entry].into());
+        match self.node.step(message) {
+            Ok(()) => Wish::Proposed(Position {
+                term: self.term(),
+                index: self.last_index(),
+            }),
+            Err(_) => Wish::Later,
+        }
+    }
+
+    /// The Raft change that a wish comes to; none if the group is already so.
+    fn plan(&self, change: &Change) -> Result<Option<(ConfChangeType, PeerId, String)>, String> {
+        let membership = self.membership();
+        let known = |id: PeerId| {
+            membership
+                .get(id)
+                .ok_or_else(|| format!("no member has the id {id}"))
+        };
+        let own = self.settings.id;
+        match change {
+            Change::AddLearner { id: 0, .. } => Err("zero is not an id".into()),
+            Change::AddLearner { id, address } => match membership.get(*id) {
+                Some(member) if member.address == *address => Ok(None),
+                Some(_) => Err(format!("the member {id} has another address")),
+                None => Ok(Some((ConfChangeType::AddLearnerNode, *id, address.clone()))),
+            },
+            Change::Promote(id) => match known(*id)? {
+                member if member.voter => Ok(None),
+                member => Ok(Some((ConfChangeType::AddNode, *id, member.address.clone()))),
+            },
+            Change::Demote(id) => match known(*id)? {
+                member if !member.voter => Ok(None),
+                _ if *id == own => Err("the leader cannot give up its own vote".into()),
+                member => Ok(Some((
+                    ConfChangeType::AddLearnerNode,
+                    *id,
+                    member.address.clone(),
+                ))),
+            },
+            Change::Remove(id) if *id == own => Err("the leader cannot remove itself".into()),
+            Change::Remove(id) => Ok(membership
+                .get(*id)
+                .map(|_| (ConfChangeType::RemoveNode, *id, String::new()))),
+            Change::UpdateAddress { id, address } => match known(*id)? {
+                member if member.address == *address => Ok(None),
+                member if member.voter => Ok(Some((ConfChangeType::AddNode, *id, address.clone()))),
+                _ => Ok(Some((ConfChangeType::AddLearnerNode, *id, address.clone()))),
+            },
+        }
+    }
+
+    /// Takes a message from another member, and says from which; none if it was refused.
+    pub fn step(&mut self, frame: &[u8], outlet: &mut impl Outlet) -> Option<PeerId> {
+        let frame = message::decode(frame)?;
+        let mut message = frame.message;
+        let from = message.from;
+        let receiver = Receiver {
+            id: self.settings.id,
+            last_index: self.last_index(),
+            may_lead: self.may_campaign(),
+        };
+        if let Err(reason) = message::check(&message, &receiver) {
+            tracing::debug!(from = message.from, kind = ?message.msg_type, reason, "refused");
+            return None;
+        }
+        if self.membership().get(message.from).is_none() && !frame.sender_address.is_empty() {
+            if self.strangers.len() >= 64 {
+                self.strangers.clear();
+            }
+            self.strangers.insert(message.from, frame.sender_address);
+        }
+        match message.msg_type {
+            MessageType::MsgSnapshot => {
+                self.take_snapshot(message, outlet);
+                return Some(from);
+            }
+            // A commit index beyond our log is no use to us.
+            MessageType::MsgHeartbeat if message.commit > receiver.last_index => message.commit = 0,
+            _ => {}
+        }
+        // An answer from somebody who is not a member is refused.
+        let stepped = self.node.step(message).is_ok();
+        self.settle();
+        stepped.then_some(from)
+    }
+
+    /// A snapshot is held back until its state is here; only then does Raft learn of it.
+    fn take_snapshot(&mut self, message: Message, outlet: &mut impl Outlet) {
+        let metadata = message.get_snapshot().get_metadata();
+        let position = Position {
+            term: metadata.term,
+            index: metadata.index,
+        };
+        let stale =
+            message.term < self.term() || (position.index <= self.commit() && !self.needs_snapshot);
+        if self.installing || stale {
+            if stale && !self.installing {
+                // Raft answers with what it has, which is what the leader needs to know.
+                let _ = self.node.step(message);
+                self.settle();
+            }
+            return;
+        }
+        let Some(membership) = decode_membership(&message.get_snapshot().data) else {
+            return;
+        };
+        let leader_address = self.address(message.from, &membership);
+        self.installing = true;
+        outlet.install(
+            SnapshotMeta {
+                position,
+                members: membership.members,
+                leader: message.from,
+                leader_address,
+            },
+            message,
+        );
+    }
+
+    /// The state of a held snapshot is in place (or could not be fetched).
+    pub fn snapshot_installed(&mut self, held: Message, success: bool) {
+        self.installing = false;
+        if success {
+            self.installed = Some(held);
+            self.step_installed();
+        } else {
+            // Whatever was there before may be gone.
+            self.needs_snapshot = self.log().applied().index < self.log().base().index
+                || self.log().applied().index < self.handed_over();
+        }
+    }
+
+    fn step_installed(&mut self) {
+        let Some(mut held) = self.installed.take() else {
+            return;
+        };
+        if held.term < self.term() {
+            // What is installed is committed, whoever leads by now; it's told to the new leader.
+            let Some(leader) = self.leader().filter(|&id| id != self.settings.id) else {
+                self.installed = Some(held);
+                return;
+            };
+            held.term = self.term();
+            held.from = leader;
+        }
+        let _ = self.node.step(held);
+        self.settle();
+        if self.log().applied().index >= self.log().base().index {
+            self.needs_snapshot = false;
+        }
+    }
+
+    fn may_campaign(&self) -> bool {
+        self.electable && !self.needs_snapshot && !self.installing && self.installed.is_none()
+    }
+
+    pub fn set_electable(&mut self, electable: bool) {
+        self.electable = electable;
+        let candidate = matches!(
+            self.node.raft.state,
+            StateRole::Candidate | StateRole::PreCandidate
+        );
+        if !electable && candidate {
+            let term = self.term();
+            self.node.raft.become_follower(term, 0);
+        }
+        self.settle();
+        self.campaign_if_alone();
+    }
+
+    pub fn step_down(&mut self) {
+        if self.is_leader() {
+            let term = self.term();
+            self.node.raft.become_follower(term, 0);
+            self.settle();
+        }
+    }
+
+    pub fn transfer_leadership(&mut self, to: PeerId) {
+        if self.is_leader() {
+            self.node.transfer_leader(to);
+        }
+    }
+
+    pub fn read_index(&mut self, context: Vec<u8>) {
+        self.node.read_index(context);
+    }
+
+    /// Tells followers what is committed without waiting for the next entry or heartbeat.
+    pub fn broadcast_commit(&mut self) {
+        if self.is_leader() {
+            self.node.raft.bcast_append();
+        }
+    }
+
+    pub fn tick(&mut self) {
+        self.ticks += 1;
+        if self.is_leader() || self.may_campaign() {
+            self.node.tick();
+        } else {
+            // Time passes, so that it grants votes to others, but it never campaigns.
+            let elapsed = self.node.raft.election_elapsed;
+            self.node.raft.election_elapsed = (elapsed + 1).min(1 << 20);
+        }
+        self.step_installed();
+        if self.needs_snapshot && !self.installing && self.installed.is_none() {
+            // Dropped while there is no leader, or while the log ends in an older term.
+            let _ = self.node.raft.request_snapshot();
+        }
+        if self.is_leader()
+            && self
+                .ticks
+                .is_multiple_of(self.settings.election_ticks as u64)
+        {
+            self.retry_snapshots();
+        }
+        self.campaign_if_alone();
+        self.settle();
+    }
+
+    /// A follower that was told to fetch a snapshot may have crashed over it. Telling it again
+    /// costs one small message, which it ignores while it is at it.
+    fn retry_snapshots(&mut self) {
+        let waiting: Vec<PeerId> = self
+            .node
+            .raft
+            .prs()
+            .iter()
+            .filter(|(_, progress)| progress.state == raft::ProgressState::Snapshot)
+            .map(|(&id, _)| id)
+            .collect();
+        for id in waiting {
+            self.node.report_snapshot(id, SnapshotStatus::Failure);
+        }
+    }
+
+    fn settle(&mut self) {
+        self.draw_timeout();
+    }
+
+    /// The `raft` crate draws its election timeouts from a generator of its own; ours come from
+    /// the seed, so that a simulation repeats itself.
+    fn draw_timeout(&mut self) {
+        let lowest = self.settings.election_ticks as u64;
+        let span = lowest / 2 + 1;
+        let draw = mix(self.settings.seed ^ mix(self.settings.id))
+            ^ mix(self.term().wrapping_mul(31).wrapping_add(self.campaigns));
+        let timeout = lowest + mix(draw) % span;
+        self.node
+            .raft
+            .set_randomized_election_timeout(timeout as usize);
+    }
+
+    fn address(&self, id: PeerId, membership: &Membership) -> String {
+        let known = membership.get(id).map(|member| member.address.clone());
+        known
+            .or_else(|| self.strangers.get(&id).cloned())
+            .unwrap_or_default()
+    }
+
+    /// Writes, sends and hands over until nothing is left to do. `sync`: entries count only once
+    /// they are on disk.
+    pub fn pump(&mut self, sync: bool, outlet: &mut impl Outlet) -> Result<(), LogError> {
+        while self.node.has_ready() {
+            let mut ready = self.node.ready();
+            self.send(ready.take_messages(), outlet);
+            for state in ready.take_read_states() {
+                outlet.read_state(state);
+            }
+            let mut committed = ready.take_committed_entries();
+            self.persist(&ready, sync)?;
+            let messages = ready.take_persisted_messages();
+            self.send(messages, outlet);
+            let mut light = self.node.advance_append(ready);
+            let messages = light.take_messages();
+            self.send(messages, outlet);
+            committed.append(&mut light.take_committed_entries());
+            let commit = self.commit();
+            self.log_mut().note_commit(commit);
+            self.hand_over(committed, outlet)?;
+            self.settle();
+        }
+        Ok(())
+    }
+
+    fn persist(&mut self, ready: &raft::Ready, sync: bool) -> Result<(), LogError> {
+        let snapshot = ready.snapshot();
+        if !snapshot.is_empty() {
+            let metadata = snapshot.get_metadata();
+            let base = Position {
+                term: metadata.term,
+                index: metadata.index,
+            };
+            let hard = ready
+                .hs()
+                .cloned()
+                .unwrap_or_else(|| self.node.raft.hard_state());
+            let membership = decode_membership(&snapshot.data)
+                .ok_or_else(|| LogError::Damaged("a snapshot lists no members".into()))?;
+            self.log_mut().reset(base, &hard, membership)?;
+            self.needs_snapshot = self.log().applied().index < base.index;
+        }
+        // A commit index alone is not worth a write: it rides along with the next entries.
+        if ready.must_sync() {
+            let log = self.node.mut_store();
+            log.append(ready.entries(), ready.hs(), sync)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, messages: Vec<Message>, outlet: &mut impl Outlet) {
+        if messages.is_empty() {
+            return;
+        }
+        let membership = self.node.store().membership();
+        let own = membership
+            .get(self.settings.id)
+            .map_or("", |member| member.address.as_str());
+        for message in messages {
+            if message.to == self.settings.id || message.to == 0 {
+                continue;
+            }
+            if message.msg_type == MessageType::MsgRequestPreVote {
+                self.campaigns += 1;
+            }
+            let frame = message::encode(own, &message);
+            match membership.get(message.to) {
+                Some(member) => outlet.send(message.to, &member.address, frame),
+                None => match self.strangers.get(&message.to) {
+                    Some(address) => outlet.send(message.to, address, frame),
+                    None => continue,
+                },
+            }
+        }
+        outlet.flush();
+    }
+
+    fn hand_over(
+        &mut self,
+        committed: Vec<Entry>,
+        outlet: &mut impl Outlet,
+    ) -> Result<(), LogError> {
+        let Some(last) = committed.last().map(|entry| entry.index) else {
+            return Ok(());
+        };
+        for entry in committed {
+            let position = Position {
+                term: entry.term,
+                index: entry.index,
+            };
+            let decided = match entry.get_entry_type() {
+                EntryType::EntryNormal => Decided {
+                    position,
+                    data: entry.data,
+                    membership: None,
+                },
+                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => Decided {
+                    position,
+                    data: Bytes::new(),
+                    membership: self.change_members(&entry)?,
+                },
+            };
+            if !self.needs_snapshot {
+                outlet.decided(decided);
+            }
+        }
+        self.node.advance_apply_to(last);
+        self.campaign_if_alone();
+        Ok(())
+    }
+
+    fn change_members(&mut self, entry: &Entry) -> Result<Option<Membership>, LogError> {
+        // Seen before a restart: the membership is written before its entry is applied.
+        if entry.index <= self.membership().index {
+            return Ok(None);
+        }
+        let mut change = ConfChange::default();
+        let readable = entry.get_entry_type() == EntryType::EntryConfChange
+            && change.merge_from_bytes(&entry.data).is_ok();
+        if !readable {
+            return Ok(None);
+        }
+        // Refused by every member alike, for instance when it would leave no voter.
+        if self.node.apply_conf_change(&change).is_err() {
+            return Ok(None);
+        }
+        let membership = next_membership(self.membership(), entry.index, &change);
+        self.log_mut().set_membership(membership.clone())?;
+        let voter = membership
+            .get(self.settings.id)
+            .is_some_and(|member| member.voter);
+        if self.is_leader() && !voter {
+            let term = self.term();
+            self.node.raft.become_follower(term, 0);
+        }
+        self.strangers.retain(|&id, _| membership.get(id).is_none());
+        Ok(Some(membership))
+    }
+
+    /// How far each member is, as far as this one knows.
+    pub fn progress(&self) -> Vec<PeerProgress> {
+        let leader = self.is_leader();
+        let progress_of = |member: &Member| {
+            let progress = self.node.raft.prs().get(member.id).filter(|_| leader);
+            PeerProgress {
+                id: member.id,
+                address: member.address.clone(),
+                voter: member.voter,
+                matched: progress.map_or(0, |progress| progress.matched),
+                recent_active: progress.is_some_and(|progress| progress.recent_active),
+                in_snapshot: progress
+                    .is_some_and(|progress| progress.state == raft::ProgressState::Snapshot),
+                last_contact: None,
+            }
+        };
+        self.membership().members.iter().map(progress_of).collect()
+    }
+}
+
+/// Brings the log in line with a state that may be ahead of it.
+fn reconcile<D: Disk>(log: &mut Log<D>, state: Position, id: PeerId) -> Result<(), LogError> {
+    let blank = log.membership().members.is_empty() && log.last() == 0;
+    if blank && state.index > 0 {
+        return Err(LogError::Damaged(format!(
+            "the state is at index {} but the log is empty",
+            state.index
+        )));
+    }
+    let alone = matches!(log.membership().members.as_slice(), [only] if only.id == id);
+    if state.index > log.last() && alone {
+        // A power cut took entries that were not synced but whose effects were: they happened.
+        let mut hard = log.hard().clone();
+        hard.term = hard.term.max(state.term);
+        hard.commit = state.index;
+        let membership = log.membership().clone();
+        return log.reset(state, &hard, membership);
+    }
+    let mut commit = log.hard().commit.max(log.base().index);
+    // What is applied is committed, if the log has it (after a snapshot it may not, yet).
+    if log.term_of(state.index) == Some(state.term) {
+        commit = commit.max(state.index);
+    }
+    log.note_commit(commit);
+    Ok(())
+}
+
+fn conf_change(kind: ConfChangeType, id: PeerId, address: &str) -> Bytes {
+    let mut change = ConfChange::default();
+    change.set_change_type(kind);
+    change.node_id = id;
+    change.context = Bytes::copy_from_slice(address.as_bytes());
+    // Writing to memory fails only for a message that lacks a required field; it has none.
+    change.write_to_bytes().unwrap_or_default().into()
+}
+
+fn next_membership(membership: &Membership, index: u64, change: &ConfChange) -> Membership {
+    let id = change.node_id;
+    let mut members: Vec<Member> = membership
+        .members
+        .iter()
+        .filter(|member| member.id != id)
+        .cloned()
+        .collect();
+    if change.get_change_type() != ConfChangeType::RemoveNode && id != 0 {
+        members.push(Member {
+            id,
+            address: String::from_utf8_lossy(&change.context).into_owned(),
+            voter: change.get_change_type() == ConfChangeType::AddNode,
+        });
+        members.sort_by_key(|member| member.id);
+    }
+    Membership { index, members }
+}
+
+/// A well-mixed function of its input (the finalizer of splitmix64).
+fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

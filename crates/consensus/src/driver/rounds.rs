@@ -1,0 +1,484 @@
+//! One round: everything that waits goes into the core, and what comes out goes where it belongs.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::channel::oneshot;
+use raft::ReadState;
+use raft::eraftpb::Message;
+
+use super::{Control, Inbox, Proposal, Shared};
+use crate::apply::{Answer, Item, Job, Listener};
+use crate::core::{Core, Decided, Outlet, Wish};
+use crate::group::{Change, Error, ProposeError, Role, Status, SyncMode};
+use crate::log::disk::EngineDisk;
+use crate::machine::{
+    Committed, Membership, PeerId, Position, SnapshotMeta, StateMachine, Transport,
+};
+
+/// Followers hear of a commit with the next entry, or after this long.
+const COMMIT_DELAY: Duration = Duration::from_millis(4);
+/// A read that got no answer (its message was lost, or the leader changed) is asked again.
+const READ_RETRY: Duration = Duration::from_millis(300);
+const READ_PATIENCE: Duration = Duration::from_secs(10);
+
+type ChangeAnswer = oneshot::Sender<Result<Membership, Error>>;
+
+/// A proposal that is in the log and not yet known to be committed.
+struct Pending<P> {
+    position: Position,
+    prepared: P,
+    answer: Answer,
+    sync: bool,
+}
+
+struct Read {
+    answer: oneshot::Sender<u64>,
+    asked: Instant,
+    since: Instant,
+}
+
+pub(crate) struct Rounds<S: StateMachine> {
+    pub core: Core<EngineDisk>,
+    pending: VecDeque<Pending<S::Prepared>>,
+    changes: VecDeque<(Change, ChangeAnswer)>,
+    /// The change that is in the log and not yet committed.
+    changing: Option<(Position, ChangeAnswer)>,
+    reads: HashMap<u64, Read>,
+    next_read: u64,
+    /// Followers have not heard of the newest commit index; they will by then.
+    pub commit_due: Option<Instant>,
+    commit_seen: u64,
+    role: Role,
+    leader: Option<PeerId>,
+    membership_index: u64,
+    leading_term: u64,
+}
+
+impl<S: StateMachine> Rounds<S> {
+    pub fn new(core: Core<EngineDisk>) -> Rounds<S> {
+        Rounds {
+            commit_seen: core.commit(),
+            core,
+            pending: VecDeque::new(),
+            changes: VecDeque::new(),
+            changing: None,
+            reads: HashMap::new(),
+            next_read: rand::random(),
+            commit_due: None,
+            role: Role::Outsider,
+            leader: None,
+            membership_index: 0,
+            leading_term: 0,
+        }
+    }
+
+    pub fn status(&self, id: PeerId) -> Status {
+        let core = &self.core;
+        Status {
+            id,
+            role: core.role(),
+            term: core.term(),
+            leader: core.leader(),
+            leader_ready: false,
+            commit: core.commit(),
+            applied: core.log().applied(),
+            last_index: core.last_index(),
+            first_index: core.log().base().index + 1,
+            membership: core.membership().clone(),
+            peers: core.progress(),
+            installing_snapshot: core.installing(),
+        }
+    }
+
+    /// Nobody will answer any more.
+    pub fn fail_all(&mut self) {
+        for pending in self.pending.drain(..) {
+            let _ = pending.answer.send(Err(ProposeError::Unknown));
+        }
+        self.changing = None;
+        self.changes.clear();
+        self.reads.clear();
+    }
+
+    fn lose_leadership(&mut self) {
+        let leader = self.core.leader();
+        for pending in self.pending.drain(..) {
+            let _ = pending.answer.send(Err(ProposeError::Unknown));
+        }
+        let changing = self.changing.take().map(|(_, answer)| answer);
+        let waiting = self.changes.drain(..).map(|(_, answer)| answer);
+        for answer in changing.into_iter().chain(waiting) {
+            let _ = answer.send(Err(Error::NotLeader { leader }));
+        }
+    }
+
+    fn wish(&mut self) {
+        while self.changing.is_none() {
+            let Some((change, answer)) = self.changes.pop_front() else {
+                return;
+            };
+            match self.core.propose_change(&change) {
+                Wish::Proposed(position) => self.changing = Some((position, answer)),
+                Wish::Fulfilled => {
+                    let _ = answer.send(Ok(self.core.membership().clone()));
+                }
+                Wish::Later => {
+                    self.changes.push_front((change, answer));
+                    return;
+                }
+                Wish::NotLeader => {
+                    let leader = self.core.leader();
+                    let _ = answer.send(Err(Error::NotLeader { leader }));
+                }
+                Wish::Refused(reason) => {
+                    let _ = answer.send(Err(Error::Refused(reason)));
+                }
+            }
+        }
+    }
+
+    fn ask_read(&mut self, answer: oneshot::Sender<u64>, since: Instant, own: PeerId) {
+        let number = self.next_read;
+        self.next_read = self.next_read.wrapping_add(1);
+        let mut context = own.to_le_bytes().to_vec();
+        context.extend_from_slice(&number.to_le_bytes());
+        self.core.read_index(context);
+        self.reads.insert(
+            number,
+            Read {
+                answer,
+                asked: Instant::now(),
+                since,
+            },
+        );
+    }
+
+    fn repeat_reads(&mut self, own: PeerId) {
+        if self.reads.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let late = |read: &Read| now.duration_since(read.asked) >= READ_RETRY;
+        let numbers: Vec<u64> = self
+            .reads
+            .iter()
+            .filter(|(_, read)| late(read))
+            .map(|(&number, _)| number)
+            .collect();
+        for number in numbers {
+            let Some(read) = self.reads.remove(&number) else {
+                continue;
+            };
+            // Dropping the answer of one that waited too long tells it so.
+            if now.duration_since(read.since) < READ_PATIENCE && !read.answer.is_canceled() {
+                self.ask_read(read.answer, read.since, own);
+            }
+        }
+    }
+}
+
+impl<S: StateMachine> Shared<S> {
+    pub(super) fn round(&self, rounds: &mut Rounds<S>, ticking: bool) {
+        let (proposals, controls) = {
+            let mut inbox: parking_lot::MutexGuard<'_, Inbox<S::Prepared>> = self.inbox.lock();
+            (
+                std::mem::take(&mut inbox.proposals),
+                std::mem::take(&mut inbox.controls),
+            )
+        };
+        let mut out = Out::new(self.transport.as_ref());
+        for control in controls {
+            self.take(rounds, control, &mut out);
+        }
+        let now = Instant::now();
+        if ticking {
+            rounds.core.tick();
+            rounds.repeat_reads(self.options.id);
+        }
+        rounds.wish();
+        let proposed = !proposals.is_empty();
+        self.append(rounds, proposals);
+        if proposed {
+            rounds.commit_due = None;
+        } else if rounds.commit_due.is_some_and(|due| due <= now) {
+            rounds.commit_due = None;
+            rounds.core.broadcast_commit();
+        }
+        let sync = self.must_sync(rounds);
+        let last_before = rounds.core.log().last();
+        if let Err(error) = rounds.core.pump(sync, &mut out) {
+            self.fatal(&error.to_string());
+            return;
+        }
+        if !sync && rounds.core.log().last() != last_before {
+            self.note_unsynced();
+        }
+        self.finish(rounds, out, sync, ticking);
+    }
+
+    fn must_sync(&self, rounds: &Rounds<S>) -> bool {
+        self.options.sync == SyncMode::EveryEntry || !rounds.core.is_alone()
+    }
+
+    fn note_unsynced(&self) {
+        let mut inbox = self.inbox.lock();
+        if inbox.unsynced_since.is_none() {
+            inbox.unsynced_since = Some(Instant::now());
+            drop(inbox);
+            self.wake.notify_one();
+        }
+    }
+
+    fn take(&self, rounds: &mut Rounds<S>, control: Control, out: &mut Out<'_>) {
+        match control {
+            Control::Message(frame) => {
+                if let Some(from) = rounds.core.step(&frame, out) {
+                    self.contacts.lock().insert(from, Instant::now());
+                }
+            }
+            Control::Installed(held, success) => rounds.core.snapshot_installed(*held, success),
+            Control::Change(change, answer) => rounds.changes.push_back((change, answer)),
+            Control::ReadIndex(answer) => {
+                rounds.ask_read(answer, Instant::now(), self.options.id);
+            }
+            Control::Transfer(to) => rounds.core.transfer_leadership(to),
+            Control::StepDown => rounds.core.step_down(),
+            Control::Electable(electable) => rounds.core.set_electable(electable),
+        }
+    }
+
+    /// All proposals that wait become entries of one append.
+    fn append(&self, rounds: &mut Rounds<S>, proposals: Vec<Proposal<S::Prepared>>) {
+        if proposals.is_empty() {
+            return;
+        }
+        let serving = self.leader_term.load(Ordering::Acquire);
+        let term = rounds.core.term();
+        let leads = serving != 0 && serving == term && rounds.core.is_leader();
+        let mut data = Vec::with_capacity(proposals.len());
+        let mut accepted = Vec::with_capacity(proposals.len());
+        for proposal in proposals {
+            self.waiting_bytes
+                .fetch_sub(proposal.data.len(), Ordering::AcqRel);
+            if leads && (proposal.options.term == 0 || proposal.options.term == term) {
+                data.push(proposal.data.clone());
+                accepted.push(proposal);
+            } else {
+                refuse(proposal, rounds.core.leader());
+            }
+        }
+        if accepted.is_empty() {
+            return;
+        }
+        match rounds.core.propose(data) {
+            Ok(before) => {
+                for (offset, proposal) in accepted.into_iter().enumerate() {
+                    rounds.pending.push_back(Pending {
+                        position: Position {
+                            term,
+                            index: before + 1 + offset as u64,
+                        },
+                        prepared: proposal.prepared,
+                        answer: proposal.answer,
+                        sync: proposal.options.sync,
+                    });
+                }
+            }
+            // Leadership is being handed to somebody else.
+            Err(_) => {
+                for proposal in accepted {
+                    refuse(proposal, None);
+                }
+            }
+        }
+    }
+
+    fn finish(&self, rounds: &mut Rounds<S>, out: Out<'_>, synced: bool, ticking: bool) {
+        let jobs = self.jobs(rounds, out.decided, synced);
+        for (meta, held) in out.installs {
+            // Behind the entries that were decided before it.
+            self.applier.push(vec![Job::Install {
+                meta,
+                held: Box::new(held),
+            }]);
+        }
+        for state in out.read_states {
+            self.answer_read(rounds, state);
+        }
+        rounds.wish();
+        self.publish(rounds, ticking);
+        if !jobs.is_empty() {
+            if self.inline.load(Ordering::Acquire) {
+                self.applier.push_inline(jobs, self);
+            } else {
+                self.applier.push(jobs);
+            }
+        }
+    }
+
+    fn jobs(
+        &self,
+        rounds: &mut Rounds<S>,
+        decided: Vec<Decided>,
+        synced: bool,
+    ) -> Vec<Job<S::Prepared>> {
+        let mut items = Vec::with_capacity(decided.len());
+        for Decided {
+            position,
+            data,
+            membership,
+        } in decided
+        {
+            if rounds
+                .changing
+                .as_ref()
+                .is_some_and(|(at, _)| *at == position)
+                && let Some((_, answer)) = rounds.changing.take()
+            {
+                let outcome = membership
+                    .clone()
+                    .ok_or_else(|| Error::Refused("the group cannot be changed so".into()));
+                let _ = answer.send(outcome);
+            }
+            let mine = rounds
+                .pending
+                .front()
+                .is_some_and(|pending| pending.position == position);
+            let pending = if mine {
+                rounds.pending.pop_front()
+            } else {
+                None
+            };
+            let (prepared, answer, sync) = match pending {
+                Some(pending) => (Some(pending.prepared), Some(pending.answer), pending.sync),
+                None => (None, None, false),
+            };
+            items.push(Item {
+                committed: Committed {
+                    position,
+                    data,
+                    prepared,
+                    membership,
+                },
+                answer,
+                answer_synced: sync && !synced,
+            });
+        }
+        if items.is_empty() {
+            Vec::new()
+        } else {
+            vec![Job::Entries(items)]
+        }
+    }
+
+    fn answer_read(&self, rounds: &mut Rounds<S>, state: ReadState) {
+        let own = self.options.id.to_le_bytes();
+        let Some((id, number)) = state.request_ctx.split_first_chunk::<8>() else {
+            return;
+        };
+        let Ok(number) = <[u8; 8]>::try_from(number).map(u64::from_le_bytes) else {
+            return;
+        };
+        if *id == own
+            && let Some(read) = rounds.reads.remove(&number)
+        {
+            self.applier.wait_for(state.index, read.answer);
+        }
+    }
+
+    /// Makes known what changed, before what it changes is applied.
+    fn publish(&self, rounds: &mut Rounds<S>, ticking: bool) {
+        let core = &rounds.core;
+        let (term, commit) = (core.term(), core.commit());
+        let leading_term = if core.is_leader() { term } else { 0 };
+        self.commit.store(commit, Ordering::Release);
+        self.last_index.store(core.last_index(), Ordering::Release);
+        let alone = core.is_alone();
+        let inline =
+            alone && leading_term != 0 && matches!(self.options.sync, SyncMode::Interval(_));
+        if commit > rounds.commit_seen {
+            rounds.commit_seen = commit;
+            if leading_term != 0 && !alone && rounds.commit_due.is_none() {
+                rounds.commit_due = Some(Instant::now() + COMMIT_DELAY);
+            }
+        }
+        let changed = core.role() != rounds.role
+            || core.leader() != rounds.leader
+            || core.membership().index != rounds.membership_index
+            || leading_term != rounds.leading_term;
+        if leading_term != rounds.leading_term {
+            if rounds.leading_term != 0 {
+                rounds.lose_leadership();
+            }
+            rounds.leading_term = leading_term;
+        }
+        self.inline.store(inline, Ordering::Release);
+        if changed || ticking {
+            rounds.role = rounds.core.role();
+            rounds.leader = rounds.core.leader();
+            rounds.membership_index = rounds.core.membership().index;
+            *self.published.lock() = rounds.status(self.options.id);
+        }
+        if changed {
+            self.refresh_leadership(Some(leading_term));
+            self.notify();
+        }
+    }
+}
+
+fn refuse<P>(proposal: Proposal<P>, leader: Option<PeerId>) {
+    let _ = proposal
+        .answer
+        .send(Err(ProposeError::NotLeader { leader }));
+}
+
+/// What a round brings out.
+struct Out<'a> {
+    transport: &'a dyn Transport,
+    outgoing: Vec<(PeerId, String, Vec<Bytes>)>,
+    decided: Vec<Decided>,
+    read_states: Vec<ReadState>,
+    installs: Vec<(SnapshotMeta, Message)>,
+}
+
+impl<'a> Out<'a> {
+    fn new(transport: &'a dyn Transport) -> Out<'a> {
+        Out {
+            transport,
+            outgoing: Vec::new(),
+            decided: Vec::new(),
+            read_states: Vec::new(),
+            installs: Vec::new(),
+        }
+    }
+}
+
+impl Outlet for Out<'_> {
+    fn send(&mut self, to: PeerId, address: &str, frame: Bytes) {
+        match self.outgoing.iter_mut().find(|(id, ..)| *id == to) {
+            Some((.., frames)) => frames.push(frame),
+            None => self.outgoing.push((to, address.to_owned(), vec![frame])),
+        }
+    }
+
+    fn flush(&mut self) {
+        for (to, address, frames) in self.outgoing.drain(..) {
+            self.transport.send(to, &address, frames);
+        }
+    }
+
+    fn decided(&mut self, decided: Decided) {
+        self.decided.push(decided);
+    }
+
+    fn read_state(&mut self, state: ReadState) {
+        self.read_states.push(state);
+    }
+
+    fn install(&mut self, meta: SnapshotMeta, held: Message) {
+        self.installs.push((meta, held));
+    }
+}

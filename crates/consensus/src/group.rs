@@ -1,0 +1,296 @@
+//! The handle on a running group.
+
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::channel::oneshot;
+
+use crate::driver::{Control, Proposal, Shared, Threads};
+use crate::machine::{Membership, PeerId, Position, StateMachine, Transport};
+
+/// The largest entry that is taken: it must fit into one message between members.
+pub const ENTRY_BYTES_MAX: usize = 40 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// An entry is synced to disk before it counts.
+    EveryEntry,
+    /// A group of one counts an entry once it is written to the operating system, and syncs
+    /// within this time. A group of more members always behaves as `EveryEntry`.
+    Interval(Duration),
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub id: PeerId,
+    pub sync: SyncMode,
+    pub heartbeat: Duration,
+    pub election_timeout: Duration,
+    /// Entries are cut off beyond this, unless somebody still needs them.
+    pub log_bytes_max: u64,
+    /// Called once, with what was found, when the log or the state cannot be trusted any more.
+    pub on_fatal: fn(&str),
+}
+
+impl Options {
+    pub fn new(id: PeerId, sync: SyncMode) -> Options {
+        Options {
+            id,
+            sync,
+            heartbeat: Duration::from_millis(100),
+            election_timeout: Duration::from_millis(1000),
+            log_bytes_max: 256 << 20,
+            on_fatal: stop_process,
+        }
+    }
+}
+
+/// Going on after a failed write would serve, or acknowledge, what is not there.
+fn stop_process(what: &str) {
+    eprintln!("fatal: {what}");
+    std::process::exit(14);
+}
+
+/// Why a group could not be opened or used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Open(String),
+    #[error("the group has stopped")]
+    Stopped,
+    #[error("this member is not the leader")]
+    NotLeader { leader: Option<PeerId> },
+    #[error("{0}")]
+    Refused(String),
+    #[error("no answer in time")]
+    Timeout,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// The entry was not accepted; propose it at the leader.
+    #[error("this member is not the leader")]
+    NotLeader { leader: Option<PeerId> },
+    /// The entry was accepted, then leadership was lost: it may or may not be committed.
+    #[error("leadership was lost before the entry was known to be committed")]
+    Unknown,
+    #[error("the group has stopped")]
+    Stopped,
+    #[error("the entry is too large")]
+    TooLarge,
+    #[error("too much waits to be committed")]
+    Busy,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProposeOptions {
+    /// Answer only after the entry is synced to disk, whatever the sync mode.
+    pub sync: bool,
+    /// The leader's term (see [`Group::leader_term`]) in which the proposal was worked out: in
+    /// another term it's refused, as what it was worked out from may have changed. 0: any.
+    pub term: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    AddLearner {
+        id: PeerId,
+        address: String,
+    },
+    /// Makes a learner a voter.
+    Promote(PeerId),
+    /// Makes a voter a learner.
+    Demote(PeerId),
+    Remove(PeerId),
+    UpdateAddress {
+        id: PeerId,
+        address: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Leader,
+    Candidate,
+    Follower,
+    Learner,
+    /// Not a member of any group (yet).
+    Outsider,
+}
+
+#[derive(Clone, Debug)]
+pub struct PeerProgress {
+    pub id: PeerId,
+    pub address: String,
+    pub voter: bool,
+    /// The last index known to be in its log (leader only).
+    pub matched: u64,
+    /// Heard from within an election timeout (leader only).
+    pub recent_active: bool,
+    /// It fetches a snapshot (leader only).
+    pub in_snapshot: bool,
+    pub last_contact: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Status {
+    pub id: PeerId,
+    pub role: Role,
+    pub term: u64,
+    pub leader: Option<PeerId>,
+    /// Leader, and an entry of its own term is applied: it may serve.
+    pub leader_ready: bool,
+    pub commit: u64,
+    pub applied: Position,
+    pub last_index: u64,
+    pub first_index: u64,
+    pub membership: Membership,
+    pub peers: Vec<PeerProgress>,
+    /// This member fetches a snapshot, or waits to.
+    pub installing_snapshot: bool,
+}
+
+/// Called when the role, the leader, its readiness or the membership changes. It runs on the
+/// group's threads: it must not block or call back into the group beyond `status`.
+pub type LeaderWatch = Box<dyn Fn(&Status) + Send + Sync>;
+
+pub type Proposed = futures::future::BoxFuture<'static, Result<Position, ProposeError>>;
+
+/// A member of a Raft group. Clones share it; when the last one is dropped the threads end.
+pub struct Group<S: StateMachine> {
+    shared: Arc<Shared<S>>,
+    threads: Arc<Threads<S>>,
+}
+
+impl<S: StateMachine> Clone for Group<S> {
+    fn clone(&self) -> Self {
+        Group {
+            shared: self.shared.clone(),
+            threads: self.threads.clone(),
+        }
+    }
+}
+
+impl<S: StateMachine> Group<S> {
+    pub fn open(
+        dir: &Path,
+        options: Options,
+        machine: Arc<S>,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Group<S>, Error> {
+        let shared = Arc::new(Shared::open(dir, options, machine, transport)?);
+        let threads = Arc::new(Threads::start(&shared)?);
+        Ok(Group { shared, threads })
+    }
+
+    /// Makes a group of one out of a member with an empty log. It leads once its first entry is
+    /// applied (see [`Group::leader_term`]): at once, unless the disk is slow.
+    pub fn bootstrap(&self, address: &str) -> Result<(), Error> {
+        self.shared.bootstrap(address)
+    }
+
+    /// It belongs to a group, or did.
+    pub fn is_bootstrapped(&self) -> bool {
+        !self.shared.status().membership.members.is_empty() || self.shared.status().last_index > 0
+    }
+
+    /// Proposes an entry; the future resolves after it is applied on this member. The proposal is
+    /// made by the call, not by polling the future.
+    pub fn propose(&self, data: Bytes, prepared: S::Prepared, options: ProposeOptions) -> Proposed {
+        if data.len() > ENTRY_BYTES_MAX {
+            return futures::future::ready(Err(ProposeError::TooLarge)).boxed();
+        }
+        let (answer, outcome) = oneshot::channel();
+        self.shared.propose(Proposal {
+            data,
+            prepared,
+            options,
+            answer,
+        });
+        outcome
+            .map(|outcome| outcome.unwrap_or(Err(ProposeError::Stopped)))
+            .boxed()
+    }
+
+    /// The term in which this member is the leader and may serve; 0 if it is not. Cheap.
+    pub fn leader_term(&self) -> u64 {
+        self.shared.leader_term.load(Ordering::Acquire)
+    }
+
+    /// The last applied index. Cheap.
+    pub fn applied_index(&self) -> u64 {
+        self.shared.applier.applied_index()
+    }
+
+    /// Resolves once this member has applied `index`.
+    pub fn wait_applied(
+        &self,
+        index: u64,
+    ) -> impl Future<Output = Result<u64, Error>> + Send + 'static {
+        let (answer, outcome) = oneshot::channel();
+        self.shared.applier.wait_for(index, answer);
+        outcome.map(|outcome| outcome.map_err(|_| Error::Stopped))
+    }
+
+    /// Takes a message from another member.
+    pub fn step(&self, message: Bytes) {
+        self.shared.control(Control::Message(message));
+    }
+
+    /// An index such that a state at it shows everything acknowledged before the call. Resolves
+    /// once this member has applied it.
+    pub fn read_index(&self) -> impl Future<Output = Result<u64, Error>> + Send + 'static {
+        let (answer, outcome) = oneshot::channel();
+        self.shared.control(Control::ReadIndex(answer));
+        outcome.map(|outcome| outcome.map_err(|_| Error::Timeout))
+    }
+
+    /// Changes one member; resolves with the membership once the change is committed.
+    pub fn change_membership(
+        &self,
+        change: Change,
+    ) -> impl Future<Output = Result<Membership, Error>> + Send + 'static {
+        let (answer, outcome) = oneshot::channel();
+        self.shared.control(Control::Change(change, answer));
+        outcome.map(|outcome| outcome.unwrap_or(Err(Error::Stopped)))
+    }
+
+    pub fn transfer_leadership(&self, to: PeerId) {
+        self.shared.control(Control::Transfer(to));
+    }
+
+    /// Gives leadership up at once, without naming a successor.
+    pub fn step_down(&self) {
+        self.shared.control(Control::StepDown);
+    }
+
+    /// A member that is not electable never campaigns.
+    pub fn set_electable(&self, electable: bool) {
+        self.shared.control(Control::Electable(electable));
+    }
+
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    pub fn watch(&self, callback: LeaderWatch) {
+        callback(&self.shared.status());
+        self.shared.watchers.lock().push(callback);
+    }
+
+    /// Committed entries from an index on, at least one if there is any, and then no more than
+    /// `bytes_max`; for those who read the log. Entries that carry no data are included.
+    pub fn entries(&self, from: u64, bytes_max: u64) -> Result<Vec<(Position, Bytes)>, Error> {
+        self.shared.entries(from, bytes_max)
+    }
+
+    /// Syncs the log and ends the threads. Waiting proposals answer `Stopped`.
+    pub fn stop(&self) {
+        self.threads.stop(&self.shared);
+    }
+}

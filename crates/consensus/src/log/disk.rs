@@ -1,0 +1,193 @@
+//! The log on disk, over `raft-engine`.
+//!
+//! Each generation of the log is a region of its own; installing a snapshot begins the next one,
+//! so that no entry of the old log can be mistaken for one of the new. Region 0 is not used by
+//! entries: it says which generation counts.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use raft::eraftpb::{Entry, HardState};
+use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize};
+
+use super::{Batch, Disk, Loaded, LogError, Terms, decode_membership, encode_membership};
+
+const DIRECTORY_REGION: u64 = 0;
+const GENERATION: &[u8] = b"generation";
+const HARD: &[u8] = b"hard";
+const MEMBERS: &[u8] = b"members";
+const TERMS: &[u8] = b"terms";
+
+#[derive(Clone)]
+struct Entries;
+
+impl MessageExt for Entries {
+    type Entry = Entry;
+
+    fn index(entry: &Entry) -> u64 {
+        entry.index
+    }
+}
+
+pub(crate) struct EngineDisk {
+    engine: Arc<Engine>,
+    generation: u64,
+}
+
+impl EngineDisk {
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<EngineDisk, LogError> {
+        let file_bytes = (bytes_max / 8).clamp(1 << 20, 64 << 20);
+        let config = Config {
+            dir: dir.to_string_lossy().into_owned(),
+            target_file_size: ReadableSize(file_bytes),
+            purge_threshold: ReadableSize(bytes_max.max(2 * file_bytes)),
+            recovery_threads: 2,
+            ..Config::default()
+        };
+        let engine = Arc::new(Engine::open(config).map_err(|error| opening(dir, error))?);
+        let generation = match engine.get(DIRECTORY_REGION, GENERATION) {
+            None => 1,
+            Some(bytes) => bytes
+                .as_slice()
+                .try_into()
+                .map(u64::from_le_bytes)
+                .map_err(|_| LogError::Damaged("its generation is not a number".into()))?,
+        };
+        Ok(EngineDisk { engine, generation })
+    }
+
+    pub fn purger(&self) -> Purger {
+        Purger(self.engine.clone())
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.engine.get(self.generation, key)
+    }
+
+    fn fill(&self, out: &mut LogBatch, batch: &Batch<'_>, region: u64) -> raft_engine::Result<()> {
+        if let Some(index) = batch.compact {
+            out.add_command(region, Command::Compact { index });
+        }
+        if !batch.entries.is_empty() {
+            out.add_entries::<Entries>(region, batch.entries)?;
+        }
+        if let Some(hard) = batch.hard {
+            out.put_message(region, HARD.to_vec(), hard)?;
+        }
+        if let Some(membership) = batch.membership {
+            out.put(region, MEMBERS.to_vec(), encode_membership(membership))?;
+        }
+        if let Some(terms) = batch.terms {
+            out.put(region, TERMS.to_vec(), terms.encode())?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes files that hold nothing but dropped entries, beside the appends.
+pub(crate) struct Purger(Arc<Engine>);
+
+impl Purger {
+    pub fn purge(&self) -> Result<(), LogError> {
+        self.0.purge_expired_files().map_err(failed)?;
+        Ok(())
+    }
+}
+
+impl Disk for EngineDisk {
+    fn load(&mut self) -> Result<Loaded, LogError> {
+        let hard: Option<HardState> = self
+            .engine
+            .get_message(self.generation, HARD)
+            .map_err(failed)?;
+        let membership = match self.get(MEMBERS) {
+            None => Default::default(),
+            Some(bytes) => decode_membership(&bytes)
+                .ok_or_else(|| LogError::Damaged("its list of members is unreadable".into()))?,
+        };
+        let terms = match self.get(TERMS) {
+            None => Terms::default(),
+            Some(bytes) => Terms::decode(&bytes)
+                .ok_or_else(|| LogError::Damaged("its list of terms is unreadable".into()))?,
+        };
+        Ok(Loaded {
+            hard: hard.unwrap_or_default(),
+            membership,
+            terms,
+            first_index: self.engine.first_index(self.generation).unwrap_or(0),
+            last_index: self.engine.last_index(self.generation).unwrap_or(0),
+        })
+    }
+
+    fn write(&mut self, batch: &Batch<'_>, sync: bool) -> Result<(), LogError> {
+        let mut out = LogBatch::default();
+        let region = self.generation + batch.reset as u64;
+        self.fill(&mut out, batch, region).map_err(failed)?;
+        if batch.reset {
+            let generation = region.to_le_bytes().to_vec();
+            out.put(DIRECTORY_REGION, GENERATION.to_vec(), generation)
+                .map_err(failed)?;
+        }
+        self.engine.write(&mut out, sync).map_err(failed)?;
+        if batch.reset {
+            let mut clean = LogBatch::default();
+            clean.add_command(self.generation, Command::Clean);
+            self.engine.write(&mut clean, false).map_err(failed)?;
+            self.generation = region;
+        }
+        Ok(())
+    }
+
+    fn read(&self, low: u64, high: u64, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
+        let mut entries = Vec::new();
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        self.engine
+            .fetch_entries_to::<Entries>(self.generation, low, high, Some(bytes_max), &mut entries)
+            .map_err(failed)?;
+        Ok(entries)
+    }
+
+    fn bytes_used(&self) -> u64 {
+        self.engine.get_used_size() as u64
+    }
+}
+
+/// Syncs what was written to the log before the call, without getting in the way of appends.
+///
+/// The engine syncs a file before it begins the next one, so only the newest can hold anything
+/// unsynced; any descriptor of it will do.
+pub(crate) fn sync_newest_file(dir: &Path) -> std::io::Result<()> {
+    let mut newest: Option<PathBuf> = None;
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let is_log = path
+            .extension()
+            .is_some_and(|extension| extension == "raftlog");
+        if is_log && newest.as_ref().is_none_or(|newest| path > *newest) {
+            newest = Some(path);
+        }
+    }
+    match newest {
+        None => Ok(()),
+        Some(path) => File::open(path)?.sync_data(),
+    }
+}
+
+fn failed(error: raft_engine::Error) -> LogError {
+    match error {
+        raft_engine::Error::Corruption(_)
+        | raft_engine::Error::Codec(_)
+        | raft_engine::Error::Protobuf(_)
+        | raft_engine::Error::EntryNotFound
+        | raft_engine::Error::EntryCompacted => LogError::Damaged(error.to_string()),
+        error => LogError::Io(error.to_string()),
+    }
+}
+
+fn opening(dir: &Path, error: raft_engine::Error) -> LogError {
+    match failed(error) {
+        LogError::Damaged(what) => LogError::Damaged(format!("{}: {what}", dir.display())),
+        LogError::Io(what) => LogError::Io(format!("{}: {what}", dir.display())),
+    }
+}

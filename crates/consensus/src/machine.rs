@@ -1,0 +1,108 @@
+//! What a user of a group implements, and the values that pass between the two.
+
+use std::io;
+
+use bytes::Bytes;
+
+/// The identity of a member: drawn at random once for each data directory, never reused.
+/// Zero is never a member.
+pub type PeerId = u64;
+
+/// A place in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    pub term: u64,
+    pub index: u64,
+}
+
+/// One member of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub id: PeerId,
+    /// Where the transport reaches it; opaque here.
+    pub address: String,
+    /// A member without a vote is a learner: it follows the log and decides nothing.
+    pub voter: bool,
+}
+
+/// Who belongs to the group, as of one index of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// The index of the entry that made the group what it is.
+    pub index: u64,
+    /// Sorted by id.
+    pub members: Vec<Member>,
+}
+
+impl Membership {
+    pub fn get(&self, id: PeerId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    pub fn by_address(&self, address: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.address == address)
+    }
+
+    pub fn voters(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.voter)
+    }
+}
+
+/// A committed entry on its way into the state machine.
+#[derive(Debug)]
+pub struct Committed<P> {
+    pub position: Position,
+    /// Empty for the entry a new leader starts its term with, and for a change of members: such
+    /// an entry moves the applied position and nothing else.
+    pub data: Bytes,
+    /// What the proposer handed in, when this member proposed the entry itself.
+    pub prepared: Option<P>,
+    /// The members as this entry leaves them, if it changed them.
+    pub membership: Option<Membership>,
+}
+
+/// What a far-behind follower is told before it fetches the state from the leader.
+#[derive(Clone, Debug)]
+pub struct SnapshotMeta {
+    /// The state that is fetched must be at this position or later.
+    pub position: Position,
+    pub members: Vec<Member>,
+    pub leader: PeerId,
+    pub leader_address: String,
+}
+
+/// The state machine could not take an entry. The group stops: a member that skipped an entry
+/// would serve wrong data.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ApplyError(pub String);
+
+/// The state that the log builds.
+pub trait StateMachine: Send + Sync + 'static {
+    /// What a proposer worked out beforehand; handed back when its own entry is applied.
+    type Prepared: Send + 'static;
+
+    /// The position of the last applied entry (zero for an empty state). Read when the group
+    /// opens and after a snapshot was installed.
+    fn applied(&self) -> Position;
+
+    /// Applies entries in order, all of them in one atomic batch.
+    fn apply(&self, entries: Vec<Committed<Self::Prepared>>) -> Result<(), ApplyError>;
+
+    /// The highest index whose effects survive a power cut. The log is never cut past it.
+    fn durable(&self) -> u64;
+
+    /// Makes what is applied survive a power cut; called in the background now and then.
+    fn make_durable(&self) -> io::Result<u64>;
+
+    /// Replaces the state by the leader's, at `meta.position` or later. Blocks as long as it
+    /// takes; runs on a thread of its own. After an error the state may be empty, but `applied`
+    /// must tell the truth about it (zero while it is incomplete).
+    fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError>;
+}
+
+/// Carries messages to other members.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends messages in order, or drops them: never blocks.
+    fn send(&self, to: PeerId, address: &str, messages: Vec<Bytes>);
+}

@@ -1,0 +1,280 @@
+//! A message between members: how it is framed, and which ones are let in.
+//!
+//! A frame is a format byte, the sender's address (two bytes of length, then text; empty if the
+//! sender does not know its own) and the Raft message. The address is there because a member may
+//! be contacted by one that it does not know yet.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use protobuf::Message as _;
+use raft::eraftpb::{ConfState, Entry, Message, MessageType, Snapshot};
+
+use crate::log::decode_membership;
+use crate::machine::PeerId;
+
+const FORMAT: u8 = 1;
+/// Indexes and terms beyond this are nonsense, and would overflow where one is added to them.
+const LIMIT: u64 = 1 << 60;
+
+pub(crate) struct Frame {
+    pub sender_address: String,
+    pub message: Message,
+}
+
+pub(crate) fn encode(sender_address: &str, message: &Message) -> Bytes {
+    let size = message.compute_size() as usize;
+    let mut out = BytesMut::with_capacity(3 + sender_address.len() + size);
+    out.put_u8(FORMAT);
+    out.put_u16_le(sender_address.len() as u16);
+    out.put_slice(sender_address.as_bytes());
+    let mut writer = out.writer();
+    // Writing to memory fails only for a message that lacks a required field; it has none.
+    let written = message.write_to_writer(&mut writer);
+    debug_assert!(written.is_ok());
+    writer.into_inner().freeze()
+}
+
+pub(crate) fn decode(frame: &[u8]) -> Option<Frame> {
+    let (&format, rest) = frame.split_first()?;
+    if format != FORMAT {
+        return None;
+    }
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    let (address, body) = rest.split_at_checked(u16::from_le_bytes(*length) as usize)?;
+    let sender_address = std::str::from_utf8(address).ok()?.to_owned();
+    let mut message = Message::default();
+    message.merge_from_bytes(body).ok()?;
+    Some(Frame {
+        sender_address,
+        message,
+    })
+}
+
+/// What the check needs to know about the receiver.
+pub(crate) struct Receiver {
+    pub id: PeerId,
+    pub last_index: u64,
+    pub may_lead: bool,
+}
+
+/// Refuses every message that the `raft` crate would panic on, and every kind that no member
+/// sends. `Err` says what is wrong with it.
+pub(crate) fn check(message: &Message, receiver: &Receiver) -> Result<(), &'static str> {
+    if message.to != receiver.id {
+        return Err("it is meant for another member");
+    }
+    if message.from == 0 || message.from == receiver.id {
+        return Err("its sender is impossible");
+    }
+    let numbers = [
+        message.term,
+        message.log_term,
+        message.index,
+        message.commit,
+        message.commit_term,
+        message.request_snapshot,
+        message.reject_hint,
+    ];
+    if numbers.iter().any(|&number| number >= LIMIT) {
+        return Err("a number in it is out of range");
+    }
+    // Only these two travel without a term: the term would be taken for a local message's.
+    if message.term == 0 && message.msg_type != MessageType::MsgReadIndex {
+        return Err("it has no term");
+    }
+    match message.msg_type {
+        MessageType::MsgAppend => check_append(message),
+        MessageType::MsgSnapshot => check_snapshot(message),
+        MessageType::MsgAppendResponse => {
+            let beyond = message.index > receiver.last_index
+                || message.reject && message.reject_hint > receiver.last_index.max(message.index);
+            if beyond {
+                Err("it speaks of entries that do not exist")
+            } else {
+                Ok(())
+            }
+        }
+        MessageType::MsgReadIndex | MessageType::MsgReadIndexResp => {
+            if message.entries.len() == 1 {
+                Ok(())
+            } else {
+                Err("it has no context")
+            }
+        }
+        MessageType::MsgTimeoutNow if !receiver.may_lead => Err("this member may not lead"),
+        MessageType::MsgTimeoutNow
+        | MessageType::MsgHeartbeat
+        | MessageType::MsgHeartbeatResponse
+        | MessageType::MsgRequestVote
+        | MessageType::MsgRequestVoteResponse
+        | MessageType::MsgRequestPreVote
+        | MessageType::MsgRequestPreVoteResponse => Ok(()),
+        MessageType::MsgHup
+        | MessageType::MsgBeat
+        | MessageType::MsgPropose
+        | MessageType::MsgUnreachable
+        | MessageType::MsgSnapStatus
+        | MessageType::MsgCheckQuorum
+        | MessageType::MsgTransferLeader => Err("its kind is not sent between members"),
+    }
+}
+
+fn check_append(message: &Message) -> Result<(), &'static str> {
+    if (message.index == 0) != (message.log_term == 0) || message.log_term > message.term {
+        return Err("the entry before its entries is impossible");
+    }
+    let mut index = message.index;
+    let mut term = message.log_term;
+    for entry in message.entries.iter() {
+        index += 1;
+        if !follows(entry, index, term, message.term) {
+            return Err("its entries do not follow each other");
+        }
+        term = entry.term;
+    }
+    Ok(())
+}
+
+fn follows(entry: &Entry, index: u64, term_before: u64, term_max: u64) -> bool {
+    entry.index == index && entry.term >= term_before.max(1) && entry.term <= term_max
+}
+
+fn check_snapshot(message: &Message) -> Result<(), &'static str> {
+    let snapshot: &Snapshot = message.get_snapshot();
+    let metadata = snapshot.get_metadata();
+    if metadata.index == 0 || metadata.index >= LIMIT {
+        return Err("its index is out of range");
+    }
+    if metadata.term == 0 || metadata.term > message.term {
+        return Err("its term is out of range");
+    }
+    let Some(membership) = decode_membership(&snapshot.data) else {
+        return Err("its list of members is unreadable");
+    };
+    let state: &ConfState = metadata.get_conf_state();
+    let simple = state.voters_outgoing.is_empty()
+        && state.learners_next.is_empty()
+        && !state.auto_leave
+        && membership.index <= metadata.index;
+    if !simple || *state != crate::log::conf_state(&membership) {
+        return Err("its configuration is not one of the list of members");
+    }
+    if membership.voters().next().is_none() {
+        return Err("its list of members has no voter");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{conf_state, encode_membership};
+    use crate::machine::{Member, Membership};
+
+    const RECEIVER: Receiver = Receiver {
+        id: 2,
+        last_index: 10,
+        may_lead: true,
+    };
+
+    fn message(kind: MessageType) -> Message {
+        let mut message = Message::default();
+        message.msg_type = kind;
+        message.from = 1;
+        message.to = 2;
+        message.term = 3;
+        message
+    }
+
+    fn entry(index: u64, term: u64) -> Entry {
+        let mut entry = Entry::default();
+        entry.index = index;
+        entry.term = term;
+        entry
+    }
+
+    #[test]
+    fn a_frame_survives() {
+        let mut sent = message(MessageType::MsgAppend);
+        sent.entries = vec![entry(1, 3)].into();
+        let frame = decode(&encode("a:1", &sent)).unwrap();
+        assert_eq!(
+            (frame.sender_address.as_str(), frame.message),
+            ("a:1", sent)
+        );
+    }
+
+    #[test]
+    fn cut_and_foreign_frames_are_refused() {
+        assert!(decode(&[]).is_none());
+        assert!(decode(&[FORMAT, 9, 0, b'a']).is_none());
+        assert!(decode(&[FORMAT, 0, 0, 0xff, 0xff]).is_none());
+        assert!(decode(&[7, 0, 0]).is_none());
+    }
+
+    #[test]
+    fn local_and_misdirected_messages_are_refused() {
+        for kind in [
+            MessageType::MsgHup,
+            MessageType::MsgPropose,
+            MessageType::MsgSnapStatus,
+        ] {
+            assert!(check(&message(kind), &RECEIVER).is_err());
+        }
+        let mut other = message(MessageType::MsgHeartbeat);
+        assert!(check(&other, &RECEIVER).is_ok());
+        other.to = 3;
+        assert!(check(&other, &RECEIVER).is_err());
+        let mut timeless = message(MessageType::MsgHeartbeat);
+        timeless.term = 0;
+        assert!(check(&timeless, &RECEIVER).is_err());
+    }
+
+    #[test]
+    fn an_append_must_be_contiguous() {
+        let mut append = message(MessageType::MsgAppend);
+        append.index = 4;
+        append.log_term = 2;
+        append.entries = vec![entry(5, 2), entry(6, 3)].into();
+        assert_eq!(check(&append, &RECEIVER), Ok(()));
+        append.entries = vec![entry(5, 2), entry(7, 3)].into();
+        assert!(check(&append, &RECEIVER).is_err());
+        append.entries = vec![entry(5, 1)].into();
+        assert!(check(&append, &RECEIVER).is_err());
+        append.entries = vec![entry(5, 4)].into();
+        assert!(check(&append, &RECEIVER).is_err());
+        append.entries = vec![].into();
+        append.log_term = 0;
+        assert!(check(&append, &RECEIVER).is_err());
+    }
+
+    #[test]
+    fn a_snapshot_must_be_consistent() {
+        let members = vec![Member {
+            id: 1,
+            address: "a:1".into(),
+            voter: true,
+        }];
+        let membership = Membership { index: 5, members };
+        let mut snapshot = Snapshot::default();
+        snapshot.mut_metadata().index = 9;
+        snapshot.mut_metadata().term = 3;
+        snapshot
+            .mut_metadata()
+            .set_conf_state(conf_state(&membership));
+        snapshot.data = encode_membership(&membership).into();
+        let mut good = message(MessageType::MsgSnapshot);
+        good.set_snapshot(snapshot);
+        assert_eq!(check(&good, &RECEIVER), Ok(()));
+        let mut doubled = good.clone();
+        doubled
+            .mut_snapshot()
+            .mut_metadata()
+            .mut_conf_state()
+            .voters
+            .push(1);
+        assert!(check(&doubled, &RECEIVER).is_err());
+        let mut empty = good.clone();
+        empty.mut_snapshot().data = Bytes::new();
+        assert!(check(&empty, &RECEIVER).is_err());
+    }
+}
