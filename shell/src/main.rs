@@ -1,1 +1,71 @@
-fn main() {}
+//! The `mongo` shell: JavaScript at a prompt, against a server.
+//!
+//! - `options`: the command line;
+//! - `connections`: the official driver, one command at a time;
+//! - `natives`: what the shell's JavaScript asks of Rust;
+//! - `session`: an isolate with the shell's own scripts (`js/`) in it, and how a line is evaluated;
+//! - `prompt`: line editing, history, completion, statements over several lines.
+
+mod connections;
+mod natives;
+mod options;
+mod prompt;
+mod session;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use options::Options;
+use session::{Ended, Session};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<u8> {
+    let address = options.address();
+    let interactive = options.eval.is_none() && options.files.is_empty() || options.shell;
+    if !options.quiet {
+        println!("Banyan shell version {}", env!("CARGO_PKG_VERSION"));
+    }
+    let mut session = Session::new()?;
+    if !options.nodb {
+        if !options.quiet {
+            println!("connecting to: {address}");
+        }
+        session.connect(&address)?;
+    }
+    if let Some(source) = &options.eval {
+        match session.evaluate_and_print("(shell eval)", source) {
+            Ok(()) => {}
+            Err(Ended::Quit(code)) => return Ok(code),
+            Err(Ended::Failed(message)) => {
+                eprintln!("{message}");
+                return Ok(1);
+            }
+        }
+    }
+    for file in &options.files {
+        match session.load(file) {
+            Ok(()) => {}
+            Err(Ended::Quit(code)) => return Ok(code),
+            Err(Ended::Failed(message)) => {
+                eprintln!("{message}\nfailed to load: {}", file.display());
+                return Ok(1);
+            }
+        }
+    }
+    if interactive {
+        prompt::run(session)
+    } else {
+        Ok(0)
+    }
+}

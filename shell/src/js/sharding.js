@@ -1,0 +1,111 @@
+// sh.*: sharding, and the status pages of the 2.x shell.
+
+const sh = {
+  _admin(command) { return db._adminCommand(command); },
+  status(verbose, configDB) { printShardingStatus(configDB || db.getSiblingDB('config'), verbose); },
+  addShard(url) { return sh._admin({addShard: url}); },
+  removeShard(name) { return sh._admin({removeShard: name}); },
+  enableSharding(name, primaryShard) {
+    return sh._admin(Object.assign({enableSharding: name}, primaryShard && {primaryShard}));
+  },
+  shardCollection(ns, key, unique, options) {
+    return sh._admin(Object.assign({shardCollection: ns, key}, unique && {unique: true}, options));
+  },
+  splitFind(ns, find) { return sh._admin({split: ns, find}); },
+  splitAt(ns, middle) { return sh._admin({split: ns, middle}); },
+  moveChunk(ns, find, to) { return sh._admin({moveChunk: ns, find, to}); },
+  startBalancer() { return sh._admin({balancerStart: 1}); },
+  stopBalancer() { return sh._admin({balancerStop: 1}); },
+  setBalancerState(on) { return on ? sh.startBalancer() : sh.stopBalancer(); },
+  getBalancerState() { return okOrThrow(sh._admin({balancerStatus: 1})).mode !== 'off'; },
+  isBalancerRunning() { return okOrThrow(sh._admin({balancerStatus: 1})).inBalancerRound; },
+  enableBalancing(ns) { return sh._setNoBalance(ns, false); },
+  disableBalancing(ns) { return sh._setNoBalance(ns, true); },
+  _setNoBalance(ns, noBalance) {
+    return db.getSiblingDB('config').collections.update({_id: String(ns)}, {$set: {noBalance}});
+  },
+  addShardToZone(shard, zone) { return sh._admin({addShardToZone: shard, zone}); },
+  removeShardFromZone(shard, zone) { return sh._admin({removeShardFromZone: shard, zone}); },
+  updateZoneKeyRange(ns, min, max, zone) { return sh._admin({updateZoneKeyRange: ns, min, max, zone}); },
+  help() {
+    print('\tsh.addShard(host)                        adds a shard: set/host:port,host:port or host:port');
+    print('\tsh.enableSharding(database)              lets the database hold sharded collections');
+    print('\tsh.shardCollection(ns, key, unique)      shards a collection');
+    print('\tsh.splitFind(ns, query)                  splits the chunk that the query is in at its median');
+    print('\tsh.splitAt(ns, middle)                   splits the chunk that middle is in at middle');
+    print('\tsh.moveChunk(ns, query, shard)           moves the chunk that the query is in');
+    print('\tsh.setBalancerState(on)                  turns the balancer on or off');
+    print('\tsh.getBalancerState(), sh.isBalancerRunning()');
+    print('\tsh.status([verbose])                     prints the state of the cluster');
+  },
+  toString() { return 'sharding helpers; see sh.help()'; },
+};
+Object.defineProperty(sh, 'shellPrint', {value: () => sh.help()});
+
+// Chunks name their collection by its UUID; those of older clusters by its namespace.
+function chunkFilter(config, ns) {
+  const collection = config.collections.findOne({_id: ns});
+  return collection && collection.uuid !== undefined ? {uuid: collection.uuid} : {ns};
+}
+
+function chunkCounts(config, ns) {
+  const counts = {};
+  config.chunks.aggregate([{$match: chunkFilter(config, ns)}, {$group: {_id: '$shard', n: {$sum: 1}}}, {$sort: {_id: 1}}])
+    .forEach((row) => { counts[row._id] = Number(row.n); });
+  return counts;
+}
+
+// Most chunks that are listed one by one unless the listing is asked to be verbose.
+const LISTED_CHUNKS_MAX = 20;
+
+function printShardingStatus(config, verbose) {
+  const version = config.getCollection('version').findOne();
+  if (version === null) {
+    print('printShardingStatus: this db does not have sharding enabled. be sure you are connecting to a mongos from the shell and not to a mongod.');
+    return;
+  }
+  const line = (document) => tojson(document, '', true);
+  print('--- Sharding Status --- ');
+  print('  sharding version: ' + line(version));
+  print('  shards:');
+  config.shards.find().sort({_id: 1}).forEach((shard) => print('\t' + line(shard)));
+  print('  databases:');
+  const databases = config.databases.find().sort({_id: 1}).toArray();
+  if (!databases.some((database) => database._id === 'admin')) {
+    databases.unshift({_id: 'admin', partitioned: false, primary: 'config'});
+  }
+  for (const database of databases) {
+    print('\t' + line(database));
+    const prefix = database._id.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+    config.collections.find({_id: new RegExp('^' + prefix + '\\.')}).sort({_id: 1}).forEach((collection) => {
+      if (collection.dropped) return;
+      printChunks(config, collection, verbose);
+    });
+  }
+}
+
+function printChunks(config, collection, verbose) {
+  print('\t\t' + collection._id + ' chunks:');
+  const counts = chunkCounts(config, collection._id);
+  for (const [shard, count] of Object.entries(counts)) print('\t\t\t\t' + shard + '\t' + count);
+  const total = Object.values(counts).reduce((a, b) => a + b, 0);
+  if (total > LISTED_CHUNKS_MAX && !verbose) {
+    print('\t\t\ttoo many chunks to print, use verbose if you want to force print');
+    return;
+  }
+  config.chunks.find(chunkFilter(config, collection._id)).sort({min: 1}).forEach((chunk) => {
+    const version = {t: chunk.lastmod.getTime(), i: chunk.lastmod.getInc()};
+    print('\t\t\t' + tojson(chunk.min, '', true) + ' -->> ' + tojson(chunk.max, '', true) + ' on : ' + chunk.shard + ' ' + tojson(version, '', true));
+  });
+}
+
+function bytesText(bytes) {
+  let value = Number(bytes), unit = 0;
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+  for (; value >= 1024 && unit < units.length - 1; unit++) value /= 1024;
+  return Math.floor(value * 100) / 100 + units[unit];
+}
+
+function percent(part, whole) {
+  return Number(whole) === 0 ? '0%' : Math.round(Number(part) / Number(whole) * 10000) / 100 + '%';
+}

@@ -1,0 +1,276 @@
+//! What the shell's JavaScript asks of Rust: `native.*`, and the global functions that reach outside.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use banyan_script::bindings::{Bindings, document_from_v8, document_to_v8};
+use banyan_script::v8;
+use bson::RawDocumentBuf;
+use mongodb::options::ReadPreference;
+
+use crate::connections::Connections;
+
+/// What the natives work on, kept in the isolate's slot.
+pub struct Outside {
+    pub connections: RefCell<Connections>,
+    /// Set by `quit()`: the code to leave with.
+    pub quit: std::cell::Cell<Option<u8>>,
+}
+
+type Scope<'a, 's> = &'a mut v8::HandleScope<'s>;
+type Arguments<'s> = v8::FunctionCallbackArguments<'s>;
+type Native =
+    for<'a, 's> fn(Scope<'a, 's>, &Arguments<'s>, &Outside) -> Result<v8::Local<'s, v8::Value>>;
+
+/// Puts the natives into the scope's context.
+pub fn install(scope: &mut v8::HandleScope<'_>, outside: Rc<Outside>) {
+    scope.set_slot(outside);
+    let global = scope.get_current_context().global(scope);
+    let native = v8::Object::new(scope);
+    set_function(scope, native, "connect", |s, a, mut r| {
+        call(s, &a, &mut r, connect)
+    });
+    set_function(scope, native, "address", |s, a, mut r| {
+        call(s, &a, &mut r, address)
+    });
+    set_function(scope, native, "runCommand", |s, a, mut r| {
+        call(s, &a, &mut r, run_command)
+    });
+    if let Some(name) = v8::String::new(scope, "native") {
+        global.set(scope, name.into(), native.into());
+    }
+    set_function(scope, global, "print", |s, a, mut r| {
+        call(s, &a, &mut r, print)
+    });
+    set_function(scope, global, "sleep", |s, a, mut r| {
+        call(s, &a, &mut r, sleep)
+    });
+    set_function(scope, global, "cat", |s, a, mut r| call(s, &a, &mut r, cat));
+    set_function(scope, global, "load", |s, a, mut r| {
+        call(s, &a, &mut r, load)
+    });
+    set_function(scope, global, "quit", |s, a, mut r| {
+        call(s, &a, &mut r, quit)
+    });
+    set_function(scope, global, "exit", |s, a, mut r| {
+        call(s, &a, &mut r, quit)
+    });
+    set_function(scope, global, "version", |s, a, mut r| {
+        call(s, &a, &mut r, version)
+    });
+    set_function(scope, global, "pwd", |s, a, mut r| call(s, &a, &mut r, pwd));
+    set_function(scope, global, "hostname", |s, a, mut r| {
+        call(s, &a, &mut r, hostname)
+    });
+    set_function(scope, global, "getHostName", |s, a, mut r| {
+        call(s, &a, &mut r, hostname)
+    });
+}
+
+fn set_function(
+    scope: &mut v8::HandleScope<'_>,
+    holder: v8::Local<'_, v8::Object>,
+    name: &str,
+    callback: impl v8::MapFnTo<v8::FunctionCallback>,
+) {
+    let Some(key) = v8::String::new(scope, name) else {
+        return;
+    };
+    let Some(function) = v8::Function::new(scope, callback) else {
+        return;
+    };
+    function.set_name(key);
+    holder.set(scope, key.into(), function.into());
+}
+
+/// Calls a native and throws its error as a JavaScript one.
+fn call<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    returned: &mut v8::ReturnValue<'_>,
+    native: Native,
+) {
+    let Some(outside) = scope.get_slot::<Rc<Outside>>().cloned() else {
+        return;
+    };
+    match native(scope, arguments, &outside) {
+        Ok(value) => returned.set(value),
+        Err(error) => {
+            let text = format!("{error:#}");
+            let message = v8::String::new(scope, &text).unwrap_or_else(|| v8::String::empty(scope));
+            let exception = v8::Exception::error(scope, message);
+            scope.throw_exception(exception);
+        }
+    }
+}
+
+fn undefined<'s>(scope: Scope<'_, 's>) -> Result<v8::Local<'s, v8::Value>> {
+    Ok(v8::undefined(scope).into())
+}
+
+fn text<'s>(scope: Scope<'_, 's>, value: &str) -> Result<v8::Local<'s, v8::Value>> {
+    Ok(v8::String::new(scope, value)
+        .context("the string is too long")?
+        .into())
+}
+
+fn number(scope: Scope<'_, '_>, arguments: &Arguments<'_>, at: i32) -> Result<usize> {
+    let value = arguments
+        .get(at)
+        .uint32_value(scope)
+        .context("a number is expected")?;
+    Ok(usize::try_from(value)?)
+}
+
+fn connect<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let address = arguments.get(0).to_rust_string_lossy(scope);
+    let number = outside.connections.borrow_mut().connect(&address)?;
+    Ok(v8::Integer::new_from_unsigned(scope, u32::try_from(number)?).into())
+}
+
+fn address<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let number = number(scope, arguments, 0)?;
+    let connections = outside.connections.borrow();
+    text(
+        scope,
+        connections.address(number).context("no such connection")?,
+    )
+}
+
+/// `native.runCommand(connection, database, command, read preference or undefined)`.
+fn run_command<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let bindings = Bindings::of(scope).context("the types are not installed")?;
+    let number = number(scope, arguments, 0)?;
+    let database = arguments.get(1).to_rust_string_lossy(scope);
+    let command = document(scope, &bindings, arguments.get(2)).context("the command")?;
+    let preference = arguments.get(3);
+    let preference: Option<ReadPreference> = if preference.is_undefined() {
+        None
+    } else {
+        let given = document(scope, &bindings, preference).context("the read preference")?;
+        Some(bson::deserialize_from_slice(given.as_bytes()).context("the read preference")?)
+    };
+    let reply = outside
+        .connections
+        .borrow()
+        .run(number, &database, command, preference)?;
+    let reply = document_to_v8(scope, &bindings, reply.as_bytes())?;
+    Ok(reply.into())
+}
+
+fn document<'s>(
+    scope: Scope<'_, 's>,
+    bindings: &Bindings,
+    value: v8::Local<'s, v8::Value>,
+) -> Result<RawDocumentBuf> {
+    let object = v8::Local::<v8::Object>::try_from(value).map_err(|_| anyhow!("not an object"))?;
+    Ok(document_from_v8(scope, bindings, object)?)
+}
+
+fn print<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let words: Vec<String> = (0..arguments.length())
+        .map(|at| arguments.get(at).to_rust_string_lossy(scope))
+        .collect();
+    // A reader that went away (a closed pipe) is no error of the script.
+    let _ = writeln!(std::io::stdout(), "{}", words.join(" "));
+    undefined(scope)
+}
+
+fn sleep<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let milliseconds = arguments
+        .get(0)
+        .number_value(scope)
+        .unwrap_or(0.0)
+        .clamp(0.0, 86_400_000.0);
+    std::thread::sleep(Duration::from_secs_f64(milliseconds / 1000.0));
+    undefined(scope)
+}
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
+}
+
+fn cat<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let path = arguments.get(0).to_rust_string_lossy(scope);
+    let contents = read(&path)?;
+    text(scope, &contents)
+}
+
+fn load<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let path = arguments.get(0).to_rust_string_lossy(scope);
+    let source = read(&path)?;
+    let name = Path::new(&path).display().to_string();
+    banyan_script::runtime::evaluate(scope, &name, &source)
+        .with_context(|| format!("error loading {path}"))?;
+    Ok(v8::Boolean::new(scope, true).into())
+}
+
+/// Ends the running script; the session sees the code and leaves.
+fn quit<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let code = arguments.get(0).uint32_value(scope).unwrap_or(0);
+    outside.quit.set(Some(u8::try_from(code & 0xff)?));
+    scope.terminate_execution();
+    undefined(scope)
+}
+
+fn version<'s>(
+    scope: Scope<'_, 's>,
+    _arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    text(scope, env!("CARGO_PKG_VERSION"))
+}
+
+fn pwd<'s>(
+    scope: Scope<'_, 's>,
+    _arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    text(scope, &std::env::current_dir()?.display().to_string())
+}
+
+fn hostname<'s>(
+    scope: Scope<'_, 's>,
+    _arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").context("the host's name")?;
+    text(scope, name.trim())
+}

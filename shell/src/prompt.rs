@@ -1,0 +1,130 @@
+//! The prompt: line editing, history, completion, statements over several lines.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use anyhow::Result;
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Config, Context, Editor, Helper};
+
+use crate::session::{Ended, Session};
+
+const HISTORY_LINES_MAX: usize = 1_000;
+
+/// Reads, evaluates and prints until the input ends; the code to leave with.
+pub fn run(session: Session) -> Result<u8> {
+    let config = Config::builder()
+        .max_history_size(HISTORY_LINES_MAX)?
+        .auto_add_history(true);
+    let mut editor: Editor<Assistant, FileHistory> = Editor::with_config(config.build())?;
+    let session = Rc::new(RefCell::new(session));
+    editor.set_helper(Some(Assistant {
+        session: session.clone(),
+    }));
+    let history = history_file();
+    if let Some(file) = &history {
+        // The first start finds no history.
+        let _ = editor.load_history(file);
+    }
+    let code = read_lines(&mut editor, &session);
+    if let Some(file) = &history
+        && let Err(error) = editor.save_history(file)
+    {
+        eprintln!("the history is not saved to {}: {error}", file.display());
+    }
+    drop(editor);
+    if let Ok(session) = Rc::try_unwrap(session) {
+        session.into_inner().close();
+    }
+    code
+}
+
+fn read_lines(
+    editor: &mut Editor<Assistant, FileHistory>,
+    session: &Rc<RefCell<Session>>,
+) -> Result<u8> {
+    loop {
+        let prompt = session.borrow_mut().prompt();
+        let line = match editor.readline(&prompt) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => {
+                println!("bye");
+                return Ok(0);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match line.trim().trim_end_matches(';') {
+            "" => continue,
+            "exit" | "quit" => {
+                println!("bye");
+                return Ok(0);
+            }
+            _ => {}
+        }
+        match session.borrow_mut().line(&line) {
+            Ok(()) => {}
+            Err(Ended::Quit(code)) => return Ok(code),
+            Err(Ended::Failed(message)) => println!("{message}"),
+        }
+    }
+}
+
+fn history_file() -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os("HOME")?).join(".banyan_shell_history"))
+}
+
+/// What the line editor asks the session.
+struct Assistant {
+    session: Rc<RefCell<Session>>,
+}
+
+impl Helper for Assistant {}
+impl Highlighter for Assistant {}
+impl Hinter for Assistant {
+    type Hint = String;
+}
+
+impl Completer for Assistant {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        position: usize,
+        _context: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let before = &line[..position];
+        let is_name = |character: char| character.is_alphanumeric() || "_$.".contains(character);
+        let start = before
+            .rfind(|character| !is_name(character))
+            .map_or(0, |at| {
+                at + before[at..].chars().next().map_or(1, char::len_utf8)
+            });
+        Ok((
+            start,
+            self.session.borrow_mut().completions(&before[start..]),
+        ))
+    }
+}
+
+impl Validator for Assistant {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let source = context.input();
+        let word = source.split_whitespace().next().unwrap_or("");
+        if matches!(word, "show" | "use" | "it" | "help" | "exit") {
+            return Ok(ValidationResult::Valid(None));
+        }
+        Ok(if self.session.borrow_mut().is_incomplete(source) {
+            ValidationResult::Incomplete
+        } else {
+            ValidationResult::Valid(None)
+        })
+    }
+}
