@@ -1,0 +1,429 @@
+//! Groups of real threads and real logs, joined by channels in place of a network.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use banyan_consensus::{
+    ApplyError, Change, Committed, Error, Group, Member, Options, PeerId, Position, ProposeError,
+    ProposeOptions, SnapshotMeta, StateMachine, SyncMode, Transport,
+};
+use bytes::Bytes;
+use futures::executor::block_on;
+use parking_lot::Mutex;
+
+/// Remembers what was applied, in order.
+#[derive(Default)]
+struct Journal {
+    state: Mutex<State>,
+    /// The states of the others, by address: where a snapshot is fetched from.
+    peers: Arc<Mutex<HashMap<String, Arc<Journal>>>>,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    applied: Position,
+    entries: Vec<Bytes>,
+    prepared: u64,
+}
+
+impl StateMachine for Journal {
+    type Prepared = u64;
+
+    fn applied(&self) -> Position {
+        self.state.lock().applied
+    }
+
+    fn apply(&self, entries: Vec<Committed<u64>>) -> Result<(), ApplyError> {
+        let mut state = self.state.lock();
+        for entry in entries {
+            if entry.position.index != state.applied.index + 1 {
+                return Err(ApplyError(format!("{:?} after {:?}", entry, state.applied)));
+            }
+            state.applied = entry.position;
+            state.prepared += entry.prepared.unwrap_or(0);
+            if !entry.data.is_empty() {
+                state.entries.push(entry.data);
+            }
+        }
+        Ok(())
+    }
+
+    fn durable(&self) -> u64 {
+        self.state.lock().applied.index
+    }
+
+    fn make_durable(&self) -> std::io::Result<u64> {
+        Ok(self.durable())
+    }
+
+    fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError> {
+        let leader = self.peers.lock().get(&meta.leader_address).cloned();
+        let leader = leader.ok_or_else(|| ApplyError("the leader is away".into()))?;
+        let fetched = leader.state.lock().clone();
+        if fetched.applied < meta.position {
+            return Err(ApplyError("the leader's state is too old".into()));
+        }
+        let mut state = self.state.lock();
+        state.applied = fetched.applied;
+        state.entries = fetched.entries;
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Network {
+    groups: Mutex<HashMap<PeerId, Group<Journal>>>,
+    cut: Mutex<Vec<PeerId>>,
+}
+
+struct Wire {
+    own: PeerId,
+    network: Arc<Network>,
+}
+
+impl Transport for Wire {
+    fn send(&self, to: PeerId, address: &str, messages: Vec<Bytes>) {
+        assert_eq!(address, format!("host{to}"));
+        let cut = self.network.cut.lock();
+        if cut.contains(&to) || cut.contains(&self.own) {
+            return;
+        }
+        drop(cut);
+        let group = self.network.groups.lock().get(&to).cloned();
+        if let Some(group) = group {
+            for message in messages {
+                group.step(message);
+            }
+        }
+    }
+}
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    network: Arc<Network>,
+    peers: Arc<Mutex<HashMap<String, Arc<Journal>>>>,
+}
+
+fn dies(what: &str) {
+    eprintln!("fatal in a test: {what}");
+    FATAL.store(true, Ordering::SeqCst);
+}
+
+static FATAL: AtomicBool = AtomicBool::new(false);
+
+impl Cluster {
+    fn new() -> Cluster {
+        Cluster {
+            dir: tempfile::tempdir().unwrap(),
+            network: Arc::default(),
+            peers: Arc::default(),
+        }
+    }
+
+    fn start(&self, id: PeerId, sync: SyncMode) -> Group<Journal> {
+        let journal = Arc::new(Journal {
+            state: Mutex::default(),
+            peers: self.peers.clone(),
+        });
+        self.start_with(id, sync, journal, 64 << 20)
+    }
+
+    fn start_with(
+        &self,
+        id: PeerId,
+        sync: SyncMode,
+        journal: Arc<Journal>,
+        log_bytes_max: u64,
+    ) -> Group<Journal> {
+        let mut options = Options::new(id, sync);
+        options.heartbeat = Duration::from_millis(40);
+        options.election_timeout = Duration::from_millis(400);
+        options.log_bytes_max = log_bytes_max;
+        options.on_fatal = dies;
+        self.peers
+            .lock()
+            .insert(format!("host{id}"), journal.clone());
+        let wire = Arc::new(Wire {
+            own: id,
+            network: self.network.clone(),
+        });
+        let group = Group::open(&self.path(id), options, journal, wire).unwrap();
+        self.network.groups.lock().insert(id, group.clone());
+        group
+    }
+
+    fn path(&self, id: PeerId) -> std::path::PathBuf {
+        let path = Path::new(self.dir.path()).join(id.to_string());
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn journal(&self, id: PeerId) -> Arc<Journal> {
+        self.peers.lock()[&format!("host{id}")].clone()
+    }
+
+    /// As if its process had been killed; the state is lost, the log stays.
+    fn kill(&self, id: PeerId) {
+        let group = self.network.groups.lock().remove(&id);
+        if let Some(group) = group {
+            group.stop();
+        }
+    }
+
+    fn entries(&self, id: PeerId) -> Vec<Bytes> {
+        self.journal(id).state.lock().entries.clone()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let groups: Vec<_> = self.network.groups.lock().drain().collect();
+        for (_, group) in groups {
+            group.stop();
+        }
+    }
+}
+
+fn wait(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "no {what} in time");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn propose(group: &Group<Journal>, text: &str) -> Result<Position, ProposeError> {
+    let data = Bytes::copy_from_slice(text.as_bytes());
+    block_on(group.propose(data, 1, ProposeOptions::default()))
+}
+
+fn three(cluster: &Cluster) -> Vec<Group<Journal>> {
+    let groups: Vec<_> = (1..=3)
+        .map(|id| cluster.start(id, SyncMode::EveryEntry))
+        .collect();
+    groups[0].bootstrap("host1").unwrap();
+    wait("leader", || groups[0].leader_term() != 0);
+    for id in 2..=3 {
+        let address = format!("host{id}");
+        block_on(groups[0].change_membership(Change::AddLearner { id, address })).unwrap();
+        block_on(groups[0].change_membership(Change::Promote(id))).unwrap();
+    }
+    groups
+}
+
+fn leader_among(groups: &[Group<Journal>]) -> Option<Group<Journal>> {
+    groups
+        .iter()
+        .find(|group| group.leader_term() != 0)
+        .cloned()
+}
+
+const INTERVAL: SyncMode = SyncMode::Interval(Duration::from_millis(100));
+
+#[test]
+fn a_group_of_one_keeps_its_entries_in_both_sync_modes() {
+    for mode in [INTERVAL, SyncMode::EveryEntry] {
+        let cluster = Cluster::new();
+        let group = cluster.start(7, mode);
+        assert!(!group.is_bootstrapped());
+        assert_eq!(
+            propose(&group, "early"),
+            Err(ProposeError::NotLeader { leader: None })
+        );
+        group.bootstrap("host7").unwrap();
+        assert!(matches!(group.bootstrap("host7"), Err(Error::Refused(_))));
+        wait("leader", || group.leader_term() != 0);
+        for number in 0..100 {
+            propose(&group, &number.to_string()).unwrap();
+        }
+        let synced = ProposeOptions {
+            sync: true,
+            term: group.leader_term(),
+        };
+        block_on(group.propose(Bytes::from_static(b"synced"), 1, synced)).unwrap();
+        assert_eq!(cluster.journal(7).state.lock().prepared, 101);
+        let before = cluster.entries(7);
+        drop(group);
+        cluster.kill(7);
+
+        let group = cluster.start(7, mode);
+        wait("leader", || group.leader_term() != 0);
+        assert_eq!(cluster.entries(7), before);
+        let other_term = ProposeOptions {
+            sync: false,
+            term: group.leader_term() + 1,
+        };
+        let refused = block_on(group.propose(Bytes::from_static(b"x"), 1, other_term));
+        assert!(matches!(refused, Err(ProposeError::NotLeader { .. })));
+    }
+}
+
+#[test]
+fn many_threads_share_a_group_of_one() {
+    let cluster = Cluster::new();
+    let group = cluster.start(1, INTERVAL);
+    group.bootstrap("host1").unwrap();
+    wait("leader", || group.leader_term() != 0);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let group = &group;
+            scope.spawn(move || {
+                for number in 0..200 {
+                    propose(group, &format!("{thread}-{number}")).unwrap();
+                }
+            });
+        }
+    });
+    let entries = cluster.entries(1);
+    assert_eq!(entries.len(), 1600);
+    for thread in 0..8 {
+        let mine: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.starts_with(format!("{thread}-").as_bytes()))
+            .collect();
+        let expected: Vec<_> = (0..200)
+            .map(|number| Bytes::from(format!("{thread}-{number}")))
+            .collect();
+        assert!(mine.into_iter().eq(expected.iter()));
+    }
+}
+
+#[test]
+fn three_members_survive_the_loss_of_their_leader() {
+    let cluster = Cluster::new();
+    let mut groups = three(&cluster);
+    for number in 0..50 {
+        propose(&groups[0], &number.to_string()).unwrap();
+    }
+    let expected = cluster.entries(1);
+    wait("replication", || {
+        cluster.entries(2) == expected && cluster.entries(3) == expected
+    });
+    assert_eq!(groups[0].status().membership.voters().count(), 3);
+
+    drop(groups.remove(0));
+    cluster.kill(1);
+    wait("another leader", || leader_among(&groups).is_some());
+    let leader = leader_among(&groups).unwrap();
+    propose(&leader, "after").unwrap();
+
+    let back = cluster.start(1, SyncMode::EveryEntry);
+    let expected = cluster.entries(leader.status().id);
+    wait("catching up", || cluster.entries(1) == expected);
+    assert_eq!(block_on(back.read_index()).unwrap(), leader.status().commit);
+    assert!(!FATAL.load(Ordering::SeqCst));
+}
+
+#[test]
+fn leadership_moves_on_request() {
+    let cluster = Cluster::new();
+    let groups = three(&cluster);
+    groups[0].transfer_leadership(2);
+    wait("transfer", || groups[1].leader_term() != 0);
+    propose(&groups[1], "x").unwrap();
+    assert!(matches!(
+        propose(&groups[0], "y"),
+        Err(ProposeError::NotLeader { leader: Some(2) })
+    ));
+    groups[1].set_electable(false);
+    groups[2].set_electable(false);
+    groups[1].step_down();
+    wait("the only electable one", || groups[0].leader_term() != 0);
+}
+
+#[test]
+fn a_leader_without_a_majority_steps_down_and_says_so() {
+    let cluster = Cluster::new();
+    let groups = three(&cluster);
+    propose(&groups[0], "kept").unwrap();
+    cluster.network.cut.lock().push(1);
+    let lost = propose(&groups[0], "lost");
+    assert_eq!(lost, Err(ProposeError::Unknown));
+    wait("another leader", || leader_among(&groups[1..]).is_some());
+    let leader = leader_among(&groups[1..]).unwrap();
+    propose(&leader, "new").unwrap();
+    cluster.network.cut.lock().clear();
+    let expected = vec![Bytes::from_static(b"kept"), Bytes::from_static(b"new")];
+    wait("agreement", || {
+        (1..=3).all(|id| cluster.entries(id) == expected)
+    });
+}
+
+#[test]
+fn a_newcomer_fetches_a_snapshot_when_the_log_was_cut() {
+    let cluster = Cluster::new();
+    let journal = Arc::new(Journal {
+        state: Mutex::default(),
+        peers: cluster.peers.clone(),
+    });
+    let group = cluster.start_with(1, SyncMode::EveryEntry, journal, 4 << 20);
+    group.bootstrap("host1").unwrap();
+    wait("leader", || group.leader_term() != 0);
+    let large = "x".repeat(1 << 20);
+    for _ in 0..12 {
+        propose(&group, &large).unwrap();
+    }
+    wait("cut", || {
+        propose(&group, "tick").unwrap();
+        group.status().first_index > 5
+    });
+    let _newcomer = cluster.start(2, SyncMode::EveryEntry);
+    let address = "host2".to_owned();
+    block_on(group.change_membership(Change::AddLearner { id: 2, address })).unwrap();
+    wait("snapshot", || {
+        cluster.entries(2).len() == cluster.entries(1).len()
+    });
+    block_on(group.change_membership(Change::Promote(2))).unwrap();
+    propose(&group, "both").unwrap();
+    wait("both", || cluster.entries(2) == cluster.entries(1));
+    let members = group.status().membership.members;
+    let expected: Vec<_> = (1..=2)
+        .map(|id| Member {
+            id,
+            address: format!("host{id}"),
+            voter: true,
+        })
+        .collect();
+    assert_eq!(members, expected);
+    block_on(group.change_membership(Change::Remove(2))).unwrap();
+    propose(&group, "alone").unwrap();
+}
+
+#[test]
+fn a_damaged_log_is_refused() {
+    let cluster = Cluster::new();
+    let group = cluster.start(1, SyncMode::EveryEntry);
+    group.bootstrap("host1").unwrap();
+    wait("leader", || group.leader_term() != 0);
+    for number in 0..200 {
+        propose(&group, &number.to_string()).unwrap();
+    }
+    drop(group);
+    cluster.kill(1);
+    let path = cluster.path(1);
+    let file = std::fs::read_dir(&path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "raftlog")
+        })
+        .unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[20..400].fill(0xee);
+    std::fs::write(&file, bytes).unwrap();
+    let journal = cluster.journal(1);
+    let wire = Arc::new(Wire {
+        own: 1,
+        network: cluster.network.clone(),
+    });
+    let options = Options::new(1, SyncMode::EveryEntry);
+    let outcome = Group::open(&path, options, journal, wire);
+    let Err(Error::Open(what)) = outcome.map(|_| ()) else {
+        panic!("a damaged log was opened")
+    };
+    assert!(what.contains("damaged"), "{what}");
+}
