@@ -1,5 +1,28 @@
-//! What a document is: comparison order, dotted paths, index keys, extended JSON.
+//! What a document is.
+//!
+//! A document is validated BSON bytes, read in place. Read in this order: [`validate`] (what comes
+//! in from outside), [`element`] and [`writer`] (reading and writing raw bytes), [`path`] (dotted
+//! names and MongoDB's way through arrays), [`compare`] over [`number`] and [`decimal`] (the order
+//! of all values), [`kind`] (names of types), [`key`] (the same order as bytes, and the index keys of a document),
+//! [`extjson`] (for people). The crate knows nothing but documents.
 
 pub mod compare;
 pub mod decimal;
+pub mod element;
+pub mod extjson;
+pub mod key;
+pub mod kind;
 pub mod number;
+pub mod path;
+pub mod validate;
+pub mod writer;
+
+pub use compare::{canonical_rank, compare, compare_arrays, compare_documents};
+pub use element::{Element, Elements, elements, field, items};
+pub use key::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
+pub use number::Number;
+pub use path::{Path, PathError};
+pub use validate::{
+    COMMAND_SLACK_BYTES, Invalid, MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_MESSAGE_BYTES, validate,
+};
+pub use writer::DocumentWriter;

@@ -1,0 +1,214 @@
+use std::cmp::Ordering;
+
+use bson::{Bson, Decimal128, RawBson, bson};
+use proptest::prelude::*;
+
+use super::*;
+use crate::compare::compare;
+
+fn raw(value: &Bson) -> RawBson {
+    RawBson::try_from(value.clone()).unwrap()
+}
+
+fn encoded(value: &Bson) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(raw(value).as_raw_bson_ref(), &mut out);
+    out
+}
+
+fn check(a: &Bson, b: &Bson) {
+    let expected = compare(raw(a).as_raw_bson_ref(), raw(b).as_raw_bson_ref());
+    let (left, right) = (encoded(a), encoded(b));
+    assert_eq!(
+        left.cmp(&right),
+        expected,
+        "{a} with {b}: {left:x?} {right:x?}"
+    );
+    if expected != Ordering::Equal {
+        assert!(
+            !left.starts_with(&right) && !right.starts_with(&left),
+            "{a} with {b}"
+        );
+    }
+    let mut descending = (Vec::new(), Vec::new());
+    encode_descending(raw(a).as_raw_bson_ref(), &mut descending.0);
+    encode_descending(raw(b).as_raw_bson_ref(), &mut descending.1);
+    assert_eq!(
+        descending.1.cmp(&descending.0),
+        expected,
+        "{a} with {b}, descending"
+    );
+}
+
+fn decimal(text: &str) -> Bson {
+    Bson::Decimal128(text.parse::<Decimal128>().unwrap())
+}
+
+fn numbers() -> Vec<Bson> {
+    let mut numbers = vec![
+        Bson::Double(f64::NAN),
+        Bson::Double(f64::INFINITY),
+        Bson::Double(f64::NEG_INFINITY),
+        Bson::Double(f64::MAX),
+        Bson::Double(f64::MIN_POSITIVE),
+        Bson::Double(5e-324),
+        Bson::Double(-0.0),
+        Bson::Double(0.1),
+        decimal("0.1"),
+        decimal("-0.1"),
+        decimal("1.00"),
+        decimal("-1.5"),
+        decimal("NaN"),
+        decimal("Infinity"),
+        decimal("-Infinity"),
+        decimal("1E-6176"),
+        decimal("-1E-6176"),
+        decimal("9.999999999999999999999999999999999E+6144"),
+        decimal("0.1000000000000000055511151231257827"),
+        decimal("0.1000000000000000055511151231257828"),
+        decimal("9007199254740993.5"),
+        decimal("9007199254740993"),
+        decimal("36028797018963968.25"),
+        decimal("36028797018963967.75"),
+        decimal("-0"),
+        decimal("0E+100"),
+        decimal("1E+18"),
+        decimal("1E+30"),
+    ];
+    let edges = [
+        0,
+        1,
+        5,
+        127,
+        128,
+        255,
+        256,
+        1 << 31,
+        1 << 52,
+        1 << 53,
+        1 << 54,
+        1 << 55,
+        1 << 62,
+    ];
+    for edge in edges.into_iter().chain([i64::MAX - 1]) {
+        for near in [edge - 1, edge, edge + 1] {
+            for value in [near, near.wrapping_neg()] {
+                numbers.push(Bson::Int64(value));
+                numbers.push(Bson::Double(value as f64));
+                numbers.push(Bson::Double(value as f64 + 0.5));
+                numbers.push(decimal(&value.to_string()));
+                numbers.push(decimal(&format!("{value}.5")));
+                if let Ok(small) = i32::try_from(value) {
+                    numbers.push(Bson::Int32(small));
+                }
+            }
+        }
+    }
+    numbers
+}
+
+#[test]
+fn numbers_of_all_types_sort_exactly() {
+    let numbers = numbers();
+    for a in &numbers {
+        for b in &numbers {
+            check(a, b);
+        }
+    }
+}
+
+#[test]
+fn text_with_low_bytes() {
+    let texts = [
+        "", "\0", "\0\0", "\u{1}", "\0\u{1}", "a", "a\0", "a\u{1}", "a\0b", "ab", "é",
+    ];
+    for a in texts {
+        for b in texts {
+            check(&bson!(a), &bson!(b));
+            check(&bson!([a, 1]), &bson!([b, 0]));
+        }
+    }
+}
+
+#[test]
+fn small_integers_are_short() {
+    assert_eq!(encoded(&bson!(0)).len(), 1);
+    assert_eq!(encoded(&bson!(100)).len(), 2);
+    assert_eq!(encoded(&bson!(1_000_000)).len(), 4);
+    assert_eq!(encoded(&bson!(1_000_000.0)).len(), 4);
+}
+
+#[test]
+fn type_range_holds_every_value_of_a_type() {
+    for value in numbers() {
+        let (low, high) = type_range(&raw(&value).as_raw_bson_ref());
+        let bytes = encoded(&value);
+        assert!(low <= bytes && bytes < high, "{value}");
+    }
+    let (low, high) = type_range(&raw(&bson!("x")).as_raw_bson_ref());
+    assert!(low <= encoded(&bson!("")) && encoded(&bson!("\u{10ffff}")) < high);
+    assert!(encoded(&bson!({})) >= high && encoded(&bson!(1)) < low);
+}
+
+fn scalar() -> impl Strategy<Value = Bson> {
+    prop_oneof![
+        any::<i32>().prop_map(Bson::Int32),
+        (-3i32..3).prop_map(Bson::Int32),
+        any::<i64>().prop_map(Bson::Int64),
+        (-3i64..3).prop_map(Bson::Int64),
+        any::<f64>().prop_map(Bson::Double),
+        (-6i32..6).prop_map(|n| Bson::Double(f64::from(n) / 2.0)),
+        (any::<i64>(), -30i32..30).prop_map(|(m, e)| decimal(&format!("{m}E{e}"))),
+        (-30i64..30).prop_map(|m| decimal(&format!("{m}E-1"))),
+        any::<i64>().prop_map(|n| Bson::Double(n as f64)),
+        "[\\x00-\\x02ab]{0,3}".prop_map(Bson::String),
+        "[ab]{0,2}".prop_map(Bson::Symbol),
+        any::<bool>().prop_map(Bson::Boolean),
+        Just(Bson::Null),
+        Just(Bson::Undefined),
+        Just(Bson::MinKey),
+        Just(Bson::MaxKey),
+        any::<i64>().prop_map(|n| Bson::DateTime(bson::DateTime::from_millis(n))),
+        any::<[u32; 2]>()
+            .prop_map(|[time, increment]| Bson::Timestamp(bson::Timestamp { time, increment })),
+        any::<[u8; 12]>().prop_map(|b| Bson::ObjectId(bson::oid::ObjectId::from_bytes(b))),
+        (0u8..6, proptest::collection::vec(any::<u8>(), 0..4)).prop_map(|(subtype, bytes)| {
+            Bson::Binary(bson::Binary {
+                subtype: subtype.into(),
+                bytes,
+            })
+        }),
+        ("[\\x01ab]{0,2}", "[im]{0,1}").prop_map(|(pattern, options)| {
+            Bson::RegularExpression(bson::Regex {
+                pattern: pattern.try_into().unwrap(),
+                options: options.try_into().unwrap(),
+            })
+        }),
+        "[\\x00a]{0,2}".prop_map(Bson::JavaScriptCode),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Bson> {
+    scalar().prop_recursive(3, 16, 4, |inner| {
+        let fields = proptest::collection::vec(("[ab\\x01]{0,2}", inner.clone()), 0..3);
+        prop_oneof![
+            proptest::collection::vec(inner, 0..3).prop_map(Bson::Array),
+            fields.prop_map(|fields| Bson::Document(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None,
+        ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_sort_as_values_do(a in value(), b in value()) {
+        check(&a, &b);
+    }
+
+    #[test]
+    fn scalars_sort_as_values_do(a in scalar(), b in scalar()) {
+        check(&a, &b);
+    }
+}
