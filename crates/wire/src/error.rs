@@ -149,12 +149,8 @@ mod tests {
         assert_eq!(back.code, ErrorCode::DuplicateKey);
         assert_eq!(back.labels, ["RetryableWriteError"]);
         assert_eq!(
-            back.extra
-                .unwrap()
-                .get_document("keyValue")
-                .unwrap()
-                .get_i32("_id"),
-            Ok(7)
+            *back.extra.unwrap(),
+            rawdoc! {"keyPattern": {"_id": 1}, "keyValue": {"_id": 7}}
         );
         assert!(CommandError::from_reply(&rawdoc! {"ok": 1.0}).is_none());
         assert!(CommandError::from_reply(&rawdoc! {"ok": 1}).is_none());
