@@ -27,78 +27,63 @@ type Arguments<'s> = v8::FunctionCallbackArguments<'s>;
 type Native =
     for<'a, 's> fn(Scope<'a, 's>, &Arguments<'s>, &Outside) -> Result<v8::Local<'s, v8::Value>>;
 
+/// The functions of `native`, which only the shell's own scripts call, and the global ones.
+const OWN: [(&str, Native); 3] = [
+    ("connect", connect),
+    ("address", address),
+    ("runCommand", run_command),
+];
+const GLOBAL: [(&str, Native); 11] = [
+    ("print", print),
+    ("sleep", sleep),
+    ("cat", cat),
+    ("load", load),
+    ("quit", quit),
+    ("exit", quit),
+    ("version", version),
+    ("pwd", pwd),
+    ("hostname", hostname),
+    ("getHostName", hostname),
+    ("gc", collect_garbage),
+];
+
 /// Puts the natives into the scope's context.
 pub fn install(scope: &mut v8::HandleScope<'_>, outside: Rc<Outside>) {
     scope.set_slot(outside);
     let global = scope.get_current_context().global(scope);
     let native = v8::Object::new(scope);
-    set_function(scope, native, "connect", |s, a, mut r| {
-        call(s, &a, &mut r, connect)
-    });
-    set_function(scope, native, "address", |s, a, mut r| {
-        call(s, &a, &mut r, address)
-    });
-    set_function(scope, native, "runCommand", |s, a, mut r| {
-        call(s, &a, &mut r, run_command)
-    });
     if let Some(name) = v8::String::new(scope, "native") {
         global.set(scope, name.into(), native.into());
     }
-    set_function(scope, global, "print", |s, a, mut r| {
-        call(s, &a, &mut r, print)
-    });
-    set_function(scope, global, "sleep", |s, a, mut r| {
-        call(s, &a, &mut r, sleep)
-    });
-    set_function(scope, global, "cat", |s, a, mut r| call(s, &a, &mut r, cat));
-    set_function(scope, global, "load", |s, a, mut r| {
-        call(s, &a, &mut r, load)
-    });
-    set_function(scope, global, "quit", |s, a, mut r| {
-        call(s, &a, &mut r, quit)
-    });
-    set_function(scope, global, "exit", |s, a, mut r| {
-        call(s, &a, &mut r, quit)
-    });
-    set_function(scope, global, "version", |s, a, mut r| {
-        call(s, &a, &mut r, version)
-    });
-    set_function(scope, global, "pwd", |s, a, mut r| call(s, &a, &mut r, pwd));
-    set_function(scope, global, "hostname", |s, a, mut r| {
-        call(s, &a, &mut r, hostname)
-    });
-    set_function(scope, global, "getHostName", |s, a, mut r| {
-        call(s, &a, &mut r, hostname)
-    });
+    for (at, (name, _)) in OWN.iter().chain(&GLOBAL).enumerate() {
+        let holder = if at < OWN.len() { native } else { global };
+        let number = v8::Integer::new_from_unsigned(scope, u32::try_from(at).unwrap_or(u32::MAX));
+        let function = v8::Function::builder(dispatch)
+            .data(number.into())
+            .build(scope);
+        if let (Some(key), Some(function)) = (v8::String::new(scope, name), function) {
+            function.set_name(key);
+            holder.set(scope, key.into(), function.into());
+        }
+    }
 }
 
-fn set_function(
-    scope: &mut v8::HandleScope<'_>,
-    holder: v8::Local<'_, v8::Object>,
-    name: &str,
-    callback: impl v8::MapFnTo<v8::FunctionCallback>,
+/// Calls the native whose number is the function's data, and throws its error as a JavaScript one.
+fn dispatch<'s>(
+    scope: &mut v8::HandleScope<'s>,
+    arguments: v8::FunctionCallbackArguments<'s>,
+    mut returned: v8::ReturnValue<'_>,
 ) {
-    let Some(key) = v8::String::new(scope, name) else {
-        return;
-    };
-    let Some(function) = v8::Function::new(scope, callback) else {
-        return;
-    };
-    function.set_name(key);
-    holder.set(scope, key.into(), function.into());
-}
-
-/// Calls a native and throws its error as a JavaScript one.
-fn call<'s>(
-    scope: Scope<'_, 's>,
-    arguments: &Arguments<'s>,
-    returned: &mut v8::ReturnValue<'_>,
-    native: Native,
-) {
+    let number = arguments
+        .data()
+        .uint32_value(scope)
+        .and_then(|at| usize::try_from(at).ok());
+    let native = number.and_then(|at| OWN.iter().chain(&GLOBAL).nth(at));
+    let Some((_, native)) = native else { return };
     let Some(outside) = scope.get_slot::<Rc<Outside>>().cloned() else {
         return;
     };
-    match native(scope, arguments, &outside) {
+    match native(scope, &arguments, &outside) {
         Ok(value) => returned.set(value),
         Err(error) => {
             let text = format!("{error:#}");
@@ -171,7 +156,7 @@ fn run_command<'s>(
         .connections
         .borrow()
         .run(number, &database, command, preference)?;
-    let reply = document_to_v8(scope, &bindings, reply.as_bytes())?;
+    let reply = document_to_v8(scope, &bindings, &reply)?;
     Ok(reply.into())
 }
 
@@ -273,4 +258,13 @@ fn hostname<'s>(
 ) -> Result<v8::Local<'s, v8::Value>> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").context("the host's name")?;
     text(scope, name.trim())
+}
+
+fn collect_garbage<'s>(
+    scope: Scope<'_, 's>,
+    _arguments: &Arguments<'s>,
+    _outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    scope.low_memory_notification();
+    undefined(scope)
 }

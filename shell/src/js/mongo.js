@@ -255,3 +255,6 @@ function printCursor(cursor) {
     continued = null;
   }
 }
+
+function printjson(value) { print(tojson(value)); }
+function printjsononeline(value) { print(tojson(value, '', true)); }
