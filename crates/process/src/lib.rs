@@ -1,1 +1,18 @@
+//! What every program of Banyan does around its real work.
+//!
+//! A program's `main` reads: [`options::parse`] (flags, merged with a configuration file),
+//! [`start`] (fork before any thread exists, log, pid file), then a runtime, then
+//! [`signals::shutdown_token`], its server, and [`Started::ready`] once it listens. What ends a
+//! program early goes through [`fail`], so that the exit codes are MongoDB's.
 
+pub mod daemon;
+pub mod lock;
+pub mod logging;
+pub mod options;
+pub mod pid_file;
+pub mod settings;
+pub mod signals;
+mod start;
+
+pub use options::{CommonFlags, Parsed};
+pub use start::{Exit, Started, fail, start};

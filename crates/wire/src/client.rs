@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use banyan_document::validate::validate_with_depth;
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -144,7 +145,7 @@ impl Pool {
         timeout: Option<Duration>,
     ) -> Result<RawDocumentBuf, ClientError> {
         let reply = self.exchange(request, timeout).await?;
-        if crate::checked::validate_with_depth(reply.as_bytes(), 120).is_err() {
+        if validate_with_depth(reply.as_bytes(), message::COMMAND_DEPTH_MAX).is_err() {
             return Err(self.protocol_error("malformed BSON in a reply"));
         }
         match CommandError::from_reply(&reply) {

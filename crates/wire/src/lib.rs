@@ -10,7 +10,6 @@
 //! Nothing here knows what a command means, except for what belongs to the connection itself:
 //! compression and client metadata in `hello`, and `getLastError`.
 
-mod checked;
 mod client;
 mod codes;
 mod compression;

@@ -1,6 +1,6 @@
 //! Messages: the header, OP_MSG in both directions, and the envelope OP_COMPRESSED.
 
-use crate::checked::{Invalid, validate_with_depth};
+use banyan_document::validate::{Invalid, MAX_DEPTH, validate_with_depth};
 use bson::{RawBsonRef, RawDocument};
 use bytes::{Buf, Bytes};
 
@@ -30,7 +30,7 @@ const SECTION_BODY: u8 = 0;
 const SECTION_SEQUENCE: u8 = 1;
 
 /// A command wraps the documents it carries, so its own nesting may go deeper than theirs.
-pub const COMMAND_DEPTH_MAX: usize = 100 + 20;
+pub const COMMAND_DEPTH_MAX: usize = MAX_DEPTH + 20;
 
 /// Why bytes could not be made a request.
 #[derive(Debug, thiserror::Error)]
@@ -281,7 +281,7 @@ fn read_sequence(sections: &mut Bytes, refuse: Refuse<'_>) -> Result<Sequence, D
     let documents = section.clone();
     let mut count = 0;
     while !section.is_empty() {
-        read_document(&mut section, 100, refuse)?;
+        read_document(&mut section, MAX_DEPTH, refuse)?;
         count += 1;
     }
     Ok(Sequence::new(identifier, documents, count))

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use banyan_document::validate::validate_with_depth;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use crate::ErrorCode;
 use crate::client::{ClientError, Pool, PoolOptions};
 use crate::error::CommandError;
+use crate::message::COMMAND_DEPTH_MAX;
 use crate::outgoing::Outgoing;
 
 /// Which member may answer.
@@ -240,7 +242,7 @@ impl ReplicaSet {
         let (reply, pool) = self
             .exchange(treatment, &Outgoing::command(database, body))
             .await?;
-        if crate::checked::validate_with_depth(reply.as_bytes(), 120).is_err() {
+        if validate_with_depth(reply.as_bytes(), COMMAND_DEPTH_MAX).is_err() {
             let address = pool.address().to_owned();
             return Err(ClientError::Protocol {
                 address,

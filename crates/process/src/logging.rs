@@ -1,0 +1,348 @@
+//! The log: JSON lines to a file (or a pipe), readable lines on a terminal, and the last lines in
+//! memory for `getLog`.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// How many lines `getLog` can show.
+const RING_LINES: usize = 1024;
+
+#[derive(Clone, Debug, Default)]
+pub struct LogOptions {
+    pub path: Option<PathBuf>,
+    pub append: bool,
+    pub verbosity: u8,
+    pub quiet: bool,
+}
+
+/// The process's log, once there is one.
+#[derive(Clone)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    sink: Mutex<Sink>,
+    ring: Mutex<Ring>,
+    path: Option<PathBuf>,
+}
+
+enum Sink {
+    Terminal,
+    Pipe,
+    File(File),
+}
+
+#[derive(Default)]
+struct Ring {
+    lines: VecDeque<String>,
+    warnings: VecDeque<String>,
+    written: u64,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// The log of this process; `None` before [`init`].
+pub fn log() -> Option<&'static Log> {
+    LOG.get()
+}
+
+/// Opens the log and makes it the one that `tracing` writes to.
+pub fn init(options: &LogOptions) -> io::Result<Log> {
+    let sink = match &options.path {
+        Some(path) => {
+            let holds_something = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
+            if !options.append && holds_something {
+                std::fs::rename(path, rotated_name(path))?;
+            }
+            Sink::File(open(path)?)
+        }
+        None if io::stdout().is_terminal() => Sink::Terminal,
+        None => Sink::Pipe,
+    };
+    let inner = Inner {
+        sink: Mutex::new(sink),
+        ring: Mutex::default(),
+        path: options.path.clone(),
+    };
+    let log = Log {
+        inner: Arc::new(inner),
+    };
+    let level = match (options.quiet, options.verbosity) {
+        (true, 0) => LevelFilter::WARN,
+        (_, 0) => LevelFilter::INFO,
+        (_, 1) => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let targets = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("banyan", level);
+    let subscriber =
+        tracing_subscriber::registry().with(LogLayer { log: log.clone() }.with_filter(targets));
+    tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
+    Ok(LOG.get_or_init(|| log).clone())
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// The name a log file is moved to, with the time so that none is overwritten.
+fn rotated_name(path: &Path) -> PathBuf {
+    let stamp = chrono::Utc::now().format("%Y-%m-%dT%H-%M-%S");
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{stamp}"));
+    let mut candidate = PathBuf::from(&name);
+    let mut n = 1;
+    while candidate.exists() {
+        let mut numbered = name.clone();
+        numbered.push(format!(".{n}"));
+        candidate = numbered.into();
+        n += 1;
+    }
+    candidate
+}
+
+/// A poisoned log is still a log: the line that broke is lost, no more.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Log {
+    /// Moves the log file away and begins a new one; does nothing without a file.
+    pub fn rotate(&self) -> io::Result<()> {
+        let Some(path) = &self.inner.path else {
+            return Ok(());
+        };
+        let mut sink = held(&self.inner.sink);
+        std::fs::rename(path, rotated_name(path))?;
+        *sink = Sink::File(open(path)?);
+        Ok(())
+    }
+
+    /// The last lines and how many there have been: `getLog: "global"`.
+    pub fn recent(&self) -> (Vec<String>, u64) {
+        let ring = held(&self.inner.ring);
+        (ring.lines.iter().cloned().collect(), ring.written)
+    }
+
+    /// The warnings among the lines since the start: `getLog: "startupWarnings"`.
+    pub fn warnings(&self) -> Vec<String> {
+        held(&self.inner.ring).warnings.iter().cloned().collect()
+    }
+
+    fn write(&self, line: &Line) {
+        let json = line.json();
+        let written = match &mut *held(&self.inner.sink) {
+            Sink::Terminal => io::stdout().write_all(line.readable().as_bytes()),
+            Sink::Pipe => io::stdout().write_all(format!("{json}\n").as_bytes()),
+            Sink::File(file) => file.write_all(format!("{json}\n").as_bytes()),
+        };
+        // A full disk must not stop the server; there is nowhere left to say so.
+        drop(written);
+        let mut ring = held(&self.inner.ring);
+        ring.written += 1;
+        if line.level <= Level::WARN && ring.warnings.len() < RING_LINES {
+            ring.warnings.push_back(json.clone());
+        }
+        if ring.lines.len() == RING_LINES {
+            ring.lines.pop_front();
+        }
+        ring.lines.push_back(json);
+    }
+}
+
+/// One event with the fields of the spans around it.
+struct Line {
+    time: chrono::DateTime<chrono::Utc>,
+    level: Level,
+    component: &'static str,
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Line {
+    fn json(&self) -> String {
+        let severity = match self.level {
+            Level::ERROR => "E",
+            Level::WARN => "W",
+            Level::INFO => "I",
+            Level::DEBUG => "D1",
+            Level::TRACE => "D2",
+        };
+        let time = self.time.format("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string();
+        let mut line = serde_json::json!({
+            "t": {"$date": time}, "s": severity, "c": self.component, "msg": self.message,
+        });
+        if !self.fields.is_empty() {
+            line["attr"] = Value::Object(self.fields.clone());
+        }
+        line.to_string()
+    }
+
+    fn readable(&self) -> String {
+        let color = match self.level {
+            Level::ERROR => "\x1b[31m",
+            Level::WARN => "\x1b[33m",
+            _ => "",
+        };
+        let reset = if color.is_empty() { "" } else { "\x1b[0m" };
+        let time = self
+            .time
+            .with_timezone(&chrono::Local)
+            .format("%H:%M:%S%.3f");
+        let mut out = format!("{time} {color}{:5}{reset} {}", self.level, self.message);
+        for (name, value) in &self.fields {
+            // Writing to a string cannot fail.
+            let _ = match value {
+                Value::String(text) => write!(out, " {name}={text}"),
+                other => write!(out, " {name}={other}"),
+            };
+        }
+        out.push('\n');
+        out
+    }
+}
+
+/// `banyan_wire::server` belongs to `wire`.
+fn component(target: &'static str) -> &'static str {
+    let head = target.split("::").next().unwrap_or(target);
+    head.strip_prefix("banyan_").unwrap_or(head)
+}
+
+struct LogLayer {
+    log: Log,
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Visit for Fields {
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message = value.to_owned();
+        } else {
+            self.fields.insert(field.name().to_owned(), value.into());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}
+
+impl<S> Layer<S> for LogLayer
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut own = Fields::default();
+        event.record(&mut own);
+        let mut fields = Map::new();
+        for span in context
+            .event_scope(event)
+            .into_iter()
+            .flat_map(|scope| scope.from_root())
+        {
+            if let Some(around) = span.extensions().get::<Fields>() {
+                fields.extend(around.fields.clone());
+            }
+        }
+        fields.extend(own.fields);
+        let line = Line {
+            time: chrono::Utc::now(),
+            level: *event.metadata().level(),
+            component: component(event.metadata().target()),
+            message: own.message,
+            fields,
+        };
+        self.log.write(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_go_to_the_file_and_the_ring_and_files_rotate() {
+        let dir = std::env::temp_dir().join(format!("banyan-log-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("a.log");
+        std::fs::write(&path, "old\n").unwrap();
+        let log = init(&LogOptions {
+            path: Some(path.clone()),
+            ..LogOptions::default()
+        })
+        .unwrap();
+        let span = tracing::info_span!(target: "banyan_test", "around", connection = 7);
+        span.in_scope(|| tracing::warn!(target: "banyan_test::deep", shard = "a", "it {}", "is"));
+        tracing::info!(target: "elsewhere", "not ours");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let line: Value = serde_json::from_str(text.trim_end()).unwrap();
+        assert_eq!((&line["s"], &line["c"]), (&"W".into(), &"test".into()));
+        assert_eq!(line["msg"], "it is");
+        assert_eq!(
+            line["attr"],
+            serde_json::json!({"connection": 7, "shard": "a"})
+        );
+        assert_eq!(log.recent().1, 1);
+        assert_eq!(log.warnings().len(), 1);
+        log.rotate().unwrap();
+        tracing::info!(target: "banyan_test", "after");
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+        assert_eq!(
+            std::fs::read_dir(&dir).unwrap().count(),
+            3,
+            "old, rotated, current"
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

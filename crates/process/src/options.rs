@@ -1,0 +1,296 @@
+//! Command lines: the flags that all programs share, and how a configuration file joins them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, Parser};
+
+use crate::settings::{self, Kind, SETTINGS};
+use crate::start::{Exit, complain};
+
+/// Flags of every server program; a program flattens them into its own.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CommonFlags {
+    /// Port to listen on
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Comma-separated host names or addresses to listen on [default: localhost]
+    #[arg(long = "bind_ip", value_name = "HOSTS", value_delimiter = ',')]
+    pub bind_ip: Vec<String>,
+    /// Listen on all addresses
+    #[arg(long = "bind_ip_all")]
+    pub bind_ip_all: bool,
+    /// Listen on IPv6 addresses as well
+    #[arg(long)]
+    pub ipv6: bool,
+    /// Connections served at once
+    #[arg(long = "maxConns", value_name = "N")]
+    pub max_connections: Option<usize>,
+    /// File to write the log to, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub logpath: Option<PathBuf>,
+    /// Append to the log file instead of moving an existing one away
+    #[arg(long)]
+    pub logappend: bool,
+    /// Run in the background
+    #[arg(long)]
+    pub fork: bool,
+    /// File to write the process id to
+    #[arg(long, value_name = "FILE")]
+    pub pidfilepath: Option<PathBuf>,
+    /// Configuration file in YAML
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Server parameters, name=value
+    #[arg(long = "setParameter", value_name = "NAME=VALUE", value_parser = parameter)]
+    pub set_parameter: Vec<(String, String)>,
+    /// Log more; repeat for more still
+    #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
+    pub verbosity: u8,
+    /// Log less
+    #[arg(long)]
+    pub quiet: bool,
+    /// Key file of the cluster's members
+    #[arg(long = "keyFile", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected name=value")?;
+    if name.is_empty() {
+        return Err("expected name=value".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl CommonFlags {
+    /// What to listen on.
+    pub fn hosts(&self) -> Vec<&str> {
+        if self.bind_ip_all {
+            return if self.ipv6 {
+                vec!["0.0.0.0", "::"]
+            } else {
+                vec!["0.0.0.0"]
+            };
+        }
+        if self.bind_ip.is_empty() {
+            return vec!["localhost"];
+        }
+        self.bind_ip
+            .iter()
+            .map(|host| if host == "*" { "0.0.0.0" } else { host.trim() })
+            .collect()
+    }
+}
+
+/// A command line that was understood.
+#[derive(Debug)]
+pub struct Parsed<P> {
+    pub flags: P,
+    /// As it was typed, for `getCmdLineOpts`.
+    pub argv: Vec<String>,
+    /// The same by the names of the configuration file: `net.port` and so on, nested.
+    pub settings: serde_json::Value,
+    /// Settings of the file that are accepted and do nothing.
+    pub without_effect: Vec<String>,
+}
+
+/// Reads the process's command line and its `--config` file. Ends the process for `--help` and
+/// `--version` (0) and for what is not understood (2).
+pub fn parse<P: Parser>() -> Parsed<P> {
+    match try_parse(std::env::args_os().collect()) {
+        Ok(parsed) => parsed,
+        Err(Refused::Flags(error)) => {
+            let code = if error.use_stderr() {
+                Exit::BadOptions as i32
+            } else {
+                0
+            };
+            let _ = error.print();
+            std::process::exit(code);
+        }
+        Err(Refused::File(error)) => {
+            complain(&error.to_string());
+            std::process::exit(Exit::BadOptions as i32);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum Refused {
+    Flags(clap::Error),
+    File(settings::SettingsError),
+}
+
+pub fn try_parse<P: Parser>(argv: Vec<OsString>) -> Result<Parsed<P>, Refused> {
+    // A flag given twice means its last value, so that the file's come first.
+    let command = <P as CommandFactory>::command().args_override_self(true);
+    let first = command
+        .clone()
+        .try_get_matches_from(&argv)
+        .map_err(Refused::Flags)?;
+    let file = match config_path(&first) {
+        Some(path) => settings::read(&path).map_err(Refused::File)?,
+        None => settings::FileFlags::default(),
+    };
+    let mut merged = argv.clone();
+    let at = merged.len().min(1);
+    merged.splice(at..at, file.flags.into_iter().map(OsString::from));
+    let mut matches = command
+        .try_get_matches_from(merged)
+        .map_err(Refused::Flags)?;
+    let settings = by_setting(&matches);
+    let flags = P::from_arg_matches_mut(&mut matches).map_err(Refused::Flags)?;
+    let argv = argv
+        .into_iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    Ok(Parsed {
+        flags,
+        argv,
+        settings,
+        without_effect: file.without_effect,
+    })
+}
+
+fn config_path(matches: &ArgMatches) -> Option<PathBuf> {
+    matches
+        .try_get_one::<PathBuf>("config")
+        .ok()
+        .flatten()
+        .cloned()
+}
+
+/// What was given, by the names of the configuration file.
+fn by_setting(matches: &ArgMatches) -> serde_json::Value {
+    let mut root = serde_json::Map::new();
+    for id in matches.ids() {
+        if matches.value_source(id.as_str()) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let flag = flag_of(id.as_str());
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.flag == flag) else {
+            continue;
+        };
+        let value = match setting.kind {
+            Kind::Switch => serde_json::Value::Bool(true),
+            Kind::Off => serde_json::Value::Bool(false),
+            _ => raw_value(matches, id.as_str()),
+        };
+        insert(&mut root, setting.path, value);
+    }
+    serde_json::Value::Object(root)
+}
+
+/// Clap's ids are the names of fields; the flags are MongoDB's.
+fn flag_of(id: &str) -> &str {
+    match id {
+        "max_connections" => "maxConns",
+        "set_parameter" => "setParameter",
+        "verbosity" => "v",
+        "key_file" => "keyFile",
+        "repl_set" => "replSet",
+        "oplog_size" => "oplogSize",
+        other => other,
+    }
+}
+
+fn raw_value(matches: &ArgMatches, id: &str) -> serde_json::Value {
+    let words = matches.get_raw(id).into_iter().flatten();
+    let mut words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    match words.len() {
+        1 => {
+            let word = words.remove(0);
+            word.parse::<i64>()
+                .map_or(serde_json::Value::String(word), Into::into)
+        }
+        _ => words.into(),
+    }
+}
+
+fn insert(
+    object: &mut serde_json::Map<String, serde_json::Value>,
+    path: &str,
+    value: serde_json::Value,
+) {
+    match path.split_once('.') {
+        None => {
+            object.insert(path.to_owned(), value);
+        }
+        Some((section, rest)) => {
+            let inner = object
+                .entry(section)
+                .or_insert_with(|| serde_json::Value::Object(serde_json::Map::new()));
+            if let Some(inner) = inner.as_object_mut() {
+                insert(inner, rest, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    struct Program {
+        #[command(flatten)]
+        common: CommonFlags,
+        #[arg(long = "replSet")]
+        repl_set: Option<String>,
+    }
+
+    fn run(words: &[&str]) -> Result<Parsed<Program>, Refused> {
+        let argv = std::iter::once("program").chain(words.iter().copied());
+        try_parse(argv.map(OsString::from).collect())
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let path = std::env::temp_dir().join(format!("banyan-options-{}.yaml", std::process::id()));
+        std::fs::write(&path, "net: {port: 1, bindIp: a}\nsetParameter: {x: 1}\n").unwrap();
+        let file = path.to_str().unwrap();
+        let parsed = run(&[
+            "--config",
+            file,
+            "--port",
+            "2",
+            "--setParameter",
+            "y=2",
+            "-vv",
+        ])
+        .unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let common = &parsed.flags.common;
+        assert_eq!(common.port, Some(2));
+        assert_eq!(common.hosts(), ["a"]);
+        assert_eq!(common.verbosity, 2);
+        let parameters = [("x", "1"), ("y", "2")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(common.set_parameter, parameters);
+        assert_eq!(parsed.settings["net"]["port"], 2);
+        assert_eq!(parsed.argv[1], "--config");
+    }
+
+    #[test]
+    fn unknown_flags_and_bad_values_are_refused() {
+        for words in [
+            &["--prot", "1"][..],
+            &["--port", "x"],
+            &["--setParameter", "x"],
+            &["stray"],
+        ] {
+            assert!(matches!(run(words), Err(Refused::Flags(_))), "{words:?}");
+        }
+        assert!(matches!(
+            run(&["-f", "/nowhere/at/all"]),
+            Err(Refused::File(_))
+        ));
+        let parsed = run(&["--replSet", "a"]).unwrap();
+        assert_eq!(parsed.flags.repl_set.as_deref(), Some("a"));
+        assert_eq!(parsed.flags.common.hosts(), ["localhost"]);
+        assert_eq!(parsed.settings["replication"]["replSetName"], "a");
+    }
+}

@@ -1,0 +1,116 @@
+//! A program's first steps, and its last words.
+
+use std::io::Write;
+
+use tracing::{error, info, warn};
+
+use crate::daemon::{self, Readiness};
+use crate::logging::{self, LogOptions};
+use crate::options::{CommonFlags, Parsed};
+use crate::pid_file::PidFile;
+
+/// Why a program ends, as MongoDB's exit codes have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    BadOptions = 2,
+    /// An error that cannot be recovered from.
+    Abrupt = 14,
+    /// The port can't be listened on.
+    Network = 48,
+    /// Something that should not have happened; a data directory that can't be used.
+    Uncaught = 100,
+}
+
+/// Says the reason in the log (on the error stream as well, for whoever typed the command) and
+/// ends the process.
+pub fn fail(exit: Exit, reason: &str) -> ! {
+    if logging::log().is_some() {
+        error!(code = exit as i32, "{reason}");
+    }
+    complain(reason);
+    std::process::exit(exit as i32);
+}
+
+pub(crate) fn complain(reason: &str) {
+    // Nobody may be listening there.
+    let _ = writeln!(std::io::stderr(), "{reason}");
+}
+
+/// What has to live as long as the program.
+pub struct Started {
+    readiness: Readiness,
+    _pid_file: Option<PidFile>,
+}
+
+impl Started {
+    /// The server listens: a parent that waits in the foreground may end.
+    pub fn ready(&mut self) {
+        self.readiness.tell();
+    }
+}
+
+/// Forks if asked to, opens the log, writes the pid file, and logs what was given without effect:
+/// the settings of the configuration file, and `without_effect`, the program's own flags. Must run
+/// before any thread is started. `program` is the name and version for the log's first line.
+pub fn start<P>(
+    program: &str,
+    parsed: &Parsed<P>,
+    common: &CommonFlags,
+    without_effect: &[&str],
+) -> Started {
+    if common.fork && common.logpath.is_none() {
+        fail(Exit::BadOptions, "--fork has to be used with --logpath");
+    }
+    // Opened once before the fork, so that the reason is seen on the terminal.
+    if let Some(path) = &common.logpath
+        && let Err(error) = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+    {
+        fail(
+            Exit::BadOptions,
+            &format!("cannot open the log file {}: {error}", path.display()),
+        );
+    }
+    let readiness = if common.fork {
+        match daemon::go_to_background() {
+            Ok(readiness) => readiness,
+            Err(error) => fail(Exit::Abrupt, &format!("cannot fork: {error}")),
+        }
+    } else {
+        Readiness::nobody_waits()
+    };
+    let log = LogOptions {
+        path: common.logpath.clone(),
+        append: common.logappend,
+        verbosity: common.verbosity,
+        quiet: common.quiet,
+    };
+    if let Err(error) = logging::init(&log) {
+        fail(Exit::BadOptions, &format!("cannot open the log: {error}"));
+    }
+    info!(pid = std::process::id(), options = %parsed.settings, "{program} starting");
+    for name in parsed
+        .without_effect
+        .iter()
+        .map(String::as_str)
+        .chain(without_effect.iter().copied())
+    {
+        warn!("{name} is accepted and has no effect");
+    }
+    let pid_file = common
+        .pidfilepath
+        .as_ref()
+        .map(|path| match PidFile::create(path) {
+            Ok(file) => file,
+            Err(error) => fail(
+                Exit::BadOptions,
+                &format!("cannot write pid file {}: {error}", path.display()),
+            ),
+        });
+    Started {
+        readiness,
+        _pid_file: pid_file,
+    }
+}
