@@ -1,5 +1,8 @@
 //! Stories across real processes: each starts the built programs on free loopback ports, drives them
 //! with real clients and looks at what a user would see.
 
+mod cluster;
 mod house;
+mod map_reduce;
+mod replica_set;
 mod standalone;
