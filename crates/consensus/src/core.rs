@@ -531,7 +531,11 @@ impl<D: Disk> Core<D> {
             self.persist(&ready, sync)?;
             let messages = ready.take_persisted_messages();
             self.send(messages, outlet);
+            let snapshot_index = ready.snapshot().get_metadata().index;
             let mut light = self.node.advance_append(ready);
+            if snapshot_index > self.handed_over() {
+                self.node.advance_apply_to(snapshot_index);
+            }
             let messages = light.take_messages();
             self.send(messages, outlet);
             committed.append(&mut light.take_committed_entries());
@@ -679,13 +683,6 @@ impl<D: Disk> Core<D> {
 
 /// Brings the log in line with a state that may be ahead of it.
 fn reconcile<D: Disk>(log: &mut Log<D>, state: Position, id: PeerId) -> Result<(), LogError> {
-    let blank = log.membership().members.is_empty() && log.last() == 0;
-    if blank && state.index > 0 {
-        return Err(LogError::Damaged(format!(
-            "the state is at index {} but the log is empty",
-            state.index
-        )));
-    }
     let alone = matches!(log.membership().members.as_slice(), [only] if only.id == id);
     if state.index > log.last() && alone {
         // A power cut took entries that were not synced but whose effects were: they happened.

@@ -21,6 +21,8 @@ mod group;
 mod log;
 mod machine;
 mod message;
+#[cfg(test)]
+mod simulation;
 
 pub use group::{
     Change, ENTRY_BYTES_MAX, Error, Group, LeaderWatch, Options, PeerProgress, ProposeError,

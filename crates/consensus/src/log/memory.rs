@@ -21,6 +21,7 @@ struct Image {
 struct Platter {
     written: Image,
     synced: Image,
+    fails: bool,
 }
 
 /// Clones share the platter: it outlives a crash of the member that wrote it.
@@ -35,9 +36,9 @@ impl MemoryDisk {
         platter.written = platter.synced.clone();
     }
 
-    pub fn sync(&self) {
-        let mut platter = self.platter.lock();
-        platter.synced = platter.written.clone();
+    /// The next write fails, as if the machine had stopped before it.
+    pub fn fail_next_write(&self) {
+        self.platter.lock().fails = true;
     }
 }
 
@@ -56,6 +57,9 @@ impl Disk for MemoryDisk {
 
     fn write(&mut self, batch: &Batch<'_>, sync: bool) -> Result<(), LogError> {
         let mut platter = self.platter.lock();
+        if std::mem::take(&mut platter.fails) {
+            return Err(LogError::Io("it was told to fail".into()));
+        }
         let image = &mut platter.written;
         if batch.reset {
             image.entries.clear();
