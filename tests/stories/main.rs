@@ -1,8 +1,10 @@
 //! Stories across real processes: each starts the built programs on free loopback ports, drives them
 //! with real clients and looks at what a user would see.
 
+mod clients;
 mod cluster;
 mod house;
 mod map_reduce;
 mod replica_set;
 mod standalone;
+mod wire;

@@ -1,0 +1,2 @@
+// The status page of mongosh.
+console.log(JSON.stringify(sh.status()));

@@ -1,0 +1,310 @@
+//! What goes over the wire: legacy messages of 2012, and bytes that lie.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use banyan_tests::{Launch, Process};
+use bson::{Document, doc};
+
+const OP_UPDATE: i32 = 2001;
+const OP_INSERT: i32 = 2002;
+const OP_QUERY: i32 = 2004;
+const OP_GET_MORE: i32 = 2005;
+const OP_DELETE: i32 = 2006;
+const OP_KILL_CURSORS: i32 = 2007;
+const OP_MSG: i32 = 2013;
+
+/// A driver of 2012, by hand.
+struct Legacy {
+    socket: TcpStream,
+    last_id: i32,
+}
+
+struct LegacyReply {
+    flags: i32,
+    cursor: i64,
+    documents: Vec<Document>,
+}
+
+fn bytes(document: &Document) -> Vec<u8> {
+    bson::serialize_to_vec(document).expect("a document serializes")
+}
+
+fn text(value: &str) -> Vec<u8> {
+    [value.as_bytes(), &[0]].concat()
+}
+
+fn word(value: i32) -> Vec<u8> {
+    value.to_le_bytes().to_vec()
+}
+
+impl Legacy {
+    fn connect(process: &Process) -> Result<Self> {
+        let socket = TcpStream::connect(process.host())?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(Self { socket, last_id: 0 })
+    }
+
+    fn send(&mut self, operation: i32, parts: &[Vec<u8>]) -> Result<i32> {
+        let body = parts.concat();
+        self.last_id += 1;
+        let length = i32::try_from(16 + body.len())?;
+        let header = [length, self.last_id, 0, operation]
+            .map(i32::to_le_bytes)
+            .concat();
+        self.socket.write_all(&[header, body].concat())?;
+        Ok(self.last_id)
+    }
+
+    fn reply(&mut self, to: i32) -> Result<LegacyReply> {
+        let mut header = [0; 16];
+        self.socket.read_exact(&mut header)?;
+        let at = |at: usize| {
+            i32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        ensure!(at(12) == 1 && at(8) == to, "an OP_REPLY to {to}");
+        let mut body = vec![0; usize::try_from(at(0))? - 16];
+        self.socket.read_exact(&mut body)?;
+        let flags = i32::from_le_bytes(body[0..4].try_into()?);
+        let cursor = i64::from_le_bytes(body[4..12].try_into()?);
+        let mut rest = &body[20..];
+        let mut documents = Vec::new();
+        while !rest.is_empty() {
+            documents.push(Document::from_reader(&mut rest)?);
+        }
+        Ok(LegacyReply {
+            flags,
+            cursor,
+            documents,
+        })
+    }
+
+    fn query(&mut self, namespace: &str, filter: &Document, count: i32) -> Result<LegacyReply> {
+        let parts = [
+            word(0),
+            text(namespace),
+            word(0),
+            word(count),
+            bytes(filter),
+        ];
+        let sent = self.send(OP_QUERY, &parts)?;
+        self.reply(sent)
+    }
+
+    fn command(&mut self, command: &Document) -> Result<Document> {
+        let mut reply = self.query("test.$cmd", command, -1)?;
+        reply.documents.pop().context("one document")
+    }
+}
+
+#[tokio::test]
+async fn a_driver_of_2012_reads_and_writes() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let mut driver = Legacy::connect(&mongod)?;
+    let hello = driver.command(&doc! { "ismaster": 1 })?;
+    ensure!(
+        hello.get_bool("ismaster")? && hello.get_i32("minWireVersion")? == 0,
+        "{hello}"
+    );
+
+    let posts: Vec<u8> = (0..150)
+        .flat_map(|n| bytes(&doc! { "_id": n, "n": n }))
+        .collect();
+    driver.send(OP_INSERT, &[word(0), text("test.posts"), posts])?;
+    let outcome = driver.command(&doc! { "getlasterror": 1 })?;
+    ensure!(outcome.get("err") == Some(&bson::Bson::Null), "{outcome}");
+
+    driver.send(
+        OP_INSERT,
+        &[word(0), text("test.posts"), bytes(&doc! { "_id": 7 })],
+    )?;
+    let outcome = driver.command(&doc! { "getlasterror": 1 })?;
+    ensure!(outcome.get_i32("code")? == 11_000, "{outcome}");
+    ensure!(outcome.get_str("err")?.contains("E11000"), "{outcome}");
+
+    let change = [
+        bytes(&doc! { "n": { "$lt": 10 } }),
+        bytes(&doc! { "$set": { "small": true } }),
+    ];
+    let multi = word(2);
+    driver.send(
+        OP_UPDATE,
+        &[word(0), text("test.posts"), multi, change.concat()],
+    )?;
+    let outcome = driver.command(&doc! { "getlasterror": 1 })?;
+    ensure!(
+        outcome.get_i32("n")? == 10 && outcome.get_bool("updatedExisting")?,
+        "{outcome}"
+    );
+
+    driver.send(
+        OP_DELETE,
+        &[
+            word(0),
+            text("test.posts"),
+            word(0),
+            bytes(&doc! { "n": { "$gte": 140 } }),
+        ],
+    )?;
+    let outcome = driver.command(&doc! { "getLastError": 1, "j": true })?;
+    ensure!(outcome.get_i32("n")? == 10, "{outcome}");
+
+    let first = driver.query(
+        "test.posts",
+        &doc! { "$query": {}, "$orderby": { "n": -1 } },
+        40,
+    )?;
+    ensure!(first.documents.len() == 40 && first.documents[0].get_i32("n")? == 139);
+    ensure!(first.cursor != 0 && first.flags & 2 == 0);
+    let more = [
+        word(0),
+        text("test.posts"),
+        word(50),
+        first.cursor.to_le_bytes().to_vec(),
+    ];
+    let sent = driver.send(OP_GET_MORE, &more)?;
+    let second = driver.reply(sent)?;
+    ensure!(second.documents.len() == 50 && second.documents[0].get_i32("n")? == 99);
+    driver.send(
+        OP_KILL_CURSORS,
+        &[word(0), word(1), first.cursor.to_le_bytes().to_vec()],
+    )?;
+    let sent = driver.send(OP_GET_MORE, &more)?;
+    let gone = driver.reply(sent)?;
+    ensure!(gone.flags & 1 == 1, "the cursor is not found");
+
+    let wrong = driver.query("test.posts", &doc! { "n": { "$nope": 1 } }, 0)?;
+    ensure!(
+        wrong.flags & 2 == 2 && wrong.documents[0].contains_key("$err"),
+        "a failed query"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn bytes_that_lie_end_their_connection_and_nothing_else() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let message = |length: i32, operation: i32, body: &[u8]| {
+        [
+            [length, 1, 0, operation].map(i32::to_le_bytes).concat(),
+            body.to_vec(),
+        ]
+        .concat()
+    };
+    let ping = bytes(&doc! { "ping": 1, "$db": "admin" });
+    let section = |body: &[u8]| [&word(0)[..], &[0], body].concat();
+    let mut lying_document = ping.clone();
+    lying_document[0] = 0xff;
+    let mut unterminated = ping.clone();
+    *unterminated.last_mut().expect("not empty") = 1;
+    let attacks: Vec<(&str, Vec<u8>)> = vec![
+        ("a length below a header", message(3, OP_MSG, &[])),
+        ("a negative length", message(-1, OP_MSG, &[])),
+        ("a length over the limit", message(i32::MAX, OP_MSG, &[])),
+        ("an unknown operation", message(20, 4242, &word(0))),
+        ("a document longer than its message", {
+            let body = section(&lying_document);
+            message(16 + body.len() as i32, OP_MSG, &body)
+        }),
+        ("a document without an end", {
+            let body = section(&unterminated);
+            message(16 + body.len() as i32, OP_MSG, &body)
+        }),
+        (
+            "a query without an end to its name",
+            message(24, OP_QUERY, b"\0\0\0\0abcd"),
+        ),
+        (
+            "a compressed message that is none",
+            message(25, 2012, b"\xdd\x07\0\0\xff\xff\xff\x7f\x01"),
+        ),
+        ("noise", vec![0x5a; 4_096]),
+    ];
+    for (what, attack) in attacks {
+        let mut socket = TcpStream::connect(mongod.host())?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        socket.write_all(&attack)?;
+        // An error reply may come first; the end of the connection must.
+        let mut left = Vec::new();
+        match socket.read_to_end(&mut left) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            Err(error) => bail!("{what}: the connection stays open: {error}"),
+        }
+        mongod
+            .direct()
+            .await
+            .database("admin")
+            .run_command(doc! { "ping": 1 })
+            .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn documents_over_the_limits_are_refused_with_their_codes() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = mongod.direct().await.database("test");
+    let large =
+        doc! { "insert": "c", "documents": [{ "_id": 1, "x": "x".repeat(16 * 1024 * 1024) }] };
+    let refused = test.run_command(large).await;
+    let code = match refused {
+        Ok(reply) => reply.get_array("writeErrors")?[0]
+            .as_document()
+            .context("an error")?
+            .get_i32("code")?,
+        Err(error) => match *error.kind {
+            mongodb::error::ErrorKind::Command(ref error) => error.code,
+            _ => bail!("{error}"),
+        },
+    };
+    ensure!(matches!(code, 2 | 10_334), "{code}");
+
+    let mut deep = doc! { "leaf": 1 };
+    for _ in 0..200 {
+        deep = doc! { "d": deep };
+    }
+    let refused = test
+        .run_command(doc! { "insert": "c", "documents": [deep] })
+        .await;
+    ensure!(refused.is_err() || refused.is_ok_and(|reply| reply.contains_key("writeErrors")));
+    ensure!(
+        test.collection::<Document>("c")
+            .count_documents(doc! {})
+            .await?
+            == 0
+    );
+
+    let posts = test.collection::<Document>("posts");
+    posts.insert_one(doc! { "_id": 1, "name": "a" }).await?;
+    let unique = mongodb::options::IndexOptions::builder()
+        .unique(true)
+        .build();
+    posts
+        .create_index(
+            mongodb::IndexModel::builder()
+                .keys(doc! { "name": 1 })
+                .options(unique)
+                .build(),
+        )
+        .await?;
+    let reply = test
+        .run_command(doc! { "insert": "posts", "documents": [{ "_id": 2, "name": "a" }] })
+        .await?;
+    let error = reply.get_array("writeErrors")?[0]
+        .as_document()
+        .context("an error")?
+        .clone();
+    ensure!(error.get_i32("code")? == 11_000, "{error}");
+    ensure!(
+        error.get_document("keyPattern")? == &doc! { "name": 1 },
+        "{error}"
+    );
+    ensure!(
+        error.get_document("keyValue")? == &doc! { "name": "a" },
+        "{error}"
+    );
+    Ok(())
+}
