@@ -14,8 +14,6 @@ mod session;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use options::Options;
 use session::{Ended, Session};
 
