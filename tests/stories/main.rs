@@ -3,6 +3,7 @@
 
 mod clients;
 mod cluster;
+mod durability;
 mod house;
 mod map_reduce;
 mod replica_set;
