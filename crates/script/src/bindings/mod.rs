@@ -22,6 +22,8 @@ use std::rc::Rc;
 use thiserror::Error;
 
 pub use bytes::{Element, Elements, Malformed};
+pub(crate) use natives::{tag_of, throw};
+
 pub use from_v8::{append_value, document_from_v8, value_from_v8};
 pub use to_v8::{ToV8, document_to_v8, value_to_v8};
 

@@ -131,7 +131,7 @@ fn second<'s>(scope: &mut Scope<'s>, arguments: Arguments<'s>, mut result: Retur
     }
 }
 
-fn tag_of<'s>(scope: &mut Scope<'s>, arguments: Arguments<'s>, mut result: Return<'_>) {
+pub(crate) fn tag_of<'s>(scope: &mut Scope<'s>, arguments: Arguments<'s>, mut result: Return<'_>) {
     let object = v8::Local::<v8::Object>::try_from(arguments.get(0)).ok();
     let kind = object.and_then(|object| type_of(scope, object));
     result.set_int32(kind.map_or(0, |kind| kind as i32));

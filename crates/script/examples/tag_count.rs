@@ -1,0 +1,132 @@
+//! How fast the tag count is: documents in memory, one lane against two.
+//!
+//! `cargo run --release -p banyan-script --example tag_count [documents]`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use banyan_script::{HostOptions, Hosts, JobError, MapReduceSpec};
+use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
+
+const MAP: &str = "function() { for (var index in this.tags) { emit(this.tags[index], 1); } }";
+const MAP_WHOLE: &str =
+    "function() { var self = this; for (var i in self.tags) { emit(self.tags[i], 1); } }";
+const REDUCE: &str = "function(key, values) { var sum = 0; \
+                      for (var i = 0; i < values.length; i++) sum += values[i]; return sum; }";
+
+fn main() -> Result<(), JobError> {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments
+        .get(1)
+        .is_some_and(|argument| argument == "--script-host")
+    {
+        banyan_script::host_main();
+    }
+    let count = arguments
+        .get(1)
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(200_000);
+    let documents = posts(count);
+    println!("{count} documents, {} bytes", documents.len());
+    for (name, map) in [("fields", MAP), ("whole documents", MAP_WHOLE)] {
+        for lanes in [1, 2] {
+            let best = measure(lanes, map, &documents)?;
+            println!("{name}, {lanes} lanes: {best:.3} s");
+        }
+    }
+    Ok(())
+}
+
+fn posts(count: u32) -> Vec<u8> {
+    let mut seed = 12345_u32;
+    let mut random = move |below: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 8) % below
+    };
+    let mut all = Vec::new();
+    for number in 0..count {
+        let mut tags = RawArrayBuf::new();
+        for _ in 0..2 + random(4) {
+            tags.push(format!("tag{}", random(43)));
+        }
+        let post: RawDocumentBuf = rawdoc! {
+            "_id": bson::oid::ObjectId::new(),
+            "id": number.to_string(),
+            "content": format!("data for content {number}"),
+            "tags": tags,
+        };
+        all.extend_from_slice(post.as_bytes());
+    }
+    all
+}
+
+fn measure(lanes: usize, map: &str, documents: &[u8]) -> Result<f64, JobError> {
+    let program = std::env::current_exe().map_err(|error| JobError::Start {
+        reason: error.to_string(),
+    })?;
+    let options = HostOptions::new(program, vec!["--script-host".into()], std::env::temp_dir());
+    let hosts = Hosts::new(HostOptions { lanes, ..options });
+    hosts.warm_up()?;
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let started = Instant::now();
+        run(&hosts, map, documents)?;
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+fn run(hosts: &Hosts, map: &str, documents: &[u8]) -> Result<(), JobError> {
+    let spec = MapReduceSpec {
+        map: Some(map.into()),
+        reduce: REDUCE.into(),
+        ..Default::default()
+    };
+    let mut job = hosts.map_reduce(&spec, Arc::new(|| false))?;
+    let feeders = job.start_mapping()?;
+    let batches = parking_lot::Mutex::new(batches(documents).into_iter());
+    std::thread::scope(|scope| {
+        for mut feeder in feeders {
+            let batches = &batches;
+            scope.spawn(move || {
+                while let Some(batch) = { batches.lock().next() } {
+                    if feeder.feed(batch).is_err() {
+                        return;
+                    }
+                }
+                let _ = feeder.finish();
+            });
+        }
+    });
+    let mapped = job.finish_mapping()?;
+    let inputs = mapped
+        .runs
+        .into_iter()
+        .map(|run| Box::new(run.documents()) as _)
+        .collect();
+    let results: Result<Vec<RawDocumentBuf>, JobError> = job.reduce(inputs, true).collect();
+    let results = results?;
+    job.done();
+    assert_eq!(results.len(), 43);
+    Ok(())
+}
+
+/// Slices of about 64 KB, cut between documents.
+fn batches(documents: &[u8]) -> Vec<&[u8]> {
+    let mut batches = Vec::new();
+    let mut start = 0;
+    let mut at = 0;
+    while let Some(length) = documents.get(at..at + 4) {
+        let length = length
+            .iter()
+            .rev()
+            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        at += length;
+        if at - start > 64 << 10 {
+            batches.push(&documents[start..at]);
+            start = at;
+        }
+    }
+    batches.push(&documents[start..]);
+    batches
+}

@@ -1,0 +1,103 @@
+//! The messages between a data node and its script hosts.
+//!
+//! A frame is its payload's length (u32, little endian), a kind byte, and the payload. A host
+//! has one control socket, whose end means that the node is gone, and one socket per lane. On a
+//! lane, a job goes like this:
+//!
+//! ```text
+//! node                                   lane
+//! Job {map, reduce, finalize, scope}  →
+//! Documents (BSON end to end) …       →
+//! End                                 →
+//!                                     ←  Partials (in key order) … RunEnd, any number of times
+//!                                     ←  Mapped {counters}
+//! Groups {k, v: […]} …                →
+//!                                     ←  Reduced {_id, value} …, one frame for each of Groups
+//! Done                                →
+//! ```
+//!
+//! and a call of a function: Call, answered by Returned. A Failure may come in the place of any
+//! answer; the lane is of no more use then.
+
+use std::io::{self, Read, Write};
+
+/// No frame is longer; a longer one says that the other side is broken.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    Configure = b'O',
+    Job = b'J',
+    Documents = b'D',
+    End = b'E',
+    Groups = b'G',
+    Done = b'Z',
+    Call = b'A',
+    Partials = b'P',
+    RunEnd = b'R',
+    Mapped = b'M',
+    Reduced = b'g',
+    Returned = b'a',
+    Failure = b'F',
+    Print = b'L',
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        const ALL: [Kind; 14] = [
+            Kind::Configure,
+            Kind::Job,
+            Kind::Documents,
+            Kind::End,
+            Kind::Groups,
+            Kind::Done,
+            Kind::Call,
+            Kind::Partials,
+            Kind::RunEnd,
+            Kind::Mapped,
+            Kind::Reduced,
+            Kind::Returned,
+            Kind::Failure,
+            Kind::Print,
+        ];
+        ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+pub fn write_frame(to: &mut impl Write, kind: Kind, payload: &[u8]) -> io::Result<()> {
+    let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a frame is too long");
+    let length = u32::try_from(payload.len()).map_err(|_| too_long())?;
+    if payload.len() > FRAME_BYTES_MAX {
+        return Err(too_long());
+    }
+    let mut header = [0; 5];
+    header[..4].copy_from_slice(&length.to_le_bytes());
+    header[4] = kind as u8;
+    to.write_all(&header)?;
+    to.write_all(payload)
+}
+
+/// Reads one frame into `payload`. None: the other side is gone.
+pub fn read_frame(from: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<Option<Kind>> {
+    let mut header = [0; 5];
+    let mut read = 0;
+    while read < header.len() {
+        match from.read(&mut header[read..]) {
+            Ok(0) => return Ok(None),
+            Ok(bytes) => read += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, "not a frame");
+    let kind = Kind::from_byte(header[4]).ok_or_else(broken)?;
+    if length > FRAME_BYTES_MAX {
+        return Err(broken());
+    }
+    payload.clear();
+    payload.resize(length, 0);
+    from.read_exact(payload)?;
+    Ok(Some(kind))
+}

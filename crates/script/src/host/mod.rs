@@ -1,0 +1,96 @@
+//! The script host: a process that does nothing but run JavaScript for one data node.
+//!
+//! [`main`] takes over the process. It finds a control socket and one socket per lane among its
+//! open files, gives each lane a thread with an isolate of its own ([`lane`]), and waits on the
+//! control socket: when that ends, the node is gone and the process goes too. [`job`] is what a
+//! lane does for a map-reduce, with `driver.js` inside V8; [`fields`] finds out what need not be
+//! done at all.
+
+mod fields;
+mod job;
+mod lane;
+mod sink;
+
+pub(crate) use job::JobSpec;
+pub(crate) use lane::documents;
+
+use std::io::Read;
+use std::os::fd::FromRawFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use bson::RawDocument;
+
+use crate::frame::{Kind, read_frame};
+
+/// The control socket's place among the open files; the lanes follow.
+pub const CONTROL_FD: i32 = 3;
+/// The exit status that says that V8 ran out of memory.
+pub const EXIT_OUT_OF_MEMORY: i32 = 86;
+const EXIT_MISUSED: i32 = 87;
+
+const LANE_STACK_BYTES: usize = 8 << 20;
+const LANES_MAX: usize = 256;
+
+/// What a host is told at its start, as BSON on the control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Configuration {
+    pub lanes: usize,
+    pub heap_bytes_max: usize,
+}
+
+impl Configuration {
+    pub fn to_bytes(self) -> Vec<u8> {
+        let lanes = self.lanes as i64;
+        let heap_bytes_max = self.heap_bytes_max as i64;
+        bson::rawdoc! { "lanes": lanes, "heapBytesMax": heap_bytes_max }.into_bytes()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Configuration> {
+        let document = RawDocument::from_bytes(bytes).ok()?;
+        let lanes = usize::try_from(document.get_i64("lanes").ok()?).ok()?;
+        let heap_bytes_max = usize::try_from(document.get_i64("heapBytesMax").ok()?).ok()?;
+        (1..=LANES_MAX).contains(&lanes).then_some(Configuration {
+            lanes,
+            heap_bytes_max,
+        })
+    }
+}
+
+/// The whole life of a script host. Ends the process.
+pub fn main() -> ! {
+    // SAFETY: the node that started this process put the control socket here; started by hand,
+    // the first read fails and the process ends.
+    let mut control = unsafe { UnixStream::from_raw_fd(CONTROL_FD) };
+    let mut payload = Vec::new();
+    let configured = match read_frame(&mut control, &mut payload) {
+        Ok(Some(Kind::Configure)) => Configuration::parse(&payload),
+        _ => None,
+    };
+    let Some(configuration) = configured else {
+        eprintln!("a script host is started by mongod, not by hand");
+        exit(EXIT_MISUSED);
+    };
+    crate::runtime::initialize();
+    for number in 0..configuration.lanes {
+        // SAFETY: as above, one socket per lane follows the control socket.
+        let socket = unsafe { UnixStream::from_raw_fd(CONTROL_FD + 1 + number as i32) };
+        let started = thread::Builder::new()
+            .name(format!("lane-{number}"))
+            .stack_size(LANE_STACK_BYTES)
+            .spawn(move || lane::run(socket, configuration.heap_bytes_max));
+        if started.is_err() {
+            exit(EXIT_MISUSED);
+        }
+    }
+    // Nothing more comes; the end of the stream is the end of the node.
+    let mut byte = [0];
+    while !matches!(control.read(&mut byte), Ok(0) | Err(_)) {}
+    exit(0)
+}
+
+/// Ends the process without running destructors: V8 may be in the middle of anything.
+pub(crate) fn exit(status: i32) -> ! {
+    // SAFETY: `_exit` has no preconditions.
+    unsafe { libc::_exit(status) }
+}

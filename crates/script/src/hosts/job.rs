@@ -1,0 +1,535 @@
+//! One map-reduce job in one host.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bson::raw::RawBsonRef;
+use bson::{RawDocument, RawDocumentBuf};
+use parking_lot::Mutex;
+
+use super::merge::{Group, Input, Merge};
+use super::process::{Host, Process};
+use super::runs::{Run, RunWriter, SpillBudget};
+use super::{Hosts, Interrupted, JobError, MapReduceSpec};
+use crate::frame::{Kind, read_frame, write_frame};
+use crate::host::JobSpec;
+
+/// How often a job that waits for its host looks whether it was interrupted.
+const WAIT_STEP: Duration = Duration::from_millis(25);
+/// Groups are sent to be reduced in frames of about this size.
+const GROUPS_FRAME_BYTES: usize = 128 << 10;
+/// A round that needs no reducing hands its documents on after so many.
+const READY_DOCUMENTS_MAX: usize = 4096;
+
+/// What the functions did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub input: i64,
+    pub emit: i64,
+    pub reduce: i64,
+    pub output: i64,
+}
+
+/// One lane's socket, with an eye on the clock.
+pub struct Channel {
+    stream: UnixStream,
+    process: Arc<Process>,
+    interrupted: Interrupted,
+}
+
+impl Channel {
+    pub fn open(host: &Host, lane: usize, interrupted: Interrupted) -> Result<Channel, JobError> {
+        let stream = host.lanes[lane].try_clone();
+        let stream = stream.map_err(|error| JobError::Start {
+            reason: error.to_string(),
+        })?;
+        stream
+            .set_read_timeout(Some(WAIT_STEP))
+            .map_err(|error| JobError::Start {
+                reason: error.to_string(),
+            })?;
+        Ok(Channel {
+            stream,
+            process: host.process.clone(),
+            interrupted,
+        })
+    }
+
+    pub fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), JobError> {
+        write_frame(&mut self.stream, kind, payload).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => JobError::TooLarge,
+            _ => self.process.autopsy(),
+        })
+    }
+
+    /// The next frame that means something to the caller: what a script prints is logged, a
+    /// failure is an error.
+    pub fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Kind, JobError> {
+        loop {
+            match read_frame(self, payload) {
+                Ok(Some(Kind::Print)) => {
+                    tracing::info!(text = %String::from_utf8_lossy(payload), "a script prints");
+                }
+                Ok(Some(Kind::Failure)) => return Err(failure(payload)),
+                Ok(Some(kind)) => return Ok(kind),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Err(JobError::Interrupted);
+                }
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(JobError::Protocol);
+                }
+                Ok(None) | Err(_) => return Err(self.process.autopsy()),
+            }
+        }
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if (self.interrupted)() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+fn failure(payload: &[u8]) -> JobError {
+    let document = RawDocument::from_bytes(payload);
+    let parts = document.ok().and_then(|document| {
+        let code = document.get_i32("code").ok()?;
+        Some((code, document.get_str("message").ok()?.to_string()))
+    });
+    match parts {
+        Some((code, message)) => JobError::Script { code, message },
+        None => JobError::Protocol,
+    }
+}
+
+/// The first error of the job; the others follow from it.
+#[derive(Default)]
+struct FirstError(Mutex<Option<JobError>>);
+
+impl FirstError {
+    fn set(&self, error: JobError) {
+        self.0.lock().get_or_insert(error);
+    }
+
+    fn get(&self) -> Option<JobError> {
+        self.0.lock().clone()
+    }
+}
+
+pub struct MapReduceJob {
+    hosts: Hosts,
+    /// Taken when the job is over.
+    host: Option<Host>,
+    interrupted: Interrupted,
+    first_error: Arc<FirstError>,
+    readers: Vec<JoinHandle<Result<LaneResult, JobError>>>,
+    channels: Vec<Channel>,
+    has_finalize: bool,
+    has_map: bool,
+    reduces: i64,
+}
+
+/// The result of mapping: sorted runs, not yet merged.
+pub struct Mapped {
+    pub runs: Vec<Run>,
+    pub counters: Counters,
+}
+
+struct LaneResult {
+    runs: Vec<Run>,
+    counters: Counters,
+}
+
+/// The way in to one lane. Each may be used by a thread of its own; `feed` waits when the lane
+/// has enough to do.
+pub struct Feeder {
+    stream: UnixStream,
+    first_error: Arc<FirstError>,
+}
+
+impl Feeder {
+    /// Sends documents, end to end.
+    pub fn feed(&mut self, documents: &[u8]) -> Result<(), JobError> {
+        self.send(Kind::Documents, documents)
+    }
+
+    /// No more documents for this lane.
+    pub fn finish(mut self) -> Result<(), JobError> {
+        self.send(Kind::End, &[])
+    }
+
+    fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), JobError> {
+        write_frame(&mut self.stream, kind, payload).map_err(|_| {
+            // The lane's reader knows, or is about to know, why.
+            self.first_error.get().unwrap_or(JobError::HostDied {
+                how: "socket closed".into(),
+            })
+        })
+    }
+}
+
+impl MapReduceJob {
+    pub(super) fn start(
+        hosts: Hosts,
+        host: Host,
+        spec: &MapReduceSpec,
+        interrupted: Interrupted,
+    ) -> Result<MapReduceJob, JobError> {
+        let mut job = MapReduceJob {
+            hosts,
+            host: Some(host),
+            interrupted,
+            first_error: Arc::default(),
+            readers: Vec::new(),
+            channels: Vec::new(),
+            has_finalize: spec.finalize.is_some(),
+            has_map: spec.map.is_some(),
+            reduces: 0,
+        };
+        let spec = JobSpec {
+            map: spec.map.clone(),
+            reduce: spec.reduce.clone(),
+            finalize: spec.finalize.clone(),
+            scope: spec.scope.clone(),
+        };
+        let spec = spec.to_bytes();
+        for lane in 0..job.lanes() {
+            let mut channel = job.channel(lane)?;
+            channel.send(Kind::Job, &spec)?;
+            job.channels.push(channel);
+        }
+        Ok(job)
+    }
+
+    pub fn lanes(&self) -> usize {
+        self.host.as_ref().map_or(0, |host| host.lanes.len())
+    }
+
+    pub fn process_id(&self) -> Option<u32> {
+        self.host.as_ref().map(Host::process_id)
+    }
+
+    fn channel(&self, lane: usize) -> Result<Channel, JobError> {
+        let host = self.host.as_ref().ok_or(JobError::Protocol)?;
+        Channel::open(host, lane, self.interrupted.clone())
+    }
+
+    /// Begins to map: one feeder per lane. [`MapReduceJob::finish_mapping`] waits for the results
+    /// once every feeder has finished.
+    pub fn start_mapping(&mut self) -> Result<Vec<Feeder>, JobError> {
+        let options = self.hosts.options();
+        let budget = Arc::new(SpillBudget {
+            directory: options.spill_directory.clone(),
+            memory_bytes_max: options.spill_memory_bytes_max,
+            memory_bytes: AtomicUsize::new(0),
+        });
+        let mut feeders = Vec::new();
+        for channel in std::mem::take(&mut self.channels) {
+            let stream = channel.stream.try_clone();
+            let stream = stream.map_err(|error| JobError::Start {
+                reason: error.to_string(),
+            })?;
+            feeders.push(Feeder {
+                stream,
+                first_error: self.first_error.clone(),
+            });
+            let reader = LaneReader {
+                channel,
+                writer: RunWriter::new(budget.clone()),
+                first_error: self.first_error.clone(),
+            };
+            let thread = thread::Builder::new().name("script-lane".into());
+            let thread = thread.spawn(move || reader.run());
+            let thread = thread.map_err(|error| JobError::Start {
+                reason: error.to_string(),
+            })?;
+            self.readers.push(thread);
+        }
+        Ok(feeders)
+    }
+
+    /// Waits until every lane has mapped what it was fed.
+    pub fn finish_mapping(&mut self) -> Result<Mapped, JobError> {
+        let mut mapped = Mapped {
+            runs: Vec::new(),
+            counters: Counters::default(),
+        };
+        for reader in std::mem::take(&mut self.readers) {
+            // A reader that panicked has left no error of its own.
+            match reader.join().unwrap_or(Err(JobError::Protocol)) {
+                Ok(lane) => {
+                    mapped.runs.extend(lane.runs);
+                    mapped.counters.input += lane.counters.input;
+                    mapped.counters.emit += lane.counters.emit;
+                    mapped.counters.reduce += lane.counters.reduce;
+                }
+                Err(error) => self.first_error.set(error),
+            }
+        }
+        if let Some(error) = self.first_error.get() {
+            return Err(error);
+        }
+        for lane in 0..self.lanes() {
+            let channel = self.channel(lane)?;
+            self.channels.push(channel);
+        }
+        Ok(mapped)
+    }
+
+    /// Merges sorted streams of `{_id, value}` and reduces what shares a key. With `last`, every
+    /// value is finalized too.
+    pub fn reduce<E: From<JobError>>(
+        &mut self,
+        inputs: Vec<Input<E>>,
+        last: bool,
+    ) -> Reduced<'_, E> {
+        let finalize = last && self.has_finalize;
+        Reduced {
+            job: self,
+            merge: Merge::new(inputs),
+            finalize,
+            existing: None,
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// The calls of reduce that [`MapReduceJob::reduce`] has made so far.
+    pub fn reduces(&self) -> i64 {
+        self.reduces
+    }
+
+    /// Gives the host back to the pool. A job that is dropped instead has failed, and its host
+    /// ends with it.
+    pub fn done(mut self) {
+        let all_sent = self
+            .channels
+            .iter_mut()
+            .all(|channel| channel.send(Kind::Done, &[]).is_ok());
+        let idle = !self.has_map || self.channels.len() == self.lanes();
+        if all_sent
+            && idle
+            && let Some(host) = self.host.take()
+        {
+            self.hosts.release(host);
+        }
+    }
+}
+
+impl Drop for MapReduceJob {
+    fn drop(&mut self) {
+        if let Some(host) = self.host.take() {
+            drop(host);
+            self.hosts.forget();
+        }
+        for reader in std::mem::take(&mut self.readers) {
+            let _ = reader.join();
+        }
+    }
+}
+
+struct LaneReader {
+    channel: Channel,
+    writer: RunWriter,
+    first_error: Arc<FirstError>,
+}
+
+impl LaneReader {
+    /// Takes in what the lane sends until it has mapped everything. An error ends the host: its
+    /// other lanes work for nothing, and feeders may be waiting on it.
+    fn run(mut self) -> Result<LaneResult, JobError> {
+        let result = self.receive_all();
+        if let Err(error) = &result {
+            self.first_error.set(error.clone());
+            self.channel.process.kill();
+        }
+        result
+    }
+
+    fn receive_all(&mut self) -> Result<LaneResult, JobError> {
+        let mut payload = Vec::new();
+        let mut runs = Vec::new();
+        loop {
+            match self.channel.receive(&mut payload)? {
+                Kind::Partials => self.writer.append(&payload)?,
+                Kind::RunEnd => runs.push(self.writer.finish()?),
+                Kind::Mapped => {
+                    let counters = counters(&payload).ok_or(JobError::Protocol)?;
+                    return Ok(LaneResult { runs, counters });
+                }
+                _ => return Err(JobError::Protocol),
+            }
+        }
+    }
+}
+
+fn counters(payload: &[u8]) -> Option<Counters> {
+    let document = RawDocument::from_bytes(payload).ok()?;
+    Some(Counters {
+        input: document.get_i64("input").ok()?,
+        emit: document.get_i64("emit").ok()?,
+        reduce: document.get_i64("reduce").ok()?,
+        output: 0,
+    })
+}
+
+/// What is there already for a key, to be reduced with the new value.
+pub type Existing<E> = Box<dyn FnMut(RawBsonRef<'_>) -> Result<Option<RawDocumentBuf>, E> + Send>;
+
+/// The reduced documents `{_id, value}`, in key order.
+pub struct Reduced<'j, E> {
+    job: &'j mut MapReduceJob,
+    merge: Merge<E>,
+    finalize: bool,
+    existing: Option<Existing<E>>,
+    ready: VecDeque<RawDocumentBuf>,
+    ended: bool,
+}
+
+/// A document that is finished, or the place of one that a lane is working on.
+enum Slot {
+    Ready(RawDocumentBuf),
+    Pending,
+}
+
+impl<E: From<JobError>> Reduced<'_, E> {
+    /// Values that `existing` finds by key take part in the reduction, before the new ones.
+    pub fn with_existing(mut self, existing: Existing<E>) -> Self {
+        self.existing = Some(existing);
+        self
+    }
+
+    /// A round: every lane gets groups to work on, then the results are put in their places.
+    fn round(&mut self) -> Result<(), E> {
+        let mut plans: Vec<Vec<Slot>> = Vec::new();
+        for lane in 0..self.job.channels.len() {
+            if self.ended {
+                break;
+            }
+            let (slots, payload) = self.plan()?;
+            if !payload.is_empty() {
+                self.job.channels[lane].send(Kind::Groups, &payload)?;
+            }
+            plans.push(slots);
+        }
+        for (lane, slots) in plans.into_iter().enumerate() {
+            let mut reduced = if slots.iter().any(|slot| matches!(slot, Slot::Pending)) {
+                self.receive(lane)?
+            } else {
+                VecDeque::new()
+            };
+            for slot in slots {
+                let document = match slot {
+                    Slot::Ready(document) => document,
+                    Slot::Pending => reduced.pop_front().ok_or(JobError::Protocol)?,
+                };
+                self.ready.push_back(document);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next groups, as many as make a frame.
+    fn plan(&mut self) -> Result<(Vec<Slot>, Vec<u8>), E> {
+        let mut slots = Vec::new();
+        let mut payload = Vec::new();
+        while payload.len() < GROUPS_FRAME_BYTES && slots.len() < READY_DOCUMENTS_MAX {
+            let Some(group) = self.merge.next() else {
+                self.ended = true;
+                break;
+            };
+            let group = self.join_existing(group?)?;
+            match <[RawDocumentBuf; 1]>::try_from(group.documents) {
+                Ok([only]) if !self.finalize => slots.push(Slot::Ready(only)),
+                Ok([only]) => {
+                    write_group(&mut payload, &[only], true).ok_or(JobError::Protocol)?;
+                    slots.push(Slot::Pending);
+                }
+                Err(documents) => {
+                    write_group(&mut payload, &documents, self.finalize)
+                        .ok_or(JobError::Protocol)?;
+                    slots.push(Slot::Pending);
+                }
+            }
+        }
+        Ok((slots, payload))
+    }
+
+    fn join_existing(&mut self, mut group: Group) -> Result<Group, E> {
+        if let Some(existing) = &mut self.existing
+            && let Some(first) = group.documents.first()
+        {
+            let key = first.get("_id").ok().flatten().ok_or(JobError::Protocol)?;
+            if let Some(document) = existing(key)? {
+                group.documents.insert(0, document);
+            }
+        }
+        Ok(group)
+    }
+
+    fn receive(&mut self, lane: usize) -> Result<VecDeque<RawDocumentBuf>, JobError> {
+        let mut payload = Vec::new();
+        match self.job.channels[lane].receive(&mut payload)? {
+            Kind::Reduced => {}
+            _ => return Err(JobError::Protocol),
+        }
+        let (reduces, documents) = payload.split_first_chunk::<8>().ok_or(JobError::Protocol)?;
+        self.job.reduces += i64::from_le_bytes(*reduces);
+        crate::host::documents(documents)
+            .map(|document| {
+                let document = document.map_err(|_| JobError::Protocol)?;
+                RawDocumentBuf::from_bytes(document.to_vec()).map_err(|_| JobError::Protocol)
+            })
+            .collect()
+    }
+}
+
+impl<E: From<JobError>> Iterator for Reduced<'_, E> {
+    type Item = Result<RawDocumentBuf, E>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ready.is_empty() && !self.ended {
+            if let Err(error) = self.round() {
+                self.ended = true;
+                return Some(Err(error));
+            }
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}
+
+/// `{k, v: […], f: true}` of documents that share their `_id`.
+fn write_group(out: &mut Vec<u8>, documents: &[RawDocumentBuf], finalize: bool) -> Option<()> {
+    let mut writer = banyan_document::writer::DocumentWriter::new();
+    let key = documents.first()?.get("_id").ok()??;
+    writer.append("k", key);
+    writer.begin_array("v");
+    for document in documents {
+        writer.push(
+            document
+                .get("value")
+                .ok()
+                .flatten()
+                .unwrap_or(RawBsonRef::Null),
+        );
+    }
+    writer.end();
+    if finalize {
+        writer.append_bool("f", true);
+    }
+    out.write_all(writer.finish().as_bytes()).ok()
+}

@@ -1,0 +1,159 @@
+//! Sorted runs of partial results: in memory while they are small, in nameless files beyond.
+
+use std::fs::File;
+use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bson::RawDocumentBuf;
+
+use super::JobError;
+
+/// What all runs of one job may hold in memory together.
+pub struct SpillBudget {
+    pub directory: PathBuf,
+    pub memory_bytes_max: usize,
+    pub memory_bytes: AtomicUsize,
+}
+
+/// A run while it comes in.
+pub struct RunWriter {
+    budget: Arc<SpillBudget>,
+    memory: Vec<u8>,
+    file: Option<File>,
+}
+
+impl RunWriter {
+    pub fn new(budget: Arc<SpillBudget>) -> Self {
+        RunWriter {
+            budget,
+            memory: Vec::new(),
+            file: None,
+        }
+    }
+
+    /// Appends documents, end to end.
+    pub fn append(&mut self, documents: &[u8]) -> Result<(), JobError> {
+        if let Some(file) = &mut self.file {
+            return file.write_all(documents).map_err(spill_error);
+        }
+        let in_memory = self
+            .budget
+            .memory_bytes
+            .fetch_add(documents.len(), Ordering::Relaxed);
+        if in_memory + documents.len() <= self.budget.memory_bytes_max {
+            self.memory.extend_from_slice(documents);
+            return Ok(());
+        }
+        self.budget
+            .memory_bytes
+            .fetch_sub(documents.len(), Ordering::Relaxed);
+        let mut file = tempfile::tempfile_in(&self.budget.directory).map_err(spill_error)?;
+        file.write_all(documents).map_err(spill_error)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// The run as it is; a new one begins.
+    pub fn finish(&mut self) -> Result<Run, JobError> {
+        let memory = std::mem::take(&mut self.memory);
+        let mut file = self.file.take();
+        if let Some(file) = &mut file {
+            file.seek(SeekFrom::Start(0)).map_err(spill_error)?;
+        }
+        Ok(Run { memory, file })
+    }
+}
+
+fn spill_error(error: std::io::Error) -> JobError {
+    JobError::Spill {
+        reason: error.to_string(),
+    }
+}
+
+/// Documents `{_id, value}` in the order of their keys.
+pub struct Run {
+    memory: Vec<u8>,
+    file: Option<File>,
+}
+
+impl Run {
+    pub fn documents(self) -> RunDocuments {
+        let file: Box<dyn Read + Send> = match self.file {
+            Some(file) => Box::new(BufReader::with_capacity(256 << 10, file)),
+            None => Box::new(std::io::empty()),
+        };
+        RunDocuments {
+            bytes: Box::new(Cursor::new(self.memory).chain(file)),
+        }
+    }
+}
+
+pub struct RunDocuments {
+    bytes: Box<dyn Read + Send>,
+}
+
+impl Iterator for RunDocuments {
+    type Item = Result<RawDocumentBuf, JobError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut length = [0; 4];
+        match self.bytes.read(&mut length) {
+            Ok(0) => return None,
+            Ok(read) => {
+                if let Err(error) = self.bytes.read_exact(&mut length[read..]) {
+                    return Some(Err(spill_error(error)));
+                }
+            }
+            Err(error) => return Some(Err(spill_error(error))),
+        }
+        Some(self.document(length))
+    }
+}
+
+impl RunDocuments {
+    fn document(&mut self, length: [u8; 4]) -> Result<RawDocumentBuf, JobError> {
+        let bytes = u32::from_le_bytes(length) as usize;
+        if !(5..=crate::frame::FRAME_BYTES_MAX).contains(&bytes) {
+            return Err(JobError::Protocol);
+        }
+        let mut document = vec![0; bytes];
+        document[..4].copy_from_slice(&length);
+        self.bytes
+            .read_exact(&mut document[4..])
+            .map_err(spill_error)?;
+        RawDocumentBuf::from_bytes(document).map_err(|_| JobError::Protocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_outgrows_memory_is_read_back_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let budget = Arc::new(SpillBudget {
+            directory: directory.path().to_path_buf(),
+            memory_bytes_max: 100,
+            memory_bytes: AtomicUsize::new(0),
+        });
+        let mut writer = RunWriter::new(budget);
+        for number in 0..50 {
+            writer
+                .append(rawdoc! { "_id": number, "value": "v" }.as_bytes())
+                .unwrap();
+        }
+        let run = writer.finish().unwrap();
+        assert!(run.file.is_some() && !run.memory.is_empty());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let numbers: Vec<i32> = run
+            .documents()
+            .map(|document| document.unwrap().get_i32("_id").unwrap())
+            .collect();
+        assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+    }
+}

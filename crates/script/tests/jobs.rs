@@ -1,0 +1,351 @@
+//! Jobs in real host processes. This test's own program serves as the host, see `host_entry`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use banyan_script::hosts::{Counters, Interrupted};
+use banyan_script::{HostOptions, Hosts, JobError, MapReduceSpec};
+use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
+
+/// The inside of a host: started by the other tests, in a process of its own.
+#[test]
+#[ignore = "not a test: the script hosts of the others"]
+fn host_entry() {
+    banyan_script::host_main();
+}
+
+fn options() -> HostOptions {
+    let arguments = [
+        "host_entry",
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ];
+    HostOptions {
+        lanes: 2,
+        ..HostOptions::new(
+            std::env::current_exe().unwrap(),
+            arguments.map(str::to_string).to_vec(),
+            std::env::temp_dir(),
+        )
+    }
+}
+
+fn spec(map: &str, reduce: &str) -> MapReduceSpec {
+    MapReduceSpec {
+        map: Some(map.into()),
+        reduce: reduce.into(),
+        ..Default::default()
+    }
+}
+
+fn never() -> Interrupted {
+    Arc::new(|| false)
+}
+
+const SUM: &str = "function(key, values) { return Array.sum(values); }";
+
+fn run(
+    hosts: &Hosts,
+    spec: &MapReduceSpec,
+    documents: &[RawDocumentBuf],
+    interrupted: Interrupted,
+) -> Result<(Vec<Document>, Counters), JobError> {
+    let mut job = hosts.map_reduce(spec, interrupted)?;
+    let feeders = job.start_mapping()?;
+    let share = documents.len().div_ceil(feeders.len()).max(1);
+    std::thread::scope(|scope| {
+        let mut parts = documents.chunks(share);
+        for mut feeder in feeders {
+            let part = parts.next().unwrap_or_default();
+            scope.spawn(move || {
+                for some in part.chunks(100) {
+                    let batch: Vec<u8> = some.iter().flat_map(|d| d.as_bytes().to_vec()).collect();
+                    if feeder.feed(&batch).is_err() {
+                        return;
+                    }
+                }
+                // The reader of the lane reports what went wrong.
+                let _ = feeder.finish();
+            });
+        }
+    });
+    let mapped = job.finish_mapping()?;
+    let mut counters = mapped.counters;
+    let inputs = mapped
+        .runs
+        .into_iter()
+        .map(|run| Box::new(run.documents()) as _)
+        .collect();
+    let reduced: Result<Vec<RawDocumentBuf>, JobError> = job.reduce(inputs, true).collect();
+    let results: Vec<Document> = reduced?
+        .iter()
+        .map(|raw| Document::try_from(raw).unwrap())
+        .collect();
+    counters.reduce += job.reduces();
+    counters.output = results.len() as i64;
+    job.done();
+    Ok((results, counters))
+}
+
+fn numbers(count: i32) -> Vec<RawDocumentBuf> {
+    (0..count)
+        .map(|n| rawdoc! { "_id": n, "n": n, "tags": ["a", "b"] })
+        .collect()
+}
+
+fn error_of(hosts: &Hosts, map: &str) -> (i32, String) {
+    match run(hosts, &spec(map, SUM), &numbers(10), never()) {
+        Err(JobError::Script { code, message }) => (code, message),
+        other => panic!("{map}: {other:?}"),
+    }
+}
+
+#[test]
+fn tags_are_counted() {
+    let hosts = Hosts::new(options());
+    let map = "function() { for (var i in this.tags) { emit(this.tags[i], 1); } }";
+    let (results, counters) = run(&hosts, &spec(map, SUM), &numbers(10_000), never()).unwrap();
+    assert_eq!(
+        results,
+        [
+            doc! { "_id": "a", "value": 10_000.0 },
+            doc! { "_id": "b", "value": 10_000.0 }
+        ]
+    );
+    assert_eq!(counters.input, 10_000);
+    assert_eq!(counters.emit, 20_000);
+    assert_eq!(counters.output, 2);
+    // The host went back to the pool and serves again.
+    assert_eq!(hosts.idle_process_ids().len(), 1);
+    let before = hosts.idle_process_ids();
+    run(&hosts, &spec(map, SUM), &numbers(10), never()).unwrap();
+    assert_eq!(hosts.idle_process_ids(), before);
+}
+
+#[test]
+fn keys_of_every_type_come_out_in_order() {
+    let hosts = Hosts::new(options());
+    let map = "function() {
+        emit(this.n % 2 ? 1 : NumberLong(1), 1);
+        emit(null, 1); emit(undefined, 1); emit('s', 1); emit({a: 1}, 1); emit({a: NumberInt(1)}, 1);
+        emit([1], 1); emit(true, 1); emit(ObjectId('000000000000000000000001'), 1);
+        emit(NaN, 1); emit(-0, 1); emit(0, 1); emit(NumberDecimal('1'), 1);
+        emit(NumberLong('9223372036854775807'), 1); emit(MinKey, 1);
+    }";
+    let (results, _) = run(&hosts, &spec(map, SUM), &numbers(4), never()).unwrap();
+    let counts: Vec<f64> = results
+        .iter()
+        .map(|r| r.get_f64("value").unwrap())
+        .collect();
+    assert_eq!(counts, [4., 8., 4., 8., 8., 4., 4., 8., 4., 4., 4.]);
+    assert_eq!(results[0].get("_id"), Some(&Bson::MinKey));
+    assert_eq!(results[1].get("_id"), Some(&Bson::Null));
+    assert_eq!(
+        results[4].get("_id").and_then(Bson::as_f64).unwrap_or(1.0),
+        1.0
+    );
+    assert_eq!(results[5].get("_id"), Some(&Bson::Int64(i64::MAX)));
+}
+
+#[test]
+fn scope_finalize_and_whole_documents() {
+    let hosts = Hosts::new(options());
+    let spec = MapReduceSpec {
+        map: Some("function() { helper.call(this); }".into()),
+        reduce: "(key, values) => ({n: Array.sum(values.map(v => v.n))})".into(),
+        finalize: Some(
+            "function(key, value) { value.key = key; value.x = x; return value; }".into(),
+        ),
+        scope: Some(
+            RawDocumentBuf::try_from(&doc! {
+                "x": 5,
+                "helper": Bson::JavaScriptCode("function() { emit(this.n % 2, {n: 1}); }".into()),
+            })
+            .unwrap(),
+        ),
+    };
+    let (results, counters) = run(&hosts, &spec, &numbers(10), never()).unwrap();
+    assert_eq!(
+        results,
+        [
+            doc! { "_id": 0.0, "value": { "n": 5.0, "key": 0.0, "x": 5.0 } },
+            doc! { "_id": 1.0, "value": { "n": 5.0, "key": 1.0, "x": 5.0 } },
+        ]
+    );
+    assert!(counters.reduce >= 2);
+}
+
+#[test]
+fn an_emitted_object_is_a_snapshot() {
+    let hosts = Hosts::new(options());
+    let map = "function() { var o = {n: 0}; for (var i = 0; i < 3; i++) { o.n = i; emit(1, o); } }";
+    let reduce = "(key, values) => ({n: values.reduce((a, v) => a + v.n, 0)})";
+    let (results, _) = run(&hosts, &spec(map, reduce), &numbers(1), never()).unwrap();
+    assert_eq!(results, [doc! { "_id": 1.0, "value": { "n": 3.0 } }]);
+}
+
+#[test]
+fn many_keys_spill_and_merge() {
+    let mut options = options();
+    options.heap_bytes_max = 48 << 20;
+    options.spill_memory_bytes_max = 1 << 20;
+    let hosts = Hosts::new(options);
+    // Keys and values of some size, each key three times, far apart.
+    let map = "function() {
+        for (var i = 0; i < 100; i++) {
+            emit('key ' + ((this.n * 100 + i) % 40000), 'v'.repeat(1000));
+        }
+    }";
+    let reduce = "function(key, values) { return values[0]; }";
+    let (results, counters) = run(&hosts, &spec(map, reduce), &numbers(1200), never()).unwrap();
+    assert_eq!(results.len(), 40_000);
+    assert_eq!(counters.emit, 120_000);
+    let keys: Vec<&str> = results.iter().map(|r| r.get_str("_id").unwrap()).collect();
+    assert!(keys.is_sorted());
+}
+
+#[test]
+fn errors_of_functions_are_told() {
+    let hosts = Hosts::new(options());
+    let (code, message) = error_of(&hosts, "function() { throw new Error('boom'); }");
+    assert_eq!(code, 139);
+    assert!(message.starts_with("Error: boom"), "{message}");
+    let (code, message) = error_of(&hosts, "function() { emit(1, ");
+    assert_eq!(code, 139);
+    assert!(message.starts_with("SyntaxError"), "{message}");
+    let (code, _) = error_of(&hosts, "function() { emit(1); }");
+    assert_eq!(code, 31220);
+    let (code, _) = error_of(&hosts, "function() { emit(1, 'x'.repeat(17000000)); }");
+    assert_eq!(code, 17260);
+    let (code, _) = error_of(&hosts, "function() { var a = {}; a.a = a; emit(1, a); }");
+    assert_eq!(code, 17279);
+    let (code, message) = error_of(&hosts, "function() { throw {code: 11000}; }");
+    assert_eq!(
+        (code, message.as_str()),
+        (139, "uncaught exception: {\"code\":11000}")
+    );
+}
+
+#[test]
+fn a_script_that_never_ends_is_interrupted() {
+    let hosts = Hosts::new(options());
+    let deadline = Instant::now() + Duration::from_millis(300);
+    let interrupted: Interrupted = Arc::new(move || Instant::now() > deadline);
+    let error = run(
+        &hosts,
+        &spec("function() { while (true); }", SUM),
+        &numbers(10),
+        interrupted,
+    );
+    assert_eq!(error.unwrap_err(), JobError::Interrupted);
+    let ok = spec("function() { emit(1, 1); }", SUM);
+    assert!(run(&hosts, &ok, &numbers(10), never()).is_ok());
+}
+
+#[test]
+fn a_script_that_eats_memory_ends_its_job_only() {
+    let mut options = options();
+    options.heap_bytes_max = 64 << 20;
+    let hosts = Hosts::new(options);
+    for map in [
+        "function() { var a = []; while (true) a.push('x'.repeat(9) + a.length); }",
+        // Known to make V8 abort the process.
+        "function() { let a = []; while (true) { a.push(new Array(1000).fill(1.5)); } }",
+    ] {
+        let error = run(&hosts, &spec(map, SUM), &numbers(10), never()).unwrap_err();
+        match &error {
+            JobError::Script { code, .. } => assert_eq!(*code, 146, "{error}"),
+            JobError::OutOfMemory | JobError::HostDied { .. } => {}
+            other => panic!("{other:?}"),
+        }
+        let ok = spec("function() { emit(1, 1); }", SUM);
+        assert!(run(&hosts, &ok, &numbers(10), never()).is_ok());
+    }
+}
+
+#[test]
+fn a_killed_host_ends_its_job_only() {
+    let hosts = Hosts::new(options());
+    let mut job = hosts
+        .map_reduce(&spec("function() { emit(1, 1); }", SUM), never())
+        .unwrap();
+    let mut feeders = job.start_mapping().unwrap();
+    feeders[0].feed(numbers(1)[0].as_bytes()).unwrap();
+    let id = job.process_id().unwrap() as i32;
+    // SAFETY: kill(2) on a child of this process that has not been waited for.
+    assert_eq!(unsafe { libc::kill(id, libc::SIGKILL) }, 0);
+    let error = job.finish_mapping().map(|_| ()).unwrap_err();
+    assert_eq!(
+        error,
+        JobError::HostDied {
+            how: "signal 9".into()
+        }
+    );
+    drop(job);
+    let ok = spec("function() { emit(1, 1); }", SUM);
+    assert!(run(&hosts, &ok, &numbers(10), never()).is_ok());
+}
+
+#[test]
+fn a_host_has_nothing_but_its_sockets() {
+    let hosts = Hosts::new(options());
+    hosts.warm_up().unwrap();
+    let ok = spec("function() { emit(1, 1); }", SUM);
+    run(&hosts, &ok, &numbers(10), never()).unwrap();
+    let id = hosts.idle_process_ids()[0];
+    let open: Vec<String> = std::fs::read_dir(format!("/proc/{id}/fd"))
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .filter(|target| !target.starts_with("socket:") && target != "/dev/null")
+        .collect();
+    assert!(open.is_empty(), "{open:?}");
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"));
+}
+
+#[test]
+fn jobs_wait_for_their_turn() {
+    let mut options = options();
+    options.hosts_max = 1;
+    let hosts = Hosts::new(options);
+    let slow = spec(
+        "function() { var t = Date.now(); while (Date.now() < t + 5); emit(1, 1); }",
+        SUM,
+    );
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| run(&hosts, &slow, &numbers(20), never()).unwrap());
+        }
+    });
+    let given_up = Arc::new(AtomicBool::new(true));
+    let job = hosts.map_reduce(&slow, never()).unwrap();
+    let interrupted: Interrupted = Arc::new(move || given_up.load(Ordering::Relaxed));
+    assert_eq!(
+        hosts
+            .map_reduce(&slow, interrupted)
+            .map(|_| ())
+            .unwrap_err(),
+        JobError::Interrupted
+    );
+    drop(job);
+}
+
+#[test]
+fn functions_can_be_called() {
+    let hosts = Hosts::new(options());
+    let call = |source: &str| {
+        let request = rawdoc! { "source": source, "this": { "a": 1 }, "arguments": [2.0, "x"] };
+        hosts.call(&request, never())
+    };
+    let answer = call("function(n, s) { return this.a + n + s; }").unwrap();
+    assert_eq!(answer.get_str("value").unwrap(), "3x");
+    assert!(matches!(
+        call("function() { throw 1; }"),
+        Err(JobError::Script { code: 139, .. })
+    ));
+    assert_eq!(hosts.idle_process_ids().len(), 1);
+}
