@@ -1,0 +1,60 @@
+//! The config server's own commands, one file for each or for each pair that belongs together.
+
+mod add_shard;
+mod balancer_control;
+mod commit_migration;
+mod commit_split;
+mod create_database;
+mod drop;
+mod fence;
+pub mod move_range;
+mod remove_shard;
+mod shard_collection;
+mod split_chunk;
+mod target;
+mod zones;
+
+use std::future::Future;
+
+use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use banyan_node::context::CommandContext;
+
+/// All of them, for the table of the process.
+pub fn commands() -> Vec<&'static CommandSpec> {
+    vec![
+        &add_shard::SPEC,
+        &balancer_control::START,
+        &balancer_control::STOP,
+        &balancer_control::STATUS,
+        &commit_migration::SPEC,
+        &commit_split::SPEC,
+        &create_database::SPEC,
+        &drop::COLLECTION,
+        &drop::DATABASE,
+        &fence::SPEC,
+        &move_range::SPEC,
+        &remove_shard::SPEC,
+        &shard_collection::SPEC,
+        &split_chunk::SPEC,
+        &zones::ADD,
+        &zones::REMOVE,
+        &zones::UPDATE_RANGE,
+    ]
+}
+
+/// A command of the config primary. Routers pass fields on that mean nothing here.
+const fn primary_only(
+    name: &'static str,
+    run: for<'a> fn(&'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>,
+) -> CommandSpec {
+    CommandSpec::new(name, Run::Future(run))
+        .needs(Needs::Primary)
+        .admin_only()
+        .lenient()
+}
+
+fn boxed<'a>(
+    future: impl Future<Output = CommandResult> + Send + 'a,
+) -> BoxFuture<'a, CommandResult> {
+    Box::pin(future)
+}

@@ -1,0 +1,218 @@
+//! What makes a member a config server: the state that its commands share, and the task that gets
+//! a new primary going.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use banyan_node::context::CommandContext;
+use banyan_node::local::Local;
+use banyan_node::role::{Change, Ownership, Role, Versions};
+use banyan_node::service::NodeService;
+use banyan_storage::Namespace;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::oid::ObjectId;
+use bson::{RawDocumentBuf, rawdoc};
+
+use crate::locks::{NamedLocks, Slots};
+use crate::metadata::Metadata;
+use crate::shards::Shards;
+use crate::{balancer, changelog, pending};
+
+/// How often a member looks whether it has become primary.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+pub struct ConfigRole {
+    pub metadata: Metadata,
+    pub shards: Shards,
+    /// One change of a collection's chunks at a time.
+    pub namespaces: NamedLocks,
+    /// One creation or drop in a database at a time.
+    pub databases: NamedLocks,
+    /// Two changes of config.shards at once would each see the other's absence.
+    pub membership: tokio::sync::Mutex<()>,
+    pub slots: Arc<Slots>,
+    pub balancer_rounds: AtomicU64,
+    pub balancer_in_round: AtomicBool,
+    address: String,
+}
+
+impl ConfigRole {
+    /// Gives the node its role and starts what runs in the background. Must be called within a
+    /// runtime.
+    pub fn start(service: &Arc<NodeService>) -> Arc<ConfigRole> {
+        let role = Arc::new(ConfigRole {
+            metadata: Metadata::new(Local::new(service)),
+            shards: Shards::default(),
+            namespaces: NamedLocks::default(),
+            databases: NamedLocks::default(),
+            membership: tokio::sync::Mutex::default(),
+            slots: Arc::default(),
+            balancer_rounds: AtomicU64::new(0),
+            balancer_in_round: AtomicBool::new(false),
+            address: service.node.info.address.clone(),
+        });
+        service.node.set_role(role.clone());
+        tokio::spawn(run(role.clone()));
+        role
+    }
+
+    /// The role of the process that runs a command.
+    pub fn of<'a>(ctx: &CommandContext<'a>) -> Result<&'a ConfigRole, CommandError> {
+        ctx.node
+            .role()
+            .and_then(|role| (role.as_ref() as &dyn Any).downcast_ref())
+            .ok_or_else(|| {
+                let message = format!("{} can only be run on config servers", ctx.spec.name);
+                CommandError::new(ErrorCode::IllegalOperation, message)
+            })
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub fn is_primary(&self) -> bool {
+        self.metadata.local.service().node.is_primary()
+    }
+
+    /// The config servers as a shard is told to reach them.
+    pub async fn connection_string(&self) -> Result<String, CommandError> {
+        let hello = self
+            .metadata
+            .local
+            .command("admin", rawdoc! { "hello": 1 })
+            .await?;
+        let hosts = hello.get_array("hosts").ok();
+        let hosts: Vec<&str> = hosts
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|h| h.as_str())
+            .collect();
+        match hello.get_str("setName") {
+            Ok(set) if !hosts.is_empty() => Ok(format!("{set}/{}", hosts.join(","))),
+            _ => Ok(self.address.clone()),
+        }
+    }
+
+    /// Tells shards to read a collection's routing table again. A shard that misses this finds
+    /// out by itself when a request comes that was routed by a newer table.
+    pub async fn tell_shards(&self, ns: &str, shards: impl IntoIterator<Item = String>) {
+        let body = rawdoc! { "_flushRoutingTableCacheUpdates": ns, "syncFromConfig": true };
+        for host in shards {
+            if let Err(error) = self
+                .shards
+                .command(&host, &body, Duration::from_secs(10))
+                .await
+            {
+                tracing::warn!(ns, host, %error, "a shard could not be told of a new table");
+            }
+        }
+    }
+
+    pub async fn note(&self, what: &str, ns: &str, details: RawDocumentBuf) {
+        changelog::note(self, what, ns, details).await;
+    }
+}
+
+impl Role for ConfigRole {
+    /// A config server's collections are never sharded.
+    fn check(
+        &self,
+        _: &Namespace,
+        _: Versions<'_>,
+        _: bool,
+    ) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
+        Ok(None)
+    }
+
+    fn wrote(&self, _: &Namespace, _: Change<'_>) {}
+}
+
+/// Waits for this member to be primary, finishes what the last one left, balances until it no
+/// longer is, and waits again.
+async fn run(role: Arc<ConfigRole>) {
+    let stop = role.metadata.local.service().node.info.stop.clone();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+        }
+        if !role.is_primary() {
+            continue;
+        }
+        let started = async {
+            initialize(&role).await?;
+            pending::finish(&role).await
+        };
+        if let Err(error) = started.await {
+            tracing::warn!(%error, "the config primary cannot start its work yet");
+            continue;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = balancer::run(&role) => {}
+        }
+    }
+}
+
+/// Writes what every config database has.
+async fn initialize(role: &ConfigRole) -> Result<(), CommandError> {
+    let metadata = &role.metadata;
+    if metadata.find_one("version", rawdoc! {}).await?.is_none() {
+        create_indexes(metadata).await?;
+        let changelog = rawdoc! { "create": "changelog", "capped": true, "size": changelog::BYTES };
+        match metadata.local.command("config", changelog).await {
+            Err(error) if error.code != ErrorCode::NamespaceExists => {
+                tracing::warn!(%error, "config.changelog will grow without bound");
+            }
+            _ => {}
+        }
+        // Last, because its presence says that the rest is there.
+        let version = rawdoc! {
+            "_id": 1,
+            "minCompatibleVersion": 5,
+            "currentVersion": 6,
+            "clusterId": ObjectId::new(),
+        };
+        metadata.insert("version", version).await?;
+    }
+    Ok(())
+}
+
+async fn create_indexes(metadata: &Metadata) -> Result<(), CommandError> {
+    let chunks = [
+        (rawdoc! { "uuid": 1, "min": 1 }, "uuid_1_min_1", true),
+        (
+            rawdoc! { "uuid": 1, "shard": 1, "min": 1 },
+            "uuid_1_shard_1_min_1",
+            false,
+        ),
+        (
+            rawdoc! { "uuid": 1, "lastmod": 1 },
+            "uuid_1_lastmod_1",
+            true,
+        ),
+        (rawdoc! { "ns": 1, "min": 1 }, "ns_1_min_1", false),
+    ];
+    let tags = [
+        (rawdoc! { "ns": 1, "min": 1 }, "ns_1_min_1", true),
+        (rawdoc! { "ns": 1, "tag": 1 }, "ns_1_tag_1", false),
+    ];
+    let shards = [(rawdoc! { "host": 1 }, "host_1", true)];
+    for (collection, indexes) in [
+        ("chunks", &chunks[..]),
+        ("tags", &tags),
+        ("shards", &shards),
+    ] {
+        let mut specs = bson::RawArrayBuf::new();
+        for (key, name, unique) in indexes {
+            specs.push(rawdoc! { "key": key.clone(), "name": *name, "unique": *unique });
+        }
+        let body = rawdoc! { "createIndexes": collection, "indexes": specs };
+        metadata.local.command("config", body).await?;
+    }
+    Ok(())
+}

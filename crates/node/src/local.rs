@@ -1,0 +1,125 @@
+//! Commands that a process gives to itself: the config server's and the shard's own bookkeeping.
+//!
+//! They take the road of every other command, from the table to the log, so that what is written
+//! this way is committed, applied and replicated like anything else.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use banyan_wire::{CommandError, Connection, Doc, ErrorCode, Origin, Request, Service};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use tokio_util::sync::CancellationToken;
+
+use crate::service::NodeService;
+
+/// No connection from outside has this id.
+const CONNECTION_ID: u64 = 0;
+
+/// A client of this very process.
+#[derive(Clone)]
+pub struct Local {
+    service: Arc<NodeService>,
+    connection: Arc<Connection>,
+}
+
+impl Local {
+    pub fn new(service: &Arc<NodeService>) -> Local {
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let closed = CancellationToken::new();
+        let connection = Connection::new(CONNECTION_ID, nowhere, nowhere, closed);
+        Local { service: service.clone(), connection: Arc::new(connection) }
+    }
+
+    pub fn service(&self) -> &Arc<NodeService> {
+        &self.service
+    }
+
+    /// Runs a command (without `$db`); an `ok: 0` reply is an error.
+    pub async fn command(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let name = match body.iter().next() {
+            Some(Ok((name, _))) => name.as_str().to_owned(),
+            _ => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
+        };
+        let request = Request {
+            request_id: 0,
+            database: database.to_owned(),
+            name,
+            body: Doc::from(body),
+            sequences: Vec::new(),
+            more_to_come: false,
+            exhaust_allowed: false,
+            origin: Origin::Msg,
+        };
+        let reply = self.service.call(&self.connection, request).await.body;
+        match CommandError::from_reply(&reply) {
+            Some(error) => Err(error),
+            None => Ok(reply),
+        }
+    }
+
+    /// A write command: errors of single statements are errors of the whole.
+    pub async fn write(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let reply = self.command(database, body).await?;
+        match write_error(&reply) {
+            Some(error) => Err(error),
+            None => Ok(reply),
+        }
+    }
+
+    /// All documents that a `find` command answers, over as many batches as it takes.
+    pub async fn find(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+    ) -> Result<Vec<RawDocumentBuf>, CommandError> {
+        let mut found = Vec::new();
+        let mut reply = self.command(database, body).await?;
+        loop {
+            let cursor = reply.get_document("cursor").map_err(malformed)?;
+            for name in ["firstBatch", "nextBatch"] {
+                if let Ok(batch) = cursor.get_array(name) {
+                    found.extend(batch.into_iter().flatten().filter_map(|document| {
+                        document.as_document().map(RawDocument::to_owned)
+                    }));
+                }
+            }
+            let id = cursor.get_i64("id").map_err(malformed)?;
+            if id == 0 {
+                return Ok(found);
+            }
+            let namespace = cursor.get_str("ns").map_err(malformed)?;
+            let collection = namespace.split_once('.').map_or("", |(_, name)| name).to_owned();
+            let more = rawdoc! { "getMore": id, "collection": collection };
+            reply = self.command(database, more).await?;
+        }
+    }
+}
+
+/// The first error that a write command's reply reports for one of its statements.
+pub fn write_error(reply: &RawDocument) -> Option<CommandError> {
+    for name in ["writeErrors", "writeConcernError"] {
+        let error = match reply.get(name) {
+            Ok(Some(RawBsonRef::Array(errors))) => errors.get_document(0).ok(),
+            Ok(Some(RawBsonRef::Document(error))) => Some(error),
+            _ => None,
+        };
+        if let Some(error) = error {
+            let code = error.get_i32("code").unwrap_or(ErrorCode::UnknownError.code());
+            let message = error.get_str("errmsg").unwrap_or("write failed");
+            return Some(CommandError::new(ErrorCode::from_code(code), message));
+        }
+    }
+    None
+}
+
+fn malformed(error: bson::error::Error) -> CommandError {
+    CommandError::new(ErrorCode::InternalError, format!("malformed reply: {error}"))
+}
