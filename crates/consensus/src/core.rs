@@ -55,7 +55,12 @@ pub(crate) struct Core<D: Disk> {
     electable: bool,
     /// The state is missing or incomplete: nothing is applied until a snapshot is installed.
     needs_snapshot: bool,
+    /// Entries up to here were not handed over, or what was made of them is gone: only a snapshot
+    /// brings them.
+    missed: u64,
     installing: bool,
+    /// What was handed over before the snapshot: applied before its state is touched.
+    installing_from: u64,
     /// A snapshot that is installed and waits for a leader in whose name it can be stepped.
     installed: Option<Message>,
     /// Where those reach us from that the membership does not know.
@@ -112,13 +117,15 @@ impl<D: Disk> Core<D> {
             settings,
             electable: true,
             needs_snapshot,
+            missed: 0,
             installing: false,
+            installing_from: 0,
             installed: None,
             strangers: HashMap::new(),
             campaigns: 0,
             ticks: 0,
         };
-        core.draw_timeout();
+        core.settle();
         core.campaign_if_alone();
         Ok(core)
     }
@@ -366,6 +373,7 @@ impl<D: Disk> Core<D> {
         };
         let leader_address = self.address(message.from, &membership);
         self.installing = true;
+        self.installing_from = self.handed_over();
         outlet.install(
             SnapshotMeta {
                 position,
@@ -384,9 +392,10 @@ impl<D: Disk> Core<D> {
             self.installed = Some(held);
             self.step_installed();
         } else {
-            // Whatever was there before may be gone.
-            self.needs_snapshot = self.log().applied().index < self.log().base().index
-                || self.log().applied().index < self.handed_over();
+            if self.log().applied().index < self.installing_from {
+                self.missed = self.handed_over();
+            }
+            self.needs_snapshot = self.state_is_behind();
         }
     }
 
@@ -405,9 +414,12 @@ impl<D: Disk> Core<D> {
         }
         let _ = self.node.step(held);
         self.settle();
-        if self.log().applied().index >= self.log().base().index {
-            self.needs_snapshot = false;
-        }
+        self.needs_snapshot = self.state_is_behind();
+    }
+
+    /// The state lacks entries that the log will not hand over (again).
+    fn state_is_behind(&self) -> bool {
+        self.log().applied().index < self.log().base().index.max(self.missed)
     }
 
     fn may_campaign(&self) -> bool {
@@ -463,10 +475,6 @@ impl<D: Disk> Core<D> {
             self.node.raft.election_elapsed = (elapsed + 1).min(1 << 20);
         }
         self.step_installed();
-        if self.needs_snapshot && !self.installing && self.installed.is_none() {
-            // Dropped while there is no leader, or while the log ends in an older term.
-            let _ = self.node.raft.request_snapshot();
-        }
         if self.is_leader()
             && self
                 .ticks
@@ -496,6 +504,17 @@ impl<D: Disk> Core<D> {
 
     fn settle(&mut self) {
         self.draw_timeout();
+        self.ask_for_snapshot();
+    }
+
+    /// While it lacks state a member takes no entries, so that none is thought to be safe with it;
+    /// it answers every message of the leader by asking for a snapshot.
+    fn ask_for_snapshot(&mut self) {
+        let asks = self.needs_snapshot && !self.is_leader();
+        self.node.raft.pending_request_snapshot = match asks {
+            true => self.log().base().index.max(self.missed).max(1),
+            false => 0,
+        };
     }
 
     /// The `raft` crate draws its election timeouts from a generator of its own; ours come from
@@ -562,7 +581,7 @@ impl<D: Disk> Core<D> {
             let membership = decode_membership(&snapshot.data)
                 .ok_or_else(|| LogError::Damaged("a snapshot lists no members".into()))?;
             self.log_mut().reset(base, &hard, membership)?;
-            self.needs_snapshot = self.log().applied().index < base.index;
+            self.needs_snapshot = self.state_is_behind();
         }
         // A commit index alone is not worth a write: it rides along with the next entries.
         if ready.must_sync() {
@@ -624,7 +643,10 @@ impl<D: Disk> Core<D> {
                     membership: self.change_members(&entry)?,
                 },
             };
-            if !self.needs_snapshot {
+            // What is decided while the state is being replaced comes with the next state.
+            if self.needs_snapshot || self.installing {
+                self.missed = position.index;
+            } else {
                 outlet.decided(decided);
             }
         }
@@ -692,7 +714,10 @@ fn reconcile<D: Disk>(log: &mut Log<D>, state: Position, id: PeerId) -> Result<(
         let membership = log.membership().clone();
         return log.reset(state, &hard, membership);
     }
-    let mut commit = log.hard().commit.max(log.base().index);
+    // A membership is written once its entry is committed. Without this, a leader that knows of
+    // its own members and of nothing later could neither commit nor offer a snapshot.
+    let settled = log.membership().index.min(log.last());
+    let mut commit = log.hard().commit.max(log.base().index).max(settled);
     // What is applied is committed, if the log has it (after a snapshot it may not, yet).
     if log.term_of(state.index) == Some(state.term) {
         commit = commit.max(state.index);

@@ -391,7 +391,12 @@ impl Simulation {
             .map(|(id, member)| {
                 let core = member.core.as_ref();
                 let role = core.map(|core| (core.role(), core.term(), core.installing()));
-                format!("{id}: {role:?} applied {:?}", member.applied.lock())
+                let progress = core.map(|core| core.progress());
+                let log = core.map(|core| (core.log().base(), core.last_index(), core.commit()));
+                format!(
+                    "{id}: {role:?} applied {:?}, log {log:?}, {progress:?}",
+                    member.applied.lock()
+                )
             })
             .collect();
         panic!("no agreement in the end: {picture:#?}");
@@ -400,7 +405,9 @@ impl Simulation {
     fn agree(&self) -> bool {
         let mut positions = self.members.values().map(|member| *member.applied.lock());
         let first = positions.next().unwrap_or_default();
-        positions.all(|position| position == first)
+        let newest = self.truth.keys().next_back().copied().unwrap_or(0);
+        first.index == newest
+            && positions.all(|position| position == first)
             && self.members.values().all(|member| member.core.is_some())
             && self.members[&1]
                 .core

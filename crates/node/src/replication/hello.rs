@@ -1,0 +1,168 @@
+//! `hello`, `isMaster`: what drivers ask first and then again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use banyan_consensus::Role;
+use banyan_document::{MAX_DOCUMENT_BYTES, MAX_MESSAGE_BYTES};
+use bson::oid::ObjectId;
+use bson::{DateTime, RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
+
+use super::Replication;
+use super::config::{MemberConfig, SetConfig};
+use super::state::MemberState;
+use crate::info::{WIRE_VERSION_MAX, WIRE_VERSION_MIN};
+
+const WRITE_BATCH_MAX: i32 = 100_000;
+const SESSION_TIMEOUT_MINUTES: i32 = 30;
+
+/// How the question was put.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// By `isMaster`: the answer says `ismaster` where `hello` says `isWritablePrimary`.
+    pub old_name: bool,
+    pub hello_ok: bool,
+    pub connection: u64,
+}
+
+impl Replication {
+    pub fn hello(&self, asked: Asked) -> RawDocumentBuf {
+        let mut out = RawDocumentBuf::new();
+        if asked.hello_ok {
+            out.append(cstr!("helloOk"), true);
+        }
+        out.append(
+            cstr!("topologyVersion"),
+            rawdoc! { "processId": self.process, "counter": *self.topology.borrow() },
+        );
+        if self.is_replica_set() {
+            self.describe_set(asked, &mut out);
+        } else {
+            append_primary(&mut out, asked, true);
+        }
+        if self.config_server {
+            out.append(cstr!("configsvr"), 2);
+        }
+        out.append(cstr!("maxBsonObjectSize"), MAX_DOCUMENT_BYTES as i32);
+        out.append(cstr!("maxMessageSizeBytes"), MAX_MESSAGE_BYTES as i32);
+        out.append(cstr!("maxWriteBatchSize"), WRITE_BATCH_MAX);
+        out.append(cstr!("localTime"), DateTime::now());
+        out.append(cstr!("logicalSessionTimeoutMinutes"), SESSION_TIMEOUT_MINUTES);
+        out.append(cstr!("connectionId"), i32::try_from(asked.connection).unwrap_or(i32::MAX));
+        out.append(cstr!("minWireVersion"), WIRE_VERSION_MIN);
+        out.append(cstr!("maxWireVersion"), WIRE_VERSION_MAX);
+        out.append(cstr!("readOnly"), false);
+        out.append(cstr!("ok"), 1.0);
+        out
+    }
+
+    fn describe_set(&self, asked: Asked, out: &mut RawDocumentBuf) {
+        let status = self.status();
+        let own = status.as_ref().and_then(|status| status.membership.get(self.id));
+        let (Some(status), Some(config)) = (&status, self.config()) else {
+            append_primary(out, asked, false);
+            out.append(cstr!("secondary"), false);
+            out.append(cstr!("info"), "Does not have a valid replica set config");
+            out.append(cstr!("isreplicaset"), true);
+            return;
+        };
+        let state = self.state_of(status);
+        let Some((own, member)) =
+            own.and_then(|own| Some((own, config.by_host(&own.address)?)))
+        else {
+            append_primary(out, asked, false);
+            out.append(cstr!("secondary"), false);
+            out.append(cstr!("info"), "Does not have a valid replica set config");
+            out.append(cstr!("setName"), config.name.as_str());
+            out.append(cstr!("isreplicaset"), true);
+            return;
+        };
+        append_hosts(out, &config);
+        out.append(cstr!("setName"), config.name.as_str());
+        out.append(cstr!("setVersion"), i32::try_from(config.version).unwrap_or(i32::MAX));
+        append_primary(out, asked, state == MemberState::Primary);
+        out.append(cstr!("secondary"), state == MemberState::Secondary);
+        if let Some(primary) = self.primary_host(status) {
+            out.append(cstr!("primary"), primary);
+        }
+        append_member(out, member);
+        out.append(cstr!("me"), own.address.as_str());
+        let election = *self.election.lock();
+        if let (MemberState::Primary, Some(election)) = (state, election) {
+            out.append(cstr!("electionId"), election.id);
+        }
+        let applied = self.applied(status);
+        out.append(
+            cstr!("lastWrite"),
+            rawdoc! {
+                "opTime": applied.to_document(),
+                "lastWriteDate": applied.date(),
+                "majorityOpTime": applied.to_document(),
+                "majorityWriteDate": applied.date(),
+            },
+        );
+    }
+
+    /// The primary as this member sees it, once it may serve.
+    pub(super) fn primary_host(&self, status: &banyan_consensus::Status) -> Option<String> {
+        let leader = status.leader.and_then(|id| status.membership.get(id))?;
+        let serves = status.role != Role::Leader || status.leader_ready;
+        serves.then(|| leader.address.clone())
+    }
+
+    /// Waits until the answer differs from one with that version, or the time is over.
+    pub async fn await_change(self: &Arc<Self>, process: ObjectId, counter: i64, max: Duration) {
+        if process != self.process {
+            return;
+        }
+        let mut topology = self.topology.subscribe();
+        let newer = topology.wait_for(|now| *now != counter);
+        // Both outcomes lead to an answer; only the time differs.
+        let _ = tokio::time::timeout(max, newer).await;
+    }
+}
+
+fn append_primary(out: &mut RawDocumentBuf, asked: Asked, primary: bool) {
+    if asked.old_name {
+        out.append(cstr!("ismaster"), primary);
+    } else {
+        out.append(cstr!("isWritablePrimary"), primary);
+    }
+}
+
+fn append_hosts(out: &mut RawDocumentBuf, config: &SetConfig) {
+    let list = |wanted: &dyn Fn(&MemberConfig) -> bool| {
+        let visible = config.members.iter().filter(|member| !member.hidden);
+        RawArrayBuf::from_iter(
+            visible.filter(|member| wanted(member)).map(|member| member.host.as_str()),
+        )
+    };
+    let passive = |member: &MemberConfig| !member.arbiter_only && member.priority == 0.0;
+    out.append(cstr!("hosts"), list(&|member| !member.arbiter_only && !passive(member)));
+    let passives = list(&passive);
+    if !passives.is_empty() {
+        out.append(cstr!("passives"), passives);
+    }
+    let arbiters = list(&|member| member.arbiter_only);
+    if !arbiters.is_empty() {
+        out.append(cstr!("arbiters"), arbiters);
+    }
+}
+
+fn append_member(out: &mut RawDocumentBuf, member: &MemberConfig) {
+    if member.arbiter_only {
+        out.append(cstr!("arbiterOnly"), true);
+    }
+    if member.priority == 0.0 && !member.arbiter_only {
+        out.append(cstr!("passive"), true);
+    }
+    if member.hidden {
+        out.append(cstr!("hidden"), true);
+    }
+    if member.delay_seconds > 0 {
+        out.append(cstr!("secondaryDelaySecs"), member.delay_seconds);
+    }
+    if !member.tags.is_empty() {
+        out.append(cstr!("tags"), member.tags.clone());
+    }
+}

@@ -1,0 +1,431 @@
+//! The replica set: its configuration, its members' states, and how they talk.
+//!
+//! Raft (see `banyan_consensus`) decides who leads and what is committed. This module gives it the
+//! shape that MongoDB's users know:
+//!
+//! - [`config`]: the document that `rs.initiate` and `rs.reconfig` take. It's replicated like any
+//!   other write; the primary then makes the Raft group what it says ([`reconcile`]).
+//! - [`identity`]: which member a data directory is. Raft knows members by this number, people by
+//!   `host:port` and `_id`; the address of a Raft member is the `host` of the configuration.
+//! - [`transport`]: Raft's messages over the ordinary port.
+//! - [`snapshot`]: how a member that's too far behind for the log fetches the state.
+//! - [`heartbeat`]: members ask each other how they are, for `rs.status()`.
+//! - [`state`], [`hello`], [`status`]: what a member says about itself.
+//!
+//! A standalone has the same log and the same group, of one; nobody can join it.
+
+pub mod config;
+pub mod heartbeat;
+pub mod hello;
+pub mod identity;
+pub mod lead;
+mod reconcile;
+pub mod snapshot;
+pub mod state;
+pub mod status;
+pub mod transport;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use banyan_consensus::{Options, PeerId, Role, Status, SyncMode, Transport};
+use banyan_storage::Store;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::oid::ObjectId;
+use bson::{DateTime, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::info::ClusterRole;
+use crate::node::{Node, NodeError, NodeOptions};
+use crate::write::Machine;
+use config::SetConfig;
+use heartbeat::{Health, Heartbeat};
+use state::MemberState;
+use transport::Peers;
+
+/// A standalone syncs its log this often; a set syncs every entry before it counts.
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A time in the log, with the term it was written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpTime {
+    pub time: Timestamp,
+    pub term: i64,
+}
+
+impl OpTime {
+    pub fn to_document(self) -> RawDocumentBuf {
+        rawdoc! { "ts": self.time, "t": self.term }
+    }
+
+    fn from_document(document: &RawDocument) -> OpTime {
+        let zero = Timestamp { time: 0, increment: 0 };
+        OpTime {
+            time: document.get_timestamp("ts").unwrap_or(zero),
+            term: document.get_i64("t").unwrap_or(-1),
+        }
+    }
+
+    pub fn date(self) -> DateTime {
+        DateTime::from_millis(i64::from(self.time.time) * 1000)
+    }
+}
+
+/// When this member, or another, became the primary.
+#[derive(Debug, Clone, Copy)]
+pub struct Election {
+    pub id: ObjectId,
+    pub time: Timestamp,
+    pub date: DateTime,
+}
+
+pub struct Replication {
+    id: PeerId,
+    /// `--replSet`.
+    required_name: Option<String>,
+    /// Config servers may form a set whose name was not given on their command line.
+    config_server: bool,
+    /// `name:port` of this process.
+    address: String,
+    machine: Arc<Machine>,
+    node: OnceLock<Weak<Node>>,
+    peers: Arc<Peers>,
+    config: RwLock<Option<Arc<SetConfig>>>,
+    health: Mutex<HashMap<String, Health>>,
+    asking: Mutex<HashSet<String>>,
+    /// The member was seen to have caught up with the primary: it serves reads.
+    caught_up: AtomicBool,
+    frozen_until: Mutex<Option<Instant>>,
+    election: Mutex<Option<Election>>,
+    /// Counts what drivers watch for: the role, the primary, the configuration.
+    topology: watch::Sender<i64>,
+    process: ObjectId,
+    /// Something changed that [`reconcile`] wants to know.
+    changed: Notify,
+    pulse: Notify,
+    /// Held while a configuration is made.
+    configuring: tokio::sync::Mutex<()>,
+    snapshots: snapshot::Offers,
+    stop: CancellationToken,
+}
+
+fn unreachable(host: &str, why: &str) -> CommandError {
+    CommandError::new(ErrorCode::HostUnreachable, format!("{host}: {why}"))
+}
+
+impl Replication {
+    /// Called before the group is opened.
+    pub fn open(
+        options: &NodeOptions,
+        _store: &Store,
+        machine: &Arc<Machine>,
+    ) -> Result<Arc<Replication>, NodeError> {
+        let log_dir = options.info.dbpath.join("log");
+        let has_state = machine.applied_index() > 0;
+        let peers = Arc::new(Peers::default());
+        if let Ok(handle) = tokio::runtime::Handle::try_current() {
+            peers.use_runtime(handle);
+        }
+        let replication = Arc::new(Replication {
+            id: identity::load_or_draw(&log_dir, has_state)?,
+            required_name: options.replica_set.clone(),
+            config_server: options.info.role == ClusterRole::Config,
+            address: options.info.address.clone(),
+            machine: machine.clone(),
+            node: OnceLock::new(),
+            peers,
+            config: RwLock::new(None),
+            health: Mutex::default(),
+            asking: Mutex::default(),
+            caught_up: AtomicBool::new(false),
+            frozen_until: Mutex::new(None),
+            election: Mutex::new(None),
+            topology: watch::Sender::new(0),
+            process: ObjectId::new(),
+            changed: Notify::new(),
+            pulse: Notify::new(),
+            configuring: tokio::sync::Mutex::new(()),
+            snapshots: snapshot::Offers::default(),
+            stop: options.info.stop.clone(),
+        });
+        replication.read_config()?;
+        replication.check_name()?;
+        machine.fetch_snapshots_from(Arc::new(snapshot::Fetcher::new(replication.peers.clone())));
+        Ok(replication)
+    }
+
+    /// A directory that belongs to a set is not opened under another name, or as a standalone:
+    /// its writes would be unknown to the others.
+    fn check_name(&self) -> Result<(), NodeError> {
+        let Some(config) = self.config() else { return Ok(()) };
+        match &self.required_name {
+            Some(name) if *name == config.name => Ok(()),
+            None if self.config_server => Ok(()),
+            Some(name) => Err(NodeError::Start(format!(
+                "the data belongs to the replica set \"{}\", but --replSet says \"{name}\"",
+                config.name
+            ))),
+            None => Err(NodeError::Start(format!(
+                "the data belongs to the replica set \"{}\"; start it with --replSet {0}",
+                config.name
+            ))),
+        }
+    }
+
+    pub fn group_options(&self, log_bytes_max: u64) -> Options {
+        let sync = match self.is_replica_set() {
+            true => SyncMode::EveryEntry,
+            false => SyncMode::Interval(SYNC_INTERVAL),
+        };
+        let mut options = Options::new(self.id, sync);
+        options.log_bytes_max = log_bytes_max;
+        if let Some(config) = self.config() {
+            let milliseconds = |value: i64| Duration::from_millis(value.unsigned_abs());
+            options.heartbeat = milliseconds(config.settings.heartbeat_interval_ms);
+            options.election_timeout = milliseconds(config.settings.election_timeout_ms);
+        }
+        options
+    }
+
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        self.peers.clone()
+    }
+
+    /// Called once the node is complete. A standalone is bootstrapped here.
+    pub fn start(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), NodeError> {
+        // It's called once.
+        let _ = self.node.set(Arc::downgrade(node));
+        let failed = |error: banyan_consensus::Error| NodeError::Start(error.to_string());
+        if !self.is_replica_set() {
+            if !node.group.is_bootstrapped() {
+                node.group.bootstrap(&self.address).map_err(failed)?;
+            }
+            return Ok(());
+        }
+        let watching = Arc::downgrade(self);
+        node.group.watch(Box::new(move |status| {
+            if let Some(replication) = watching.upgrade() {
+                replication.note_status(status);
+            }
+        }));
+        let configured = Arc::downgrade(self);
+        node.machine.on_config(Box::new(move || {
+            if let Some(replication) = configured.upgrade() {
+                replication.config_changed();
+            }
+        }));
+        self.reconsider();
+        let runtime = self.peers.runtime().cloned();
+        let runtime = runtime.ok_or_else(|| {
+            NodeError::Start("a member of a replica set needs a runtime".into())
+        })?;
+        runtime.spawn(self.clone().ask_everybody());
+        runtime.spawn(self.clone().reconcile_forever(node.group.clone()));
+        Ok(())
+    }
+
+    /// It was started as a member of a set, whether or not the set exists yet.
+    pub fn is_replica_set(&self) -> bool {
+        self.required_name.is_some() || self.config_server
+    }
+
+    pub fn snapshots(&self) -> &snapshot::Offers {
+        &self.snapshots
+    }
+
+    pub fn peer_id(&self) -> PeerId {
+        self.id
+    }
+
+    /// The set's name: as it was given, or as the configuration says.
+    pub fn set_name(&self) -> Option<String> {
+        self.required_name.clone().or_else(|| self.config().map(|config| config.name.clone()))
+    }
+
+    pub fn config(&self) -> Option<Arc<SetConfig>> {
+        self.config.read().clone()
+    }
+
+    fn read_config(&self) -> Result<(), NodeError> {
+        let parsed = match self.machine.set_config() {
+            None => None,
+            Some(document) => Some(Arc::new(SetConfig::parse(&document).map_err(|error| {
+                NodeError::Start(format!("the replica set's configuration is damaged: {error}"))
+            })?)),
+        };
+        *self.config.write() = parsed;
+        Ok(())
+    }
+
+    fn config_changed(&self) {
+        if let Err(error) = self.read_config() {
+            tracing::error!(%error, "a configuration cannot be used");
+        }
+        if let Some(config) = self.config() {
+            let known = |address: &str| config.by_host(address).is_some();
+            self.peers.keep_only(known);
+        }
+        self.reconsider();
+        self.topology.send_modify(|counter| *counter += 1);
+        self.changed.notify_one();
+        self.pulse.notify_one();
+    }
+
+    fn node(&self) -> Option<Arc<Node>> {
+        self.node.get().and_then(Weak::upgrade)
+    }
+
+    fn status(&self) -> Option<Status> {
+        self.node().map(|node| node.group.status())
+    }
+
+    pub fn term(&self) -> i64 {
+        self.status().map_or(0, |status| status.term as i64)
+    }
+
+    /// The host by which the configuration knows this member.
+    pub fn own_host(&self) -> Option<String> {
+        let status = self.status()?;
+        status.membership.get(self.id).map(|member| member.address.clone())
+    }
+
+    fn note_status(&self, status: &Status) {
+        if status.leader_ready {
+            let date = DateTime::now();
+            let time = Timestamp { time: (date.timestamp_millis() / 1000) as u32, increment: 1 };
+            let mut election = self.election.lock();
+            let id = election_id(status.term);
+            if election.is_none_or(|election| election.id != id) {
+                *election = Some(Election { id, time, date });
+            }
+        }
+        self.topology.send_modify(|counter| *counter += 1);
+        self.changed.notify_one();
+        self.pulse.notify_one();
+    }
+
+    /// Looks again at what follows from everything known: whether it may campaign, and whether it
+    /// has caught up.
+    fn reconsider(&self) {
+        let Some(node) = self.node() else { return };
+        let status = node.group.status();
+        node.group.set_electable(self.may_lead(&status));
+        if status.installing_snapshot {
+            self.caught_up.store(false, Ordering::Release);
+        } else if !self.caught_up.load(Ordering::Acquire) && self.has_caught_up(&status) {
+            self.caught_up.store(true, Ordering::Release);
+            self.topology.send_modify(|counter| *counter += 1);
+        }
+    }
+
+    fn may_lead(&self, status: &Status) -> bool {
+        let mut frozen = self.frozen_until.lock();
+        if frozen.is_some_and(|until| until <= Instant::now()) {
+            *frozen = None;
+        }
+        let own = status.membership.get(self.id);
+        let config = self.config();
+        let own = own.zip(config.as_ref()).and_then(|(own, config)| config.by_host(&own.address));
+        frozen.is_none() && own.is_none_or(|own| own.electable())
+    }
+
+    /// Level with what the primary had committed when it was last heard of.
+    fn has_caught_up(&self, status: &Status) -> bool {
+        let voter = matches!(status.role, Role::Leader | Role::Follower | Role::Candidate);
+        if status.leader_ready || (voter && status.leader.is_none()) {
+            return true;
+        }
+        let Some(leader) = status.leader.and_then(|id| status.membership.get(id)) else {
+            return false;
+        };
+        let health = self.health.lock();
+        let last = health.get(&leader.address).and_then(|health| health.last.as_ref());
+        const CLOSE_ENTRIES: u64 = 1000;
+        last.is_some_and(|last| status.applied.index + CLOSE_ENTRIES >= last.commit_index)
+    }
+
+    /// What this member is right now.
+    pub fn state(&self) -> MemberState {
+        let Some(node) = self.node() else { return MemberState::Startup };
+        self.state_of(&node.group.status())
+    }
+
+    fn state_of(&self, status: &Status) -> MemberState {
+        let Some(config) = self.config() else {
+            let joining = status.installing_snapshot || status.role == Role::Learner;
+            return if joining { MemberState::Startup2 } else { MemberState::Startup };
+        };
+        let own = status.membership.get(self.id);
+        let Some(member) = own.and_then(|own| config.by_host(&own.address)) else {
+            let outsider = own.is_some() || status.applied.index > 0;
+            return if outsider { MemberState::Removed } else { MemberState::Startup };
+        };
+        if status.leader_ready {
+            MemberState::Primary
+        } else if status.installing_snapshot {
+            MemberState::Startup2
+        } else if status.role == Role::Learner && member.votes {
+            MemberState::Recovering
+        } else if member.arbiter_only {
+            MemberState::Arbiter
+        } else if self.caught_up.load(Ordering::Acquire) {
+            MemberState::Secondary
+        } else {
+            MemberState::Recovering
+        }
+    }
+
+    /// It may answer reads, as far as its state goes.
+    pub fn is_readable(&self) -> bool {
+        !self.is_replica_set() || self.state().is_readable()
+    }
+
+    /// How this member answers another's heartbeat.
+    pub fn heartbeat(&self) -> Option<Heartbeat> {
+        let status = self.status()?;
+        let config = self.config();
+        let leader = status.leader.and_then(|id| status.membership.get(id));
+        let state = self.state_of(&status);
+        let election = self.election.lock().filter(|_| state == MemberState::Primary);
+        Some(Heartbeat {
+            set_name: self.set_name().unwrap_or_default(),
+            peer: self.id,
+            state,
+            term: status.term as i64,
+            applied: self.applied(&status),
+            applied_index: status.applied.index,
+            commit_index: status.commit,
+            wall: self.machine.last_wall(),
+            config_version: config.as_ref().map_or(-2, |config| config.version),
+            config_term: config.as_ref().map_or(-1, |config| config.term),
+            replica_set_id: config.as_ref().and_then(|config| config.settings.replica_set_id),
+            has_data: status.last_index > 0 || status.applied.index > 0,
+            sync_source: leader
+                .filter(|leader| leader.id != self.id)
+                .map(|leader| leader.address.clone())
+                .unwrap_or_default(),
+            election: election.map(|election| (election.time, election.date)),
+        })
+    }
+
+    pub fn applied(&self, status: &Status) -> OpTime {
+        OpTime { time: self.machine.operation_time(), term: status.applied.term as i64 }
+    }
+
+    fn is_same_set(&self, heartbeat: &Heartbeat) -> bool {
+        let own = self.config().and_then(|config| config.settings.replica_set_id);
+        own.is_some() && own == heartbeat.replica_set_id
+    }
+}
+
+/// As MongoDB makes it: grows with the term.
+fn election_id(term: u64) -> ObjectId {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff]);
+    bytes[4..].copy_from_slice(&term.to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}

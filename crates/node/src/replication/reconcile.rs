@@ -1,0 +1,162 @@
+//! The primary makes the Raft group what the configuration says: one change at a time, learners
+//! before voters, the removed ones last.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use banyan_consensus::{Change, Group, Member, Membership, Status};
+
+use super::Replication;
+use super::config::{MemberConfig, SetConfig};
+use super::state::MemberState;
+use crate::write::Machine;
+
+/// While there is something to do, and while there is not.
+const BUSY_PERIOD: Duration = Duration::from_millis(50);
+const IDLE_PERIOD: Duration = Duration::from_millis(500);
+/// A change that is not committed in this time is looked at again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A learner this close to the end of the log may vote.
+const CAUGHT_UP_ENTRIES: u64 = 200;
+/// A member of higher priority is given the lead when it has been well for so long.
+const TAKEOVER_PERIOD: Duration = Duration::from_secs(3);
+
+impl Replication {
+    pub(super) async fn reconcile_forever(self: Arc<Self>, group: Group<Machine>) {
+        let mut last_takeover = Instant::now();
+        loop {
+            let busy = self.reconcile(&group).await;
+            let period = if busy { BUSY_PERIOD } else { IDLE_PERIOD };
+            tokio::select! {
+                () = tokio::time::sleep(period) => {}
+                () = self.changed.notified() => {}
+                () = self.stop.cancelled() => return,
+            }
+            if !busy && last_takeover.elapsed() >= TAKEOVER_PERIOD {
+                last_takeover = Instant::now();
+                self.yield_to_higher_priority(&group);
+            }
+        }
+    }
+
+    /// True if the group is not yet what the configuration says.
+    async fn reconcile(&self, group: &Group<Machine>) -> bool {
+        let status = group.status();
+        let Some(config) = self.config().filter(|_| status.leader_ready) else { return false };
+        let Some(change) = self.next_change(&config, &status).await else { return false };
+        let Todo::Change(change) = change else { return true };
+        tracing::info!(?change, "changing the members of the group");
+        let changing = group.change_membership(change.clone());
+        match tokio::time::timeout(PATIENCE, changing).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(?change, %error, "the group could not be changed"),
+            Err(_) => tracing::warn!(?change, "the change of the group takes long"),
+        }
+        true
+    }
+
+    async fn next_change(&self, config: &SetConfig, status: &Status) -> Option<Todo> {
+        let mut waiting = false;
+        for member in &config.members {
+            let found = status.membership.by_address(&member.host);
+            let todo = match found {
+                Some(raft) => self.adapt(member, raft, status),
+                None => self.admit(member, &status.membership).await,
+            };
+            match todo {
+                Some(Todo::Change(change)) => return Some(Todo::Change(change)),
+                Some(Todo::Wait) => waiting = true,
+                None => {}
+            }
+        }
+        let own = status.id;
+        let surplus = |raft: &&Member| raft.id != own && config.by_host(&raft.address).is_none();
+        if let Some(raft) = status.membership.members.iter().find(surplus) {
+            return Some(Todo::Change(Change::Remove(raft.id)));
+        }
+        waiting.then_some(Todo::Wait)
+    }
+
+    /// A host that the group doesn't know: it becomes a learner once it says who it is.
+    async fn admit(&self, member: &MemberConfig, membership: &Membership) -> Option<Todo> {
+        let timeout = Duration::from_secs(2);
+        let Ok((heartbeat, _)) = self.ask(&member.host, timeout).await else {
+            return Some(Todo::Wait);
+        };
+        let (id, address) = (heartbeat.peer, member.host.clone());
+        if membership.get(id).is_some() {
+            return Some(Todo::Change(Change::UpdateAddress { id, address }));
+        }
+        // It has a history of its own, which must not be mixed with ours.
+        if heartbeat.has_data && !self.is_same_set(&heartbeat) {
+            return Some(Todo::Wait);
+        }
+        Some(Todo::Change(Change::AddLearner { id, address }))
+    }
+
+    fn adapt(&self, member: &MemberConfig, raft: &Member, status: &Status) -> Option<Todo> {
+        if raft.id == status.id {
+            return None;
+        }
+        // Another directory answers at the address: the one that was there is gone.
+        let health = self.health.lock().get(&member.host).cloned();
+        let heartbeat = health.filter(|health| health.is_up()).and_then(|health| health.last);
+        if heartbeat.is_some_and(|heartbeat| heartbeat.peer != raft.id) {
+            return Some(Todo::Change(Change::Remove(raft.id)));
+        }
+        match (member.votes, raft.voter) {
+            (true, false) => {
+                let peer = status.peers.iter().find(|peer| peer.id == raft.id)?;
+                let caught_up = peer.recent_active
+                    && !peer.in_snapshot
+                    && peer.matched > 0
+                    && peer.matched + CAUGHT_UP_ENTRIES >= status.commit;
+                Some(if caught_up { Todo::Change(Change::Promote(raft.id)) } else { Todo::Wait })
+            }
+            (false, true) => Some(Todo::Change(Change::Demote(raft.id))),
+            _ => None,
+        }
+    }
+
+    fn yield_to_higher_priority(&self, group: &Group<Machine>) {
+        let status = group.status();
+        let Some(config) = self.config().filter(|_| status.leader_ready) else { return };
+        let own_priority = status
+            .membership
+            .get(status.id)
+            .and_then(|own| config.by_host(&own.address))
+            .map_or(f64::MAX, |own| own.priority);
+        let health = self.health.lock();
+        let fit = |member: &&MemberConfig| {
+            member.electable()
+                && member.priority > own_priority
+                && health.get(&member.host).is_some_and(|health| {
+                    let state = health.last.as_ref().map(|heartbeat| heartbeat.state);
+                    health.is_up() && state == Some(MemberState::Secondary)
+                })
+        };
+        let best = config
+            .members
+            .iter()
+            .filter(fit)
+            .filter_map(|member| Some((member, status.membership.by_address(&member.host)?)))
+            .filter(|(_, raft)| {
+                let peer = status.peers.iter().find(|peer| peer.id == raft.id);
+                raft.voter
+                    && peer.is_some_and(|peer| {
+                        peer.recent_active && peer.matched + CAUGHT_UP_ENTRIES >= status.commit
+                    })
+            })
+            .max_by(|(a, _), (b, _)| a.priority.total_cmp(&b.priority));
+        if let Some((member, raft)) = best {
+            tracing::info!(to = member.host, "giving the lead to a member of higher priority");
+            group.transfer_leadership(raft.id);
+        }
+    }
+}
+
+enum Todo {
+    Change(Change),
+    /// Something is to be done, but not yet.
+    Wait,
+}

@@ -1,0 +1,74 @@
+//! Raft's messages over the ordinary port: one-way `_raftMessages` commands, in order, on one
+//! connection for each member.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use banyan_consensus::{PeerId, Transport};
+use banyan_wire::{Pool, PoolOptions};
+use bson::spec::BinarySubtype;
+use bson::{RawArrayBuf, RawBinaryRef, rawdoc};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+/// About how much travels in one command.
+const COMMAND_BYTES_MAX: usize = 16 << 20;
+
+/// Connections to the other members, by address; shared by all that talk to them.
+#[derive(Default)]
+pub struct Peers {
+    pools: Mutex<HashMap<String, Pool>>,
+    runtime: OnceLock<Handle>,
+}
+
+impl Peers {
+    /// The runtime that carries the messages; without one nothing is sent.
+    pub fn use_runtime(&self, handle: Handle) {
+        // The first one is as good as any other.
+        let _ = self.runtime.set(handle);
+    }
+
+    pub fn runtime(&self) -> Option<&Handle> {
+        self.runtime.get()
+    }
+
+    pub fn pool(&self, address: &str) -> Option<Pool> {
+        let _context = self.runtime.get()?.enter();
+        let mut pools = self.pools.lock();
+        if let Some(pool) = pools.get(address) {
+            return Some(pool.clone());
+        }
+        let pool = Pool::new(address, PoolOptions::default());
+        pools.insert(address.to_owned(), pool.clone());
+        Some(pool)
+    }
+
+    /// Forgets those that are no longer members.
+    pub fn keep_only(&self, keep: impl Fn(&str) -> bool) {
+        self.pools.lock().retain(|address, _| keep(address));
+    }
+}
+
+impl Transport for Peers {
+    fn send(&self, to: PeerId, address: &str, messages: Vec<Bytes>) {
+        let Some(pool) = self.pool(address) else { return };
+        let mut batch = RawArrayBuf::new();
+        let mut bytes = 0;
+        let mut leave = |batch: &mut RawArrayBuf| {
+            let messages = std::mem::replace(batch, RawArrayBuf::new());
+            let body = rawdoc! { "_raftMessages": 1, "to": to as i64, "messages": messages };
+            // A full queue drops messages, and Raft repeats what was lost.
+            let _ = pool.send_one_way("admin", &body, &[]);
+        };
+        for message in &messages {
+            if bytes > 0 && bytes + message.len() > COMMAND_BYTES_MAX {
+                leave(&mut batch);
+                bytes = 0;
+            }
+            bytes += message.len();
+            batch.push(RawBinaryRef { subtype: BinarySubtype::Generic, bytes: message });
+        }
+        leave(&mut batch);
+    }
+}
