@@ -1,5 +1,8 @@
 //! Jobs in real host processes. This test's own program serves as the host, see `host_entry`.
 
+// The helpers of tests may panic as the tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -348,4 +351,19 @@ fn functions_can_be_called() {
         Err(JobError::Script { code: 139, .. })
     ));
     assert_eq!(hosts.idle_process_ids().len(), 1);
+    let is = |source: &str| {
+        let request = rawdoc! {
+            "source": source, "expression": true, "this": { "a": 1 }, "arguments": [],
+            "scope": { "limit": 5.0 },
+        };
+        hosts
+            .call(&request, never())
+            .unwrap()
+            .get_bool("value")
+            .unwrap()
+    };
+    assert!(is("this.a == 1"));
+    assert!(is("function() { return this.a < limit; }"));
+    assert!(is("var a = this.a; return a === 1;"));
+    assert!(!is("this.a > limit"));
 }

@@ -10,9 +10,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use super::fields::fields_read;
 use super::lane::{Failure, document, documents};
 use super::sink::{Output, Run};
-use crate::bindings::{
-    self, Bindings, ConvertError, Elements, ToV8, append_value, document_to_v8, value_to_v8,
-};
+use crate::bindings::{self, Bindings, ConvertError, Elements, ToV8, append_value, value_to_v8};
 use crate::frame::Kind;
 use crate::runtime::{Runtime, ScriptError, caught, compile_function, evaluate};
 
@@ -152,7 +150,7 @@ impl Job {
             put(scope, functions, "map", map.into());
         }
         let set_functions = method(scope, driver, "setFunctions")?;
-        call_function(scope, set_functions, &[functions.into()])?;
+        call_driver(scope, set_functions, &[functions.into()])?;
         let mapping = match (map, &spec.map) {
             (Some(map), Some(source)) => mapping(scope, driver, map, source)?,
             _ => Mapping::None,
@@ -188,7 +186,7 @@ impl Job {
             }
             if self.shared.heap.is_full(scope) {
                 let flush = v8::Local::new(scope, &self.flush);
-                call_function(scope, flush, &[])?;
+                call_driver(scope, flush, &[])?;
             }
             Ok(())
         });
@@ -232,7 +230,7 @@ impl Job {
         let values = v8::Array::new_with_elements(scope, &values);
         let runner = v8::Local::new(scope, runner);
         let length = v8::Integer::new(scope, count as i32);
-        call_function(scope, runner, &[values.into(), length.into()])?;
+        call_driver(scope, runner, &[values.into(), length.into()])?;
         Ok(count)
     }
 
@@ -240,7 +238,7 @@ impl Job {
     pub fn finish_mapping(&mut self, runtime: &mut Runtime) -> Result<(i64, i64), Failure> {
         let finished = runtime.with_scope(|scope| {
             let flush = v8::Local::new(scope, &self.flush);
-            call_function(scope, flush, &[])?;
+            call_driver(scope, flush, &[])?;
             Ok((count(scope, &self.emits)?, count(scope, &self.reduces)?))
         });
         finished.map_err(|error| runtime.explain(error).into())
@@ -279,7 +277,7 @@ impl Job {
         let last = v8::Boolean::new(scope, last);
         let finish = v8::Local::new(scope, &self.finish);
         let arguments = [key_value, values.into(), last.into()];
-        let value = call_function(scope, finish, &arguments)?;
+        let value = call_driver(scope, finish, &arguments)?;
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         out.push(key.element_type() as u8);
@@ -293,26 +291,41 @@ impl Job {
     }
 }
 
+/// Lets go of what the isolate still holds of the last job.
+pub fn forget(runtime: &mut Runtime) {
+    runtime.isolate().remove_slot::<Rc<Shared>>();
+}
+
 impl Drop for Job {
     fn drop(&mut self) {
         self.shared.output.borrow_mut().flush();
     }
 }
 
-fn end_document(out: &mut Vec<u8>, start: usize) {
+pub fn end_document(out: &mut Vec<u8>, start: usize) {
     out.push(0);
     let length = (out.len() - start) as i32;
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Calls `function` with the given arguments; what it throws is the error.
-fn call_function<'s>(
+/// Calls a function of the driver's: they have no receiver.
+fn call_driver<'s>(
     scope: &mut Scope<'s>,
     function: v8::Local<'s, v8::Function>,
     arguments: &[v8::Local<'s, v8::Value>],
 ) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
-    let scope = &mut v8::TryCatch::new(scope);
     let receiver = v8::undefined(scope).into();
+    call_function(scope, function, receiver, arguments)
+}
+
+/// Calls `function`; what it throws is the error.
+pub fn call_function<'s>(
+    scope: &mut Scope<'s>,
+    function: v8::Local<'s, v8::Function>,
+    receiver: v8::Local<'s, v8::Value>,
+    arguments: &[v8::Local<'s, v8::Value>],
+) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
+    let scope = &mut v8::TryCatch::new(scope);
     match function.call(scope, receiver, arguments) {
         Some(value) => Ok(value),
         None => Err(caught(scope)),
@@ -320,7 +333,7 @@ fn call_function<'s>(
 }
 
 /// A conversion may run getters, and so may throw.
-fn with_exceptions<'s, T>(
+pub fn with_exceptions<'s, T>(
     scope: &mut Scope<'s>,
     work: impl FnOnce(&mut Scope<'s>) -> Result<T, ConvertError>,
 ) -> Result<T, ScriptError> {
@@ -333,7 +346,7 @@ fn with_exceptions<'s, T>(
 
 fn count(scope: &mut Scope<'_>, function: &v8::Global<v8::Function>) -> Result<i64, ScriptError> {
     let function = v8::Local::new(scope, function);
-    let value = call_function(scope, function, &[])?;
+    let value = call_driver(scope, function, &[])?;
     Ok(value.integer_value(scope).unwrap_or(0))
 }
 
@@ -392,14 +405,14 @@ fn start_driver<'s>(
     let driver = driver.map_err(|_| ScriptError::NotAFunction {
         source_start: "driver".into(),
     })?;
-    let driver = call_function(scope, driver, &[native.into()])?;
+    let driver = call_driver(scope, driver, &[native.into()])?;
     v8::Local::<v8::Object>::try_from(driver).map_err(|_| ScriptError::NotAFunction {
         source_start: "driver".into(),
     })
 }
 
 /// The job's `scope`: each field becomes a global; code becomes a function.
-fn set_variables(
+pub fn set_variables(
     scope: &mut Scope<'_>,
     bindings: &Bindings,
     variables: &RawDocument,
@@ -439,7 +452,7 @@ fn mapping<'s>(
     let maker = maker.map_err(|_| ScriptError::NotAFunction {
         source_start: "runner".into(),
     })?;
-    let runner = call_function(scope, maker, &[map.into(), begin.into()])?;
+    let runner = call_driver(scope, maker, &[map.into(), begin.into()])?;
     let runner = v8::Local::<v8::Function>::try_from(runner);
     let runner = runner.map_err(|_| ScriptError::NotAFunction {
         source_start: "runner".into(),
@@ -609,36 +622,4 @@ fn print<'s>(
     let mut output = shared.output.borrow_mut();
     output.send(Kind::Print, line.as_bytes());
     output.flush();
-}
-
-/// One call of a function: `{source, this?, arguments: []}` gives `{value}`.
-pub fn call(runtime: &mut Runtime, payload: &[u8]) -> Result<RawDocumentBuf, Failure> {
-    let request = document(payload)?;
-    let bindings = runtime.bindings();
-    let malformed = || ScriptError::Convert(ConvertError::Malformed);
-    let called = runtime.with_scope(|scope| {
-        let source = request.get_str("source").map_err(|_| malformed())?;
-        let function = compile_function(scope, "function", source)?;
-        let receiver = match request.get_document("this") {
-            Ok(this) => document_to_v8(scope, &bindings, this)?.into(),
-            Err(_) => v8::undefined(scope).into(),
-        };
-        let mut arguments = Vec::new();
-        for argument in request.get_array("arguments").map_err(|_| malformed())? {
-            let argument = argument.map_err(|_| malformed())?;
-            arguments.push(value_to_v8(scope, &bindings, argument)?);
-        }
-        let scope = &mut v8::TryCatch::new(scope);
-        let Some(value) = function.call(scope, receiver, &arguments) else {
-            return Err(caught(scope));
-        };
-        let mut out = vec![0; 4];
-        match append_value(scope, &bindings, &mut out, b"value", value) {
-            Err(ConvertError::Threw) => return Err(caught(scope)),
-            other => other?,
-        }
-        end_document(&mut out, 0);
-        RawDocumentBuf::from_bytes(out).map_err(|_| malformed())
-    });
-    called.map_err(|error| runtime.explain(error).into())
 }

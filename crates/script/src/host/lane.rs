@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use bson::{RawDocument, rawdoc};
 
+use super::call::Functions;
 use super::job::{Job, JobSpec};
 use super::sink::Output;
 use crate::bindings::ConvertError;
@@ -88,6 +89,7 @@ pub fn run(socket: UnixStream, heap_bytes_max: usize) {
         runtime,
         payload: Vec::new(),
         heap_bytes_max,
+        functions: Functions::default(),
     };
     loop {
         if let Err(failure) = lane.serve() {
@@ -107,6 +109,7 @@ struct Lane {
     runtime: Runtime,
     payload: Vec<u8>,
     heap_bytes_max: usize,
+    functions: Functions,
 }
 
 impl Lane {
@@ -161,7 +164,9 @@ impl Lane {
             }
         }
         drop(job);
+        super::job::forget(&mut self.runtime);
         // The next job finds a fresh context; made now, while nobody waits.
+        self.functions.clear();
         self.runtime.reset();
         Ok(())
     }
@@ -176,7 +181,7 @@ impl Lane {
     }
 
     fn call(&mut self) -> Result<(), Failure> {
-        let answer = super::job::call(&mut self.runtime, &self.payload);
+        let answer = self.functions.call(&mut self.runtime, &self.payload);
         let document = match answer {
             Ok(document) => document,
             Err(failure) => {

@@ -4,8 +4,9 @@
 //! open files, gives each lane a thread with an isolate of its own ([`lane`]), and waits on the
 //! control socket: when that ends, the node is gone and the process goes too. [`job`] is what a
 //! lane does for a map-reduce, with `driver.js` inside V8; [`fields`] finds out what need not be
-//! done at all.
+//! done at all. [`call`] is for single functions.
 
+mod call;
 mod fields;
 mod job;
 mod lane;

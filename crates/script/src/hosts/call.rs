@@ -7,7 +7,9 @@ use super::{Hosts, Interrupted, JobError};
 use crate::frame::Kind;
 
 impl Hosts {
-    /// Calls a function: `request` is `{source, this?, arguments: []}`, the answer `{value}`.
+    /// Calls a function: `request` is `{source, this?, scope?, arguments: [], expression?}`, the
+    /// answer `{value}`. With `expression`, the source may be an expression, and the answer is
+    /// whether it is true.
     /// What the function throws is an error; the host goes on.
     pub fn call(
         &self,

@@ -231,12 +231,7 @@ impl MapReduceJob {
     /// Begins to map: one feeder per lane. [`MapReduceJob::finish_mapping`] waits for the results
     /// once every feeder has finished.
     pub fn start_mapping(&mut self) -> Result<Vec<Feeder>, JobError> {
-        let options = self.hosts.options();
-        let budget = Arc::new(SpillBudget {
-            directory: options.spill_directory.clone(),
-            memory_bytes_max: options.spill_memory_bytes_max,
-            memory_bytes: AtomicUsize::new(0),
-        });
+        let budget = self.spill_budget();
         let mut feeders = Vec::new();
         for channel in std::mem::take(&mut self.channels) {
             let stream = channel.stream.try_clone();
@@ -306,6 +301,31 @@ impl MapReduceJob {
             ready: VecDeque::new(),
             ended: false,
         }
+    }
+
+    /// Brings the runs of the lanes together into one, reduced but not finalized; gives back how
+    /// many keys it has.
+    pub fn merge_runs(&mut self, runs: Vec<Run>) -> Result<(Run, i64), JobError> {
+        let mut writer = RunWriter::new(self.spill_budget());
+        let mut keys = 0;
+        let inputs = runs
+            .into_iter()
+            .map(|run| Box::new(run.documents()) as _)
+            .collect();
+        for document in self.reduce::<JobError>(inputs, false) {
+            writer.append(document?.as_bytes())?;
+            keys += 1;
+        }
+        Ok((writer.finish()?, keys))
+    }
+
+    fn spill_budget(&self) -> Arc<SpillBudget> {
+        let options = self.hosts.options();
+        Arc::new(SpillBudget {
+            directory: options.spill_directory.clone(),
+            memory_bytes_max: options.spill_memory_bytes_max,
+            memory_bytes: AtomicUsize::new(0),
+        })
     }
 
     /// The calls of reduce that [`MapReduceJob::reduce`] has made so far.

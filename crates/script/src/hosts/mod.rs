@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 pub use error::JobError;
-pub use job::{Counters, Feeder, MapReduceJob, Mapped, Reduced};
+pub use job::{Counters, Existing, Feeder, MapReduceJob, Mapped, Reduced};
 pub use merge::{Group, Merge};
 pub use runs::Run;
 

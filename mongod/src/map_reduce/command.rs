@@ -1,0 +1,153 @@
+//! `mapReduce`: map, reduce and output on one node.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use banyan_node::context::CommandContext;
+use banyan_node::execute::blocking;
+use banyan_node::operations::Interrupt;
+use banyan_script::hosts::{Counters, Interrupted, MapReduceJob, Reduced};
+use banyan_script::{JobError, MapReduceSpec};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
+
+use super::error::Failure;
+use super::input::Prepared;
+use super::output::{self, Writer};
+use super::parameters::{self, Input, Mode, Out};
+use super::reply;
+
+pub static SPEC: CommandSpec = CommandSpec::new("mapReduce", Run::Future(run))
+    .aliases(&["mapreduce"])
+    .help("map, reduce and finalize in JavaScript")
+    .fields(&[
+        "map", "reduce", "finalize", "scope", "query", "sort", "limit", "out", "verbose", "jsMode",
+    ])
+    .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants"]);
+
+/// Inline results have to fit into the reply.
+const INLINE_BYTES_MAX: usize = banyan_document::MAX_DOCUMENT_BYTES;
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move { blocking(|| map_reduce(ctx)) })
+}
+
+fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
+    let started = Instant::now();
+    let input = Input::parse(ctx)?;
+    let functions = parameters::functions(ctx, true)?;
+    let out = Out::parse(ctx)?;
+    let verbose = parameters::is_verbose(ctx)?;
+    if matches!(out, Out::Collection { .. }) {
+        ctx.node.writable_term()?;
+    }
+    let prepared = Prepared::new(ctx, &input)?;
+    let interrupt = ctx.interrupt();
+    let mut job = start(ctx, &functions)?;
+    let mapped = prepared.map(&mut job, interrupt).map_err(|e| e.into_error(interrupt))?;
+    let map_ms = reply::milliseconds(started);
+    let mut counters = mapped.counters;
+    let inputs = mapped
+        .runs
+        .into_iter()
+        .map(|run| {
+            let documents = run.documents().map(|document| document.map_err(Failure::from));
+            Box::new(documents) as Box<dyn Iterator<Item = _> + Send>
+        })
+        .collect();
+    let mut reply = RawDocumentBuf::new();
+    let written = write(ctx, job.reduce(inputs, true), &out, &mut reply);
+    counters.output = written.map_err(|failure| failure.into_error(interrupt))?;
+    counters.reduce += job.reduces();
+    job.done();
+    finish_reply(&mut reply, started, counters, verbose.then_some(map_ms));
+    Ok(reply)
+}
+
+/// A job in a host of the pool.
+pub fn start(
+    ctx: &CommandContext<'_>,
+    functions: &MapReduceSpec,
+) -> Result<MapReduceJob, CommandError> {
+    let job = super::hosts(ctx.node).map_reduce(functions, interrupted(ctx.interrupt()));
+    job.map_err(|error| Failure::Job(error).into_error(ctx.interrupt()))
+}
+
+fn interrupted(interrupt: &Interrupt) -> Interrupted {
+    let interrupt = interrupt.clone();
+    Arc::new(move || interrupt.check().is_err())
+}
+
+/// Puts the results where they belong; gives back how many there were.
+pub fn write(
+    ctx: &CommandContext<'_>,
+    reduced: Reduced<'_, Failure>,
+    out: &Out,
+    reply: &mut RawDocumentBuf,
+) -> Result<i64, Failure> {
+    match out {
+        Out::Inline => {
+            let (results, count) = inline(reduced)?;
+            reply.append(bson::cstr!("results"), results);
+            Ok(count)
+        }
+        Out::Collection { mode, database, collection, .. } => {
+            let reduced = match mode {
+                Mode::Reduce => {
+                    reduced.with_existing(output::existing(ctx.node, database, collection))
+                }
+                Mode::Replace | Mode::Merge => reduced,
+            };
+            let mut writer = Writer::open(ctx.node, *mode, database, collection)?;
+            for document in reduced {
+                writer.push(document?)?;
+            }
+            let written = writer.finish()?;
+            reply::append_result(reply, out);
+            Ok(written)
+        }
+    }
+}
+
+fn inline(reduced: Reduced<'_, Failure>) -> Result<(RawArrayBuf, i64), Failure> {
+    let mut results = RawArrayBuf::new();
+    let mut bytes = 0;
+    let mut count = 0;
+    for document in reduced {
+        let document = document?;
+        bytes += document.as_bytes().len() + 8;
+        if bytes > INLINE_BYTES_MAX {
+            return Err(CommandError::new(
+                ErrorCode::BSONObjectTooLarge,
+                "the inline results of map-reduce do not fit into a reply; \
+                 give it a collection to write to",
+            )
+            .into());
+        }
+        results.push(document);
+        count += 1;
+    }
+    Ok((results, count))
+}
+
+pub fn finish_reply(
+    reply: &mut RawDocumentBuf,
+    started: Instant,
+    counters: Counters,
+    map_ms: Option<i64>,
+) {
+    let total = reply::milliseconds(started);
+    reply.append(bson::cstr!("timeMillis"), total);
+    if let Some(map) = map_ms {
+        let timing = rawdoc! { "mapTime": map, "reduceTime": total - map, "total": total };
+        reply.append(bson::cstr!("timing"), timing);
+    }
+    reply.append(bson::cstr!("counts"), reply::counts(counters));
+    reply.append(bson::cstr!("ok"), 1.0);
+}
+
+/// For callers that have no results to reduce with others.
+pub fn job_error(error: JobError, interrupt: &Interrupt) -> CommandError {
+    Failure::Job(error).into_error(interrupt)
+}

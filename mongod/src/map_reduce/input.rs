@@ -1,0 +1,282 @@
+//! Documents on their way into a job.
+//!
+//! A plain scan is cut into ranges of record ids, and every lane has a thread of its own that
+//! takes the next range, reads, matches and feeds. Where an index, a sort or a limit is in play,
+//! one thread reads and hands its batches to the lanes in turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use banyan_node::context::CommandContext;
+use banyan_node::errors;
+use banyan_node::execute::find::{Matching, Shape, rows};
+use banyan_node::execute::source::Source;
+use banyan_node::execute::InterruptSlot;
+use banyan_node::operations::Interrupt;
+use banyan_node::plan::{self, Access, Plan, Query};
+use banyan_node::role::{Ownership, Versions};
+use banyan_query::Context;
+use banyan_query::filter::Filter;
+use banyan_query::sort::SortPattern;
+use banyan_script::hosts::{Feeder, Mapped, MapReduceJob};
+use banyan_storage::{CollectionId, Namespace, RecordId, Snapshot};
+use banyan_wire::CommandError;
+use bson::RawDocument;
+
+use super::error::Failure;
+use super::parameters::Input;
+
+/// Batches are sent when they have grown to this.
+const BATCH_BYTES: usize = 64 << 10;
+/// A scan is cut into so many ranges for each lane, so that none waits long for the others.
+const RANGES_PER_LANE: u64 = 16;
+/// A range of fewer records costs more to begin than to read.
+const RANGE_RECORDS_MIN: u64 = 512;
+/// How many records pass between two looks at the interruption.
+const RECORDS_PER_LOOK: usize = 1024;
+
+/// What to read, planned.
+pub struct Prepared {
+    plan: Plan,
+    snapshot: Snapshot,
+    filter: Option<Arc<Filter>>,
+    ownership: Option<Arc<dyn Ownership>>,
+    sort: Option<SortPattern>,
+    limit: Option<u64>,
+    sort_bytes_max: usize,
+}
+
+impl Prepared {
+    pub fn new(ctx: &CommandContext<'_>, input: &Input<'_>) -> Result<Prepared, CommandError> {
+        let context = Context::default();
+        let filter = input.query.map(|query| Filter::parse(query, &context)).transpose();
+        let filter = filter.map_err(errors::query)?.map(Arc::new);
+        let sort = input.sort.filter(|sort| !is_natural(sort));
+        let sort = sort.map(SortPattern::parse).transpose().map_err(errors::query)?;
+        let ownership = ownership(ctx, input.collection)?;
+        let (catalog, snapshot) = ctx.node.view();
+        let collection = catalog.get(ctx.database(), input.collection);
+        let query = Query {
+            filter: input.query,
+            sort: input.sort,
+            wanted: input.limit,
+            ..Query::default()
+        };
+        let plan = plan::choose(collection, &snapshot, &query)?;
+        let sort = sort.filter(|_| !plan.sorted);
+        let filter = filter.filter(|_| !plan.exact);
+        let sort_bytes = ctx.node.parameters.value("internalQueryMaxBlockingSortMemoryUsageBytes");
+        Ok(Prepared {
+            plan,
+            snapshot,
+            filter,
+            ownership,
+            sort,
+            limit: input.limit,
+            sort_bytes_max: usize::try_from(sort_bytes).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Maps everything; blocks until the lanes are done.
+    pub fn map(
+        self,
+        job: &mut MapReduceJob,
+        interrupt: &Interrupt,
+    ) -> Result<Mapped, Failure> {
+        let feeders = job.start_mapping()?;
+        let fed = match (&self.plan.access, &self.plan.collection) {
+            (Access::Collection { reverse: false }, Some(collection))
+                if self.sort.is_none() && self.limit.is_none() =>
+            {
+                self.feed_in_parallel(collection.id, feeders, interrupt)
+            }
+            _ => self.feed_in_turn(feeders, interrupt),
+        };
+        // What ended the lanes comes first; what ended the reading, if the lanes are well.
+        let mapped = match &fed {
+            Err(Failure::Command(_)) => Err(()),
+            _ => Ok(job.finish_mapping()),
+        };
+        match (mapped, fed) {
+            (Ok(Err(job)), _) => Err(job.into()),
+            (_, Err(failure)) => Err(failure),
+            (Ok(Ok(mapped)), Ok(())) => Ok(mapped),
+            // Not reading is the only reason for not having mapped.
+            (Err(()), Ok(())) => Err(banyan_script::JobError::Protocol.into()),
+        }
+    }
+
+    fn feed_in_parallel(
+        &self,
+        collection: CollectionId,
+        feeders: Vec<Feeder>,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        let last = self.snapshot.last_record_id(collection).map_err(errors::storage)?;
+        let ranges = Ranges::new(last, feeders.len());
+        std::thread::scope(|scope| {
+            let work = |feeder: Feeder| {
+                let scan = RangeScan { input: self, collection, ranges: &ranges, interrupt };
+                scope.spawn(move || scan.feed(feeder))
+            };
+            let threads: Vec<_> = feeders.into_iter().map(work).collect();
+            let mut outcome = Ok(());
+            for thread in threads {
+                let result = thread.join().unwrap_or_else(|_| {
+                    Err(banyan_script::JobError::Protocol.into())
+                });
+                if outcome.is_ok() {
+                    outcome = result;
+                }
+            }
+            outcome
+        })
+    }
+
+    /// One reader; each lane gets every nth batch.
+    fn feed_in_turn(&self, feeders: Vec<Feeder>, interrupt: &Interrupt) -> Result<(), Failure> {
+        let slot = Arc::new(InterruptSlot::default());
+        slot.set(Some(interrupt.clone()));
+        let source = Source::new(self.snapshot.clone(), &self.plan, slot);
+        let matching = Matching::new(source, self.filter.clone(), self.ownership.clone());
+        let shape = Shape {
+            sort: self.sort.clone(),
+            limit: self.limit,
+            sort_bytes_max: self.sort_bytes_max,
+            ..Shape::default()
+        };
+        let limit = self.limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
+        let mut feeders = feeders;
+        let mut next = 0;
+        let mut batch = Batch::default();
+        for row in rows(matching, shape)?.take(limit) {
+            batch.push(&*row?);
+            if batch.is_full() {
+                batch.send(&mut feeders[next])?;
+                next = (next + 1) % feeders.len();
+            }
+        }
+        if let Some(feeder) = feeders.get_mut(next) {
+            batch.send(feeder)?;
+        }
+        for feeder in feeders {
+            feeder.finish()?;
+        }
+        Ok(())
+    }
+}
+
+fn is_natural(sort: &RawDocument) -> bool {
+    sort.get("$natural").is_ok_and(|value| value.is_some())
+}
+
+/// What this shard may answer of the collection.
+fn ownership(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
+    let Some(role) = ctx.node.role() else { return Ok(None) };
+    let namespace = Namespace::new(ctx.database(), collection);
+    let versions =
+        Versions { shard: ctx.generic.shard_version, database: ctx.generic.database_version };
+    role.check(&namespace, versions, false)
+}
+
+/// The record ids of a collection in pieces, handed out in order.
+struct Ranges {
+    next: AtomicU64,
+    /// One past the last record.
+    end: RecordId,
+    step: u64,
+}
+
+impl Ranges {
+    fn new(last: Option<RecordId>, lanes: usize) -> Ranges {
+        let end = last.map_or(0, |last| last.saturating_add(1));
+        let pieces = (lanes as u64).max(1) * RANGES_PER_LANE;
+        Ranges { next: AtomicU64::new(0), end, step: end.div_ceil(pieces).max(RANGE_RECORDS_MIN) }
+    }
+
+    fn take(&self) -> Option<std::ops::Range<RecordId>> {
+        let start = self.next.fetch_add(self.step, Ordering::Relaxed);
+        (start < self.end).then(|| start..start.saturating_add(self.step).min(self.end))
+    }
+}
+
+/// One lane's reader.
+struct RangeScan<'a> {
+    input: &'a Prepared,
+    collection: CollectionId,
+    ranges: &'a Ranges,
+    interrupt: &'a Interrupt,
+}
+
+impl RangeScan<'_> {
+    fn feed(self, mut feeder: Feeder) -> Result<(), Failure> {
+        let mut batch = Batch::default();
+        let mut seen = 0;
+        let Prepared { snapshot, filter, ownership, .. } = self.input;
+        while let Some(range) = self.ranges.take() {
+            for record in snapshot.records(self.collection, range, false) {
+                let (_, record) = record.map_err(errors::storage)?;
+                seen += 1;
+                if seen % RECORDS_PER_LOOK == 0 {
+                    self.interrupt.check()?;
+                }
+                let wanted = filter.as_ref().is_none_or(|filter| filter.matches(&record))
+                    && ownership.as_ref().is_none_or(|own| own.owns(&record));
+                if wanted {
+                    batch.push(&record);
+                    if batch.is_full() {
+                        batch.send(&mut feeder)?;
+                    }
+                }
+            }
+        }
+        batch.send(&mut feeder)?;
+        feeder.finish()?;
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Batch {
+    documents: Vec<u8>,
+}
+
+impl Batch {
+    fn push(&mut self, document: &RawDocument) {
+        self.documents.extend_from_slice(document.as_bytes());
+    }
+
+    fn is_full(&self) -> bool {
+        self.documents.len() >= BATCH_BYTES
+    }
+
+    fn send(&mut self, feeder: &mut Feeder) -> Result<(), Failure> {
+        if !self.documents.is_empty() {
+            feeder.feed(&self.documents)?;
+            self.documents.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_every_record_once() {
+        for last in [None, Some(0), Some(511), Some(512), Some(100_000), Some(u64::MAX)] {
+            let ranges = Ranges::new(last, 2);
+            let mut expected = 0;
+            for _ in 0..100 {
+                let Some(range) = ranges.take() else { break };
+                assert_eq!(range.start, expected);
+                expected = range.end;
+            }
+            assert_eq!(expected, last.map_or(0, |last| last.saturating_add(1)));
+        }
+    }
+}

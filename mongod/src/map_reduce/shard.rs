@@ -1,0 +1,110 @@
+//! The two parts of a map-reduce over several shards, as the router asks for them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use banyan_node::context::CommandContext;
+use banyan_node::cursors::Cursor;
+use banyan_node::execute::first::{self, BatchOptions};
+use banyan_node::execute::{InterruptSlot, Row, Rows, blocking};
+use banyan_script::hosts::{Counters, Run as SortedRun};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocumentBuf};
+
+use super::command::{finish_reply, job_error, start, write};
+use super::error::Failure;
+use super::input::Prepared;
+use super::parameters::{self, Input, Out};
+use super::reply;
+use super::shard_cursor::{CursorAddress, ShardCursor};
+
+/// `{_shardMapReduce: "<collection>", map, reduce, scope, query, sort, limit}` answers a cursor
+/// over `{_id, value}` in key order, `host` (where that cursor is), `counts` and `timeMillis`.
+pub static MAP_SPEC: CommandSpec = CommandSpec::new("_shardMapReduce", Run::Future(map))
+    .help("internal: one shard's part of a map-reduce")
+    .fields(&["map", "reduce", "scope", "query", "sort", "limit", "verbose", "jsMode"])
+    .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants", "finalize", "out"]);
+
+/// `{_shardMapReduceFinish: "<collection>", reduce, finalize, scope, out, inputs: [{host, cursor,
+/// ns}]}` reduces the partial results of all shards and writes the outcome.
+pub static FINISH_SPEC: CommandSpec = CommandSpec::new("_shardMapReduceFinish", Run::Future(finish))
+    .help("internal: the end of a map-reduce over several shards")
+    .needs(Needs::Readable)
+    .fields(&["reduce", "finalize", "scope", "out", "inputs", "verbose", "jsMode"])
+    .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants"]);
+
+fn map<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move { blocking(|| map_shard(ctx)) })
+}
+
+fn map_shard(ctx: &CommandContext<'_>) -> CommandResult {
+    let started = Instant::now();
+    let input = Input::parse(ctx)?;
+    let functions = parameters::functions(ctx, true)?;
+    let prepared = Prepared::new(ctx, &input)?;
+    let interrupt = ctx.interrupt();
+    let mut job = start(ctx, &functions)?;
+    let mapped = prepared.map(&mut job, interrupt).map_err(|e| e.into_error(interrupt))?;
+    let mut counters = mapped.counters;
+    // Merged here and now: the cursor must not keep a script host busy.
+    let (partials, count) =
+        job.merge_runs(mapped.runs).map_err(|error| job_error(error, interrupt))?;
+    counters.output = count;
+    counters.reduce += job.reduces();
+    job.done();
+    let mut answer = open_cursor(ctx, input.collection, partials)?;
+    answer.append(bson::cstr!("host"), ctx.node.info.address.as_str());
+    answer.append(bson::cstr!("counts"), reply::counts(counters));
+    answer.append(bson::cstr!("timeMillis"), reply::milliseconds(started));
+    Ok(answer)
+}
+
+/// A cursor of which nothing has been read.
+fn open_cursor(ctx: &CommandContext<'_>, collection: &str, partials: SortedRun) -> CommandResult {
+    let namespace = format!("{}.{collection}", ctx.database());
+    let rows: Rows = Box::new(partials.documents().map(|document| {
+        document.map(Row::Owned).map_err(|error| {
+            CommandError::new(ErrorCode::OperationFailed, error.to_string())
+        })
+    }));
+    let slot = Arc::new(InterruptSlot::default());
+    let cursor = Cursor::new(namespace, rows, slot);
+    first::reply(ctx, cursor, BatchOptions { size: Some(0), ..BatchOptions::default() })
+}
+
+fn finish<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move { blocking(|| finish_shards(ctx)) })
+}
+
+fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
+    let started = Instant::now();
+    let functions = parameters::functions(ctx, false)?;
+    let out = Out::parse(ctx)?;
+    if matches!(out, Out::Collection { .. }) {
+        ctx.node.writable_term()?;
+    }
+    let mut addresses = Vec::new();
+    for input in ctx.required("inputs")?.array()?.into_iter().flatten() {
+        let RawBsonRef::Document(input) = input else {
+            return Err(CommandError::new(ErrorCode::TypeMismatch, "'inputs' holds documents"));
+        };
+        addresses.push(CursorAddress::parse(input)?);
+    }
+    let interrupt = ctx.interrupt();
+    let inputs = addresses
+        .into_iter()
+        .map(|address| {
+            let cursor = ShardCursor::open(address, ctx.deadline);
+            Box::new(cursor) as Box<dyn Iterator<Item = Result<_, Failure>> + Send>
+        })
+        .collect();
+    let mut job = start(ctx, &functions)?;
+    let mut answer = RawDocumentBuf::new();
+    let written = write(ctx, job.reduce(inputs, true), &out, &mut answer);
+    let output = written.map_err(|failure| failure.into_error(interrupt))?;
+    let counters = Counters { reduce: job.reduces(), output, ..Counters::default() };
+    job.done();
+    finish_reply(&mut answer, started, counters, None);
+    Ok(answer)
+}

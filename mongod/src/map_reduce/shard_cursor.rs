@@ -1,0 +1,135 @@
+//! A shard's partial results, read through its cursor.
+
+use std::time::{Duration, Instant};
+
+use banyan_wire::{ClientError, CommandError, ErrorCode, Pool, PoolOptions};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use super::error::Failure;
+
+/// Batches that are read ahead of the merge, for each shard.
+const BATCHES_AHEAD: usize = 2;
+/// A member that says nothing for so long is given up, whatever the job's own time limit is.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+
+/// Where a shard's cursor is.
+#[derive(Debug, Clone)]
+pub struct CursorAddress {
+    pub host: String,
+    pub cursor: i64,
+    pub database: String,
+    pub collection: String,
+}
+
+impl CursorAddress {
+    /// `{host, cursor, ns}`.
+    pub fn parse(input: &RawDocument) -> Result<CursorAddress, CommandError> {
+        let bad = || {
+            CommandError::new(ErrorCode::BadValue, "an input must be {host, cursor, ns}")
+        };
+        let text = |name: &str| input.get_str(name).map_err(|_| bad());
+        let (database, collection) = text("ns")?.split_once('.').ok_or_else(bad)?;
+        Ok(CursorAddress {
+            host: text("host")?.to_owned(),
+            cursor: input.get_i64("cursor").map_err(|_| bad())?,
+            database: database.to_owned(),
+            collection: collection.to_owned(),
+        })
+    }
+}
+
+/// The documents behind a cursor. Batches come in ahead of the reader on a task of the runtime;
+/// the reader blocks. A cursor that is not read to its end is closed.
+pub struct ShardCursor {
+    batches: mpsc::Receiver<Result<RawDocumentBuf, CommandError>>,
+    runtime: Handle,
+    current: std::vec::IntoIter<RawDocumentBuf>,
+}
+
+impl ShardCursor {
+    pub fn open(address: CursorAddress, deadline: Option<Instant>) -> ShardCursor {
+        let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
+        let runtime = Handle::current();
+        runtime.spawn(read_all(address, deadline, sender));
+        ShardCursor { batches, runtime, current: Vec::new().into_iter() }
+    }
+}
+
+impl Iterator for ShardCursor {
+    type Item = Result<RawDocumentBuf, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(document) = self.current.next() {
+                return Some(Ok(document));
+            }
+            let reply = match self.runtime.block_on(self.batches.recv())? {
+                Ok(reply) => reply,
+                Err(error) => return Some(Err(error.into())),
+            };
+            match documents(&reply) {
+                Some(documents) => self.current = documents.into_iter(),
+                None => return Some(Err(malformed().into())),
+            }
+        }
+    }
+}
+
+async fn read_all(
+    address: CursorAddress,
+    deadline: Option<Instant>,
+    sender: mpsc::Sender<Result<RawDocumentBuf, CommandError>>,
+) {
+    let pool = Pool::new(&address.host, PoolOptions::default());
+    let more = rawdoc! { "getMore": address.cursor, "collection": address.collection.as_str() };
+    loop {
+        let timeout = deadline.map_or(SILENCE_MAX, |deadline| {
+            deadline.saturating_duration_since(Instant::now()).min(SILENCE_MAX)
+        });
+        let (batch, last) = match pool.command(&address.database, &more, Some(timeout)).await {
+            Ok(reply) => match cursor_id(&reply) {
+                Some(id) => (Ok(reply), id == 0),
+                None => (Err(malformed()), true),
+            },
+            Err(error) => (Err(shard_failed(&address.host, error)), true),
+        };
+        let read = sender.send(batch).await.is_ok();
+        if !read && !last {
+            let cursors = bson::RawArrayBuf::from_iter([address.cursor]);
+            let kill =
+                rawdoc! { "killCursors": address.collection.as_str(), "cursors": cursors };
+            // It would time out by itself.
+            let _ = pool.command(&address.database, &kill, Some(SILENCE_MAX)).await;
+        }
+        if last || !read {
+            return;
+        }
+    }
+}
+
+fn shard_failed(host: &str, error: ClientError) -> CommandError {
+    let error = CommandError::from(error);
+    let text = format!("{} :: caused by :: partial results on {host}", error.message);
+    CommandError { message: text, ..error }
+}
+
+fn malformed() -> CommandError {
+    CommandError::new(ErrorCode::InternalError, "a shard's batch of partial results is malformed")
+}
+
+fn cursor_id(reply: &RawDocument) -> Option<i64> {
+    reply.get_document("cursor").ok()?.get_i64("id").ok()
+}
+
+fn documents(reply: &RawDocument) -> Option<Vec<RawDocumentBuf>> {
+    let batch = reply.get_document("cursor").ok()?.get_array("nextBatch").ok()?;
+    batch
+        .into_iter()
+        .map(|document| match document.ok()? {
+            RawBsonRef::Document(document) => Some(document.to_owned()),
+            _ => None,
+        })
+        .collect()
+}
