@@ -232,10 +232,9 @@ impl<D: Disk> Core<D> {
         let before = self.last_index();
         let entries: Vec<Entry> = data
             .into_iter()
-            .map(|data| {
-                let mut entry = Entry::default();
-                entry.data = data;
-                entry
+            .map(|data| Entry {
+                data,
+                ..Entry::default()
             })
             .collect();
         let mut message = Message::default();
@@ -358,14 +357,19 @@ impl<D: Disk> Core<D> {
             term: metadata.term,
             index: metadata.index,
         };
-        let stale =
-            message.term < self.term() || (position.index <= self.commit() && !self.needs_snapshot);
-        if self.installing || stale {
-            if stale && !self.installing {
-                // Raft answers with what it has, which is what the leader needs to know.
-                let _ = self.node.step(message);
-                self.settle();
-            }
+        let stale = message.term < self.term();
+        // The log reaches there by itself: the state must not be thrown away for it.
+        let raft_log = &self.node.raft.raft_log;
+        let needless = !self.needs_snapshot
+            && (position.index <= raft_log.committed
+                || raft_log.match_term(position.index, position.term));
+        if self.installing {
+            return;
+        }
+        if stale || needless {
+            // Raft answers with what it has, which is what the leader needs to know.
+            let _ = self.node.step(message);
+            self.settle();
             return;
         }
         let Some(membership) = decode_membership(&message.get_snapshot().data) else {

@@ -177,19 +177,21 @@ mod tests {
     };
 
     fn message(kind: MessageType) -> Message {
-        let mut message = Message::default();
-        message.msg_type = kind;
-        message.from = 1;
-        message.to = 2;
-        message.term = 3;
-        message
+        Message {
+            msg_type: kind,
+            from: 1,
+            to: 2,
+            term: 3,
+            ..Message::default()
+        }
     }
 
     fn entry(index: u64, term: u64) -> Entry {
-        let mut entry = Entry::default();
-        entry.index = index;
-        entry.term = term;
-        entry
+        Entry {
+            index,
+            term,
+            ..Entry::default()
+        }
     }
 
     #[test]
