@@ -1,1 +1,28 @@
+//! What every data-bearing member answers.
+//!
+//! A request comes in through [`service`], which finds its line in the table of [`commands`] and
+//! runs it in a [`context`]. Reads are planned ([`plan`]) and executed ([`execute`]) over storage
+//! snapshots, and what does not fit into one reply waits in [`cursors`]. Writes are worked out and
+//! proposed in [`write`], which also holds the state machine that every member of a set applies
+//! the log to; [`replication`] keeps the set together. A [`node::Node`] is all of it, assembled.
 
+pub mod catalog_ops;
+pub mod clock;
+pub mod commands;
+pub mod context;
+pub mod counters;
+pub mod cursors;
+pub mod errors;
+pub mod execute;
+pub mod info;
+pub mod local;
+pub mod node;
+pub mod operations;
+pub mod parameters;
+pub mod params;
+pub mod plan;
+pub mod program;
+pub mod replication;
+pub mod role;
+pub mod service;
+pub mod write;

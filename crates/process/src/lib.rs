@@ -8,11 +8,13 @@
 pub mod daemon;
 pub mod lock;
 pub mod logging;
+pub mod member;
 pub mod options;
 pub mod pid_file;
 pub mod settings;
 pub mod signals;
 mod start;
 
+pub use member::MemberFlags;
 pub use options::{CommonFlags, Parsed};
 pub use start::{Exit, Started, fail, start};

@@ -1,0 +1,312 @@
+//! `aggregate`: a pipeline over a collection, as a cursor.
+
+use std::sync::Arc;
+
+use banyan_query::pipeline::{Pipeline, Stage};
+use banyan_query::QueryError;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use super::explain::{self, Verbosity, explain_query};
+use super::find::{ownership, query_context, simple_collation};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::{out, pipeline_sources};
+use crate::context::{CommandContext, check_collection_name};
+use crate::cursors::Cursor;
+use crate::errors;
+use crate::execute::find::Matching;
+use crate::execute::first::{self, BatchOptions};
+use crate::execute::source::{Cost, Source};
+use crate::execute::{InterruptSlot, Row, Rows, blocking};
+use crate::params::Field;
+use crate::plan::{self, Query};
+
+pub static SPEC: CommandSpec = CommandSpec::new("aggregate", Run::Future(run))
+    .in_transaction()
+    .fields(&["pipeline", "cursor", "explain", "hint", "let", "collation"])
+    .ignored(&[
+        "allowDiskUse", "bypassDocumentValidation", "fromMongos", "needsMerge",
+        "includeQueryStatsMetrics", "isMapReduceCommand", "runtimeConstants",
+        "collectionUUID",
+    ]);
+
+/// What an `aggregate` asks for.
+#[derive(Default)]
+pub struct Parameters<'a> {
+    /// `None` for `aggregate: 1`.
+    pub collection: Option<&'a str>,
+    pub stages: Vec<&'a RawDocument>,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub variables: Option<&'a RawDocument>,
+    pub explain: bool,
+    pub has_cursor: bool,
+}
+
+impl<'a> Parameters<'a> {
+    pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
+        let mut parameters = Parameters::default();
+        let mut pipeline = None;
+        for (position, element) in body.iter().enumerate() {
+            let Ok((name, value)) = element else { break };
+            let name = name.as_str();
+            let field = Field { command: "aggregate", name, value };
+            match name {
+                _ if position == 0 => parameters.collection = target(database, value)?,
+                "pipeline" => {
+                    pipeline = Some(value.as_array().ok_or_else(|| {
+                        CommandError::new(
+                            ErrorCode::TypeMismatch,
+                            "'pipeline' option must be specified as an array",
+                        )
+                    })?);
+                }
+                "hint" => parameters.hint = Some(value),
+                "let" => parameters.variables = field.document_or_null()?,
+                "explain" => parameters.explain = field.bool()?,
+                "cursor" => parameters.has_cursor = true,
+                "collation" => simple_collation(field)?,
+                _ => {}
+            }
+        }
+        parameters.stages = stages(pipeline.ok_or_else(|| {
+            CommandError::new(
+                ErrorCode::Location(40414),
+                "BSON field 'aggregate.pipeline' is missing but a required field",
+            )
+        })?)?;
+        Ok(parameters)
+    }
+
+    fn namespace(&self, database: &str) -> String {
+        format!("{database}.{}", self.collection.unwrap_or("$cmd.aggregate"))
+    }
+}
+
+fn target<'a>(
+    database: &str,
+    value: RawBsonRef<'a>,
+) -> Result<Option<&'a str>, CommandError> {
+    match value {
+        RawBsonRef::String(name) => {
+            check_collection_name(database, name)?;
+            Ok(Some(name))
+        }
+        value if crate::params::number(value) == Some(1) => Ok(None),
+        _ => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "Invalid command format: the 'aggregate' field must specify a collection name or 1",
+        )),
+    }
+}
+
+fn stages(pipeline: &RawArray) -> Result<Vec<&RawDocument>, CommandError> {
+    pipeline
+        .into_iter()
+        .map(|stage| match stage {
+            Ok(RawBsonRef::Document(stage)) => Ok(stage),
+            _ => Err(CommandError::new(
+                ErrorCode::TypeMismatch,
+                "Each element of the 'pipeline' array must be an object",
+            )),
+        })
+        .collect()
+}
+
+/// An error on the way through a pipeline, whichever side it comes from.
+pub struct RunError(pub CommandError);
+
+impl From<QueryError> for RunError {
+    fn from(error: QueryError) -> RunError {
+        RunError(errors::query(error))
+    }
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        if parameters.explain {
+            return blocking(|| explain(ctx, ctx.body(), Verbosity::Planner));
+        }
+        if !parameters.has_cursor {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "The 'cursor' option is required, except for aggregate with the explain argument",
+            ));
+        }
+        let options = BatchOptions::from_cursor_field(ctx)?;
+        let context = query_context(ctx, parameters.variables)?;
+        let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+        let namespace = parameters.namespace(ctx.database());
+        if let Some(output) = pipeline.output().cloned() {
+            let results = blocking(|| rows(ctx, &parameters, pipeline))?;
+            out::write(ctx, &output, results.rows).await?;
+            return crate::execute::batch::single(&namespace, []);
+        }
+        blocking(|| {
+            let Results { rows, slot, cost } = rows(ctx, &parameters, pipeline)?;
+            let mut cursor = Cursor::new(namespace, rows, slot);
+            cursor.cost = cost;
+            first::reply(ctx, cursor, options)
+        })
+    })
+}
+
+/// What comes out of a pipeline, before it is batched.
+pub struct Results {
+    pub rows: Rows,
+    pub slot: Arc<InterruptSlot>,
+    pub cost: Option<Arc<Cost>>,
+}
+
+/// Plans and starts a pipeline.
+pub fn rows(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+    mut pipeline: Pipeline,
+) -> Result<Results, CommandError> {
+    let slot = Arc::new(InterruptSlot::default());
+    slot.set(Some(ctx.interrupt().clone()));
+    let (input, cost): (Rows, _) = match pipeline.source() {
+        Some(Stage::Source { name, argument }) => {
+            let documents =
+                pipeline_sources::documents(ctx, parameters.collection, name, argument)?;
+            pipeline.remove_first();
+            (Box::new(documents.into_iter().map(|document| Ok(Row::Owned(document)))), None)
+        }
+        Some(_) => (Box::new(std::iter::empty()), None),
+        None => {
+            let Some(collection) = parameters.collection else {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidNamespace,
+                    "{aggregate: 1} is not valid for this pipeline: it needs a collection",
+                ));
+            };
+            let (rows, cost) = scan(ctx, parameters, collection, &mut pipeline, &slot)?;
+            (rows, Some(cost))
+        }
+    };
+    let sources = pipeline_sources::of(ctx, &pipeline, &slot)?;
+    let input = input.map(|row| row.map_err(RunError));
+    let run = pipeline.run(input, sources).map_err(errors::query)?;
+    let rows = run.map(|document| document.map(Row::Owned).map_err(|RunError(error)| error));
+    Ok(Results { rows: Box::new(rows), slot, cost })
+}
+
+/// The documents of the collection that the leading `$match` stages let through.
+fn scan(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+    collection: &str,
+    pipeline: &mut Pipeline,
+    slot: &Arc<InterruptSlot>,
+) -> Result<(Rows, Arc<Cost>), CommandError> {
+    let Leading { filter, wanted } = leading(pipeline);
+    let matched = take_matches(pipeline);
+    let ownership = ownership(ctx, collection)?;
+    let (catalog, snapshot) = ctx.node.view();
+    let found = catalog.get(ctx.database(), collection);
+    let query = Query {
+        filter: filter.as_deref(),
+        hint: parameters.hint,
+        wanted,
+        ..Query::default()
+    };
+    let plan = plan::choose(found, &snapshot, &query)?;
+    let source = Source::new(snapshot, &plan, slot.clone());
+    let cost = source.cost.clone();
+    let mut matched = matched.into_iter();
+    let first = matched.next().filter(|_| !plan.exact);
+    let rest: Vec<_> = matched.filter(|_| !plan.exact).collect();
+    let matching = Matching::new(source, first, ownership);
+    let rows = matching.filter_map(move |found| match found {
+        Err(error) => Some(Err(error)),
+        Ok((_, record)) => {
+            for filter in &rest {
+                match filter.try_matches(&record) {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(error) => return Some(Err(errors::query(error))),
+                }
+            }
+            Some(Ok(Row::Record(record)))
+        }
+    });
+    Ok((Box::new(rows), cost))
+}
+
+/// What the first stages say to the planner.
+struct Leading {
+    filter: Option<RawDocumentBuf>,
+    /// A limit right behind them.
+    wanted: Option<u64>,
+}
+
+fn leading(pipeline: &Pipeline) -> Leading {
+    let mut filters = Vec::new();
+    let mut wanted = None;
+    for stage in pipeline.stages() {
+        match stage {
+            Stage::Match(matching) => filters.push(matching.source.clone()),
+            Stage::Limit(limit) => {
+                wanted = Some(*limit);
+                break;
+            }
+            _ => break,
+        }
+    }
+    let filter = match filters.len() {
+        0 => None,
+        1 => filters.pop(),
+        _ => {
+            let mut all = RawArrayBuf::new();
+            filters.into_iter().for_each(|filter| all.push(filter));
+            Some(rawdoc! { "$and": all })
+        }
+    };
+    Leading { filter, wanted }
+}
+
+fn take_matches(pipeline: &mut Pipeline) -> Vec<Arc<banyan_query::filter::Filter>> {
+    let mut filters = Vec::new();
+    while let Some(Stage::Match(matching)) = pipeline.stages().first() {
+        filters.push(matching.filter.clone());
+        pipeline.remove_first();
+    }
+    filters
+}
+
+/// `explain` of an aggregation: how the documents get into the pipeline, and its stages.
+pub fn explain(
+    ctx: &CommandContext<'_>,
+    body: &RawDocument,
+    verbosity: Verbosity,
+) -> CommandResult {
+    let parameters = Parameters::parse(ctx.database(), body)?;
+    let context = query_context(ctx, parameters.variables)?;
+    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    let mut explained = RawArrayBuf::new();
+    if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
+        let Leading { filter, wanted } = leading(&pipeline);
+        let query = Query {
+            filter: filter.as_deref(),
+            hint: parameters.hint,
+            wanted,
+            ..Query::default()
+        };
+        let cursor = explain_query(ctx, collection, query, verbosity)?;
+        if parameters.stages.iter().all(|stage| stage.get("$match").is_ok_and(|m| m.is_some())) {
+            return Ok(explain::finish(ctx, body, cursor));
+        }
+        explained.push(rawdoc! { "$cursor": cursor });
+    }
+    let shown = parameters
+        .stages
+        .iter()
+        .skip_while(|stage| stage.get("$match").is_ok_and(|found| found.is_some()));
+    for stage in shown {
+        explained.push(*stage);
+    }
+    let mut reply = rawdoc! { "explainVersion": "1" };
+    reply.append(cstr!("stages"), explained);
+    Ok(explain::finish(ctx, body, reply))
+}

@@ -1,0 +1,84 @@
+//! `collStats`: how much there is in a collection. Sizes are those of the documents and keys
+//! before compression: the engine keeps all collections in the same files.
+
+use banyan_storage::Collection;
+use banyan_wire::CommandError;
+use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
+
+use super::list_databases::index_bytes;
+use super::table::{CommandResult, CommandSpec, Run};
+use crate::context::CommandContext;
+
+pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
+    .aliases(&["collstats"])
+    .fields(&["scale"])
+    .ignored(&["verbose", "waitForLock", "numericOnly"]);
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    let namespace = ctx.namespace()?;
+    let scale = scale(ctx)?;
+    let catalog = ctx.node.store.catalog();
+    let collection = catalog.get(ctx.database(), ctx.collection()?);
+    let mut reply = rawdoc! { "ns": namespace };
+    append_storage_stats(&mut reply, collection.map(|c| &**c), scale);
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
+}
+
+/// What sizes are divided by.
+pub fn scale(ctx: &CommandContext<'_>) -> Result<i64, CommandError> {
+    let scale = match ctx.field("scale") {
+        Some(field) if !field.is_null() => field.i64()?,
+        _ => 1,
+    };
+    if scale < 1 {
+        return Err(CommandError::new(
+            banyan_wire::ErrorCode::Location(51024),
+            format!("BSON field 'scale' value must be >= 1, actual value '{scale}'"),
+        ));
+    }
+    Ok(scale)
+}
+
+/// The fields that `collStats` and the `$collStats` stage share.
+pub fn append_storage_stats(
+    reply: &mut RawDocumentBuf,
+    collection: Option<&Collection>,
+    scale: i64,
+) {
+    let scaled = |bytes: u64| number(i64::try_from(bytes).unwrap_or(i64::MAX) / scale);
+    let (documents, bytes) = collection.map_or((0, 0), |c| (c.documents(), c.bytes()));
+    let indexes = collection.map_or(&[][..], |c| &c.indexes);
+    let capped = collection.is_some_and(|c| c.options.get_bool("capped").unwrap_or(false));
+    let index_total = collection.map_or(0, index_bytes);
+    reply.append(cstr!("size"), scaled(bytes));
+    reply.append(cstr!("count"), number(i64::try_from(documents).unwrap_or(i64::MAX)));
+    if let Some(average) = bytes.checked_div(documents) {
+        // Of one document, so never scaled.
+        reply.append(cstr!("avgObjSize"), number(i64::try_from(average).unwrap_or(i64::MAX)));
+    }
+    reply.append(cstr!("numOrphanDocs"), 0);
+    reply.append(cstr!("storageSize"), scaled(bytes));
+    reply.append(cstr!("freeStorageSize"), 0);
+    reply.append(cstr!("capped"), capped);
+    reply.append(cstr!("nindexes"), i32::try_from(indexes.len()).unwrap_or(i32::MAX));
+    reply.append(cstr!("indexBuilds"), RawArrayBuf::new());
+    reply.append(cstr!("totalIndexSize"), scaled(index_total));
+    reply.append(cstr!("totalSize"), scaled(bytes + index_total));
+    let mut sizes = RawDocumentBuf::new();
+    for index in indexes {
+        if let Ok(name) = bson::raw::CString::try_from(index.name.as_str()) {
+            sizes.append(name, scaled(index.key_bytes()));
+        }
+    }
+    reply.append(cstr!("indexSizes"), sizes);
+    reply.append(cstr!("scaleFactor"), number(scale));
+}
+
+/// An int where it fits, as MongoDB answers sizes.
+pub fn number(value: i64) -> bson::RawBson {
+    match i32::try_from(value) {
+        Ok(small) => bson::RawBson::Int32(small),
+        Err(_) => bson::RawBson::Int64(value),
+    }
+}

@@ -1,0 +1,120 @@
+//! `count`: how many documents match.
+
+use std::sync::Arc;
+
+use banyan_query::filter::Filter;
+use banyan_wire::CommandError;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+
+use super::coll_stats::number;
+use super::find::{ownership, query_context, simple_collation};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::context::{CommandContext, check_collection_name};
+use crate::errors;
+use crate::execute::find::Matching;
+use crate::execute::source::{Cost, Source};
+use crate::execute::{InterruptSlot, blocking};
+use crate::params::Field;
+use crate::plan::{self, Plan, Query};
+
+pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
+    .fields(&["query", "limit", "skip", "hint", "collation"])
+    .ignored(&["fields", "mode", "encryptionInformation"]);
+
+#[derive(Default)]
+pub struct Parameters<'a> {
+    pub collection: &'a str,
+    pub filter: Option<&'a RawDocument>,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub skip: u64,
+    pub limit: Option<u64>,
+}
+
+impl<'a> Parameters<'a> {
+    pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
+        let mut parameters = Parameters::default();
+        for (position, element) in body.iter().enumerate() {
+            let Ok((name, value)) = element else { break };
+            let name = name.as_str();
+            let field = Field { command: "count", name, value };
+            match name {
+                _ if position == 0 => parameters.collection = field.str()?,
+                "query" => parameters.filter = field.document_or_null()?,
+                "hint" => {
+                    parameters.hint = Some(value).filter(
+                        |hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()),
+                    );
+                }
+                "skip" => parameters.skip = field.unsigned()?,
+                // A negative one means the same, as it always has.
+                "limit" => {
+                    let limit = field.i64()?.unsigned_abs();
+                    parameters.limit = Some(limit).filter(|limit| *limit > 0);
+                }
+                "collation" => simple_collation(field)?,
+                _ => {}
+            }
+        }
+        parameters.filter = parameters.filter.filter(|filter| !filter.is_empty());
+        check_collection_name(database, parameters.collection)?;
+        Ok(parameters)
+    }
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        let (count, _, _) = blocking(|| count(ctx, &parameters))?;
+        Ok(reply(count))
+    })
+}
+
+fn reply(count: u64) -> RawDocumentBuf {
+    rawdoc! { "n": number(i64::try_from(count).unwrap_or(i64::MAX)), "ok": 1.0 }
+}
+
+/// The count, the plan behind it, and its cost.
+pub fn count(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+) -> Result<(u64, Plan, Arc<Cost>), CommandError> {
+    let context = query_context(ctx, None)?;
+    let filter = match parameters.filter {
+        Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
+        None => Filter::all(),
+    };
+    let ownership = ownership(ctx, parameters.collection)?;
+    let (catalog, snapshot) = ctx.node.view();
+    let collection = catalog.get(ctx.database(), parameters.collection);
+    let query = Query {
+        filter: parameters.filter,
+        hint: parameters.hint,
+        wanted: parameters.limit.map(|limit| limit.saturating_add(parameters.skip)),
+        ..Query::default()
+    };
+    let plan = plan::choose(collection, &snapshot, &query)?;
+    let most = query.wanted.unwrap_or(u64::MAX);
+    let known = collection.filter(|_| filter.is_empty() && ownership.is_none());
+    let slot = Arc::new(InterruptSlot::default());
+    slot.set(Some(ctx.interrupt().clone()));
+    let source = Source::new(snapshot, &plan, slot);
+    let cost = source.cost.clone();
+    let found = if let Some(collection) = known.filter(|_| parameters.hint.is_none()) {
+        collection.documents().min(most)
+    } else if plan.exact && ownership.is_none() {
+        source.count_keys(most)?
+    } else {
+        let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
+        let mut found = 0;
+        for matched in Matching::new(source, filter, ownership) {
+            matched?;
+            found += 1;
+            if found >= most {
+                break;
+            }
+        }
+        found
+    };
+    cost.count(&ctx.node.counters);
+    Ok((found.saturating_sub(parameters.skip), plan, cost))
+}

@@ -1,0 +1,59 @@
+//! `dbStats`: how much there is in a database.
+
+use bson::rawdoc;
+
+use super::coll_stats::{number, scale};
+use super::list_databases::index_bytes;
+use super::table::{CommandResult, CommandSpec, Run};
+use crate::context::{CommandContext, check_database_name};
+
+pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
+    .aliases(&["dbstats"])
+    .fields(&["scale"])
+    .ignored(&["freeStorage"]);
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    check_database_name(ctx.database())?;
+    let scale_factor = scale(ctx)?;
+    let catalog = ctx.node.store.catalog();
+    let (mut collections, mut objects, mut bytes, mut indexes, mut index_size) = (0, 0, 0, 0, 0);
+    for collection in catalog.database(ctx.database()).into_iter().flat_map(|d| d.collections()) {
+        collections += 1;
+        objects += collection.documents();
+        bytes += collection.bytes();
+        indexes += collection.indexes.len() as u64;
+        index_size += index_bytes(collection);
+    }
+    let long = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let scaled = |value: u64| long(value) as f64 / scale_factor as f64;
+    let average = if objects == 0 { 0.0 } else { bytes as f64 / objects as f64 };
+    let (used, total) = file_system(&ctx.node.info.dbpath);
+    Ok(rawdoc! {
+        "db": ctx.database(),
+        "collections": collections,
+        "views": 0,
+        "objects": number(long(objects)),
+        "avgObjSize": average,
+        "dataSize": scaled(bytes),
+        "storageSize": scaled(bytes),
+        "indexes": number(long(indexes)),
+        "indexSize": scaled(index_size),
+        "totalSize": scaled(bytes + index_size),
+        "scaleFactor": number(scale_factor),
+        "fsUsedSize": scaled(used),
+        "fsTotalSize": scaled(total),
+        "ok": 1.0,
+    })
+}
+
+/// Bytes used and bytes in all on the file system under the data.
+fn file_system(path: &std::path::Path) -> (u64, u64) {
+    match nix::sys::statvfs::statvfs(path) {
+        Ok(stat) => {
+            let block = stat.fragment_size();
+            let total = stat.blocks() * block;
+            (total.saturating_sub(stat.blocks_free() * block), total)
+        }
+        Err(_) => (0, 0),
+    }
+}

@@ -1,0 +1,134 @@
+//! `distinct`: the different values of a field.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use banyan_document::key;
+use banyan_document::path::{self, Path};
+use banyan_query::filter::Filter;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, rawdoc};
+
+use super::find::{ownership, query_context, simple_collation};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::context::{CommandContext, check_collection_name};
+use crate::errors;
+use crate::execute::find::Matching;
+use crate::execute::source::Source;
+use crate::execute::{InterruptSlot, blocking};
+use crate::params::Field;
+use crate::plan::{self, Query};
+
+pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
+    .in_transaction()
+    .fields(&["key", "query", "hint", "collation"]);
+
+/// The values have to fit into one reply.
+const VALUES_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+#[derive(Default)]
+pub struct Parameters<'a> {
+    pub collection: &'a str,
+    pub key: &'a str,
+    pub filter: Option<&'a RawDocument>,
+    pub hint: Option<RawBsonRef<'a>>,
+}
+
+impl<'a> Parameters<'a> {
+    pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
+        let mut parameters = Parameters::default();
+        let mut key = None;
+        for (position, element) in body.iter().enumerate() {
+            let Ok((name, value)) = element else { break };
+            let name = name.as_str();
+            let field = Field { command: "distinct", name, value };
+            match name {
+                _ if position == 0 => parameters.collection = field.str()?,
+                "key" => key = Some(field.str()?),
+                "query" => parameters.filter = field.document_or_null()?,
+                "hint" => parameters.hint = Some(value),
+                "collation" => simple_collation(field)?,
+                _ => {}
+            }
+        }
+        check_collection_name(database, parameters.collection)?;
+        parameters.key = key.ok_or_else(|| {
+            CommandError::new(
+                ErrorCode::Location(40414),
+                "BSON field 'distinct.key' is missing but a required field",
+            )
+        })?;
+        Ok(parameters)
+    }
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        let values = blocking(|| distinct(ctx, &parameters))?;
+        Ok(rawdoc! { "values": values, "ok": 1.0 })
+    })
+}
+
+fn distinct(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+) -> Result<RawArrayBuf, CommandError> {
+    let path = Path::parse(parameters.key)
+        .map_err(|error| CommandError::new(ErrorCode::BadValue, error.to_string()))?;
+    let context = query_context(ctx, None)?;
+    let filter = match parameters.filter {
+        Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
+        None => Filter::all(),
+    };
+    let ownership = ownership(ctx, parameters.collection)?;
+    let (catalog, snapshot) = ctx.node.view();
+    let collection = catalog.get(ctx.database(), parameters.collection);
+    let query =
+        Query { filter: parameters.filter, hint: parameters.hint, ..Query::default() };
+    let plan = plan::choose(collection, &snapshot, &query)?;
+    let slot = Arc::new(InterruptSlot::default());
+    slot.set(Some(ctx.interrupt().clone()));
+    let source = Source::new(snapshot, &plan, slot);
+    let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
+    let mut values = Values::default();
+    for matched in Matching::new(source, filter, ownership) {
+        let (_, record) = matched?;
+        path::visit(&record, &path, &mut |visit| {
+            // The items of an array were visited one by one.
+            if !visit.whole_array && let Some(value) = visit.value {
+                values.add(value);
+            }
+            ControlFlow::Continue(())
+        });
+        if values.bytes > VALUES_BYTES_MAX {
+            return Err(CommandError::new(
+                ErrorCode::Location(17217),
+                "distinct too big, 16mb cap",
+            ));
+        }
+    }
+    Ok(values.array)
+}
+
+/// Values in the order they were first met.
+#[derive(Default)]
+struct Values {
+    seen: HashSet<Vec<u8>>,
+    array: RawArrayBuf,
+    bytes: usize,
+    key: Vec<u8>,
+}
+
+impl Values {
+    fn add(&mut self, value: RawBsonRef<'_>) {
+        self.key.clear();
+        key::encode(value, &mut self.key);
+        if !self.seen.contains(&self.key) {
+            self.seen.insert(self.key.clone());
+            self.array.push(value.to_raw_bson());
+            self.bytes = self.array.as_bytes().len();
+        }
+    }
+}

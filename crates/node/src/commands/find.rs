@@ -1,0 +1,350 @@
+//! `find`: documents that match, as a cursor.
+
+use std::sync::Arc;
+
+use banyan_query::Context;
+use banyan_query::filter::Filter;
+use banyan_query::projection::Projection;
+use banyan_query::sort::SortPattern;
+use banyan_storage::{Collection, Namespace, Snapshot};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument};
+
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::context::{CommandContext, check_collection_name};
+use crate::cursors::{Cursor, Tail};
+use crate::errors;
+use crate::execute::batch::Batch;
+use crate::execute::find::{Matching, Shape, rows};
+use crate::execute::first::{self, BatchOptions};
+use crate::execute::source::Source;
+use crate::execute::tail::Tailing;
+use crate::execute::{InterruptSlot, blocking};
+use crate::params::Field;
+use crate::plan::{self, Plan, Query};
+use crate::role::{Ownership, Versions};
+
+pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
+    .in_transaction()
+    .fields(&[
+        "filter", "sort", "projection", "hint", "skip", "limit", "batchSize", "singleBatch",
+        "max", "min", "showRecordId", "returnKey", "tailable", "awaitData", "noCursorTimeout",
+        "collation", "let",
+    ])
+    .ignored(&[
+        "allowDiskUse", "allowPartialResults", "oplogReplay", "term", "readOnce", "ntoreturn",
+        "_use44SortKeys", "includeQueryStatsMetrics", "runtimeConstants",
+    ]);
+
+/// What a `find` asks for.
+#[derive(Default)]
+pub struct Parameters<'a> {
+    pub collection: &'a str,
+    pub filter: Option<&'a RawDocument>,
+    pub sort: Option<&'a RawDocument>,
+    pub projection: Option<&'a RawDocument>,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub skip: u64,
+    pub limit: Option<u64>,
+    pub batch: BatchOptions,
+    pub min: Option<&'a RawDocument>,
+    pub max: Option<&'a RawDocument>,
+    pub show_record_id: bool,
+    pub tailable: bool,
+    pub await_data: bool,
+    pub no_timeout: bool,
+    pub variables: Option<&'a RawDocument>,
+}
+
+impl<'a> Parameters<'a> {
+    /// From the command itself, or from one inside an `explain`.
+    pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
+        let mut parameters = Parameters::default();
+        let document = |field: Field<'a>| {
+            Ok::<_, CommandError>(field.document_or_null()?.filter(|document| !document.is_empty()))
+        };
+        for (position, element) in body.iter().enumerate() {
+            let Ok((name, value)) = element else { break };
+            let name = name.as_str();
+            let field = Field { command: "find", name, value };
+            if position == 0 {
+                parameters.collection = field.str().map_err(|_| not_a_name(value))?;
+                continue;
+            }
+            match name {
+                "filter" => parameters.filter = document(field)?,
+                "sort" => parameters.sort = document(field)?,
+                "projection" => parameters.projection = document(field)?,
+                "hint" => {
+                    parameters.hint = Some(value).filter(
+                        |hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()),
+                    );
+                }
+                "skip" => parameters.skip = field.unsigned()?,
+                "limit" => parameters.limit = Some(field.unsigned()?).filter(|limit| *limit > 0),
+                "batchSize" => parameters.batch.size = Some(field.unsigned()?),
+                "singleBatch" => parameters.batch.single = field.bool()?,
+                "min" => parameters.min = document(field)?,
+                "max" => parameters.max = document(field)?,
+                "showRecordId" => parameters.show_record_id = field.bool()?,
+                "tailable" => parameters.tailable = field.bool()?,
+                "awaitData" => parameters.await_data = field.bool()?,
+                "noCursorTimeout" => parameters.no_timeout = field.bool()?,
+                "let" => parameters.variables = document(field)?,
+                "collation" => simple_collation(field)?,
+                "returnKey" if field.bool()? => {
+                    return Err(CommandError::new(
+                        ErrorCode::NotImplemented,
+                        "returnKey is not supported",
+                    ));
+                }
+                _ => {}
+            }
+        }
+        check_collection_name(database, parameters.collection)?;
+        if parameters.await_data && !parameters.tailable {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "Cannot set 'awaitData' without also setting 'tailable'",
+            ));
+        }
+        Ok(parameters)
+    }
+
+    pub fn query(&self) -> Query<'a> {
+        Query {
+            filter: self.filter,
+            sort: self.sort,
+            hint: self.hint,
+            wanted: self.limit.map(|limit| limit.saturating_add(self.skip)),
+            min: self.min,
+            max: self.max,
+        }
+    }
+}
+
+fn not_a_name(value: RawBsonRef<'_>) -> CommandError {
+    CommandError::new(
+        ErrorCode::InvalidNamespace,
+        format!("Failed to parse: collection name has invalid type {}", banyan_document::kind::name(&value)),
+    )
+}
+
+/// Any order but the plain one of bytes would need indexes of its own.
+pub fn simple_collation(field: Field<'_>) -> Result<(), CommandError> {
+    match field.document_or_null()? {
+        Some(collation)
+            if !collation.is_empty() && collation.get_str("locale") != Ok("simple") =>
+        {
+            Err(CommandError::new(
+                ErrorCode::NotImplemented,
+                "only the collation {locale: \"simple\"} is supported",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The query crate's context of a command: its `let` and its time.
+pub fn query_context(
+    ctx: &CommandContext<'_>,
+    variables: Option<&RawDocument>,
+) -> Result<Context, CommandError> {
+    let mut context = Context::default();
+    if ctx.node.replication.is_replica_set() {
+        context.cluster_time = Some(ctx.node.clock.now());
+    }
+    for (name, value) in variables.into_iter().flat_map(|document| document.iter().flatten()) {
+        context.variables.push((name.as_str().to_owned(), value.to_raw_bson()));
+    }
+    Ok(context)
+}
+
+/// What this shard may answer of the collection.
+pub fn ownership(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
+    let Some(role) = ctx.node.role() else { return Ok(None) };
+    let namespace = Namespace::new(ctx.database(), collection);
+    let versions =
+        Versions { shard: ctx.generic.shard_version, database: ctx.generic.database_version };
+    role.check(&namespace, versions, false)
+}
+
+/// `{_id: value}` without anything around it: two lookups, in place.
+fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
+    let parameters = match Parameters::parse(ctx.database(), ctx.body()) {
+        Ok(parameters) => parameters,
+        Err(error) => return Some(Err(error)),
+    };
+    let id = plan::id_lookup(parameters.filter?)?;
+    let plain = parameters.hint.is_none()
+        && parameters.projection.is_none()
+        && parameters.skip == 0
+        && parameters.batch.size != Some(0)
+        && !parameters.tailable
+        && !parameters.show_record_id
+        && parameters.min.is_none()
+        && parameters.max.is_none()
+        && parameters.sort.is_none()
+        && ctx.database() != "local";
+    plain.then(|| answer_point(ctx, parameters.collection, id))
+}
+
+fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> CommandResult {
+    let ownership = ownership(ctx, name)?;
+    let (catalog, snapshot) = ctx.node.view();
+    let Some(collection) = catalog.get(ctx.database(), name) else {
+        return Batch::first(0).finish(0, &format!("{}.{name}", ctx.database()));
+    };
+    let found = lookup(collection, &snapshot, id)?;
+    let found = found.filter(|record| ownership.as_ref().is_none_or(|own| own.owns(record)));
+    let mut batch = Batch::first(found.as_ref().map_or(0, |record| record.as_bytes().len()));
+    if let Some(record) = &found {
+        batch.push(record);
+        ctx.node.counters.documents_returned.add(1);
+    }
+    batch.finish(0, collection.namespace.as_str())
+}
+
+/// The record of an `_id`.
+pub fn lookup(
+    collection: &Collection,
+    snapshot: &Snapshot,
+    id: RawBsonRef<'_>,
+) -> Result<Option<banyan_storage::Record>, CommandError> {
+    let Some(index) = collection.id_index() else { return Ok(None) };
+    let mut key = Vec::with_capacity(32);
+    banyan_document::key::encode(id, &mut key);
+    let Some(record) = snapshot.unique_lookup(index, &key).map_err(errors::storage)? else {
+        return Ok(None);
+    };
+    snapshot.record(collection.id, record).map_err(errors::storage)
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        let prepared = Prepared::new(ctx, &parameters)?;
+        if prepared.plan.is_point() { prepared.reply(ctx) } else { blocking(|| prepared.reply(ctx)) }
+    })
+}
+
+/// A `find` that has been parsed and planned.
+pub struct Prepared<'a> {
+    pub plan: Plan,
+    parameters: &'a Parameters<'a>,
+    snapshot: Snapshot,
+    filter: Arc<Filter>,
+    shape: Shape,
+    ownership: Option<Arc<dyn Ownership>>,
+}
+
+impl<'a> Prepared<'a> {
+    pub fn new(
+        ctx: &CommandContext<'_>,
+        parameters: &'a Parameters<'a>,
+    ) -> Result<Prepared<'a>, CommandError> {
+        let context = query_context(ctx, parameters.variables)?;
+        let empty = bson::RawDocumentBuf::new();
+        let filter = Filter::parse(parameters.filter.unwrap_or(&empty), &context);
+        let filter = Arc::new(filter.map_err(errors::query)?);
+        let projection = parameters
+            .projection
+            .map(|projection| Projection::parse(projection, &context))
+            .transpose()
+            .map_err(errors::query)?
+            .map(Arc::new);
+        let natural = parameters.sort.is_some_and(|sort| sort.get("$natural").is_ok_and(|v| v.is_some()));
+        let pattern = parameters
+            .sort
+            .filter(|_| !natural)
+            .map(SortPattern::parse)
+            .transpose()
+            .map_err(errors::query)?;
+        let ownership = ownership(ctx, parameters.collection)?;
+        let (catalog, snapshot) = ctx.node.view();
+        let collection = catalog.get(ctx.database(), parameters.collection);
+        let plan = plan::choose(collection, &snapshot, &parameters.query())?;
+        let shape = Shape {
+            sort: pattern.filter(|_| !plan.sorted),
+            skip: parameters.skip,
+            limit: parameters.limit,
+            positions: projection
+                .as_ref()
+                .filter(|projection| projection.needs_position())
+                .map(|_| filter.clone()),
+            projection,
+            sort_bytes_max: sort_bytes_max(ctx),
+            show_record_id: parameters.show_record_id,
+        };
+        Ok(Prepared { plan, parameters, snapshot, filter, shape, ownership })
+    }
+
+    /// The rows, and what finding them costs.
+    pub fn rows(
+        self,
+        slot: Arc<InterruptSlot>,
+    ) -> Result<(crate::execute::Rows, Arc<crate::execute::source::Cost>), CommandError> {
+        let source = Source::new(self.snapshot, &self.plan, slot);
+        let cost = source.cost.clone();
+        let filter = Some(self.filter).filter(|_| !self.plan.exact);
+        let matching = Matching::new(source, filter, self.ownership);
+        Ok((rows(matching, self.shape)?, cost))
+    }
+
+    fn reply(self, ctx: &CommandContext<'_>) -> CommandResult {
+        let parameters = self.parameters;
+        let namespace = format!("{}.{}", ctx.database(), parameters.collection);
+        let slot = Arc::new(InterruptSlot::default());
+        slot.set(Some(ctx.interrupt().clone()));
+        let scans = matches!(self.plan.access, plan::Access::Collection { .. });
+        ctx.node.counters.collection_scans.add(u64::from(scans));
+        let mut cursor = if parameters.tailable {
+            self.tailing(ctx, namespace, slot)?
+        } else {
+            let (rows, cost) = self.rows(slot.clone())?;
+            let mut cursor = Cursor::new(namespace, rows, slot);
+            cursor.cost = Some(cost);
+            cursor
+        };
+        cursor.remaining = parameters.limit;
+        cursor.no_timeout = parameters.no_timeout;
+        first::reply(ctx, cursor, parameters.batch)
+    }
+
+    /// A tailable cursor: in insertion order, and on from there.
+    fn tailing(
+        self,
+        ctx: &CommandContext<'_>,
+        namespace: String,
+        slot: Arc<InterruptSlot>,
+    ) -> Result<Cursor, CommandError> {
+        let capped = |collection: &Arc<Collection>| {
+            collection.options.get_bool("capped").unwrap_or(false)
+        };
+        let Some(collection) = self.plan.collection.clone().filter(capped) else {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "error processing query: tailable cursor requested on non capped collection",
+            ));
+        };
+        let tailing = Tailing::new(
+            ctx.node.clone(),
+            collection,
+            self.filter,
+            self.shape.projection,
+            slot.clone(),
+        );
+        let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
+        cursor.tail = if self.parameters.await_data { Tail::Waits } else { Tail::Stays };
+        Ok(cursor)
+    }
+}
+
+/// How much a sort may hold in memory.
+pub fn sort_bytes_max(ctx: &CommandContext<'_>) -> usize {
+    let bytes = ctx.node.parameters.value("internalQueryMaxBlockingSortMemoryUsageBytes");
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

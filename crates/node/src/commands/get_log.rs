@@ -1,0 +1,33 @@
+//! `getLog`: the last lines of the log, or what was worth a warning at the start.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArrayBuf, RawBsonRef, rawdoc};
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+
+pub static SPEC: CommandSpec =
+    CommandSpec::new("getLog", Run::Inline(run)).needs(Needs::Any).admin_only().lenient();
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    let Some(RawBsonRef::String(which)) = ctx.argument() else {
+        return Err(CommandError::new(
+            ErrorCode::TypeMismatch,
+            "Argument to getLog must be of type String",
+        ));
+    };
+    let lines = match which {
+        "*" => return Ok(rawdoc! { "names": ["global", "startupWarnings"], "ok": 1.0 }),
+        "global" => (ctx.node.info.recent_log)(),
+        "startupWarnings" => ctx.node.info.startup_warnings.clone(),
+        other => {
+            return Err(CommandError::new(
+                ErrorCode::OperationFailed,
+                format!("No log named '{other}'"),
+            ));
+        }
+    };
+    let total = i32::try_from(lines.len()).unwrap_or(i32::MAX);
+    let log: RawArrayBuf = lines.iter().map(String::as_str).collect();
+    Ok(rawdoc! { "totalLinesWritten": total, "log": log, "ok": 1.0 })
+}

@@ -1,0 +1,123 @@
+//! `getMore`: the next batch of a cursor.
+
+use std::time::{Duration, Instant};
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::RawBsonRef;
+
+use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+use crate::cursors::{Cursor, Tail};
+use crate::execute::{batch::Batch, blocking};
+
+pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
+    .aliases(&["getmore"])
+    .needs(Needs::Any)
+    .in_transaction()
+    .fields(&["collection", "batchSize"])
+    .ignored(&["term", "lastKnownCommittedOpTime", "includeQueryStatsMetrics"]);
+
+/// How long a `getMore` on a waiting cursor stays when the client names no time.
+const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+
+/// How often a waiting cursor looks for rows. Nothing tells it about a commit.
+const AWAIT_POLL: Duration = Duration::from_millis(10);
+
+struct Parameters {
+    id: i64,
+    namespace: String,
+    batch_size: Option<u64>,
+}
+
+fn parse(ctx: &CommandContext<'_>) -> Result<Parameters, CommandError> {
+    let id = match ctx.argument() {
+        Some(RawBsonRef::Int64(id)) => id,
+        Some(RawBsonRef::Int32(id)) => i64::from(id),
+        Some(RawBsonRef::Double(id)) if id.fract() == 0.0 => id as i64,
+        _ => {
+            return Err(CommandError::new(
+                ErrorCode::TypeMismatch,
+                "BSON field 'getMore.getMore' is the wrong type, expected type 'long'",
+            ));
+        }
+    };
+    let collection = ctx.required("collection")?.str()?;
+    if collection.is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace for getMore: {}.", ctx.database()),
+        ));
+    }
+    let batch_size = match ctx.field("batchSize") {
+        Some(field) if !field.is_null() => {
+            // 0 means no limit here, as for a legacy getMore.
+            Some(field.unsigned()?).filter(|size| *size > 0)
+        }
+        _ => None,
+    };
+    let namespace = format!("{}.{collection}", ctx.database());
+    Ok(Parameters { id, namespace, batch_size })
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let parameters = parse(ctx)?;
+        let node = ctx.node;
+        let mut cursor =
+            node.cursors.take(parameters.id, &parameters.namespace, ctx.interrupt())?;
+        let guard = node.cursors.guard(parameters.id);
+        let result = continue_cursor(ctx, &parameters, &mut cursor).await;
+        cursor.slot.set(None);
+        let (batch, ended) = result?;
+        node.counters.documents_returned.add(batch.count());
+        if let Some(cost) = &cursor.cost {
+            cost.count(&node.counters);
+        }
+        let mut id = 0;
+        if !ended {
+            node.cursors.put_back(parameters.id, cursor)?;
+            guard.given_back();
+            id = parameters.id;
+        }
+        batch.finish(id, &parameters.namespace)
+    })
+}
+
+async fn continue_cursor(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters,
+    cursor: &mut Cursor,
+) -> Result<(Batch, bool), CommandError> {
+    if ctx.deadline.is_some() && cursor.tail != Tail::Waits {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        ));
+    }
+    let started = Instant::now();
+    let deadline = cursor.time_left.map(|left| started + left);
+    cursor.slot.set(Some(ctx.interrupt().with_deadline(deadline)));
+    let documents = parameters.batch_size.unwrap_or(u64::MAX);
+    let mut batch = Batch::next(4096);
+    let mut ended = blocking(|| batch.fill(cursor, documents))?;
+    if let Some(left) = &mut cursor.time_left {
+        *left = left.saturating_sub(started.elapsed());
+    }
+    if cursor.tail == Tail::Ends {
+        return Ok((batch, ended));
+    }
+    let until = ctx.deadline.unwrap_or(started + AWAIT_DEFAULT);
+    while cursor.tail == Tail::Waits && batch.count() == 0 && Instant::now() < until {
+        tokio::select! {
+            () = ctx.conn.closed().cancelled() => break,
+            () = ctx.node.info.stop.cancelled() => break,
+            () = tokio::time::sleep(AWAIT_POLL) => {}
+        }
+        if ctx.interrupt().is_raised() {
+            ctx.interrupt().with_deadline(None).check()?;
+        }
+        ended = batch.fill(cursor, documents)?;
+    }
+    ended &= cursor.remaining == Some(0);
+    Ok((batch, ended))
+}

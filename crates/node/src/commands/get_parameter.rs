@@ -1,0 +1,49 @@
+//! `getParameter`: `{getParameter: 1, name: 1}`, or `"*"` for all.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+
+pub static SPEC: CommandSpec = CommandSpec::new("getParameter", Run::Inline(run))
+    .aliases(&["getparameter"])
+    .needs(Needs::Any)
+    .admin_only()
+    .lenient();
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    let parameters = &ctx.node.parameters;
+    let mut reply = RawDocumentBuf::new();
+    let everything = match ctx.argument() {
+        Some(RawBsonRef::String(star)) => star == "*",
+        Some(RawBsonRef::Document(options)) => options.get_bool("allParameters").unwrap_or(false),
+        _ => false,
+    };
+    let mut found = 0;
+    if everything {
+        for (name, value) in parameters.all() {
+            append(&mut reply, name, value);
+            found += 1;
+        }
+    } else {
+        for (name, _) in ctx.body().iter().flatten() {
+            if let Some(value) = parameters.get(name.as_str()) {
+                append(&mut reply, name.as_str(), value);
+                found += 1;
+            }
+        }
+    }
+    if found == 0 {
+        return Err(CommandError::new(ErrorCode::InvalidOptions, "no option found to get"));
+    }
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
+}
+
+fn append(reply: &mut RawDocumentBuf, name: &str, value: RawBson) {
+    // A parameter's name is one of ours, and none of them holds a NUL.
+    if let Ok(name) = bson::raw::CString::try_from(name) {
+        reply.append(name, value);
+    }
+}

@@ -1,0 +1,16 @@
+//! `hostInfo`: the machine.
+
+use bson::cstr;
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+use crate::info;
+
+pub static SPEC: CommandSpec =
+    CommandSpec::new("hostInfo", Run::Inline(run)).needs(Needs::Any).lenient();
+
+fn run(_: &CommandContext<'_>) -> CommandResult {
+    let mut reply = info::host_info();
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
+}

@@ -1,0 +1,31 @@
+//! `listCommands`: the table, told to a client.
+
+use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+
+pub static SPEC: CommandSpec =
+    CommandSpec::new("listCommands", Run::Inline(run)).needs(Needs::Any).lenient();
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    let mut commands = RawDocumentBuf::new();
+    for spec in ctx.table.all() {
+        // A leading underscore marks what members say to each other.
+        let Ok(name) = bson::raw::CString::try_from(spec.name) else { continue };
+        let aliases: RawArrayBuf = spec.aliases.iter().copied().collect();
+        commands.append(
+            name,
+            rawdoc! {
+                "help": spec.help,
+                "aliases": aliases,
+                "requiresAuth": spec.needs != Needs::Any,
+                "secondaryOk": spec.needs != Needs::Primary,
+                "adminOnly": spec.admin_only,
+                "apiVersions": RawArrayBuf::new(),
+                "deprecatedApiVersions": RawArrayBuf::new(),
+            },
+        );
+    }
+    Ok(rawdoc! { "commands": commands, "ok": 1.0 })
+}

@@ -1,0 +1,79 @@
+//! The commands, one file each, and the table that they are found in.
+//!
+//! Read [`table`] first: a command is a [`table::CommandSpec`] in its file and a line below.
+
+pub mod table;
+
+pub mod aggregate;
+mod build_info;
+mod coll_stats;
+mod connection_status;
+pub mod count;
+mod current_op;
+mod db_stats;
+pub mod distinct;
+pub mod explain;
+pub mod find;
+mod get_cmd_line_opts;
+mod get_log;
+mod get_more;
+mod get_parameter;
+mod host_info;
+mod kill_cursors;
+mod list_collections;
+mod list_commands;
+mod list_databases;
+mod list_indexes;
+mod out;
+mod ping;
+mod pipeline_sources;
+mod server_status;
+pub mod sessions;
+mod set_parameter;
+mod shutdown;
+mod validate;
+mod whats_my_uri;
+
+use table::CommandSpec;
+
+/// The commands of every data-bearing member, by who answers them.
+pub static BUILT_IN: &[&[&CommandSpec]] = &[SERVER, READ];
+
+/// About the process: nothing here touches a collection.
+static SERVER: &[&CommandSpec] = &[
+    &build_info::SPEC,
+    &connection_status::SPEC,
+    &current_op::SPEC,
+    &current_op::KILL_SPEC,
+    &get_cmd_line_opts::SPEC,
+    &get_log::SPEC,
+    &get_parameter::SPEC,
+    &host_info::SPEC,
+    &list_commands::SPEC,
+    &ping::SPEC,
+    &server_status::SPEC,
+    &sessions::START,
+    &sessions::REFRESH,
+    &sessions::END,
+    &sessions::KILL,
+    &set_parameter::SPEC,
+    &shutdown::SPEC,
+    &whats_my_uri::SPEC,
+];
+
+/// Documents, indexes and what is known about them, without changing any.
+static READ: &[&CommandSpec] = &[
+    &aggregate::SPEC,
+    &coll_stats::SPEC,
+    &count::SPEC,
+    &db_stats::SPEC,
+    &distinct::SPEC,
+    &explain::SPEC,
+    &find::SPEC,
+    &get_more::SPEC,
+    &kill_cursors::SPEC,
+    &list_collections::SPEC,
+    &list_databases::SPEC,
+    &list_indexes::SPEC,
+    &validate::SPEC,
+];

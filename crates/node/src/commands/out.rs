@@ -1,0 +1,211 @@
+//! `$out` and `$merge`: what a pipeline's results become, by way of the write commands.
+
+use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use crate::context::{CommandContext, check_collection_name};
+use crate::execute::{Row, Rows, blocking};
+
+/// Results are written in batches of at most this many documents and about this many bytes.
+const BATCH_DOCUMENTS: usize = 1000;
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+
+pub async fn write(
+    ctx: &CommandContext<'_>,
+    output: &Output,
+    rows: Rows,
+) -> Result<(), CommandError> {
+    if !ctx.node.is_primary() {
+        return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
+    }
+    let (database, collection) = output.target();
+    let database = database.unwrap_or(ctx.database());
+    check_collection_name(database, collection)?;
+    match output {
+        Output::Replace { .. } => replace(ctx, database, collection, rows).await,
+        Output::Merge(merge) => merge_into(ctx, database, merge, rows).await,
+    }
+}
+
+/// Up to a batch of rows; empty at the end.
+fn next_batch(rows: &mut Rows) -> Result<Vec<Row>, CommandError> {
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
+        let Some(row) = rows.next() else { break };
+        let row = row?;
+        bytes += row.as_bytes().len();
+        batch.push(row);
+    }
+    Ok(batch)
+}
+
+/// Everything goes into a new collection, which takes the target's place at the end.
+async fn replace(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+    rows: Rows,
+) -> Result<(), CommandError> {
+    let staging = format!("tmp.agg_out.{}", uuid::Uuid::new_v4());
+    prepare(ctx, database, collection, &staging).await?;
+    match fill(ctx, database, &staging, rows).await {
+        Ok(()) => {
+            let rename = rawdoc! {
+                "renameCollection": format!("{database}.{staging}"),
+                "to": format!("{database}.{collection}"),
+                "dropTarget": true,
+            };
+            ctx.nested("admin", rename).await.map(drop)
+        }
+        Err(error) => {
+            // The first error is the one to tell; what is left over is only in the way.
+            let _ = ctx.nested(database, rawdoc! { "drop": staging }).await;
+            Err(error)
+        }
+    }
+}
+
+/// Creates the new collection with the options and indexes of the one it will replace.
+async fn prepare(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+    staging: &str,
+) -> Result<(), CommandError> {
+    let catalog = ctx.node.store.catalog();
+    let target = catalog.get(database, collection);
+    let mut create = rawdoc! { "create": staging };
+    let mut indexes = RawArrayBuf::new();
+    if let Some(target) = target {
+        if target.options.get_bool("capped").unwrap_or(false) {
+            return Err(CommandError::new(
+                ErrorCode::Location(17152),
+                format!("namespace '{database}.{collection}' is capped so it can't be used for $out"),
+            ));
+        }
+        for (name, value) in target.options.iter().flatten() {
+            create.append(name, value);
+        }
+        for index in target.indexes.iter().filter(|index| !index.is_id()) {
+            indexes.push(index.spec.clone());
+        }
+    }
+    ctx.nested(database, create).await?;
+    if indexes.is_empty() {
+        return Ok(());
+    }
+    let create_indexes = rawdoc! { "createIndexes": staging, "indexes": indexes };
+    ctx.nested(database, create_indexes).await.map(drop)
+}
+
+async fn fill(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+    mut rows: Rows,
+) -> Result<(), CommandError> {
+    loop {
+        let batch = blocking(|| next_batch(&mut rows))?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut documents = RawArrayBuf::new();
+        batch.iter().for_each(|row| documents.push(with_id(row)));
+        let insert = rawdoc! { "insert": collection, "documents": documents };
+        ctx.nested(database, insert).await?;
+    }
+}
+
+/// Results without an `_id` get one, as inserted documents do.
+fn with_id(row: &RawDocument) -> RawDocumentBuf {
+    if row.get("_id").is_ok_and(|id| id.is_some()) {
+        return row.to_owned();
+    }
+    let mut document = rawdoc! { "_id": bson::oid::ObjectId::new() };
+    for (name, value) in row.iter().flatten() {
+        document.append(name, value);
+    }
+    document
+}
+
+async fn merge_into(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    merge: &Merge,
+    mut rows: Rows,
+) -> Result<(), CommandError> {
+    let upsert = merge.when_not_matched == WhenNotMatched::Insert;
+    let must_match = merge.when_not_matched == WhenNotMatched::Fail;
+    loop {
+        let batch = blocking(|| next_batch(&mut rows))?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if matches!(merge.when_matched, WhenMatched::Fail) {
+            let mut documents = RawArrayBuf::new();
+            batch.iter().for_each(|row| documents.push(with_id(row)));
+            let insert = rawdoc! { "insert": merge.collection.as_str(), "documents": documents };
+            ctx.nested(database, insert).await?;
+            continue;
+        }
+        let mut updates = RawArrayBuf::new();
+        for row in &batch {
+            updates.push(statement(merge, &with_id(row), upsert)?);
+        }
+        let update = rawdoc! { "update": merge.collection.as_str(), "updates": updates };
+        let reply = ctx.nested(database, update).await?;
+        let matched = reply.get_i32("n").unwrap_or(0);
+        if must_match && matched < i32::try_from(batch.len()).unwrap_or(i32::MAX) {
+            return Err(CommandError::new(
+                ErrorCode::Location(13113),
+                "$merge could not find a matching document in the target collection for at least \
+                 one document in the source collection",
+            ));
+        }
+    }
+}
+
+/// The update that brings one result into the target.
+fn statement(
+    merge: &Merge,
+    document: &RawDocumentBuf,
+    upsert: bool,
+) -> Result<RawDocumentBuf, CommandError> {
+    let mut query = RawDocumentBuf::new();
+    let id = [String::from("_id")];
+    let on = if merge.on.is_empty() { &id[..] } else { &merge.on[..] };
+    for field in on {
+        let path = banyan_document::path::Path::parse(field)
+            .map_err(|error| CommandError::new(ErrorCode::BadValue, error.to_string()))?;
+        let Some(value) = banyan_document::path::get(document, &path) else {
+            return Err(CommandError::new(
+                ErrorCode::Location(51132),
+                "$merge write error: 'on' field cannot be missing, null, undefined or an array",
+            ));
+        };
+        if let Ok(name) = bson::raw::CString::try_from(field.as_str()) {
+            query.append(name, rawdoc! { "$eq": value });
+        }
+    }
+    let mut statement = rawdoc! { "q": query, "upsert": upsert };
+    match &merge.when_matched {
+        WhenMatched::Replace => statement.append(cstr!("u"), document.clone()),
+        WhenMatched::Merge => statement.append(cstr!("u"), rawdoc! { "$set": document.clone() }),
+        WhenMatched::KeepExisting | WhenMatched::Fail => {
+            statement.append(cstr!("u"), rawdoc! { "$setOnInsert": document.clone() });
+        }
+        WhenMatched::Pipeline(stages) => {
+            let mut pipeline = RawArrayBuf::new();
+            stages.iter().for_each(|stage| pipeline.push(stage.clone()));
+            statement.append(cstr!("u"), pipeline);
+            let mut constants = rawdoc! { "new": document.clone() };
+            for (name, value) in merge.variables.iter().flat_map(|v| v.iter().flatten()) {
+                constants.append(name, value);
+            }
+            statement.append(cstr!("c"), constants);
+        }
+    }
+    Ok(statement)
+}

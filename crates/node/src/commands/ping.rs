@@ -1,0 +1,13 @@
+//! `ping`: the server is there.
+
+use bson::rawdoc;
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+
+pub static SPEC: CommandSpec =
+    CommandSpec::new("ping", Run::Inline(run)).needs(Needs::Any).lenient();
+
+fn run(_: &CommandContext<'_>) -> CommandResult {
+    Ok(rawdoc! { "ok": 1.0 })
+}

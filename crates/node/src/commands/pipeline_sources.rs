@@ -1,0 +1,167 @@
+//! Where a pipeline's documents come from, if not from its own collection: other collections for
+//! `$lookup`, and the stages that are answered by the node itself.
+
+use std::sync::Arc;
+
+use banyan_query::filter::Filter;
+use banyan_query::pipeline::{Documents, Pipeline, Sources};
+use banyan_query::{Context, ErrorKind, QueryError};
+use banyan_storage::{Catalog, Collection, Snapshot};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use super::coll_stats::append_storage_stats;
+use crate::context::CommandContext;
+use crate::execute::InterruptSlot;
+use crate::execute::find::Matching;
+use crate::execute::source::Source;
+use crate::operations;
+use crate::params;
+use crate::plan::{self, Query};
+
+/// The other collections that a pipeline reads, as of one moment. `None` if it reads none.
+pub fn of(
+    ctx: &CommandContext<'_>,
+    pipeline: &Pipeline,
+    slot: &Arc<InterruptSlot>,
+) -> Result<Option<Arc<dyn Sources>>, CommandError> {
+    if pipeline.collections_read().is_empty() {
+        return Ok(None);
+    }
+    let (catalog, snapshot) = ctx.node.view();
+    let database = ctx.database().to_owned();
+    Ok(Some(Arc::new(Collections { catalog, snapshot, database, slot: slot.clone() })))
+}
+
+struct Collections {
+    catalog: Arc<Catalog>,
+    snapshot: Snapshot,
+    database: String,
+    slot: Arc<InterruptSlot>,
+}
+
+impl Sources for Collections {
+    fn documents(
+        &self,
+        database: Option<&str>,
+        collection: &str,
+        filter: &RawDocument,
+    ) -> Result<Documents, QueryError> {
+        let parsed = Filter::parse(filter, &Context::default())?;
+        let collection = self.catalog.get(database.unwrap_or(&self.database), collection);
+        let query = Query {
+            filter: Some(filter).filter(|filter| !filter.is_empty()),
+            ..Query::default()
+        };
+        let plan = plan::choose(collection, &self.snapshot, &query).map_err(back)?;
+        let source = Source::new(self.snapshot.clone(), &plan, self.slot.clone());
+        let filter = Some(Arc::new(parsed)).filter(|_| !plan.exact);
+        let matching = Matching::new(source, filter, None);
+        Ok(Box::new(matching.map(|found| {
+            found.map(|(_, record)| record.to_raw_document_buf()).map_err(back)
+        })))
+    }
+}
+
+/// A command's error on its way through a pipeline; its code survives.
+fn back(error: CommandError) -> QueryError {
+    QueryError::new(ErrorKind::Location(error.code.code().unsigned_abs()), error.message)
+}
+
+/// What a source stage such as `$collStats` yields.
+pub fn documents(
+    ctx: &CommandContext<'_>,
+    collection: Option<&str>,
+    stage: &str,
+    argument: &RawDocument,
+) -> Result<Vec<RawDocumentBuf>, CommandError> {
+    match stage {
+        "$collStats" => {
+            let (name, found) = existing(ctx, collection)?;
+            coll_stats(ctx, name, &found, argument).map(|document| vec![document])
+        }
+        "$indexStats" => {
+            let (_, found) = existing(ctx, collection)?;
+            Ok(found.indexes.iter().map(|index| index_stats(ctx, index)).collect())
+        }
+        "$currentOp" => {
+            ctx.interrupt();
+            Ok(ctx.node.operations.all().iter().map(|o| operations::describe(o)).collect())
+        }
+        // No session is kept, and no plan.
+        "$listLocalSessions" | "$planCacheStats" => Ok(Vec::new()),
+        other => Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            format!("the stage {other} is not implemented"),
+        )),
+    }
+}
+
+fn existing<'a>(
+    ctx: &CommandContext<'_>,
+    collection: Option<&'a str>,
+) -> Result<(&'a str, Arc<Collection>), CommandError> {
+    let name = collection.unwrap_or_default();
+    let found = ctx.node.store.catalog().get(ctx.database(), name).cloned();
+    found.map(|found| (name, found)).ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("Collection [{}.{name}] not found.", ctx.database()),
+        )
+    })
+}
+
+fn coll_stats(
+    ctx: &CommandContext<'_>,
+    name: &str,
+    collection: &Collection,
+    argument: &RawDocument,
+) -> Result<RawDocumentBuf, CommandError> {
+    let mut document = rawdoc! {
+        "ns": format!("{}.{name}", ctx.database()),
+        "host": ctx.node.info.address.as_str(),
+        "localTime": bson::DateTime::now(),
+    };
+    for (name, value) in argument.iter().flatten() {
+        match name.as_str() {
+            "storageStats" => {
+                let scale = value
+                    .as_document()
+                    .and_then(|options| options.get("scale").ok().flatten())
+                    .and_then(params::number)
+                    .unwrap_or(1)
+                    .max(1);
+                let mut stats = RawDocumentBuf::new();
+                append_storage_stats(&mut stats, Some(collection), scale);
+                document.append(cstr!("storageStats"), stats);
+            }
+            "count" => {
+                let count = i64::try_from(collection.documents()).unwrap_or(i64::MAX);
+                document.append(cstr!("count"), count);
+            }
+            "latencyStats" | "queryExecStats" => {
+                return Err(CommandError::new(
+                    ErrorCode::NotImplemented,
+                    format!("$collStats with {} is not supported", name.as_str()),
+                ));
+            }
+            other => {
+                return Err(CommandError::new(
+                    ErrorCode::Location(40415),
+                    format!("BSON field '$collStats.{other}' is an unknown field."),
+                ));
+            }
+        }
+    }
+    Ok(document)
+}
+
+fn index_stats(ctx: &CommandContext<'_>, index: &banyan_storage::Index) -> RawDocumentBuf {
+    let mut document = rawdoc! { "name": index.name.as_str() };
+    if let Ok(key) = index.spec.get_document("key") {
+        document.append(cstr!("key"), key);
+    }
+    document.append(cstr!("host"), ctx.node.info.address.as_str());
+    document.append(cstr!("spec"), index.spec.clone());
+    document
+}

@@ -1,0 +1,181 @@
+//! The table of commands: what each is called, what it needs, which fields it knows.
+//!
+//! Everything that can be said about a command without running it is said here, as data, so that
+//! the service can refuse a request before the command's own code sees it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use banyan_wire::CommandError;
+use bson::RawDocumentBuf;
+
+use crate::context::CommandContext;
+
+/// What a command answers: the reply without `operationTime` and `$clusterTime`, which the service
+/// adds. `ok: 1` is part of it.
+pub type CommandResult = Result<RawDocumentBuf, CommandError>;
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Which state of the replica set member a command can be answered in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Any state, also before the set has been initiated.
+    Any,
+    /// Only the primary (or a standalone).
+    Primary,
+    /// The primary, or a secondary if the request's read preference allows it.
+    Readable,
+}
+
+/// How a command is run.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// On the connection's task, without waiting for anything: commands that only look at memory.
+    Inline(for<'a> fn(&'a CommandContext<'a>) -> CommandResult),
+    /// Anything that waits or scans.
+    Future(for<'a> fn(&'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>),
+    /// First the inline attempt, which declines with `None` when the request turns out to be more
+    /// than a point operation; then the future.
+    Either(
+        for<'a> fn(&'a CommandContext<'a>) -> Option<CommandResult>,
+        for<'a> fn(&'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>,
+    ),
+}
+
+/// One line of the table. Build it with [`CommandSpec::new`] and the setters, all `const`:
+///
+/// ```ignore
+/// pub static SPEC: CommandSpec = CommandSpec::new("ping", Run::Inline(run)).needs(Needs::Any);
+/// ```
+pub struct CommandSpec {
+    /// Today's spelling.
+    pub name: &'static str,
+    /// Other spellings, such as the lower-case ones of the 2.x shell.
+    pub aliases: &'static [&'static str],
+    pub help: &'static str,
+    pub writes: bool,
+    pub needs: Needs,
+    pub admin_only: bool,
+    /// May be part of a multi-document transaction.
+    pub in_transaction: bool,
+    /// The privilege action it asks for, when access control is on.
+    pub privilege: &'static str,
+    /// The fields that it reads, next to the generic ones that the service knows.
+    pub fields: &'static [&'static str],
+    /// The fields that it accepts and that have no effect here.
+    pub ignored: &'static [&'static str],
+    /// Accepts any field, as some of MongoDB's oldest commands do.
+    pub lenient: bool,
+    pub run: Run,
+}
+
+impl CommandSpec {
+    /// A read that any readable member answers, with no fields of its own.
+    pub const fn new(name: &'static str, run: Run) -> CommandSpec {
+        CommandSpec {
+            name,
+            aliases: &[],
+            help: "",
+            writes: false,
+            needs: Needs::Readable,
+            admin_only: false,
+            in_transaction: false,
+            privilege: name,
+            fields: &[],
+            ignored: &[],
+            lenient: false,
+            run,
+        }
+    }
+
+    pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    pub const fn help(mut self, help: &'static str) -> Self {
+        self.help = help;
+        self
+    }
+
+    /// Changes data: needs the primary, and takes a write concern.
+    pub const fn writes(mut self) -> Self {
+        self.writes = true;
+        self.needs = Needs::Primary;
+        self
+    }
+
+    pub const fn needs(mut self, needs: Needs) -> Self {
+        self.needs = needs;
+        self
+    }
+
+    pub const fn admin_only(mut self) -> Self {
+        self.admin_only = true;
+        self
+    }
+
+    pub const fn in_transaction(mut self) -> Self {
+        self.in_transaction = true;
+        self
+    }
+
+    pub const fn privilege(mut self, action: &'static str) -> Self {
+        self.privilege = action;
+        self
+    }
+
+    pub const fn fields(mut self, fields: &'static [&'static str]) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
+        self.ignored = ignored;
+        self
+    }
+
+    pub const fn lenient(mut self) -> Self {
+        self.lenient = true;
+        self
+    }
+
+    pub fn accepts(&self, field: &str) -> bool {
+        self.lenient || self.fields.contains(&field) || self.ignored.contains(&field)
+    }
+}
+
+/// The commands of this process by every spelling.
+pub struct Table {
+    by_name: HashMap<&'static str, &'static CommandSpec>,
+}
+
+impl Table {
+    /// The commands that every member has, and those that a role brings (a later one of the same
+    /// name takes the place of an earlier one).
+    pub fn new(extra: &[&'static CommandSpec]) -> Table {
+        let mut by_name = HashMap::new();
+        let built_in = super::BUILT_IN.iter().flat_map(|group| group.iter());
+        for spec in built_in.chain(extra) {
+            by_name.insert(spec.name, *spec);
+            for alias in spec.aliases {
+                by_name.insert(*alias, *spec);
+            }
+        }
+        Table { by_name }
+    }
+
+    pub fn find(&self, name: &str) -> Option<&'static CommandSpec> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Every command once, by name.
+    pub fn all(&self) -> Vec<&'static CommandSpec> {
+        let mut all: Vec<_> =
+            self.by_name.iter().filter(|(name, spec)| **name == spec.name).map(|(_, s)| *s).collect();
+        all.sort_by_key(|spec| spec.name);
+        all
+    }
+}

@@ -1,0 +1,290 @@
+//! What a running command can see: the node, the connection, the request, and the fields that any
+//! command may carry (session, deadlines, concerns), picked out once.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use banyan_wire::{CommandError, Connection, ErrorCode, Request};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::commands::table::{CommandSpec, Run, Table};
+use crate::node::Node;
+use crate::operations::{Interrupt, Registration};
+use crate::params;
+
+/// The fields that every command takes, as they stand in the request.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Generic<'a> {
+    pub lsid: Option<&'a RawDocument>,
+    pub txn_number: Option<i64>,
+    pub autocommit: Option<bool>,
+    pub start_transaction: Option<bool>,
+    pub stmt_id: Option<i32>,
+    pub stmt_ids: Option<RawBsonRef<'a>>,
+    pub max_time_ms: Option<u64>,
+    pub read_concern: Option<&'a RawDocument>,
+    pub write_concern: Option<&'a RawDocument>,
+    pub read_preference: Option<&'a RawDocument>,
+    pub cluster_time: Option<&'a RawDocument>,
+    pub comment: Option<RawBsonRef<'a>>,
+    pub shard_version: Option<RawBsonRef<'a>>,
+    pub database_version: Option<RawBsonRef<'a>>,
+    /// The legacy OP_QUERY bit, given to commands as `$readPreference`'s absence.
+    pub secondary_ok: bool,
+}
+
+impl<'a> Generic<'a> {
+    /// Walks the command's fields once: the generic ones are parsed, the command's own are checked
+    /// against the table, anything else is refused.
+    pub fn parse(request: &'a Request, spec: &CommandSpec) -> Result<Generic<'a>, CommandError> {
+        let mut generic = Generic::default();
+        let mut elements = request.body.iter();
+        elements.next(); // the command's own name, which was found already
+        for element in elements {
+            let (name, value) = element.map_err(|error| {
+                CommandError::new(ErrorCode::InvalidBSON, format!("malformed command: {error}"))
+            })?;
+            let name = name.as_str();
+            if !generic.take(name, value, spec)? && !spec.accepts(name) {
+                return Err(CommandError::new(
+                    ErrorCode::Location(40415),
+                    format!("BSON field '{}.{name}' is an unknown field.", spec.name),
+                ));
+            }
+        }
+        Ok(generic)
+    }
+
+    /// Whether the field is one of the generic ones; its value is kept if so.
+    fn take(
+        &mut self,
+        name: &str,
+        value: RawBsonRef<'a>,
+        spec: &CommandSpec,
+    ) -> Result<bool, CommandError> {
+        let field = params::Field { command: spec.name, name, value };
+        match name {
+            "$db" | "$audit" | "$client" | "$configServerState" | "$oplogQueryData"
+            | "$replData" | "$configTime" | "$topologyTime" | "$gleStats" | "apiVersion"
+            | "apiStrict" | "apiDeprecationErrors" | "allowImplicitCollectionCreation"
+            | "clientOperationKey" | "maxTimeMSOpOnly" | "mayBypassWriteBlocking"
+            | "coordinator" | "helpCommand" | "help" => {}
+            "lsid" => self.lsid = Some(field.document()?),
+            "txnNumber" => self.txn_number = Some(field.i64()?),
+            "autocommit" => self.autocommit = Some(field.bool()?),
+            "startTransaction" => self.start_transaction = Some(field.bool()?),
+            "stmtId" => self.stmt_id = Some(field.i32()?),
+            "stmtIds" => self.stmt_ids = Some(value),
+            "maxTimeMS" => self.max_time_ms = Some(max_time_ms(field)?),
+            "readConcern" => self.read_concern = Some(field.document()?),
+            "writeConcern" => self.write_concern = field.document_or_null()?,
+            "$readPreference" => self.read_preference = Some(field.document()?),
+            "$queryOptions" => {
+                // The 2.x shell and mongos pack the read preference one level down.
+                let inner = field.document()?.get("$readPreference").ok().flatten();
+                self.read_preference = inner.and_then(|value| value.as_document());
+            }
+            "$clusterTime" => self.cluster_time = field.document_or_null()?,
+            "comment" => self.comment = Some(value),
+            "shardVersion" => self.shard_version = Some(value),
+            "databaseVersion" => self.database_version = Some(value),
+            "slaveOk" | "secondaryOk" | "$secondaryOk" => self.secondary_ok = field.bool()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The read preference's mode, `primary` when none is given.
+    pub fn read_mode(&self) -> &'a str {
+        self.read_preference
+            .and_then(|preference| preference.get_str("mode").ok())
+            .unwrap_or("primary")
+    }
+}
+
+fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
+    let milliseconds = field.i64()?;
+    if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!("{milliseconds} value for maxTimeMS is out of range [0, 2147483647]"),
+        ));
+    }
+    Ok(milliseconds.unsigned_abs())
+}
+
+/// One command while it runs.
+pub struct CommandContext<'a> {
+    pub node: &'a Arc<Node>,
+    pub conn: &'a Arc<Connection>,
+    pub request: &'a Request,
+    pub spec: &'static CommandSpec,
+    pub table: &'a Arc<Table>,
+    pub generic: Generic<'a>,
+    pub started: Instant,
+    /// When `maxTimeMS` ends.
+    pub deadline: Option<Instant>,
+    /// The entry in `currentOp`, made for commands that may take a while.
+    operation: OnceLock<Registration>,
+}
+
+impl<'a> CommandContext<'a> {
+    pub fn new(
+        node: &'a Arc<Node>,
+        conn: &'a Arc<Connection>,
+        request: &'a Request,
+        spec: &'static CommandSpec,
+        table: &'a Arc<Table>,
+        generic: Generic<'a>,
+    ) -> CommandContext<'a> {
+        let started = Instant::now();
+        let deadline = generic
+            .max_time_ms
+            .filter(|milliseconds| *milliseconds > 0)
+            .map(|milliseconds| started + Duration::from_millis(milliseconds));
+        let operation = OnceLock::new();
+        CommandContext { node, conn, request, spec, table, generic, started, deadline, operation }
+    }
+
+    pub fn database(&self) -> &'a str {
+        &self.request.database
+    }
+
+    pub fn body(&self) -> &'a RawDocument {
+        &self.request.body
+    }
+
+    /// A field of the command, ready to be read as a type.
+    pub fn field(&self, name: &'static str) -> Option<params::Field<'a>> {
+        let value = self.body().get(name).ok().flatten()?;
+        Some(params::Field { command: self.spec.name, name, value })
+    }
+
+    /// A field that has to be there.
+    pub fn required(&self, name: &'static str) -> Result<params::Field<'a>, CommandError> {
+        self.field(name).ok_or_else(|| {
+            CommandError::new(
+                ErrorCode::Location(40414),
+                format!(
+                    "BSON field '{}.{name}' is missing but a required field",
+                    self.spec.name
+                ),
+            )
+        })
+    }
+
+    /// The value of the command's own field, as in `{find: "posts"}`.
+    pub fn argument(&self) -> Option<RawBsonRef<'a>> {
+        self.body().iter().next()?.ok().map(|(_, value)| value)
+    }
+
+    /// The collection that the command's own field names.
+    pub fn collection(&self) -> Result<&'a str, CommandError> {
+        match self.argument() {
+            Some(RawBsonRef::String(name)) => {
+                check_collection_name(self.database(), name)?;
+                Ok(name)
+            }
+            Some(other) => Err(CommandError::new(
+                ErrorCode::InvalidNamespace,
+                format!(
+                    "collection name has invalid type {}",
+                    banyan_document::kind::name(&other)
+                ),
+            )),
+            None => Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
+        }
+    }
+
+    /// The full name of the collection that the command's own field names.
+    pub fn namespace(&self) -> Result<String, CommandError> {
+        Ok(format!("{}.{}", self.database(), self.collection()?))
+    }
+
+    /// The handle by which `killOp`, `maxTimeMS` and a shutdown end this command. It can be taken
+    /// to another thread; look at it in every long loop.
+    pub fn interrupt(&self) -> &Interrupt {
+        let registration = self.operation.get_or_init(|| {
+            self.node.operations.register(self.conn, self.request, self.spec, self.deadline)
+        });
+        registration.interrupt()
+    }
+
+    /// Runs another command as a part of this one: on the same connection, within the same time,
+    /// under the same session but without its transaction number.
+    pub async fn nested(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let name = match body.iter().next() {
+            Some(Ok((name, _))) => name.as_str().to_owned(),
+            _ => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
+        };
+        let Some(spec) = self.table.find(&name) else {
+            return Err(CommandError::new(
+                ErrorCode::CommandNotFound,
+                format!("no such command: '{name}'"),
+            ));
+        };
+        self.check_interrupt()?;
+        let request = Request {
+            request_id: self.request.request_id,
+            database: database.to_owned(),
+            name,
+            body: body.into(),
+            sequences: Vec::new(),
+            more_to_come: false,
+            exhaust_allowed: false,
+            origin: self.request.origin,
+        };
+        let generic = Generic::parse(&request, spec)?;
+        let mut ctx =
+            CommandContext::new(self.node, self.conn, &request, spec, self.table, generic);
+        ctx.deadline = self.deadline;
+        let reply = match spec.run {
+            Run::Inline(run) => run(&ctx),
+            Run::Future(run) | Run::Either(_, run) => run(&ctx).await,
+        }?;
+        match crate::local::write_error(&reply) {
+            Some(error) => Err(error),
+            None => Ok(reply),
+        }
+    }
+
+    pub fn check_interrupt(&self) -> Result<(), CommandError> {
+        self.interrupt().check()
+    }
+}
+
+/// What MongoDB refuses as a collection's name.
+pub fn check_collection_name(database: &str, name: &str) -> Result<(), CommandError> {
+    let invalid = |reason: &str| {
+        Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace specified '{database}.{name}'{reason}"),
+        ))
+    };
+    if name.is_empty() || name.starts_with('.') || name.contains('\0') {
+        return invalid("");
+    }
+    if name.contains('$') && name != "$cmd.aggregate" && name != "oplog.$main" {
+        return invalid(": a collection name may not contain '$'");
+    }
+    if database.len() + 1 + name.len() > 255 {
+        return invalid(": too long, at most 255 bytes");
+    }
+    check_database_name(database)
+}
+
+/// What MongoDB refuses as a database's name.
+pub fn check_database_name(name: &str) -> Result<(), CommandError> {
+    let bad = |c: char| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0');
+    if name.is_empty() || name.len() > 63 || (name.contains(bad) && name != "$external") {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid database name: '{name}'"),
+        ));
+    }
+    Ok(())
+}

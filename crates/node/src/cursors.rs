@@ -1,0 +1,364 @@
+//! Cursors: what is left of a result after a batch has gone out.
+//!
+//! A cursor belongs to the manager between two `getMore`s and to the command that continues it
+//! while one runs, so no lock is held while documents are read. Cursors are bounded in number and
+//! in the time that they may lie idle.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use banyan_wire::{CommandError, ErrorCode};
+use parking_lot::Mutex;
+
+use crate::execute::source::Cost;
+use crate::execute::{InterruptSlot, Row, Rows};
+use crate::operations::{Cause, Interrupt};
+
+/// Open cursors are spread over this many locks.
+const SHARDS: usize = 16;
+
+/// More open cursors than this are refused: each keeps a snapshot alive.
+const CURSORS_MAX: usize = 20_000;
+
+/// How long a cursor may lie idle, MongoDB's `cursorTimeoutMillis`.
+pub const IDLE_DEFAULT: Duration = Duration::from_secs(600);
+
+/// What happens at the end of the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// The cursor is closed.
+    Ends,
+    /// The cursor stays, and later rows are found by a later `getMore`.
+    Stays,
+    /// As [`Tail::Stays`], and a `getMore` waits a while for a row to come.
+    Waits,
+}
+
+/// The rest of a result.
+pub struct Cursor {
+    pub namespace: String,
+    /// The session it was opened in, by the bytes of the session's `id`.
+    pub session: Option<[u8; 16]>,
+    pub rows: Rows,
+    /// Where the rows look for the interruption of the command that reads them.
+    pub slot: Arc<InterruptSlot>,
+    /// How many rows the request's limit still allows.
+    pub remaining: Option<u64>,
+    /// A row that was read and did not fit into the batch.
+    pub pending: Option<Row>,
+    pub tail: Tail,
+    pub no_timeout: bool,
+    /// The time limit given with the first command, which later batches without one keep to.
+    pub time_left: Option<Duration>,
+    /// What finding the rows has cost so far, and how much of that has been counted.
+    pub cost: Option<Arc<Cost>>,
+}
+
+impl Cursor {
+    pub fn new(namespace: String, rows: Rows, slot: Arc<InterruptSlot>) -> Cursor {
+        Cursor {
+            namespace,
+            session: None,
+            rows,
+            slot,
+            remaining: None,
+            pending: None,
+            tail: Tail::Ends,
+            no_timeout: false,
+            time_left: None,
+            cost: None,
+        }
+    }
+
+    /// The next row within the limit. `None` is the end, for now or for good.
+    pub fn next_row(&mut self) -> Result<Option<Row>, CommandError> {
+        if self.remaining == Some(0) {
+            return Ok(None);
+        }
+        let row = match self.pending.take() {
+            Some(row) => Some(row),
+            None => self.rows.next().transpose()?,
+        };
+        if let (Some(remaining), Some(_)) = (&mut self.remaining, &row) {
+            *remaining -= 1;
+        }
+        Ok(row)
+    }
+
+    /// Gives back a row that did not fit.
+    pub fn put_back(&mut self, row: Row) {
+        if let Some(remaining) = &mut self.remaining {
+            *remaining += 1;
+        }
+        self.pending = Some(row);
+    }
+}
+
+enum Slot {
+    Idle { cursor: Box<Cursor>, since: Instant },
+    InUse { namespace: String, session: Option<[u8; 16]>, interrupt: Interrupt },
+}
+
+impl Slot {
+    fn namespace(&self) -> &str {
+        match self {
+            Slot::Idle { cursor, .. } => &cursor.namespace,
+            Slot::InUse { namespace, .. } => namespace,
+        }
+    }
+
+    fn session(&self) -> Option<[u8; 16]> {
+        match self {
+            Slot::Idle { cursor, .. } => cursor.session,
+            Slot::InUse { session, .. } => *session,
+        }
+    }
+}
+
+/// All open cursors of the process.
+pub struct CursorManager {
+    shards: Box<[Mutex<HashMap<i64, Slot>>]>,
+    open: AtomicUsize,
+    timed_out: AtomicU64,
+    opened: AtomicU64,
+    idle_max_ms: AtomicI64,
+}
+
+impl Default for CursorManager {
+    fn default() -> Self {
+        CursorManager::new()
+    }
+}
+
+impl CursorManager {
+    pub fn new() -> CursorManager {
+        CursorManager {
+            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            open: AtomicUsize::new(0),
+            timed_out: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+            idle_max_ms: AtomicI64::new(
+                i64::try_from(IDLE_DEFAULT.as_millis()).unwrap_or(i64::MAX),
+            ),
+        }
+    }
+
+    fn shard(&self, id: i64) -> &Mutex<HashMap<i64, Slot>> {
+        &self.shards[id.unsigned_abs() as usize % SHARDS]
+    }
+
+    /// Keeps a cursor and names it.
+    pub fn open(&self, cursor: Cursor) -> Result<i64, CommandError> {
+        if self.open.load(Ordering::Relaxed) >= CURSORS_MAX {
+            return Err(CommandError::new(
+                ErrorCode::ExceededMemoryLimit,
+                format!("too many open cursors: {CURSORS_MAX} at most"),
+            ));
+        }
+        let mut cursor = Some(Box::new(cursor));
+        loop {
+            // Unpredictable, so that one client cannot guess another's; never 0, which means none.
+            let id = rand::random::<i64>() & i64::MAX;
+            let mut shard = self.shard(id).lock();
+            if id == 0 || shard.contains_key(&id) {
+                continue;
+            }
+            if let Some(cursor) = cursor.take() {
+                shard.insert(id, Slot::Idle { cursor, since: Instant::now() });
+            }
+            self.open.fetch_add(1, Ordering::Relaxed);
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            return Ok(id);
+        }
+    }
+
+    /// Takes a cursor out to continue it; give it back with [`CursorManager::put_back`], or
+    /// [`CursorManager::close`] it.
+    pub fn take(
+        &self,
+        id: i64,
+        namespace: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Box<Cursor>, CommandError> {
+        let mut shard = self.shard(id).lock();
+        let Some(slot) = shard.get_mut(&id) else { return Err(not_found(id)) };
+        if slot.namespace() != namespace {
+            return Err(CommandError::new(
+                ErrorCode::Unauthorized,
+                format!(
+                    "Requested getMore on namespace '{namespace}', but cursor belongs to a \
+                     different namespace {}",
+                    slot.namespace()
+                ),
+            ));
+        }
+        let session = slot.session();
+        if matches!(slot, Slot::InUse { .. }) {
+            return Err(CommandError::new(
+                ErrorCode::CursorInUse,
+                format!("cursor id {id} is already in use"),
+            ));
+        }
+        let taken = Slot::InUse {
+            namespace: namespace.to_string(),
+            session,
+            interrupt: interrupt.clone(),
+        };
+        match std::mem::replace(slot, taken) {
+            Slot::Idle { cursor, .. } => Ok(cursor),
+            Slot::InUse { .. } => Err(not_found(id)),
+        }
+    }
+
+    /// Gives a cursor back; it is closed if it was killed meanwhile.
+    pub fn put_back(&self, id: i64, cursor: Box<Cursor>) -> Result<(), CommandError> {
+        let mut shard = self.shard(id).lock();
+        let killed = match shard.get(&id) {
+            Some(Slot::InUse { interrupt, .. }) => interrupt.is_raised(),
+            _ => true,
+        };
+        if killed {
+            if shard.remove(&id).is_some() {
+                self.open.fetch_sub(1, Ordering::Relaxed);
+            }
+            return Err(not_found(id));
+        }
+        shard.insert(id, Slot::Idle { cursor, since: Instant::now() });
+        Ok(())
+    }
+
+    /// Closes a cursor that was taken, unless told that it was given back. For commands that end
+    /// early: by an error, by a panic, by being dropped.
+    pub fn guard(&self, id: i64) -> Guard<'_> {
+        Guard { manager: self, id, armed: true }
+    }
+
+    /// Forgets a cursor that is at its end.
+    pub fn close(&self, id: i64) {
+        if self.shard(id).lock().remove(&id).is_some() {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there was such a cursor on that namespace.
+    pub fn kill(&self, id: i64, namespace: &str) -> bool {
+        self.kill_if(id, |slot| slot.namespace() == namespace)
+    }
+
+    /// As [`CursorManager::kill`], for a client that cannot say where the cursor is.
+    pub fn kill_any(&self, id: i64) -> bool {
+        self.kill_if(id, |_| true)
+    }
+
+    fn kill_if(&self, id: i64, fits: impl Fn(&Slot) -> bool) -> bool {
+        let mut shard = self.shard(id).lock();
+        let Some(slot) = shard.get(&id).filter(|slot| fits(slot)) else { return false };
+        match slot {
+            // Whoever holds it sees the cause, and removes it when giving it back.
+            Slot::InUse { interrupt, .. } => interrupt.raise(Cause::CursorKilled),
+            Slot::Idle { .. } => {
+                let removed = shard.remove(&id);
+                drop(shard);
+                self.open.fetch_sub(1, Ordering::Relaxed);
+                drop(removed);
+            }
+        }
+        true
+    }
+
+    /// Kills what fits: the cursors of a session, of a dropped collection.
+    fn kill_where(&self, fits: impl Fn(&Slot) -> bool) -> usize {
+        let mut killed = 0;
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.retain(|_, slot| {
+                if !fits(slot) {
+                    return true;
+                }
+                killed += 1;
+                if let Slot::InUse { interrupt, .. } = slot {
+                    interrupt.raise(Cause::CursorKilled);
+                    return true;
+                }
+                self.open.fetch_sub(1, Ordering::Relaxed);
+                false
+            });
+        }
+        killed
+    }
+
+    pub fn kill_session(&self, session: [u8; 16]) -> usize {
+        self.kill_where(|slot| slot.session() == Some(session))
+    }
+
+    pub fn kill_namespace(&self, namespace: &str) -> usize {
+        self.kill_where(|slot| slot.namespace() == namespace)
+    }
+
+    pub fn kill_all(&self) -> usize {
+        self.kill_where(|_| true)
+    }
+
+    pub fn set_idle_max(&self, idle_max: Duration) {
+        let milliseconds = i64::try_from(idle_max.as_millis()).unwrap_or(i64::MAX);
+        self.idle_max_ms.store(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Closes cursors that have been idle for too long; to be called every few seconds.
+    pub fn reap(&self) -> usize {
+        let idle_max =
+            Duration::from_millis(self.idle_max_ms.load(Ordering::Relaxed).max(0).unsigned_abs());
+        let now = Instant::now();
+        let reaped = self.kill_where(|slot| match slot {
+            Slot::Idle { cursor, since } => {
+                !cursor.no_timeout && now.duration_since(*since) > idle_max
+            }
+            Slot::InUse { .. } => false,
+        });
+        self.timed_out.fetch_add(reaped as u64, Ordering::Relaxed);
+        reaped
+    }
+
+    pub fn counts(&self) -> CursorCounts {
+        CursorCounts {
+            open: self.open.load(Ordering::Relaxed) as u64,
+            opened: self.opened.load(Ordering::Relaxed),
+            timed_out: self.timed_out.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// See [`CursorManager::guard`].
+pub struct Guard<'a> {
+    manager: &'a CursorManager,
+    id: i64,
+    armed: bool,
+}
+
+impl Guard<'_> {
+    pub fn given_back(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.manager.close(self.id);
+        }
+    }
+}
+
+/// For `serverStatus`.
+#[derive(Debug, Clone, Copy)]
+pub struct CursorCounts {
+    pub open: u64,
+    pub opened: u64,
+    pub timed_out: u64,
+}
+
+pub fn not_found(id: i64) -> CommandError {
+    CommandError::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))
+}

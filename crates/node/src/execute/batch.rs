@@ -1,0 +1,177 @@
+//! The reply of a cursor command, written once, straight into the bytes that go out.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::spec::ElementType;
+use bson::{RawDocument, RawDocumentBuf};
+
+use super::Row;
+use crate::cursors::Cursor;
+
+/// Documents in a first batch when the client names no size.
+pub const FIRST_BATCH_DEFAULT: u64 = 101;
+
+/// A batch holds at most this many bytes of documents, and at least one document.
+pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// `{cursor: {firstBatch: […], id, ns}, ok: 1}` while it is being written.
+pub struct Batch {
+    bytes: Vec<u8>,
+    cursor_at: usize,
+    array_at: usize,
+    count: u64,
+    index: Digits,
+}
+
+impl Batch {
+    pub fn first(capacity: usize) -> Batch {
+        Batch::new(b"firstBatch\0", capacity)
+    }
+
+    pub fn next(capacity: usize) -> Batch {
+        Batch::new(b"nextBatch\0", capacity)
+    }
+
+    fn new(name: &[u8], capacity: usize) -> Batch {
+        let mut bytes = Vec::with_capacity(capacity + 128);
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.push(ElementType::EmbeddedDocument as u8);
+        bytes.extend_from_slice(b"cursor\0");
+        let cursor_at = bytes.len();
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.push(ElementType::Array as u8);
+        bytes.extend_from_slice(name);
+        let array_at = bytes.len();
+        bytes.extend_from_slice(&[0; 4]);
+        Batch { bytes, cursor_at, array_at, count: 0, index: Digits::default() }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn has_room_for(&self, document: &RawDocument) -> bool {
+        self.count == 0
+            || self.bytes.len() - self.array_at + document.as_bytes().len() <= BATCH_BYTES_MAX
+    }
+
+    pub fn push(&mut self, document: &RawDocument) {
+        self.bytes.push(ElementType::EmbeddedDocument as u8);
+        self.index.write(&mut self.bytes);
+        self.index.increment();
+        self.bytes.extend_from_slice(document.as_bytes());
+        self.count += 1;
+    }
+
+    /// Takes rows until the batch is full (`false`) or the rows have ended (`true`).
+    pub fn fill(&mut self, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
+        while self.count < documents {
+            let Some(row) = cursor.next_row()? else { return Ok(true) };
+            if !self.has_room_for(&row) {
+                cursor.put_back(row);
+                return Ok(false);
+            }
+            self.push(&row);
+        }
+        // A limit that is used up needs no further batch to say so.
+        Ok(cursor.remaining == Some(0))
+    }
+
+    pub fn finish(mut self, id: i64, namespace: &str) -> Result<RawDocumentBuf, CommandError> {
+        close(&mut self.bytes, self.array_at);
+        self.bytes.push(ElementType::Int64 as u8);
+        self.bytes.extend_from_slice(b"id\0");
+        self.bytes.extend_from_slice(&id.to_le_bytes());
+        self.bytes.push(ElementType::String as u8);
+        self.bytes.extend_from_slice(b"ns\0");
+        self.bytes.extend_from_slice(&(namespace.len() as i32 + 1).to_le_bytes());
+        self.bytes.extend_from_slice(namespace.as_bytes());
+        self.bytes.push(0);
+        close(&mut self.bytes, self.cursor_at);
+        self.bytes.push(ElementType::Double as u8);
+        self.bytes.extend_from_slice(b"ok\0");
+        self.bytes.extend_from_slice(&1_f64.to_le_bytes());
+        close(&mut self.bytes, 0);
+        RawDocumentBuf::from_bytes(self.bytes).map_err(|error| {
+            CommandError::new(ErrorCode::InternalError, format!("a reply is malformed: {error}"))
+        })
+    }
+}
+
+/// Ends the document that starts at `at`.
+fn close(bytes: &mut Vec<u8>, at: usize) {
+    bytes.push(0);
+    let length = (bytes.len() - at) as i32;
+    bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// A reply of one batch that nothing follows.
+pub fn single(namespace: &str, rows: impl IntoIterator<Item = Row>) -> Result<RawDocumentBuf, CommandError> {
+    let mut batch = Batch::first(256);
+    for row in rows {
+        batch.push(&row);
+    }
+    batch.finish(0, namespace)
+}
+
+/// An array index in decimal, counted up in place.
+struct Digits {
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Default for Digits {
+    fn default() -> Self {
+        Digits { digits: [b'0'; 20], start: 19 }
+    }
+}
+
+impl Digits {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.digits[self.start..]);
+        out.push(0);
+    }
+
+    fn increment(&mut self) {
+        let mut at = self.digits.len() - 1;
+        while self.digits[at] == b'9' {
+            self.digits[at] = b'0';
+            at -= 1;
+        }
+        self.digits[at] += 1;
+        self.start = self.start.min(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    #[test]
+    fn a_batch_reads_as_mongodb_writes_it() {
+        let mut batch = Batch::first(0);
+        for number in 0..12 {
+            batch.push(&rawdoc! { "_id": number });
+        }
+        let reply = batch.finish(7, "test.posts").unwrap();
+        let documents: Vec<_> = (0..12).map(|n| rawdoc! { "_id": n }).collect();
+        let mut array = bson::RawArrayBuf::new();
+        documents.into_iter().for_each(|document| array.push(document));
+        let expected = rawdoc! {
+            "cursor": { "firstBatch": array, "id": 7_i64, "ns": "test.posts" },
+            "ok": 1.0,
+        };
+        assert_eq!(reply, expected);
+    }
+
+    #[test]
+    fn indexes_count_past_the_nines() {
+        let mut digits = Digits::default();
+        let mut text = Vec::new();
+        for _ in 0..1000 {
+            digits.increment();
+        }
+        digits.write(&mut text);
+        assert_eq!(text, b"1000\0");
+    }
+}

@@ -1,0 +1,121 @@
+//! From a plan to the rows of a `find`: match, own, sort, skip, project.
+
+use std::sync::Arc;
+
+use banyan_query::filter::Filter;
+use banyan_query::projection::Projection;
+use banyan_query::sort::{SortPattern, Sorter};
+use banyan_storage::{Record, RecordId};
+use banyan_wire::CommandError;
+
+use super::source::Source;
+use super::{Row, Rows};
+use crate::errors;
+use crate::role::Ownership;
+
+/// The records of a source that match and that this shard owns.
+pub struct Matching {
+    source: Source,
+    /// `None` where the plan visits matching documents only.
+    filter: Option<Arc<Filter>>,
+    ownership: Option<Arc<dyn Ownership>>,
+}
+
+impl Matching {
+    pub fn new(
+        source: Source,
+        filter: Option<Arc<Filter>>,
+        ownership: Option<Arc<dyn Ownership>>,
+    ) -> Matching {
+        Matching { source, filter, ownership }
+    }
+}
+
+impl Iterator for Matching {
+    type Item = Result<(RecordId, Record), CommandError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (id, record) = match self.source.next()? {
+                Ok(found) => found,
+                Err(error) => return Some(Err(error)),
+            };
+            let matches = match self.filter.as_ref().map(|filter| filter.try_matches(&record)) {
+                Some(Err(error)) => return Some(Err(errors::query(error))),
+                Some(Ok(matches)) => matches,
+                None => true,
+            };
+            if matches && self.ownership.as_ref().is_none_or(|own| own.owns(&record)) {
+                return Some(Ok((id, record)));
+            }
+        }
+    }
+}
+
+/// What happens to matching records on their way out.
+#[derive(Default)]
+pub struct Shape {
+    /// Only set where the plan does not give the order already.
+    pub sort: Option<SortPattern>,
+    pub skip: u64,
+    pub limit: Option<u64>,
+    pub projection: Option<Arc<Projection>>,
+    /// The filter, for projections that ask where in an array it matched.
+    pub positions: Option<Arc<Filter>>,
+    pub sort_bytes_max: usize,
+    pub show_record_id: bool,
+}
+
+/// The rows of a query. With a sort that no index gives, all documents are read here.
+pub fn rows(matching: Matching, shape: Shape) -> Result<Rows, CommandError> {
+    let Shape { sort, skip, limit, projection, positions, sort_bytes_max, show_record_id } = shape;
+    let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+    let finish = move |row: Row, id: Option<RecordId>| -> Result<Row, CommandError> {
+        let Some(projection) = &projection else { return Ok(row) };
+        let position = positions.as_ref().and_then(|filter| filter.matches_with_position(&row));
+        let mut projected = projection.apply(&row, position).map_err(errors::query)?;
+        if let Some(id) = id.filter(|_| show_record_id) {
+            projected.append(bson::cstr!("$recordId"), i64::try_from(id).unwrap_or(i64::MAX));
+        }
+        Ok(Row::Owned(projected))
+    };
+    let Some(pattern) = sort else {
+        let found = matching.skip_matching(skip);
+        return Ok(Box::new(found.map(move |found| {
+            let (id, record) = found?;
+            finish(Row::Record(record), Some(id))
+        })));
+    };
+    let wanted = limit
+        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(skip));
+    let mut sorter = Sorter::with_memory(wanted, sort_bytes_max);
+    for found in matching {
+        let (id, record) = found?;
+        let key = pattern.key(&record).map_err(errors::query)?;
+        if sorter.wants(&key) {
+            // A copy: the record would keep its whole block alive.
+            let document = record.to_raw_document_buf();
+            let bytes = document.as_bytes().len();
+            sorter.push(key, (id, document), bytes).map_err(errors::query)?;
+        }
+    }
+    let sorted = sorter.finish().skip(skip);
+    Ok(Box::new(sorted.map(move |(id, document)| finish(Row::Owned(document), Some(id)))))
+}
+
+impl Matching {
+    /// Passes over documents without hiding an error among them.
+    fn skip_matching(mut self, count: usize) -> impl Iterator<Item = <Self as Iterator>::Item> {
+        let mut left = count;
+        std::iter::from_fn(move || {
+            while left > 0 {
+                left -= 1;
+                match self.next()? {
+                    Ok(_) => {}
+                    error => return Some(error),
+                }
+            }
+            self.next()
+        })
+    }
+}

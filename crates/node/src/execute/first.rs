@@ -1,0 +1,97 @@
+//! The first reply of a cursor command, and the cursor behind it if it was not all.
+
+use std::sync::Arc;
+
+use banyan_wire::CommandError;
+use bson::{RawBsonRef, RawDocumentBuf};
+
+use super::batch::{Batch, FIRST_BATCH_DEFAULT};
+use super::{InterruptSlot, Row};
+use crate::commands::sessions::session_id;
+use crate::context::CommandContext;
+use crate::cursors::{Cursor, Tail};
+
+/// What the client said about batches.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BatchOptions {
+    pub size: Option<u64>,
+    /// Whatever does not fit is not wanted.
+    pub single: bool,
+}
+
+impl BatchOptions {
+    /// From `cursor: {batchSize}`, as `aggregate` and the list commands have it.
+    pub fn from_cursor_field(ctx: &CommandContext<'_>) -> Result<BatchOptions, CommandError> {
+        let mut options = BatchOptions::default();
+        let Some(cursor) = ctx.field("cursor") else { return Ok(options) };
+        for (name, value) in cursor.document()?.iter().flatten() {
+            let name = name.as_str();
+            let field = crate::params::Field { command: ctx.spec.name, name, value };
+            match name {
+                "batchSize" => options.size = Some(field.unsigned()?),
+                _ => {
+                    return Err(CommandError::new(
+                        banyan_wire::ErrorCode::Location(40415),
+                        format!("BSON field 'cursor.{name}' is an unknown field."),
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Fills the first batch and keeps the cursor for the rest.
+pub fn reply(
+    ctx: &CommandContext<'_>,
+    mut cursor: Cursor,
+    options: BatchOptions,
+) -> Result<RawDocumentBuf, CommandError> {
+    let mut batch = Batch::first(4096);
+    let ended = batch.fill(&mut cursor, options.size.unwrap_or(FIRST_BATCH_DEFAULT))?;
+    ctx.node.counters.documents_returned.add(batch.count());
+    if let Some(cost) = &cursor.cost {
+        cost.count(&ctx.node.counters);
+    }
+    let namespace = cursor.namespace.clone();
+    let ended = match cursor.tail {
+        Tail::Ends => ended,
+        Tail::Stays | Tail::Waits => cursor.remaining == Some(0),
+    };
+    if ended || options.single {
+        return batch.finish(0, &namespace);
+    }
+    cursor.slot.set(None);
+    cursor.session = ctx.generic.lsid.map(session_id).transpose()?;
+    cursor.time_left = match cursor.tail {
+        Tail::Waits => None,
+        _ => ctx.deadline.map(|at| at.saturating_duration_since(std::time::Instant::now())),
+    };
+    let id = ctx.node.cursors.open(cursor)?;
+    batch.finish(id, &namespace)
+}
+
+/// A result that was worked out as a whole, such as a list of collections.
+pub fn reply_with_list(
+    ctx: &CommandContext<'_>,
+    namespace: String,
+    documents: Vec<RawDocumentBuf>,
+) -> Result<RawDocumentBuf, CommandError> {
+    let options = BatchOptions::from_cursor_field(ctx)?;
+    let rows = documents.into_iter().map(|document| Ok(Row::Owned(document)));
+    let slot = Arc::new(InterruptSlot::default());
+    reply(ctx, Cursor::new(namespace, Box::new(rows), slot), options)
+}
+
+/// The `filter` of the list commands.
+pub fn list_filter(
+    ctx: &CommandContext<'_>,
+) -> Result<Option<banyan_query::filter::Filter>, CommandError> {
+    match ctx.field("filter") {
+        Some(field) if !matches!(field.value, RawBsonRef::Null) => {
+            let filter = field.document()?;
+            crate::errors::parse_filter(filter).map(Some)
+        }
+        _ => Ok(None),
+    }
+}

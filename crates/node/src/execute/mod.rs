@@ -1,0 +1,95 @@
+//! Running a plan: rows stream out of a snapshot, one at a time, and nothing is held but the
+//! snapshot.
+
+pub mod batch;
+pub mod find;
+pub mod first;
+pub mod source;
+pub mod tail;
+
+use std::ops::Deref;
+
+use banyan_storage::Record;
+use banyan_wire::CommandError;
+use bson::{RawDocument, RawDocumentBuf};
+use parking_lot::Mutex;
+
+use crate::operations::Interrupt;
+
+/// A document on its way to the client: as it is stored, or made on the way.
+pub enum Row {
+    Record(Record),
+    Owned(RawDocumentBuf),
+}
+
+impl Deref for Row {
+    type Target = RawDocument;
+
+    fn deref(&self) -> &RawDocument {
+        match self {
+            Row::Record(record) => record,
+            Row::Owned(document) => document,
+        }
+    }
+}
+
+impl AsRef<RawDocument> for Row {
+    fn as_ref(&self) -> &RawDocument {
+        self
+    }
+}
+
+impl Row {
+    pub fn into_owned(self) -> RawDocumentBuf {
+        match self {
+            Row::Record(record) => record.to_raw_document_buf(),
+            Row::Owned(document) => document,
+        }
+    }
+}
+
+/// Rows in order. An iterator of a tailable cursor may yield again after it has said `None`.
+pub type Rows = Box<dyn Iterator<Item = Result<Row, CommandError>> + Send>;
+
+/// Which command's interruption a chain of iterators looks at. A cursor outlives the command that
+/// opened it, so each `getMore` puts its own handle here.
+#[derive(Default)]
+pub struct InterruptSlot(Mutex<Option<Interrupt>>);
+
+impl InterruptSlot {
+    pub fn set(&self, interrupt: Option<Interrupt>) {
+        *self.0.lock() = interrupt;
+    }
+
+    pub fn check(&self) -> Result<(), CommandError> {
+        match &*self.0.lock() {
+            Some(interrupt) => interrupt.check(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Looks at the slot once in a while, so that looking costs nothing next to the work.
+pub struct Ticker {
+    slot: std::sync::Arc<InterruptSlot>,
+    count: u32,
+}
+
+impl Ticker {
+    const PERIOD: u32 = 64;
+
+    pub fn new(slot: std::sync::Arc<InterruptSlot>) -> Ticker {
+        Ticker { slot, count: 0 }
+    }
+
+    pub fn tick(&mut self) -> Result<(), CommandError> {
+        self.count += 1;
+        if self.count.is_multiple_of(Self::PERIOD) { self.slot.check() } else { Ok(()) }
+    }
+}
+
+/// Runs work that may read from disk or take long, without holding up the other connections that
+/// share this worker.
+pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(work)
+}

@@ -1,0 +1,248 @@
+//! The operations that are running now: what `currentOp` lists and `killOp` ends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::time::{Instant, SystemTime};
+
+use banyan_wire::{CommandError, Connection, ErrorCode, Request};
+use bson::RawDocumentBuf;
+use parking_lot::Mutex;
+
+use crate::commands::table::CommandSpec;
+
+/// Running operations are spread over this many locks.
+const SHARDS: usize = 16;
+
+/// Why an operation has to end; kept in an atomic so that the running thread only loads a byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    Killed = 1,
+    CursorKilled = 2,
+    Shutdown = 3,
+    SteppedDown = 4,
+    ClientGone = 5,
+}
+
+/// What ends an operation from outside. Cheap to clone and to look at.
+#[derive(Debug, Clone)]
+pub struct Interrupt {
+    cause: Arc<AtomicU8>,
+    shutdown: Arc<AtomicBool>,
+    deadline: Option<Instant>,
+}
+
+impl Interrupt {
+    pub fn new(shutdown: Arc<AtomicBool>, deadline: Option<Instant>) -> Interrupt {
+        Interrupt { cause: Arc::new(AtomicU8::new(0)), shutdown, deadline }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// The same handle with another end, for a cursor whose `getMore`s each have a time limit.
+    pub fn with_deadline(&self, deadline: Option<Instant>) -> Interrupt {
+        Interrupt { cause: self.cause.clone(), shutdown: self.shutdown.clone(), deadline }
+    }
+
+    pub fn raise(&self, cause: Cause) {
+        // The first cause is the one that is told.
+        let _ = self.cause.compare_exchange(0, cause as u8, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub fn is_raised(&self) -> bool {
+        self.cause.load(Ordering::Relaxed) != 0
+    }
+
+    pub fn check(&self) -> Result<(), CommandError> {
+        match self.cause.load(Ordering::Relaxed) {
+            0 => {}
+            cause if cause == Cause::CursorKilled as u8 => {
+                return Err(CommandError::new(ErrorCode::CursorKilled, "cursor was killed"));
+            }
+            cause if cause == Cause::SteppedDown as u8 => {
+                return Err(CommandError::new(
+                    ErrorCode::InterruptedDueToReplStateChange,
+                    "operation was interrupted",
+                ));
+            }
+            cause if cause == Cause::Shutdown as u8 => return Err(shutting_down()),
+            cause if cause == Cause::ClientGone as u8 => {
+                return Err(CommandError::new(
+                    ErrorCode::ClientDisconnect,
+                    "the client's connection is gone",
+                ));
+            }
+            _ => {
+                return Err(CommandError::new(ErrorCode::Interrupted, "operation was interrupted"));
+            }
+        }
+        if self.shutdown.load(Ordering::Relaxed) {
+            return Err(shutting_down());
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(CommandError::new(
+                ErrorCode::MaxTimeMSExpired,
+                "operation exceeded time limit",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn shutting_down() -> CommandError {
+    CommandError::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown")
+}
+
+/// One running operation, as `currentOp` tells it.
+pub struct Operation {
+    pub id: i32,
+    pub connection: Arc<Connection>,
+    pub command: &'static str,
+    pub database: String,
+    /// The command as it came; copied only when someone asks, since [`Request`] shares its buffer.
+    pub body: banyan_wire::Doc,
+    pub started: Instant,
+    pub started_at: SystemTime,
+    pub interrupt: Interrupt,
+}
+
+/// All running operations of the process.
+pub struct Operations {
+    next: AtomicI32,
+    shutdown: Arc<AtomicBool>,
+    shards: Arc<[Mutex<HashMap<i32, Arc<Operation>>>]>,
+}
+
+/// An operation is listed for as long as this lives.
+pub struct Registration {
+    operation: Arc<Operation>,
+    shards: Arc<[Mutex<HashMap<i32, Arc<Operation>>>]>,
+}
+
+impl Registration {
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.operation.interrupt
+    }
+
+    pub fn id(&self) -> i32 {
+        self.operation.id
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        shard(&self.shards, self.operation.id).lock().remove(&self.operation.id);
+    }
+}
+
+fn shard(
+    shards: &[Mutex<HashMap<i32, Arc<Operation>>>],
+    id: i32,
+) -> &Mutex<HashMap<i32, Arc<Operation>>> {
+    &shards[id.unsigned_abs() as usize % SHARDS]
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        Operations::new()
+    }
+}
+
+impl Operations {
+    pub fn new() -> Operations {
+        Operations {
+            next: AtomicI32::new(1),
+            shutdown: Arc::new(AtomicBool::new(false)),
+            shards: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+        }
+    }
+
+    pub fn register(
+        &self,
+        connection: &Arc<Connection>,
+        request: &Request,
+        spec: &'static CommandSpec,
+        deadline: Option<Instant>,
+    ) -> Registration {
+        let id = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let operation = Arc::new(Operation {
+            id,
+            connection: connection.clone(),
+            command: spec.name,
+            database: request.database.clone(),
+            body: request.body.clone(),
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            interrupt: Interrupt::new(self.shutdown.clone(), deadline),
+        });
+        shard(&self.shards, id).lock().insert(id, operation.clone());
+        Registration { operation, shards: self.shards.clone() }
+    }
+
+    /// A handle that only a shutdown raises, for work that no client asked for.
+    pub fn background(&self) -> Interrupt {
+        Interrupt::new(self.shutdown.clone(), None)
+    }
+
+    pub fn all(&self) -> Vec<Arc<Operation>> {
+        let mut all: Vec<_> =
+            self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect();
+        all.sort_by_key(|operation| operation.id);
+        all
+    }
+
+    /// Whether there was such an operation.
+    pub fn kill(&self, id: i32, cause: Cause) -> bool {
+        let found = shard(&self.shards, id).lock().get(&id).cloned();
+        if let Some(operation) = &found {
+            operation.interrupt.raise(cause);
+        }
+        found.is_some()
+    }
+
+    /// Ends what a vanished client was waiting for.
+    pub fn connection_closed(&self, connection: u64) {
+        for operation in self.all() {
+            if operation.connection.id == connection {
+                operation.interrupt.raise(Cause::ClientGone);
+            }
+        }
+    }
+
+    pub fn shut_down(&self) {
+        self.shutdown.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutdown.load(Ordering::Relaxed)
+    }
+}
+
+/// The fields of an operation in `currentOp`'s `inprog`.
+pub fn describe(operation: &Operation) -> RawDocumentBuf {
+    let running = operation.started.elapsed();
+    let mut document = bson::rawdoc! {
+        "type": "op",
+        "opid": operation.id,
+        "active": true,
+        "op": "command",
+        "secs_running": i64::try_from(running.as_secs()).unwrap_or(i64::MAX),
+        "microsecs_running": i64::try_from(running.as_micros()).unwrap_or(i64::MAX),
+        "connectionId": i64::try_from(operation.connection.id).unwrap_or(i64::MAX),
+        "client": operation.connection.peer.to_string(),
+        "currentOpTime": bson::DateTime::from_system_time(operation.started_at)
+            .try_to_rfc3339_string()
+            .unwrap_or_default(),
+    };
+    let collection = operation.body.iter().next().and_then(Result::ok).map(|(_, value)| value);
+    let namespace = match collection.and_then(|value| value.as_str()) {
+        Some(collection) => format!("{}.{collection}", operation.database),
+        None => format!("{}.$cmd", operation.database),
+    };
+    document.append(bson::cstr!("ns"), namespace);
+    document.append(bson::cstr!("command"), operation.body.to_raw_document_buf());
+    document
+}

@@ -1,0 +1,194 @@
+//! Server parameters: what `getParameter` shows and `setParameter` changes.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBson, RawBsonRef, rawdoc};
+
+use crate::params;
+
+/// A parameter that is a number and can be changed while running.
+struct Setting {
+    name: &'static str,
+    default: i64,
+    min: i64,
+    max: i64,
+    /// Shown as a boolean.
+    boolean: bool,
+    /// Only settable on the command line.
+    startup_only: bool,
+}
+
+const fn integer(name: &'static str, default: i64, min: i64, max: i64) -> Setting {
+    Setting { name, default, min, max, boolean: false, startup_only: false }
+}
+
+const fn boolean(name: &'static str, default: bool) -> Setting {
+    Setting { name, default: default as i64, min: 0, max: 1, boolean: true, startup_only: false }
+}
+
+impl Setting {
+    const fn startup_only(mut self) -> Setting {
+        self.startup_only = true;
+        self
+    }
+}
+
+static SETTINGS: &[Setting] = &[
+    integer("slowMS", 100, -1, i64::MAX),
+    integer("clientCursorMonitorFrequencySecs", 4, 1, 3600),
+    integer("cursorTimeoutMillis", 600_000, 1, i64::MAX),
+    boolean("enableTestCommands", false).startup_only(),
+    integer("internalQueryMaxBlockingSortMemoryUsageBytes", 104_857_600, 1 << 20, 1 << 40),
+    // Megabytes per isolate, as MongoDB names it.
+    integer("jsHeapLimitMB", 512, 32, 65_536).startup_only(),
+    // 0 leaves both to the script hosts: an isolate for each core, and their own heap limit.
+    integer("jsHeapLimitMB", 0, 0, 1 << 20),
+    integer("scriptIsolates", 0, 0, 1024),
+    integer("localLogicalSessionTimeoutMinutes", 30, 1, 100_000).startup_only(),
+    integer("logLevel", 0, 0, 5),
+    boolean("notablescan", false),
+    boolean("quiet", false),
+    // Isolates per script job; 0: one for each core.
+    integer("scriptIsolates", 0, 0, 64).startup_only(),
+    integer("transactionLifetimeLimitSeconds", 60, 1, i64::MAX),
+    boolean("ttlMonitorEnabled", true),
+    integer("ttlMonitorSleepSecs", 60, 1, i64::MAX),
+];
+
+/// Where `slowMS` stands in [`SETTINGS`].
+const SLOW_MS: usize = 0;
+
+/// The parameters of one process.
+pub struct Parameters {
+    values: Box<[AtomicI64]>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters::new()
+    }
+}
+
+impl Parameters {
+    pub fn new() -> Parameters {
+        Parameters { values: SETTINGS.iter().map(|s| AtomicI64::new(s.default)).collect() }
+    }
+
+    /// The value of a numeric or boolean parameter; 0 for one that does not exist.
+    pub fn value(&self, name: &str) -> i64 {
+        position(name).map_or(0, |at| self.values[at].load(Ordering::Relaxed))
+    }
+
+    /// `slowMS`, which every command asks for: commands that take longer are logged.
+    pub fn slow_ms(&self) -> i64 {
+        self.values[SLOW_MS].load(Ordering::Relaxed)
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.value(name) != 0
+    }
+
+    /// Every parameter's name and value.
+    pub fn all(&self) -> Vec<(&'static str, RawBson)> {
+        let settings = SETTINGS.iter().map(|s| s.name);
+        let fixed = ["featureCompatibilityVersion", "authenticationMechanisms"];
+        settings.chain(fixed).filter_map(|name| Some((name, self.get(name)?))).collect()
+    }
+
+    pub fn get(&self, name: &str) -> Option<RawBson> {
+        match name {
+            "featureCompatibilityVersion" => Some(rawdoc! { "version": "7.0" }.into()),
+            "authenticationMechanisms" => Some(bson::RawArrayBuf::new().into()),
+            _ => {
+                let at = position(name)?;
+                let value = self.values[at].load(Ordering::Relaxed);
+                Some(shown(&SETTINGS[at], value))
+            }
+        }
+    }
+
+    /// Changes a parameter and answers what it was. `starting` allows those of the command line.
+    pub fn set(
+        &self,
+        name: &str,
+        value: RawBsonRef<'_>,
+        starting: bool,
+    ) -> Result<RawBson, CommandError> {
+        let Some(at) = position(name) else {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                format!("attempted to set unrecognized parameter [{name}], use help:true to see options "),
+            ));
+        };
+        let setting = &SETTINGS[at];
+        if setting.startup_only && !starting {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("not allowed to change [{name}] at runtime"),
+            ));
+        }
+        let number = match value {
+            RawBsonRef::Boolean(flag) => Some(i64::from(flag)),
+            RawBsonRef::String(text) => match text {
+                "true" => Some(1),
+                "false" => Some(0),
+                text => text.parse().ok(),
+            },
+            value => params::number(value),
+        };
+        let Some(number) = number else {
+            return Err(CommandError::new(
+                ErrorCode::TypeMismatch,
+                format!("parameter {name} takes a number or a boolean"),
+            ));
+        };
+        if !(setting.min..=setting.max).contains(&number) {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                format!(
+                    "Invalid value for parameter {name}: {number} is not between {} and {}",
+                    setting.min, setting.max
+                ),
+            ));
+        }
+        Ok(shown(setting, self.values[at].swap(number, Ordering::Relaxed)))
+    }
+}
+
+fn position(name: &str) -> Option<usize> {
+    SETTINGS.iter().position(|setting| setting.name == name)
+}
+
+fn shown(setting: &Setting, value: i64) -> RawBson {
+    match i32::try_from(value) {
+        _ if setting.boolean => RawBson::Boolean(value != 0),
+        Ok(small) => RawBson::Int32(small),
+        Err(_) => RawBson::Int64(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_set_within_its_limits() {
+        let parameters = Parameters::new();
+        let was = parameters.set("logLevel", RawBsonRef::Int32(2), false).unwrap();
+        assert_eq!(was, RawBson::Int32(0));
+        assert_eq!(parameters.value("logLevel"), 2);
+        let error = parameters.set("logLevel", RawBsonRef::Double(9.0), false).unwrap_err();
+        assert_eq!(error.code, ErrorCode::BadValue);
+        assert_eq!(parameters.value("logLevel"), 2);
+        let error = parameters.set("quiet", RawBsonRef::Null, false).unwrap_err();
+        assert_eq!(error.code, ErrorCode::TypeMismatch);
+        let error = parameters.set("nope", RawBsonRef::Int32(1), false).unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidOptions);
+        let error =
+            parameters.set("enableTestCommands", RawBsonRef::Boolean(true), false).unwrap_err();
+        assert_eq!(error.code, ErrorCode::IllegalOperation);
+        parameters.set("enableTestCommands", RawBsonRef::String("true"), true).unwrap();
+        assert_eq!(parameters.get("enableTestCommands"), Some(RawBson::Boolean(true)));
+    }
+}

@@ -1,0 +1,361 @@
+//! From the predicates of a filter to ranges of one index.
+//!
+//! The leading fields of an index that are confined to points make prefixes; the first field that
+//! is confined to anything wider ends them. What comes after is left to the filter.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use banyan_document::key::{self, FieldOrder};
+use banyan_storage::keys::successor;
+use banyan_storage::{Index, KeyRange};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument};
+
+use super::conditions::{Conjunction, Predicate, Test};
+use super::interval::{Confined, Interval, confine};
+
+/// A scan is cut into at most this many ranges; an `$in` beyond that widens to its ends.
+const RANGES_MAX: usize = 4096;
+
+/// One contiguous part of an index scan.
+#[derive(Debug, Clone)]
+pub struct ScanRange {
+    pub range: KeyRange,
+    /// The whole key, if there is only one: a unique index then looks it up.
+    pub point: Option<Vec<u8>>,
+}
+
+/// The part of an index that has to be looked at, in index order, without overlaps.
+#[derive(Debug, Clone)]
+pub struct IndexBounds {
+    pub index: Arc<Index>,
+    pub ranges: Vec<ScanRange>,
+    /// Whether every document inside matches the whole filter.
+    pub exact: bool,
+    /// How many leading fields are confined to single points, and whether the next is confined.
+    pub points: usize,
+    pub confined: usize,
+    pub multikey: bool,
+    /// Per field, as `explain` shows them.
+    pub described: Vec<Vec<String>>,
+}
+
+impl IndexBounds {
+    /// Whether the bounds leave anything out.
+    pub fn is_selective(&self) -> bool {
+        self.confined > 0
+    }
+
+    /// Whether at most one record can be inside.
+    pub fn is_unique_point(&self) -> bool {
+        self.index.unique && self.ranges.len() <= 1 && self.ranges.iter().all(|r| r.point.is_some())
+    }
+}
+
+/// The bounds that a conjunction gives an index. `None`: documents that match may be missing from
+/// the index.
+pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<IndexBounds> {
+    let multikey = index.is_multikey();
+    let fields = &index.pattern.fields;
+    let mut builder = Builder::default();
+    let mut covered = 0;
+    let mut excludes_missing = false;
+    let mut per_field = Vec::with_capacity(fields.len());
+    for (position, (path, order)) in fields.iter().enumerate() {
+        let path_text = path.to_string();
+        let mine: Vec<&Predicate<'_>> =
+            conjunction.predicates.iter().filter(|p| p.path == path_text).collect();
+        excludes_missing |= mine.iter().any(|p| excludes_missing_field(&p.test));
+        // Two fields under one array pair up per element, which separate bounds cannot express.
+        let shares_array = multikey
+            && fields[..position].iter().any(|(earlier, _)| earlier.head() == path.head());
+        let confined = if shares_array || builder.closed {
+            None
+        } else {
+            confine_field(&mine, *order, multikey)
+        };
+        if let Some((confined, used)) = &confined
+            && confined.exact
+        {
+            covered += used;
+        }
+        per_field.push(confined.map(|(confined, _)| confined));
+        builder.closed |= !builder.extend(per_field[position].as_ref(), *order);
+    }
+    if index.sparse && !excludes_missing {
+        return None;
+    }
+    let described = describe(&per_field, builder.used);
+    let exact = conjunction.complete
+        && !multikey
+        && covered == conjunction.predicates.len()
+        && builder.widened.is_none();
+    Some(IndexBounds {
+        index: index.clone(),
+        points: builder.points,
+        confined: builder.confined,
+        ranges: builder.finish(fields.len()),
+        exact,
+        multikey,
+        described,
+    })
+}
+
+/// The whole index, for a hint or for its order.
+pub fn whole(index: &Arc<Index>) -> IndexBounds {
+    IndexBounds {
+        index: index.clone(),
+        ranges: vec![ScanRange { range: KeyRange::all(), point: None }],
+        exact: false,
+        points: 0,
+        confined: 0,
+        multikey: index.is_multikey(),
+        described: index.pattern.fields.iter().map(|_| vec![Interval::full().describe()]).collect(),
+    }
+}
+
+fn excludes_missing_field(test: &Test<'_>) -> bool {
+    let null = |value: &RawBsonRef<'_>| matches!(value, RawBsonRef::Null | RawBsonRef::Undefined);
+    match test {
+        Test::Equals(value) => !null(value),
+        Test::In(values) => !values.iter().any(null),
+        Test::Greater { than, or_equal } | Test::Less { than, or_equal } => {
+            !(null(than) && *or_equal) && !matches!(than, RawBsonRef::MinKey | RawBsonRef::MaxKey)
+        }
+        Test::Exists | Test::Prefix(_) | Test::Other => true,
+        Test::Missing => false,
+    }
+}
+
+/// What all predicates on one field allow together, and how many of them that accounts for.
+fn confine_field<'a>(
+    predicates: &[&Predicate<'a>],
+    order: FieldOrder,
+    multikey: bool,
+) -> Option<(Confined<'a>, usize)> {
+    if order == FieldOrder::Hashed {
+        let mut points = predicates.iter().filter_map(|p| match &p.test {
+            Test::Equals(_) | Test::In(_) => confine(&p.test, multikey),
+            _ => None,
+        });
+        let mut confined = points.next()?;
+        confined.exact = false;
+        return Some((confined, 0));
+    }
+    let mut result: Option<(Confined<'a>, usize, Option<usize>)> = None;
+    for predicate in predicates {
+        let Some(next) = confine(&predicate.test, multikey) else { continue };
+        result = Some(match result {
+            None => (next, 1, predicate.element),
+            Some((so_far, used, element)) => {
+                // In an array, one element may satisfy one predicate and another the other.
+                let same_value = !multikey || (element.is_some() && element == predicate.element);
+                if same_value {
+                    (intersect(&so_far, &next), used + 1, element)
+                } else if narrower(&next, &so_far) {
+                    (next, used, predicate.element)
+                } else {
+                    (so_far, used, element)
+                }
+            }
+        });
+    }
+    result.map(|(confined, used, _)| (confined, used))
+}
+
+fn narrower(a: &Confined<'_>, b: &Confined<'_>) -> bool {
+    let points = |confined: &Confined<'_>| confined.intervals.iter().all(Interval::is_point);
+    points(a) && !points(b)
+}
+
+fn intersect<'a>(a: &Confined<'a>, b: &Confined<'a>) -> Confined<'a> {
+    let mut intervals = Vec::new();
+    for left in &a.intervals {
+        intervals.extend(b.intervals.iter().filter_map(|right| left.intersect(right)));
+    }
+    Confined {
+        intervals,
+        exact: a.exact && b.exact,
+        matches_missing: a.matches_missing && b.matches_missing,
+    }
+}
+
+/// Builds ranges field by field.
+struct Builder {
+    /// The points so far: every combination of the leading fields' values.
+    prefixes: Vec<Vec<u8>>,
+    ranges: Option<Vec<(Vec<u8>, Option<Vec<u8>>)>>,
+    closed: bool,
+    points: usize,
+    confined: usize,
+    used: usize,
+    /// Set when there were too many ranges to keep apart.
+    widened: Option<()>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            prefixes: vec![Vec::new()],
+            ranges: None,
+            closed: false,
+            points: 0,
+            confined: 0,
+            used: 0,
+            widened: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Takes in the next field; `false` when no further field can narrow the ranges.
+    fn extend(&mut self, confined: Option<&Confined<'_>>, order: FieldOrder) -> bool {
+        if self.closed {
+            return false;
+        }
+        let Some(confined) = confined else { return false };
+        let count = confined.intervals.len();
+        if self.prefixes.len().saturating_mul(count) > RANGES_MAX {
+            self.widened = Some(());
+            return false;
+        }
+        self.confined += 1;
+        self.used += 1;
+        let all_points = confined.intervals.iter().all(Interval::is_point);
+        if all_points {
+            if count == 1 {
+                self.points += 1;
+            }
+            let mut encoded: Vec<Vec<u8>> =
+                confined.intervals.iter().map(|i| encode(i.lower.value.get(), order)).collect();
+            encoded.sort();
+            encoded.dedup();
+            self.prefixes = self
+                .prefixes
+                .iter()
+                .flat_map(|prefix| encoded.iter().map(|point| [&prefix[..], point].concat()))
+                .collect();
+            return true;
+        }
+        let mut ranges = Vec::new();
+        for prefix in &self.prefixes {
+            let mut here: Vec<_> =
+                confined.intervals.iter().map(|i| range_of(prefix, i, order)).collect();
+            here.sort();
+            ranges.extend(here);
+        }
+        self.ranges = Some(ranges);
+        false
+    }
+
+    fn finish(self, fields: usize) -> Vec<ScanRange> {
+        if let Some(ranges) = self.ranges {
+            return ranges
+                .into_iter()
+                .map(|(lower, upper)| ScanRange {
+                    range: KeyRange {
+                        lower: Bound::Included(lower),
+                        upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
+                    },
+                    point: None,
+                })
+                .collect();
+        }
+        if self.used == 0 {
+            return vec![ScanRange { range: KeyRange::all(), point: None }];
+        }
+        let whole_key = self.used == fields;
+        self.prefixes
+            .into_iter()
+            .map(|prefix| ScanRange {
+                point: whole_key.then(|| prefix.clone()),
+                range: KeyRange::prefix(prefix),
+            })
+            .collect()
+    }
+}
+
+fn encode(value: RawBsonRef<'_>, order: FieldOrder) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16);
+    match order {
+        FieldOrder::Ascending => key::encode(value, &mut out),
+        FieldOrder::Descending => key::encode_descending(value, &mut out),
+        FieldOrder::Hashed => key::encode(RawBsonRef::Int64(key::hash(value)), &mut out),
+    }
+    out
+}
+
+/// The keys from the interval's first (included) to just after its last.
+fn range_of(
+    prefix: &[u8],
+    interval: &Interval<'_>,
+    order: FieldOrder,
+) -> (Vec<u8>, Option<Vec<u8>>) {
+    let (first, last) = match order {
+        FieldOrder::Descending => (&interval.upper, &interval.lower),
+        _ => (&interval.lower, &interval.upper),
+    };
+    let first_key = [prefix, &encode(first.value.get(), order)].concat();
+    let last_key = [prefix, &encode(last.value.get(), order)].concat();
+    let lower = if first.inclusive {
+        first_key
+    } else {
+        // Every key of that value is passed over, whatever its later fields hold. Encodings never
+        // consist of ff bytes alone, so there is a successor.
+        successor(first_key).unwrap_or_default()
+    };
+    let upper = if last.inclusive { successor(last_key) } else { Some(last_key) };
+    (lower, upper)
+}
+
+fn describe(per_field: &[Option<Confined<'_>>], used: usize) -> Vec<Vec<String>> {
+    per_field
+        .iter()
+        .enumerate()
+        .map(|(position, confined)| match confined {
+            Some(confined) if position < used => {
+                confined.intervals.iter().map(Interval::describe).collect()
+            }
+            _ => vec![Interval::full().describe()],
+        })
+        .collect()
+}
+
+/// The keys between `min` (included) and `max` (left out), each a document of the index's fields.
+pub fn between(
+    index: &Arc<Index>,
+    min: Option<&RawDocument>,
+    max: Option<&RawDocument>,
+) -> Result<IndexBounds, CommandError> {
+    let lower = min.map(|min| key_of(index, min)).transpose()?;
+    let upper = max.map(|max| key_of(index, max)).transpose()?;
+    let range = KeyRange {
+        lower: lower.map_or(Bound::Unbounded, Bound::Included),
+        upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
+    };
+    let mut bounds = whole(index);
+    bounds.ranges = vec![ScanRange { range, point: None }];
+    Ok(bounds)
+}
+
+fn key_of(index: &Index, values: &RawDocument) -> Result<Vec<u8>, CommandError> {
+    let mut out = Vec::new();
+    let mut given = values.iter().flatten();
+    for (path, order) in &index.pattern.fields {
+        match given.next() {
+            Some((name, value)) if name.as_str() == path.to_string() => {
+                out.extend(encode(value, *order));
+            }
+            _ => return Err(wrong_ends()),
+        }
+    }
+    if given.next().is_some() { Err(wrong_ends()) } else { Ok(out) }
+}
+
+fn wrong_ends() -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(51174),
+        "The index specified by hint does not match the fields of min() or max()",
+    )
+}

@@ -1,0 +1,192 @@
+//! A member as a program: from its flags to its end.
+//!
+//! What differs between the programs (their own flags, the commands of their roles) is handed in.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, signals};
+use banyan_wire::server::{Options, Server};
+use bson::RawBsonRef;
+use tracing::{info, warn};
+
+use crate::commands::table::CommandSpec;
+use crate::info::{ClusterRole, ServerInfo, hostname};
+use crate::node::{Node, NodeError, NodeOptions};
+use crate::service::NodeService;
+
+/// What makes a program of a member.
+pub struct Program<'a, P> {
+    pub name: &'static str,
+    pub parsed: &'a Parsed<P>,
+    pub common: &'a CommonFlags,
+    pub member: &'a MemberFlags,
+    pub role: ClusterRole,
+    pub port: u16,
+    pub dbpath_default: &'static str,
+    /// Flags of its own that were given and do nothing.
+    pub without_effect: Vec<&'static str>,
+    /// The commands of its role.
+    pub commands: Vec<&'static CommandSpec>,
+    /// Gives the service its role, once the node is open and before it listens.
+    pub set_up: fn(&Arc<NodeService>),
+}
+
+impl<P> Program<'_, P> {
+    /// The whole life of the process. Call it first thing in `main`: it may fork.
+    pub fn run(self) {
+        let dbpath = match &self.member.dbpath {
+            Some(path) => path.clone(),
+            None => PathBuf::from(self.dbpath_default),
+        };
+        if self.member.shutdown {
+            match banyan_process::lock::shut_down(&dbpath) {
+                Ok(()) => return,
+                Err(error) => fail(Exit::BadOptions, &error.to_string()),
+            }
+        }
+        let title = format!("{} {}", self.name, env!("CARGO_PKG_VERSION"));
+        let started =
+            banyan_process::start(&title, self.parsed, self.common, &self.without_effect);
+        let runtime = match banyan_wire::server::runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => fail(Exit::Abrupt, &format!("cannot start threads: {error}")),
+        };
+        let served = runtime.block_on(self.serve(dbpath, started));
+        // Whatever still runs has nothing to say to anybody.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        match served {
+            Ok(()) => {}
+            Err(error @ ProgramError::Listen { .. }) => fail(Exit::Network, &error.to_string()),
+            Err(error @ ProgramError::Parameter(_)) => fail(Exit::BadOptions, &error.to_string()),
+            Err(error) => fail(Exit::Uncaught, &error.to_string()),
+        }
+    }
+
+    async fn serve(self, dbpath: PathBuf, mut started: Started) -> Result<(), ProgramError> {
+        let stop = signals::shutdown_token().map_err(ProgramError::Signals)?;
+        let address = format!("{}:{}", host(self.common), self.port);
+        let mut info = ServerInfo::new(self.name, address, self.port, dbpath);
+        info.role = self.role;
+        info.stop = stop;
+        info.argv.clone_from(&self.parsed.argv);
+        info.recent_log = || banyan_process::logging::log().map_or_else(Vec::new, |l| l.recent().0);
+        info.startup_warnings =
+            banyan_process::logging::log().map_or_else(Vec::new, |log| log.warnings());
+        match bson::serialize_to_raw_document_buf(&self.parsed.settings) {
+            Ok(parsed) => info.parsed = parsed,
+            Err(error) => warn!(%error, "the options cannot be shown by getCmdLineOpts"),
+        }
+        let mut options = NodeOptions::new(info);
+        options.replica_set.clone_from(&self.member.repl_set);
+        if let Some(megabytes) = self.member.oplog_size {
+            options.log_bytes_max = megabytes << 20;
+        }
+        if let Some(gigabytes) = self.member.cache_gigabytes.filter(|size| *size > 0.0) {
+            options.store.cache_bytes = (gigabytes * f64::from(1 << 30)) as u64;
+        }
+        self.listen(options, &mut started).await
+    }
+
+    async fn listen(
+        self,
+        options: NodeOptions,
+        started: &mut Started,
+    ) -> Result<(), ProgramError> {
+        let mut server_options = Options::default();
+        if let Some(connections) = self.common.max_connections {
+            server_options.connections_max = connections;
+        }
+        // The port first: a second server on the same port should not even look at the data.
+        let server = Server::bind(&self.common.hosts(), self.port, server_options)
+            .await
+            .map_err(|source| ProgramError::Listen { port: self.port, source })?;
+        let addresses = server.addresses();
+        let counters = server.counters();
+        let node = tokio::task::block_in_place(|| Node::open(options))?;
+        // Set once, here.
+        let _ = node.info.wire_counters.set(counters);
+        self.set_parameters(&node)?;
+        let service = Arc::new(NodeService::new(node.clone(), &self.commands));
+        (self.set_up)(&service);
+        tokio::spawn(reap_cursors(node.clone()));
+        let stopping = node.clone();
+        let raise = async move {
+            stopping.info.stop.cancelled().await;
+            info!("shutting down");
+            // Whatever runs ends at its next look, so that connections can be let go.
+            stopping.operations.shut_down();
+            stopping.cursors.kill_all();
+        };
+        info!(?addresses, "waiting for connections on port {}", self.port);
+        started.ready();
+        tokio::join!(server.serve(service, node.info.stop.clone()), raise);
+        let closing = tokio::task::spawn_blocking(move || node.close());
+        if tokio::time::timeout(CLOSE_TIME_MAX, closing).await.is_err() {
+            warn!("closing the data takes longer than {CLOSE_TIME_MAX:?}; leaving it to the log");
+        }
+        info!("shutdown complete");
+        Ok(())
+    }
+
+    /// `--setParameter`, and the flags that are parameters by another name.
+    fn set_parameters(&self, node: &Node) -> Result<(), ProgramError> {
+        for (name, value) in &self.common.set_parameter {
+            node.parameters
+                .set(name, RawBsonRef::String(value), true)
+                .map_err(|error| ProgramError::Parameter(error.message))?;
+        }
+        if let Some(milliseconds) = self.member.slowms {
+            node.parameters
+                .set("slowMS", RawBsonRef::Int64(milliseconds), true)
+                .map_err(|error| ProgramError::Parameter(error.message))?;
+        }
+        let idle_max_ms = node.parameters.value("cursorTimeoutMillis").unsigned_abs();
+        node.cursors.set_idle_max(Duration::from_millis(idle_max_ms));
+        Ok(())
+    }
+}
+
+/// The host that other members and drivers are told: the machine's name, unless only some
+/// addresses are listened on.
+fn host(common: &CommonFlags) -> String {
+    let hosts = common.hosts();
+    if hosts.iter().any(|host| matches!(*host, "0.0.0.0" | "::")) {
+        return hostname();
+    }
+    let local = |host: &&&str| matches!(**host, "localhost" | "127.0.0.1" | "::1");
+    let chosen = hosts.iter().find(|host| !local(host)).or(hosts.first());
+    chosen.map_or_else(hostname, |host| (*host).to_owned())
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error("cannot listen on port {port}: {source}")]
+    Listen { port: u16, source: io::Error },
+    #[error("cannot take signals: {0}")]
+    Signals(io::Error),
+    #[error("--setParameter: {0}")]
+    Parameter(String),
+}
+
+/// How long a shutdown may take before it is cut short.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Closes cursors that nobody has asked for in a long time.
+async fn reap_cursors(node: Arc<Node>) {
+    loop {
+        let seconds = node.parameters.value("clientCursorMonitorFrequencySecs").max(1);
+        tokio::select! {
+            () = node.info.stop.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_secs(seconds.unsigned_abs())) => {}
+        }
+        let reaped = node.cursors.reap();
+        if reaped > 0 {
+            info!(cursors = reaped, "closed cursors that were idle for too long");
+        }
+    }
+}
