@@ -88,9 +88,10 @@ impl<D: Disk> Core<D> {
         disk: D,
         settings: Settings,
         applied: Arc<Mutex<Position>>,
+        committed: u64,
     ) -> Result<Core<D>, LogError> {
         let state = *applied.lock();
-        let mut log = Log::open(disk, applied)?;
+        let mut log = Log::open(disk, applied, committed)?;
         reconcile(&mut log, state, settings.id)?;
         let config = Config {
             id: settings.id,
@@ -378,6 +379,7 @@ impl<D: Disk> Core<D> {
         let leader_address = self.address(message.from, &membership);
         self.installing = true;
         self.installing_from = self.handed_over();
+        self.settle();
         outlet.install(
             SnapshotMeta {
                 position,
@@ -400,6 +402,7 @@ impl<D: Disk> Core<D> {
                 self.missed = self.handed_over();
             }
             self.needs_snapshot = self.state_is_behind();
+            self.settle();
         }
     }
 
@@ -511,10 +514,12 @@ impl<D: Disk> Core<D> {
         self.ask_for_snapshot();
     }
 
-    /// While it lacks state a member takes no entries, so that none is thought to be safe with it;
-    /// it answers every message of the leader by asking for a snapshot.
+    /// While it lacks state, or is about to throw it away, a member takes no entries, so that none
+    /// is thought to be safe with it; it answers every message of the leader by asking for a
+    /// snapshot.
     fn ask_for_snapshot(&mut self) {
-        let asks = self.needs_snapshot && !self.is_leader();
+        let lacking = self.needs_snapshot || self.installing || self.installed.is_some();
+        let asks = lacking && !self.is_leader();
         self.node.raft.pending_request_snapshot = match asks {
             true => self.log().base().index.max(self.missed).max(1),
             false => 0,

@@ -29,6 +29,7 @@ use crate::core::{Core, Settings};
 use crate::group::{Change, Error, LeaderWatch, Options, ProposeError, ProposeOptions};
 use crate::group::{Status, SyncMode};
 use crate::log::disk::{EngineDisk, Purger, sync_newest_file};
+use crate::log::watermark::Watermark;
 use crate::machine::{Membership, PeerId, Position, StateMachine, Transport};
 use rounds::Rounds;
 
@@ -98,6 +99,9 @@ pub(crate) struct Shared<S: StateMachine> {
     pub leader_term: AtomicU64,
     commit: AtomicU64,
     last_index: AtomicU64,
+    /// Entries up to here are on disk for certain.
+    synced: AtomicU64,
+    watermark: Mutex<Watermark>,
     waiting_bytes: AtomicUsize,
     published: Mutex<Status>,
     pub watchers: Mutex<Vec<LeaderWatch>>,
@@ -129,7 +133,10 @@ impl<S: StateMachine> Shared<S> {
             election_ticks: (election_ticks as usize).max(HEARTBEAT_TICKS as usize * 2),
             seed: rand::random(),
         };
-        let core = Core::open(disk, settings, position.clone()).map_err(opening)?;
+        let watermark = Watermark::read(dir)
+            .map_err(|error| Error::Open(format!("{}: {error}", dir.display())))?;
+        let core = Core::open(disk, settings, position.clone(), watermark.index())
+            .map_err(|error| Error::Open(format!("{}: {error}", dir.display())))?;
         let rounds = Rounds::new(core);
         let status = rounds.status(options.id);
         Ok(Shared {
@@ -139,6 +146,8 @@ impl<S: StateMachine> Shared<S> {
             transport,
             commit: AtomicU64::new(status.commit),
             last_index: AtomicU64::new(status.last_index),
+            synced: AtomicU64::new(0),
+            watermark: Mutex::new(watermark),
             published: Mutex::new(status),
             rounds: Mutex::new(rounds),
             inbox: Mutex::new(Inbox::new()),
@@ -273,13 +282,25 @@ impl<S: StateMachine> Shared<S> {
             inbox.unsynced_since = None;
             std::mem::take(&mut inbox.after_sync)
         };
+        let written = self.last_index.load(Ordering::Acquire);
         match sync_newest_file(&self.dir) {
             Ok(()) => {
+                self.synced.store(written, Ordering::Release);
                 for (answer, position) in answers {
                     let _ = answer.send(Ok(position));
                 }
             }
             Err(error) => self.fatal(&format!("the log cannot be synced: {error}")),
+        }
+    }
+
+    fn note_watermark(&self) {
+        let certain = self
+            .commit
+            .load(Ordering::Acquire)
+            .min(self.synced.load(Ordering::Acquire));
+        if let Err(error) = self.watermark.lock().write(certain) {
+            tracing::warn!(%error, "cannot note how far the log is complete");
         }
     }
 
@@ -443,6 +464,7 @@ impl<S: StateMachine> Threads<S> {
         }
         if first && !shared.failed.load(Ordering::Acquire) {
             shared.sync_log();
+            shared.note_watermark();
             shared.rounds.lock().fail_all();
         }
     }

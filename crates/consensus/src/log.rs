@@ -11,6 +11,7 @@ pub(crate) mod disk;
 pub(crate) mod memory;
 mod recent;
 mod terms;
+pub(crate) mod watermark;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -89,7 +90,12 @@ pub(crate) struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    pub fn open(mut disk: D, applied: Arc<Mutex<Position>>) -> Result<Log<D>, LogError> {
+    /// The log must reach `committed`, which is known from elsewhere.
+    pub fn open(
+        mut disk: D,
+        applied: Arc<Mutex<Position>>,
+        committed: u64,
+    ) -> Result<Log<D>, LogError> {
         let loaded = disk.load()?;
         let base = loaded.terms.base();
         let last_index = loaded.last_index.max(base.index);
@@ -98,6 +104,11 @@ impl<D: Disk> Log<D> {
                 "its entries should begin at index {} but begin at {}",
                 base.index + 1,
                 loaded.first_index
+            )));
+        }
+        if last_index < committed {
+            return Err(LogError::Damaged(format!(
+                "index {committed} is committed but the last readable entry is {last_index}"
             )));
         }
         if loaded.hard.commit > last_index {

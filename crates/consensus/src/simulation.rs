@@ -159,7 +159,7 @@ impl Simulation {
             .last()
             .map_or(Position::default(), |(at, _)| *at);
         member.applied = Arc::new(Mutex::new(position));
-        let core = Core::open(member.disk.clone(), settings, member.applied.clone());
+        let core = Core::open(member.disk.clone(), settings, member.applied.clone(), 0);
         member.core = Some(core.unwrap());
     }
 

@@ -1,5 +1,7 @@
 //! Groups of real threads and real logs, joined by channels in place of a network.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -213,7 +213,10 @@ impl<S: StateMachine> Shared<S> {
             self.fatal(&error.to_string());
             return;
         }
-        if !sync && rounds.core.log().last() != last_before {
+        if sync {
+            self.synced
+                .store(rounds.core.log().last(), Ordering::Release);
+        } else if rounds.core.log().last() != last_before {
             self.note_unsynced();
         }
         self.finish(rounds, out, sync, ticking);

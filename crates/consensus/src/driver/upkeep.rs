@@ -24,6 +24,7 @@ impl<S: StateMachine> Shared<S> {
                     self.upkeep_wake.wait_for(&mut inbox, PERIOD);
                 }
             }
+            self.note_watermark();
             let Some(surplus) = self.surplus(last_durable) else {
                 continue;
             };
