@@ -362,6 +362,22 @@ fn functions_can_be_called() {
             .get_bool("value")
             .unwrap()
     };
+    let in_session = |session: i64, source: &str| {
+        let request = rawdoc! { "source": source, "session": session, "arguments": [] };
+        hosts
+            .call(&request, never())
+            .unwrap()
+            .get("value")
+            .unwrap()
+            .unwrap()
+            .as_f64()
+    };
+    assert_eq!(
+        in_session(1, "function() { left = 1; return 0; }"),
+        Some(0.0)
+    );
+    assert_eq!(in_session(1, "function() { return left; }"), Some(1.0));
+    assert_eq!(in_session(2, "function() { return typeof left; }"), None);
     assert!(is("this.a == 1"));
     assert!(is("function() { return this.a < limit; }"));
     assert!(is("var a = this.a; return a === 1;"));

@@ -90,6 +90,7 @@ pub fn run(socket: UnixStream, heap_bytes_max: usize) {
         payload: Vec::new(),
         heap_bytes_max,
         functions: Functions::default(),
+        session: None,
     };
     loop {
         if let Err(failure) = lane.serve() {
@@ -110,6 +111,8 @@ struct Lane {
     payload: Vec<u8>,
     heap_bytes_max: usize,
     functions: Functions,
+    /// Whose calls the global object has seen.
+    session: Option<i64>,
 }
 
 impl Lane {
@@ -181,6 +184,13 @@ impl Lane {
     }
 
     fn call(&mut self) -> Result<(), Failure> {
+        let session = RawDocument::from_bytes(&self.payload).ok();
+        let session = session.and_then(|request| request.get_i64("session").ok());
+        if session != self.session {
+            self.session = session;
+            self.functions.clear();
+            self.runtime.reset();
+        }
         let answer = self.functions.call(&mut self.runtime, &self.payload);
         let document = match answer {
             Ok(document) => document,

@@ -9,7 +9,8 @@ use crate::frame::Kind;
 impl Hosts {
     /// Calls a function: `request` is `{source, this?, scope?, arguments: [], expression?}`, the
     /// answer `{value}`. With `expression`, the source may be an expression, and the answer is
-    /// whether it is true.
+    /// whether it is true. Calls of one `session` (i64) share a global object, those of
+    /// different sessions never do.
     /// What the function throws is an error; the host goes on.
     pub fn call(
         &self,

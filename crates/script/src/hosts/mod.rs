@@ -12,7 +12,6 @@ mod merge;
 mod process;
 mod runs;
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +84,7 @@ struct Pool {
 
 #[derive(Default)]
 struct State {
-    idle: VecDeque<Host>,
+    idle: Vec<Host>,
     busy: usize,
 }
 
@@ -130,7 +129,8 @@ impl Hosts {
     fn acquire(&self, interrupted: &Interrupted) -> Result<Host, JobError> {
         let mut state = self.inner.state.lock();
         loop {
-            while let Some(mut host) = state.idle.pop_front() {
+            // The last one used is the warmest.
+            while let Some(mut host) = state.idle.pop() {
                 // One that died while it was idle is not worth an error.
                 if host.is_alive() {
                     state.busy += 1;
@@ -152,7 +152,7 @@ impl Hosts {
     fn release(&self, host: Host) {
         let mut state = self.inner.state.lock();
         state.busy -= 1;
-        state.idle.push_back(host);
+        state.idle.push(host);
         self.inner.returned.notify_one();
     }
 
