@@ -1,1 +1,96 @@
-fn main() {}
+//! The router's program.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use banyan_mongos::config_servers::{self, ConfigDb, ConfigDbError};
+use banyan_mongos::flags::{Flags, PORT_DEFAULT};
+use banyan_mongos::registration;
+use banyan_mongos::router::{Identity, Router};
+use banyan_process::{Exit, Parsed, Started, fail};
+use banyan_wire::{Options, Server};
+use bson::RawDocumentBuf;
+use bson::oid::ObjectId;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+fn main() -> ExitCode {
+    let parsed = banyan_process::options::parse::<Flags>();
+    let Some(configdb) = &parsed.flags.configdb else {
+        fail(Exit::BadOptions, "error: no args for --configdb");
+    };
+    let configdb = match ConfigDb::parse(configdb) {
+        Ok(configdb) => configdb,
+        Err(error) => fail(Exit::BadOptions, &error.to_string()),
+    };
+    let program = concat!("mongos ", env!("CARGO_PKG_VERSION"));
+    let without_effect = parsed.flags.without_effect();
+    let started = banyan_process::start(program, &parsed, &parsed.flags.common, &without_effect);
+    let runtime = match banyan_wire::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => fail(Exit::Abrupt, &format!("cannot start threads: {error}")),
+    };
+    runtime.block_on(serve(parsed, configdb, started));
+    ExitCode::SUCCESS
+}
+
+async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, mut started: Started) {
+    let stop = match banyan_process::signals::shutdown_token() {
+        Ok(stop) => stop,
+        Err(error) => fail(Exit::Abrupt, &format!("cannot handle signals: {error}")),
+    };
+    let common = &parsed.flags.common;
+    let port = common.port.unwrap_or(PORT_DEFAULT);
+    let mut options = Options::default();
+    if let Some(connections_max) = common.max_connections {
+        options.connections_max = connections_max;
+    }
+    // Bound before the config servers are looked for, so that a taken port is known at once.
+    let server = match Server::bind(&common.hosts(), port, options).await {
+        Ok(server) => server,
+        Err(error) => {
+            let reason = format!("Failed to set up listener: SocketException: {error}");
+            fail(Exit::Network, &reason);
+        }
+    };
+    let (config, address) = match config_servers::connect(&configdb, &stop).await {
+        Ok(found) => found,
+        Err(ConfigDbError::Stopped) => {
+            info!("stopped before the config servers could be reached");
+            return;
+        }
+        Err(error) => fail(Exit::BadOptions, &error.to_string()),
+    };
+    let port = server
+        .addresses()
+        .first()
+        .map_or(port, |address| address.port());
+    let identity = identity(&parsed, port, stop.clone());
+    let router = Arc::new(Router::new(identity, config, &address, server.counters()));
+    tokio::spawn(registration::keep(router.clone()));
+    let reaper = router.clone();
+    let reaper_stop = stop.clone();
+    tokio::spawn(async move { reaper.cursors.reap(reaper_stop).await });
+    info!(port, "waiting for connections");
+    started.ready();
+    server.serve(router, stop).await;
+    info!("the router has ended");
+}
+
+fn identity(parsed: &Parsed<Flags>, port: u16, stop: CancellationToken) -> Identity {
+    let settings = serde_json::to_value(&parsed.settings)
+        .ok()
+        .and_then(|value| bson::serialize_to_raw_document_buf(&value).ok())
+        .unwrap_or_else(RawDocumentBuf::new);
+    Identity {
+        address: format!("{}:{port}", banyan_mongos::hostname()),
+        port,
+        argv: parsed.argv.clone(),
+        settings,
+        started: SystemTime::now(),
+        started_instant: Instant::now(),
+        process_id: ObjectId::new(),
+        stop,
+    }
+}

@@ -23,7 +23,8 @@ mod one_way;
 mod outgoing;
 mod replica_set;
 mod request;
-mod server;
+pub mod server;
+pub mod version;
 
 pub use client::{ClientError, Pool, PoolOptions};
 pub use codes::ErrorCode;

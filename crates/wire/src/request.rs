@@ -132,6 +132,24 @@ pub struct Request {
 }
 
 impl Request {
+    /// A request that no client sent: a command for `database`, the body without `$db`.
+    pub fn command(database: &str, mut body: bson::RawDocumentBuf) -> Request {
+        body.append(bson::raw::cstr!("$db"), database);
+        let name = crate::message::first_name(&body)
+            .unwrap_or_default()
+            .to_owned();
+        Request {
+            request_id: 0,
+            database: database.to_owned(),
+            name,
+            body: body.into(),
+            sequences: Vec::new(),
+            more_to_come: false,
+            exhaust_allowed: false,
+            origin: Origin::Msg,
+        }
+    }
+
     pub fn get(&self, field: &str) -> Option<RawBsonRef<'_>> {
         self.body.get(field).ok().flatten()
     }

@@ -1,0 +1,15 @@
+//! `addShard`.
+
+use super::{CommandResult, CommandSpec, Context, pass, run};
+
+pub const SPEC: CommandSpec = CommandSpec::new("addShard", "a shard joins the cluster", run!(run))
+    .aliases(&["addshard"])
+    .admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let reply = pass::to_config(context, "_configsvrAddShard", &[]).await?;
+    context.router.shards.reload().await?;
+    // Databases that the shard brought along.
+    context.router.catalog.forget_everything();
+    Ok(reply)
+}

@@ -1,0 +1,269 @@
+//! `aggregate`: passed on when one shard has everything the pipeline needs; otherwise the shards
+//! run the part that they can run alone, and the rest runs here.
+
+use std::sync::Arc;
+
+use banyan_query::pipeline::{Output, Pipeline};
+use banyan_document::DocumentWriter;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{CommandResult, CommandSpec, Context, find, forward, on_primary, query_error, run};
+use crate::aggregation::{self, Piped, RouterSources};
+use crate::catalog::Route;
+use crate::cursors::{Cursor, Source, first_batch_size, reply};
+use crate::dispatch::treatment;
+use crate::fields;
+use crate::merge::{Merge, Shape};
+
+pub const SPEC: CommandSpec = CommandSpec::new("aggregate", "runs a pipeline", run!(run));
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let request = context.request;
+    if fields::get_flag(&request.body, "explain") {
+        return super::explain::aggregate(context).await;
+    }
+    if request
+        .first_value()
+        .is_some_and(|value| value.as_str().is_none())
+    {
+        // `aggregate: 1` speaks of the database or the server.
+        let Some(database) = on_primary::route(context).await? else {
+            let ns = format!("{}.$cmd.aggregate", request.database);
+            return Ok(reply("firstBatch", &[], 0, &ns));
+        };
+        return on_primary::forward_cursor(context, &database).await;
+    }
+    let ns = context.namespace()?;
+    let stages = stages(&request.body)?;
+    let (ns, stages) = (ns.as_str(), stages.as_slice());
+    context
+        .router
+        .with_route(ns, false, |route| async move {
+            let Some(route) = route else {
+                return without_database(context, ns, stages).await;
+            };
+            let targets = targets(&route, &request.body, stages);
+            if let [shard] = targets.as_slice()
+                && is_local(context, stages, shard).await?
+            {
+                let writes = stages.last().is_some_and(|stage| is_output(stage));
+                return forward::forward_cursor(context, &route, shard, writes).await;
+            }
+            split(context, &route, &targets, stages).await
+        })
+        .await
+}
+
+/// The stages of the command's pipeline.
+pub fn stages(body: &RawDocument) -> Result<Vec<&RawDocument>, CommandError> {
+    let wrong = || {
+        let text = "'pipeline' option must be specified as an array";
+        CommandError::new(ErrorCode::TypeMismatch, text)
+    };
+    let Some(RawBsonRef::Array(array)) = fields::get(body, "pipeline") else {
+        return Err(wrong());
+    };
+    array
+        .into_iter()
+        .map(|stage| match stage {
+            Ok(RawBsonRef::Document(stage)) => Ok(stage),
+            _ => {
+                let text = "Each element of the 'pipeline' array must be an object";
+                Err(CommandError::new(ErrorCode::TypeMismatch, text))
+            }
+        })
+        .collect()
+}
+
+/// The shards that a leading `$match` leaves.
+pub fn targets(route: &Route, body: &RawDocument, stages: &[&RawDocument]) -> Vec<Arc<str>> {
+    let empty = RawDocumentBuf::new();
+    let filter = match stages
+        .first()
+        .and_then(|stage| fields::get(stage, "$match"))
+    {
+        Some(RawBsonRef::Document(filter)) => filter,
+        _ => &empty,
+    };
+    crate::targeting::of_filter(route, filter, body)
+}
+
+fn stage_name(stage: &RawDocument) -> &str {
+    stage
+        .iter_elements()
+        .next()
+        .and_then(Result::ok)
+        .map_or("", |element| element.key().as_str())
+}
+
+fn is_output(stage: &RawDocument) -> bool {
+    matches!(stage_name(stage), "$out" | "$merge")
+}
+
+/// What else a stage may read or write, if anything.
+fn reaches_out(stage: &RawDocument) -> bool {
+    is_output(stage)
+        || matches!(
+            stage_name(stage),
+            "$lookup" | "$graphLookup" | "$unionWith" | "$facet"
+        )
+}
+
+fn query_context(body: &RawDocument) -> banyan_query::Context {
+    let variables = match fields::get(body, "let") {
+        Some(RawBsonRef::Document(variables)) => variables
+            .iter()
+            .flatten()
+            .map(|(name, value)| (name.as_str().to_owned(), value.into()))
+            .collect(),
+        _ => Vec::new(),
+    };
+    banyan_query::Context {
+        variables,
+        ..banyan_query::Context::default()
+    }
+}
+
+fn parse(body: &RawDocument, stages: &[&RawDocument]) -> Result<Pipeline, CommandError> {
+    Pipeline::parse(stages, &query_context(body)).map_err(query_error)
+}
+
+/// Whether the shard has all other collections that the pipeline reads or writes.
+async fn is_local(
+    context: &Context<'_>,
+    stages: &[&RawDocument],
+    shard: &Arc<str>,
+) -> Result<bool, CommandError> {
+    if !stages.iter().any(|stage| reaches_out(stage)) {
+        return Ok(true);
+    }
+    let request = context.request;
+    let pipeline = parse(&request.body, stages)?;
+    let mut others: Vec<String> = pipeline
+        .collections_read()
+        .into_iter()
+        .map(|(database, name)| format!("{}.{name}", database.unwrap_or(request.database.clone())))
+        .collect();
+    if let Some(output) = pipeline.output() {
+        let (database, collection) = output.target();
+        let ns = format!("{}.{collection}", database.unwrap_or(&request.database));
+        context.router.catalog.route_or_create(&ns).await?;
+        others.push(ns);
+    }
+    for ns in others {
+        match context.router.catalog.route(&ns).await? {
+            // What does not exist is empty on every shard.
+            None => {}
+            Some(route) if !route.is_sharded() && route.database.primary == *shard => {}
+            Some(_) => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// A collection that isn't there is empty; its pipeline may still make documents.
+async fn without_database(
+    context: &Context<'_>,
+    ns: &str,
+    stages: &[&RawDocument],
+) -> CommandResult {
+    let source = Merge::new(Vec::new(), Shape::default());
+    respond(context, ns, stages, source, None).await
+}
+
+async fn split(
+    context: &Context<'_>,
+    route: &Route,
+    targets: &[Arc<str>],
+    stages: &[&RawDocument],
+) -> CommandResult {
+    let body = &context.request.body;
+    let kept = without_output(stages);
+    let split = parse(body, kept)?.split();
+    let mut added = DocumentWriter::new();
+    added.begin_array("pipeline");
+    for stage in &split.shard {
+        added.push(RawBsonRef::Document(stage));
+    }
+    added.end();
+    added.begin_document("cursor");
+    added.end();
+    let added = added.finish();
+    let requests = targets
+        .iter()
+        .map(|shard| {
+            let dropped = ["pipeline", "cursor", "writeConcern"];
+            (
+                shard.clone(),
+                forward::changed(context.request, &dropped, &added, route, shard),
+            )
+        })
+        .collect();
+    let answers = context
+        .router
+        .send_all(requests, treatment(context.request, false))
+        .await;
+    let remotes = find::open_all(context, answers).await?;
+    let sort = split.order.map(|order| order.pattern);
+    let source = Merge::new(
+        remotes,
+        Shape {
+            sort,
+            ..Shape::default()
+        },
+    );
+    respond(context, &route.ns, stages, source, Some(split.merge)).await
+}
+
+fn without_output<'a, 'b>(stages: &'b [&'a RawDocument]) -> &'b [&'a RawDocument] {
+    match stages.split_last() {
+        Some((last, rest)) if is_output(last) => rest,
+        _ => stages,
+    }
+}
+
+/// Runs the router's part over what the shards send, and answers with a cursor over it or writes
+/// it to where the pipeline says.
+async fn respond(
+    context: &Context<'_>,
+    ns: &str,
+    stages: &[&RawDocument],
+    source: Merge,
+    here: Option<Pipeline>,
+) -> CommandResult {
+    let body = &context.request.body;
+    let here = match here {
+        Some(here) => here,
+        None => parse(body, without_output(stages))?,
+    };
+    let source = if here.is_empty() {
+        Source::Merged(source)
+    } else {
+        let sources = RouterSources::new(context.router.clone(), &context.request.database);
+        let execution = here.start(Some(Arc::new(sources))).map_err(query_error)?;
+        Source::Piped(Box::new(Piped::new(source, execution)))
+    };
+    let mut cursor = Cursor::new(ns.to_owned(), source, body);
+    if let Some(stage) = stages.last().filter(|stage| is_output(stage)) {
+        let output = parse(body, &[stage])?.output().cloned();
+        let written = match output {
+            Some(Output::Replace {
+                database,
+                collection,
+            }) => aggregation::replace(context, database, &collection, &mut cursor).await,
+            Some(Output::Merge(merge)) => aggregation::merge(context, &merge, &mut cursor).await,
+            None => Ok(()),
+        };
+        cursor.kill().await;
+        written?;
+        return Ok(reply("firstBatch", &[], 0, ns));
+    }
+    let options = fields::document(body, "cursor")?;
+    let batch = cursor.batch(first_batch_size(body, options)).await?;
+    if cursor.is_done() {
+        return Ok(reply("firstBatch", &batch, 0, ns));
+    }
+    let id = context.router.cursors.insert(cursor);
+    Ok(reply("firstBatch", &batch, id, ns))
+}

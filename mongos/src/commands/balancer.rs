@@ -1,0 +1,36 @@
+//! `balancerStart`, `balancerStop`, `balancerStatus`.
+
+use super::{CommandResult, CommandSpec, Context, pass, run};
+
+pub const SPECS: &[CommandSpec] = &[
+    CommandSpec::new(
+        "balancerStart",
+        "lets the balancer move chunks",
+        run!(start),
+    )
+    .admin_only(),
+    CommandSpec::new(
+        "balancerStop",
+        "keeps the balancer from moving chunks",
+        run!(stop),
+    )
+    .admin_only(),
+    CommandSpec::new(
+        "balancerStatus",
+        "whether the balancer may move chunks",
+        run!(status),
+    )
+    .admin_only(),
+];
+
+async fn start(context: &Context<'_>) -> CommandResult {
+    pass::to_config(context, "_configsvrBalancerStart", &[]).await
+}
+
+async fn stop(context: &Context<'_>) -> CommandResult {
+    pass::to_config(context, "_configsvrBalancerStop", &[]).await
+}
+
+async fn status(context: &Context<'_>) -> CommandResult {
+    pass::to_config(context, "_configsvrBalancerStatus", &[]).await
+}

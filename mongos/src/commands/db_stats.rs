@@ -1,0 +1,73 @@
+//! `dbStats`: the sizes of all shards added up, and each shard's own under its address.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use banyan_document::DocumentWriter;
+use bson::RawDocumentBuf;
+
+use super::{CommandResult, CommandSpec, Context, run};
+use crate::dispatch::treatment;
+use crate::fields;
+use crate::shards::CONFIG;
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("dbStats", "the sizes of a database", run!(run)).aliases(&["dbstats"]);
+
+const SUMS: &[&str] = &[
+    "collections",
+    "views",
+    "objects",
+    "dataSize",
+    "storageSize",
+    "indexes",
+    "indexSize",
+    "totalSize",
+    "fileSize",
+];
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let router = context.router;
+    let name = &context.request.database;
+    let shards: Vec<Arc<str>> = match &**name {
+        "admin" | "config" => vec![CONFIG.into()],
+        _ => router.shards.all().keys().cloned().collect(),
+    };
+    let mut command = DocumentWriter::new();
+    command.append_i32("dbStats", 1);
+    if let Some(scale) = fields::get(&context.request.body, "scale") {
+        command.append("scale", scale);
+    }
+    let treatment = treatment(context.request, false);
+    let answers = router
+        .broadcast(&shards, treatment, name, &command.finish())
+        .await;
+    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut raw: Vec<(String, RawDocumentBuf)> = Vec::new();
+    for (shard, answer) in answers {
+        let answer = answer?;
+        for field in SUMS {
+            let own = fields::get(&answer, field).and_then(fields::float);
+            *sums.entry(field).or_default() += own.unwrap_or(0.0);
+        }
+        raw.push((router.shards.get(&shard).await?.address.clone(), answer));
+    }
+    let of = |field: &str| sums.get(field).copied().unwrap_or(0.0);
+    let mut out = DocumentWriter::new();
+    out.begin_document("raw");
+    raw.iter()
+        .for_each(|(address, answer)| out.append_doc(address, answer));
+    out.end();
+    out.append_str("db", name);
+    for field in SUMS {
+        out.append_f64(field, of(field));
+    }
+    let average = if of("objects") > 0.0 {
+        of("dataSize") / of("objects")
+    } else {
+        0.0
+    };
+    out.append_f64("avgObjSize", average);
+    out.append_f64("ok", 1.0);
+    Ok(out.finish())
+}

@@ -1,0 +1,59 @@
+//! `distinct`: the values of all shards, each once.
+
+use std::collections::BTreeMap;
+
+use banyan_document::DocumentWriter;
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
+
+use super::{CommandResult, CommandSpec, Context, forward, run};
+use crate::fields;
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("distinct", "the distinct values of a field", run!(run));
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let ns = context.namespace()?;
+    let empty = RawDocumentBuf::new();
+    let filter = fields::document(&context.request.body, "query")?.unwrap_or(&empty);
+    context
+        .router
+        .with_route(&ns, false, |route| async move {
+            let Some(route) = route else {
+                return Ok(rawdoc! {"values": RawArrayBuf::new(), "ok": 1.0});
+            };
+            let shards = crate::targeting::of_filter(&route, filter, &context.request.body);
+            if let [shard] = shards.as_slice() {
+                return Ok(forward::forward(context, &route, shard, false).await?.reply);
+            }
+            let requests = shards
+                .iter()
+                .map(|shard| {
+                    (
+                        shard.clone(),
+                        forward::outgoing(context.request, &route, shard),
+                    )
+                })
+                .collect();
+            let answers = forward::gather(context, requests, false).await?;
+            let mut values: BTreeMap<Vec<u8>, RawBsonRef<'_>> = BTreeMap::new();
+            for answer in &answers {
+                let Some(RawBsonRef::Array(found)) = fields::get(&answer.reply, "values") else {
+                    continue;
+                };
+                for value in found.into_iter().flatten() {
+                    let mut key = Vec::new();
+                    banyan_document::key::encode(value, &mut key);
+                    values.entry(key).or_insert(value);
+                }
+            }
+            let mut out = DocumentWriter::new();
+            out.begin_array("values");
+            for value in values.values() {
+                out.push(*value);
+            }
+            out.end();
+            out.append_f64("ok", 1.0);
+            Ok(out.finish())
+        })
+        .await
+}

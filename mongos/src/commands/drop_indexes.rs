@@ -1,0 +1,22 @@
+//! `dropIndexes`: on every shard that holds a part of the collection.
+
+use banyan_wire::{CommandError, ErrorCode};
+
+use super::{CommandResult, CommandSpec, Context, create_indexes, run};
+
+pub const SPEC: CommandSpec = CommandSpec::new("dropIndexes", "drops indexes", run!(run))
+    .aliases(&["dropindexes", "deleteIndexes"]);
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let ns = context.namespace()?;
+    let ns = ns.as_str();
+    context
+        .router
+        .with_route(ns, false, |route| async move {
+            let route = route.ok_or_else(|| {
+                CommandError::new(ErrorCode::NamespaceNotFound, format!("ns not found {ns}"))
+            })?;
+            create_indexes::on_every_owner(context, &route).await
+        })
+        .await
+}

@@ -1,0 +1,230 @@
+//! `explain`: the shards' plans, under the shards' names.
+
+use banyan_document::DocumentWriter;
+use banyan_wire::version::COMPATIBLE_VERSION;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{CommandResult, CommandSpec, Context, aggregate, forward, host_info, run};
+use crate::catalog::Route;
+use crate::dispatch::Answer;
+use crate::fields;
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("explain", "how a command is carried out", run!(run));
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let request = context.request;
+    let Some(RawBsonRef::Document(inner)) = request.first_value() else {
+        let text = "explain command requires a nested object";
+        return Err(CommandError::new(ErrorCode::TypeMismatch, text));
+    };
+    let (name, collection) = match inner.iter().next() {
+        Some(Ok((name, RawBsonRef::String(collection)))) => (name.as_str(), collection),
+        _ => {
+            let text = "explain needs a command with the name of a collection";
+            return Err(CommandError::new(ErrorCode::BadValue, text));
+        }
+    };
+    explain(context, name, collection, inner).await
+}
+
+/// `aggregate` with `explain: true`.
+pub async fn aggregate(context: &Context<'_>) -> CommandResult {
+    let collection = fields::collection(context.request)?;
+    explain(context, "aggregate", collection, &context.request.body).await
+}
+
+async fn explain(
+    context: &Context<'_>,
+    name: &str,
+    collection: &str,
+    inner: &RawDocument,
+) -> CommandResult {
+    let ns = format!("{}.{collection}", context.request.database);
+    let filter = filter(name, inner)?;
+    let filter = &*filter;
+    context
+        .router
+        .with_route(&ns, false, |route| async move {
+            let Some(route) = route else {
+                return Ok(end_of_stream(context));
+            };
+            let shards = match name {
+                "aggregate" => {
+                    let stages = aggregate::stages(inner)?;
+                    aggregate::targets(&route, inner, &stages)
+                }
+                _ => crate::targeting::of_filter(&route, filter, inner),
+            };
+            let requests = shards
+                .iter()
+                .map(|shard| {
+                    (
+                        shard.clone(),
+                        forward::outgoing(context.request, &route, shard),
+                    )
+                })
+                .collect();
+            let answers = forward::gather(context, requests, false).await?;
+            if let [only] = answers.as_slice()
+                && name == "aggregate"
+            {
+                return Ok(only.reply.clone());
+            }
+            put_together(context, &route, name, &answers).await
+        })
+        .await
+}
+
+/// The filter of the command that is explained.
+fn filter(name: &str, inner: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
+    let from = |holder: &RawDocument, field: &str| -> Result<RawDocumentBuf, CommandError> {
+        Ok(fields::document(holder, field)?
+            .map(|f| f.to_owned())
+            .unwrap_or_default())
+    };
+    match name {
+        "find" => from(inner, "filter"),
+        "count" | "distinct" | "findAndModify" => from(inner, "query"),
+        "update" | "delete" => {
+            let field = if name == "update" {
+                "updates"
+            } else {
+                "deletes"
+            };
+            let first = match fields::get(inner, field) {
+                Some(RawBsonRef::Array(statements)) => statements.get(0).ok().flatten(),
+                _ => None,
+            };
+            match first {
+                Some(RawBsonRef::Document(statement)) => from(statement, "q"),
+                _ => Ok(RawDocumentBuf::new()),
+            }
+        }
+        "aggregate" => Ok(RawDocumentBuf::new()),
+        other => {
+            let text = format!("Explain failed due to unknown command: {other}");
+            Err(CommandError::new(ErrorCode::CommandNotFound, text))
+        }
+    }
+}
+
+fn end_of_stream(context: &Context<'_>) -> RawDocumentBuf {
+    let mut out = DocumentWriter::new();
+    out.begin_document("queryPlanner");
+    out.begin_document("winningPlan");
+    out.append_str("stage", "EOF");
+    out.end();
+    out.end();
+    finish(context, out)
+}
+
+async fn put_together(
+    context: &Context<'_>,
+    route: &Route,
+    name: &str,
+    answers: &[Answer],
+) -> CommandResult {
+    let mut out = DocumentWriter::new();
+    if name == "aggregate" {
+        out.append_str("mergeType", "mongos");
+        out.begin_document("shards");
+        answers
+            .iter()
+            .for_each(|answer| out.append_doc(&answer.shard, &answer.reply));
+        out.end();
+        return Ok(finish(context, out));
+    }
+    let stage = if answers.len() == 1 {
+        "SINGLE_SHARD"
+    } else {
+        "SHARD_MERGE"
+    };
+    out.begin_document("queryPlanner");
+    out.append_i32("mongosPlannerVersion", 1);
+    out.append_str("namespace", &route.ns);
+    out.begin_document("winningPlan");
+    out.append_str("stage", stage);
+    out.begin_array("shards");
+    for answer in answers {
+        out.push_document();
+        out.append_str("shardName", &answer.shard);
+        let shard = context.router.shards.get(&answer.shard).await?;
+        out.append_str("connectionString", &shard.address);
+        append_all(&mut out, &answer.reply, "queryPlanner");
+        out.end();
+    }
+    out.end();
+    out.end();
+    out.end();
+    if answers
+        .iter()
+        .any(|answer| fields::get(&answer.reply, "executionStats").is_some())
+    {
+        execution_stats(&mut out, stage, answers);
+    }
+    Ok(finish(context, out))
+}
+
+fn execution_stats(out: &mut DocumentWriter, stage: &str, answers: &[Answer]) {
+    let each = |name: &str| -> Vec<i64> {
+        let stats = answers
+            .iter()
+            .filter_map(|answer| fields::get(&answer.reply, "executionStats"));
+        stats
+            .filter_map(|stats| fields::get_number(stats.as_document()?, name))
+            .collect()
+    };
+    let slowest = each("executionTimeMillis").into_iter().max().unwrap_or(0);
+    let append = |out: &mut DocumentWriter, name: &str, n: i64| {
+        out.append(
+            name,
+            i32::try_from(n).map_or(RawBsonRef::Int64(n), RawBsonRef::Int32),
+        );
+    };
+    out.begin_document("executionStats");
+    append(out, "nReturned", each("nReturned").iter().sum());
+    append(out, "executionTimeMillis", slowest);
+    append(
+        out,
+        "totalKeysExamined",
+        each("totalKeysExamined").iter().sum(),
+    );
+    append(
+        out,
+        "totalDocsExamined",
+        each("totalDocsExamined").iter().sum(),
+    );
+    out.begin_document("executionStages");
+    out.append_str("stage", stage);
+    append(out, "nReturned", each("nReturned").iter().sum());
+    append(out, "executionTimeMillis", slowest);
+    out.begin_array("shards");
+    for answer in answers {
+        out.push_document();
+        out.append_str("shardName", &answer.shard);
+        append_all(out, &answer.reply, "executionStats");
+        out.end();
+    }
+    out.end();
+    out.end();
+    out.end();
+}
+
+/// Appends the fields of one section of a shard's reply.
+fn append_all(out: &mut DocumentWriter, reply: &RawDocument, section: &str) {
+    if let Some(RawBsonRef::Document(section)) = fields::get(reply, section) {
+        out.append_all(section);
+    }
+}
+
+fn finish(context: &Context<'_>, mut out: DocumentWriter) -> RawDocumentBuf {
+    out.begin_document("serverInfo");
+    out.append_str("host", &host_info::hostname());
+    out.append_i32("port", i32::from(context.router.identity.port));
+    out.append_str("version", COMPATIBLE_VERSION);
+    out.end();
+    out.append_f64("ok", 1.0);
+    out.finish()
+}

@@ -1,0 +1,172 @@
+//! `find`: passed on when one shard can answer, merged when several have to.
+
+use std::sync::Arc;
+
+use banyan_query::projection::Projection;
+use banyan_query::sort::SortPattern;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::raw::cstr;
+use bson::{RawDocument, RawDocumentBuf};
+
+use super::{CommandResult, CommandSpec, Context, forward, query_error, run};
+use crate::catalog::Route;
+use crate::cursors::{Cursor, Source, first_batch_size, reply};
+use crate::dispatch::{Answer, treatment};
+use crate::fields;
+use crate::merge::{Merge, Remote, Shape};
+
+pub const SPEC: CommandSpec = CommandSpec::new(
+    "find",
+    "finds documents, on as few shards as the filter allows",
+    run!(run),
+);
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let ns = context.namespace()?;
+    let empty = RawDocumentBuf::new();
+    let filter = fields::document(&context.request.body, "filter")?.unwrap_or(&empty);
+    let ns = ns.as_str();
+    context
+        .router
+        .with_route(ns, false, |route| async move {
+            let Some(route) = route else {
+                return Ok(reply("firstBatch", &[], 0, ns));
+            };
+            let shards = crate::targeting::of_filter(&route, filter, &context.request.body);
+            match shards.as_slice() {
+                [shard] => forward::forward_cursor(context, &route, shard, false).await,
+                _ => scatter(context, &route, &shards).await,
+            }
+        })
+        .await
+}
+
+/// What a `find` over several shards has to know of itself.
+struct Parts<'a> {
+    sort: Option<&'a RawDocument>,
+    projection: Option<&'a RawDocument>,
+    skip: u64,
+    limit: Option<u64>,
+    single_batch: bool,
+}
+
+impl<'a> Parts<'a> {
+    fn read(body: &'a RawDocument) -> Result<Parts<'a>, CommandError> {
+        let count = |name: &str| match fields::get_number(body, name) {
+            Some(n) => u64::try_from(n).map_err(|_| {
+                let text = format!("BSON field '{name}' value must be >= 0, actual value '{n}'");
+                CommandError::new(ErrorCode::Location(51024), text)
+            }),
+            None => Ok(0),
+        };
+        let not_empty = |document: &&RawDocument| !document.is_empty();
+        Ok(Parts {
+            sort: fields::document(body, "sort")?.filter(not_empty),
+            projection: fields::document(body, "projection")?.filter(not_empty),
+            skip: count("skip")?,
+            limit: Some(count("limit")?).filter(|&limit| limit > 0),
+            single_batch: fields::get_flag(body, "singleBatch"),
+        })
+    }
+
+    /// What happens to the documents here, once the shards have sent them.
+    fn shape(&self) -> Result<Shape, CommandError> {
+        let sort = self
+            .sort
+            .map(SortPattern::parse)
+            .transpose()
+            .map_err(query_error)?;
+        // A projection may take away what the merge sorts by, so it is applied after the merge.
+        let projection = match (&sort, self.projection) {
+            (Some(_), Some(projection)) => {
+                Some(Projection::parse(projection, &Default::default()).map_err(query_error)?)
+            }
+            _ => None,
+        };
+        Ok(Shape {
+            sort,
+            skip: self.skip,
+            limit: self.limit,
+            projection,
+        })
+    }
+}
+
+async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> CommandResult {
+    let request = context.request;
+    let parts = Parts::read(&request.body)?;
+    let mut dropped = vec!["skip", "limit", "singleBatch"];
+    let mut added = RawDocumentBuf::new();
+    if let Some(limit) = parts.limit {
+        // Any shard may turn out to hold all that is skipped and wanted.
+        let most = limit.saturating_add(parts.skip);
+        added.append(cstr!("limit"), i64::try_from(most).unwrap_or(i64::MAX));
+    }
+    let shape = parts.shape()?;
+    if shape.projection.is_some() {
+        dropped.push("projection");
+    }
+    let requests = shards
+        .iter()
+        .map(|shard| {
+            let outgoing = forward::changed(request, &dropped, &added, route, shard);
+            (shard.clone(), outgoing)
+        })
+        .collect();
+    let answers = context
+        .router
+        .send_all(requests, treatment(request, false))
+        .await;
+    let remotes = open_all(context, answers).await?;
+    respond(context, &route.ns, remotes, shape, parts.single_batch).await
+}
+
+/// Takes over the cursors of all shards; if one failed, the others' are killed.
+pub async fn open_all(
+    context: &Context<'_>,
+    answers: Vec<Result<Answer, CommandError>>,
+) -> Result<Vec<Remote>, CommandError> {
+    let session = forward::session(context.request);
+    let mut remotes = Vec::new();
+    let mut failure: Option<CommandError> = None;
+    for answer in answers {
+        let opened = answer
+            .and_then(Answer::checked)
+            .and_then(|answer| Remote::open(answer, session.clone()));
+        match opened {
+            Ok(remote) => remotes.push(remote),
+            // A stale route is the one worth telling: it is tried again.
+            Err(error) if error.code.is_stale_routing() => failure = Some(error),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    match failure {
+        None => Ok(remotes),
+        Some(error) => {
+            Merge::new(remotes, Shape::default()).kill().await;
+            Err(error)
+        }
+    }
+}
+
+async fn respond(
+    context: &Context<'_>,
+    ns: &str,
+    mut remotes: Vec<Remote>,
+    shape: Shape,
+    single_batch: bool,
+) -> CommandResult {
+    let body = &context.request.body;
+    for remote in &mut remotes {
+        remote.set_batch_size(fields::get_number(body, "batchSize"));
+    }
+    let source = Source::Merged(Merge::new(remotes, shape));
+    let mut cursor = Cursor::new(ns.to_owned(), source, body);
+    let batch = cursor.batch(first_batch_size(body, None)).await?;
+    if single_batch || cursor.is_done() {
+        cursor.kill().await;
+        return Ok(reply("firstBatch", &batch, 0, ns));
+    }
+    let id = context.router.cursors.insert(cursor);
+    Ok(reply("firstBatch", &batch, id, ns))
+}

@@ -1,0 +1,120 @@
+//! A request that one shard can answer: passed on as it came, and its reply passed back.
+
+use std::sync::Arc;
+
+use banyan_wire::{CommandError, Outgoing, Request};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::catalog::Route;
+use crate::commands::Context;
+use crate::cursors::{Cursor, Forwarded, Source, with_cursor_id};
+use crate::dispatch::{Answer, treatment};
+use crate::fields;
+
+/// The request as it came, with the versions of the route.
+pub fn outgoing(request: &Request, route: &Route, shard: &str) -> Outgoing {
+    with_sequences(
+        request,
+        Outgoing::forward(&request.body, &[], &route.versions(shard)),
+    )
+}
+
+/// The request with some fields replaced.
+pub fn changed(
+    request: &Request,
+    dropped: &[&str],
+    added: &RawDocument,
+    route: &Route,
+    shard: &str,
+) -> Outgoing {
+    let mut fields = banyan_document::DocumentWriter::new();
+    fields.append_all(added);
+    fields.append_all(&route.versions(shard));
+    with_sequences(
+        request,
+        Outgoing::forward(&request.body, dropped, &fields.finish()),
+    )
+}
+
+fn with_sequences(request: &Request, outgoing: Outgoing) -> Outgoing {
+    request
+        .sequences
+        .iter()
+        .fold(outgoing, |outgoing, sequence| {
+            outgoing.sequence(&sequence.identifier, std::iter::once(&sequence.bytes()[..]))
+        })
+}
+
+/// Sends the request to one shard. A stale route is an error; any other failure is the shard's
+/// reply as it stands.
+pub async fn forward(
+    context: &Context<'_>,
+    route: &Route,
+    shard: &str,
+    writes: bool,
+) -> Result<Answer, CommandError> {
+    let request = context.request;
+    let outgoing = outgoing(request, route, shard);
+    let answer = context
+        .router
+        .send(shard, treatment(request, writes), &outgoing)
+        .await?;
+    match answer.error() {
+        Some(error) if error.code.is_stale_routing() => Err(error),
+        _ => Ok(answer),
+    }
+}
+
+/// The same for a command that opens a cursor: the client gets an id of this router's.
+pub async fn forward_cursor(
+    context: &Context<'_>,
+    route: &Route,
+    shard: &str,
+    writes: bool,
+) -> Result<RawDocumentBuf, CommandError> {
+    let answer = forward(context, route, shard, writes).await?;
+    Ok(adopt_cursor(context, answer))
+}
+
+/// Registers the cursor that a shard's reply opens, if it does.
+pub fn adopt_cursor(context: &Context<'_>, answer: Answer) -> RawDocumentBuf {
+    let Some(RawBsonRef::Document(cursor)) = fields::get(&answer.reply, "cursor") else {
+        return answer.reply;
+    };
+    let (id, ns) = (
+        fields::get_number(cursor, "id").unwrap_or(0),
+        cursor.get_str("ns"),
+    );
+    let (true, Ok(ns)) = (id != 0, ns) else {
+        return answer.reply;
+    };
+    let source = Source::Forwarded(Forwarded {
+        member: answer.member,
+        cursor: id,
+    });
+    let cursor = Cursor::new(ns.to_owned(), source, &context.request.body);
+    let id = context.router.cursors.insert(cursor);
+    with_cursor_id(answer.reply, id)
+}
+
+/// The session of a request, for the requests that it leads to.
+pub fn session(request: &Request) -> Option<RawDocumentBuf> {
+    match request.get("lsid") {
+        Some(RawBsonRef::Document(session)) => Some(session.to_owned()),
+        _ => None,
+    }
+}
+
+/// Sends each shard its version of the request; all must answer well.
+pub async fn gather(
+    context: &Context<'_>,
+    requests: Vec<(Arc<str>, Outgoing)>,
+    writes: bool,
+) -> Result<Vec<Answer>, CommandError> {
+    let treatment = treatment(context.request, writes);
+    let answers = context.router.send_all(requests, treatment).await;
+    answers
+        .into_iter()
+        .map(|answer| answer.and_then(Answer::checked))
+        .collect()
+}

@@ -1,0 +1,17 @@
+//! `getCmdLineOpts`: how the program was started.
+
+use bson::{RawArrayBuf, rawdoc};
+
+use super::{CommandResult, CommandSpec, Context, run};
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("getCmdLineOpts", "how the program was started", run!(run)).admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let identity = &context.router.identity;
+    Ok(rawdoc! {
+        "argv": RawArrayBuf::from_iter(identity.argv.iter().map(String::as_str)),
+        "parsed": identity.settings.clone(),
+        "ok": 1.0,
+    })
+}

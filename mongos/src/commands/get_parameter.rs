@@ -1,0 +1,47 @@
+//! `getParameter`: the few that a router has.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBson, RawBsonRef, RawDocumentBuf, rawdoc};
+
+use super::{CommandResult, CommandSpec, Context, run};
+use crate::fields;
+
+pub const SPEC: CommandSpec = CommandSpec::new("getParameter", "parameters and values", run!(run))
+    .aliases(&["getparameter"])
+    .admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let everything = match context.request.first_value() {
+        Some(RawBsonRef::String(star)) => star == "*",
+        Some(RawBsonRef::Document(options)) => fields::get_flag(options, "allParameters"),
+        _ => false,
+    };
+    let known = [
+        (
+            bson::raw::cstr!("featureCompatibilityVersion"),
+            RawBson::Document(rawdoc! {"version": "7.0"}),
+        ),
+        (
+            bson::raw::cstr!("localLogicalSessionTimeoutMinutes"),
+            RawBson::Int32(30),
+        ),
+        (
+            bson::raw::cstr!("cursorTimeoutMillis"),
+            RawBson::Int64(600_000),
+        ),
+    ];
+    let mut out = RawDocumentBuf::new();
+    for (name, value) in known {
+        if everything || context.request.get(name.as_str()).is_some() {
+            out.append(name, value);
+        }
+    }
+    if out.is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "no option found to get",
+        ));
+    }
+    out.append(bson::raw::cstr!("ok"), 1.0);
+    Ok(out)
+}

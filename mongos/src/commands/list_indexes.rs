@@ -1,0 +1,26 @@
+//! `listIndexes`: every shard of a collection has the same ones.
+
+use banyan_wire::{CommandError, ErrorCode};
+
+use super::{CommandResult, CommandSpec, Context, forward, run};
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("listIndexes", "the indexes of a collection", run!(run));
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let ns = context.namespace()?;
+    let ns = ns.as_str();
+    context
+        .router
+        .with_route(ns, false, |route| async move {
+            let missing = || {
+                let text = format!("ns does not exist: {ns}");
+                CommandError::new(ErrorCode::NamespaceNotFound, text)
+            };
+            let route = route.ok_or_else(missing)?;
+            let shards = route.shards();
+            let shard = shards.first().ok_or_else(missing)?;
+            forward::forward_cursor(context, &route, shard, false).await
+        })
+        .await
+}

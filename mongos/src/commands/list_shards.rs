@@ -1,0 +1,16 @@
+//! `listShards`.
+
+use bson::{RawArrayBuf, rawdoc};
+
+use super::{CommandResult, CommandSpec, Context, run};
+use crate::shards::find_all;
+
+pub const SPEC: CommandSpec = CommandSpec::new("listShards", "the cluster's shards", run!(run))
+    .aliases(&["listshards"])
+    .admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let (filter, sort) = (rawdoc! {}, rawdoc! {"_id": 1});
+    let shards = find_all(&context.router.config, "shards", &filter, &sort).await?;
+    Ok(rawdoc! {"shards": RawArrayBuf::from_iter(shards), "ok": 1.0})
+}

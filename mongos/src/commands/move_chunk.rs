@@ -1,0 +1,16 @@
+//! `moveChunk` and `moveRange`.
+
+use super::{CommandResult, CommandSpec, Context, pass, run};
+use crate::fields;
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("moveChunk", "moves a chunk to another shard", run!(run))
+        .aliases(&["movechunk", "moveRange"])
+        .admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let ns = fields::full_name(context.request)?;
+    let reply = pass::to_config(context, "_configsvrMoveRange", &[]).await;
+    context.router.catalog.forget(&ns);
+    reply
+}

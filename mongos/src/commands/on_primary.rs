@@ -1,0 +1,110 @@
+//! Commands about a whole database, or about collections in ways that only the shard that is home
+//! to the database answers.
+
+use std::sync::Arc;
+
+use banyan_wire::{CommandError, ErrorCode, Outgoing};
+use bson::{RawDocumentBuf, rawdoc};
+
+use super::{CommandResult, CommandSpec, Context, forward, run};
+use crate::catalog::Database;
+use crate::dispatch::treatment;
+
+pub const SPECS: &[CommandSpec] = &[
+    CommandSpec::new(
+        "collMod",
+        "changes a collection's options",
+        run!(unsharded_write),
+    ),
+    CommandSpec::new("validate", "checks a collection", run!(unsharded_read)),
+    CommandSpec::new("renameCollection", "renames a collection", run!(rename)).admin_only(),
+];
+
+/// The database that the request is for; `None` if there is none of that name.
+pub async fn route(context: &Context<'_>) -> Result<Option<Arc<Database>>, CommandError> {
+    context
+        .router
+        .catalog
+        .database(&context.request.database)
+        .await
+}
+
+/// Passes the request, which opens a cursor, on to the database's shard.
+pub async fn forward_cursor(context: &Context<'_>, database: &Database) -> CommandResult {
+    let request = context.request;
+    let outgoing = Outgoing::forward(&request.body, &[], &RawDocumentBuf::new());
+    let treatment = treatment(request, false);
+    let answer = context
+        .router
+        .send(&database.primary, treatment, &outgoing)
+        .await?;
+    Ok(forward::adopt_cursor(context, answer))
+}
+
+async fn unsharded_write(context: &Context<'_>) -> CommandResult {
+    on_all_owners(context, true).await
+}
+
+async fn unsharded_read(context: &Context<'_>) -> CommandResult {
+    on_all_owners(context, false).await
+}
+
+/// Runs on every shard that holds a part of the collection; the first one's reply stands for all.
+async fn on_all_owners(context: &Context<'_>, writes: bool) -> CommandResult {
+    let ns = context.namespace()?;
+    context
+        .router
+        .with_route(&ns, false, |route| async move {
+            let Some(route) = route else {
+                let text = format!("ns does not exist: {}", context.namespace()?);
+                return Err(CommandError::new(ErrorCode::NamespaceNotFound, text));
+            };
+            let requests = route
+                .shards()
+                .into_iter()
+                .map(|shard| {
+                    let outgoing = forward::outgoing(context.request, &route, &shard);
+                    (shard, outgoing)
+                })
+                .collect();
+            let answers = forward::gather(context, requests, writes).await?;
+            Ok(answers
+                .into_iter()
+                .next()
+                .map_or_else(|| rawdoc! {"ok": 1.0}, |a| a.reply))
+        })
+        .await
+}
+
+async fn rename(context: &Context<'_>) -> CommandResult {
+    let request = context.request;
+    let from = crate::fields::full_name(request)?;
+    let to = match crate::fields::required(request, "to")? {
+        bson::RawBsonRef::String(to) => to.to_owned(),
+        _ => {
+            let text = "BSON field 'renameCollection.to' is the wrong type, expected type 'string'";
+            return Err(CommandError::new(ErrorCode::TypeMismatch, text));
+        }
+    };
+    let catalog = &context.router.catalog;
+    let missing = || CommandError::new(ErrorCode::NamespaceNotFound, format!("{from} not found"));
+    let source = catalog.route(&from).await?.ok_or_else(missing)?;
+    let target = catalog.route_or_create(&to).await?;
+    if source.is_sharded() || target.is_sharded() {
+        let text = "renaming to or from a sharded collection is not supported";
+        return Err(CommandError::new(ErrorCode::IllegalOperation, text));
+    }
+    if source.database.primary != target.database.primary {
+        let text = "source and destination collections must be on the same shard";
+        return Err(CommandError::new(ErrorCode::CommandFailed, text));
+    }
+    let outgoing = Outgoing::forward(&request.body, &[], &RawDocumentBuf::new());
+    let treatment = treatment(request, true);
+    let answer = context
+        .router
+        .send(&source.database.primary, treatment, &outgoing)
+        .await?;
+    catalog.forget(&from);
+    catalog.forget(&to);
+    Ok(answer.reply)
+}

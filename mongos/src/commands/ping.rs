@@ -1,0 +1,11 @@
+//! `ping`.
+
+use bson::rawdoc;
+
+use super::{CommandResult, CommandSpec, Context, run};
+
+pub const SPEC: CommandSpec = CommandSpec::new("ping", "answers", run!(run));
+
+async fn run(_: &Context<'_>) -> CommandResult {
+    Ok(rawdoc! {"ok": 1.0})
+}

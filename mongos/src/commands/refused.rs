@@ -1,0 +1,22 @@
+//! Commands of single members that make no sense through a router.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::rawdoc;
+
+use super::{CommandResult, CommandSpec, Context, run};
+
+pub const SPECS: &[CommandSpec] = &[
+    CommandSpec::new("replSetGetStatus", "not through a router", run!(refuse)),
+    CommandSpec::new("replSetGetConfig", "not through a router", run!(refuse)),
+    CommandSpec::new("replSetInitiate", "not through a router", run!(refuse)),
+    CommandSpec::new("replSetReconfig", "not through a router", run!(refuse)),
+    CommandSpec::new("replSetStepDown", "not through a router", run!(refuse)),
+    CommandSpec::new("replSetFreeze", "not through a router", run!(refuse)),
+];
+
+async fn refuse(context: &Context<'_>) -> CommandResult {
+    let text = format!("{} is not supported through mongos", context.request.name);
+    let error = CommandError::new(ErrorCode::NoReplicationEnabled, text);
+    // Shells tell by this field that they talk to a router.
+    Err(error.with_extra(rawdoc! {"info": "mongos"}))
+}

@@ -1,0 +1,14 @@
+//! `removeShard`: starts draining a shard, and tells how far that is.
+
+use super::{CommandResult, CommandSpec, Context, pass, run};
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("removeShard", "a shard leaves the cluster", run!(run))
+        .aliases(&["removeshard"])
+        .admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let reply = pass::to_config(context, "_configsvrRemoveShard", &[]).await?;
+    context.router.shards.reload().await?;
+    Ok(reply)
+}

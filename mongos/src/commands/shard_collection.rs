@@ -1,0 +1,20 @@
+//! `shardCollection`.
+
+use super::{CommandResult, CommandSpec, Context, pass, run};
+use crate::fields;
+
+pub const SPEC: CommandSpec = CommandSpec::new(
+    "shardCollection",
+    "cuts a collection into chunks",
+    run!(run),
+)
+.aliases(&["shardcollection"])
+.admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let ns = fields::full_name(context.request)?;
+    let reply = pass::to_config(context, "_configsvrShardCollection", &[]).await?;
+    let (database, _) = ns.split_once('.').unwrap_or((&ns, ""));
+    context.router.catalog.forget_database(database);
+    Ok(reply)
+}

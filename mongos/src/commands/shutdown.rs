@@ -1,0 +1,15 @@
+//! `shutdown`.
+
+use bson::rawdoc;
+use tracing::info;
+
+use super::{CommandResult, CommandSpec, Context, run};
+
+pub const SPEC: CommandSpec =
+    CommandSpec::new("shutdown", "ends the process", run!(run)).admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    info!(client = %context.connection.peer, "shutdown was asked for");
+    context.router.identity.stop.cancel();
+    Ok(rawdoc! {"ok": 1.0})
+}

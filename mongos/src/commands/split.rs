@@ -1,0 +1,15 @@
+//! `split`: cuts a chunk, at its middle or where it says.
+
+use bson::rawdoc;
+
+use super::{CommandResult, CommandSpec, Context, pass, run};
+use crate::fields;
+
+pub const SPEC: CommandSpec = CommandSpec::new("split", "cuts a chunk", run!(run)).admin_only();
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    let ns = fields::full_name(context.request)?;
+    pass::to_config(context, "_configsvrSplitChunk", &[]).await?;
+    context.router.catalog.forget(&ns);
+    Ok(rawdoc! {"ok": 1.0})
+}

@@ -1,0 +1,11 @@
+//! `whatsmyuri`: the client's own address.
+
+use bson::rawdoc;
+
+use super::{CommandResult, CommandSpec, Context, run};
+
+pub const SPEC: CommandSpec = CommandSpec::new("whatsmyuri", "the client's address", run!(run));
+
+async fn run(context: &Context<'_>) -> CommandResult {
+    Ok(rawdoc! {"you": context.connection.peer.to_string(), "ok": 1.0})
+}

@@ -1,0 +1,220 @@
+//! Sending requests to shards, and what to do when one says that the router's picture is stale.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use banyan_wire::{CommandError, ErrorCode, Outgoing, Pool, ReadPreference, Request, Treatment};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use futures::future::join_all;
+
+use crate::catalog::Route;
+use crate::fields;
+use crate::router::Router;
+
+/// How long a command is tried again while shards keep saying that its routing is stale. A
+/// migration's critical section is much shorter.
+const STALE_PATIENCE: Duration = Duration::from_secs(30);
+const STALE_PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// A shard's reply, whatever it says, and the member that gave it.
+pub struct Answer {
+    pub shard: Arc<str>,
+    pub member: Pool,
+    pub reply: RawDocumentBuf,
+}
+
+impl Answer {
+    pub fn error(&self) -> Option<CommandError> {
+        if fields::is_ok(&self.reply) {
+            None
+        } else {
+            CommandError::from_reply(&self.reply)
+        }
+    }
+
+    /// The reply, or the error that it holds.
+    pub fn checked(self) -> Result<Answer, CommandError> {
+        match self.error() {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+}
+
+/// How a client's request may be treated on its way to a shard.
+pub fn treatment(request: &Request, writes: bool) -> Treatment {
+    if writes {
+        let treatment = Treatment::write();
+        // A shard recognises a statement of a numbered transaction that it has run before.
+        let numbered = request.get("txnNumber").is_some();
+        return if numbered {
+            treatment.idempotent()
+        } else {
+            treatment
+        };
+    }
+    Treatment::read(read_preference(&request.body))
+}
+
+pub fn read_preference(body: &RawDocument) -> ReadPreference {
+    match fields::get(body, "$readPreference") {
+        Some(RawBsonRef::Document(document)) => ReadPreference::parse(document).unwrap_or_default(),
+        _ => ReadPreference::default(),
+    }
+}
+
+impl Router {
+    /// Sends one request to one shard.
+    pub async fn send(
+        &self,
+        shard: &str,
+        treatment: Treatment,
+        outgoing: &Outgoing,
+    ) -> Result<Answer, CommandError> {
+        let shard = self.shards.get(shard).await?;
+        let sent = shard.set.exchange(treatment, outgoing).await;
+        let (reply, member) =
+            sent.map_err(|error| shard_failed(&shard.id, error.into(), treatment))?;
+        Ok(Answer {
+            shard: shard.id.clone(),
+            member,
+            reply,
+        })
+    }
+
+    /// Sends each shard its request, all at once.
+    pub async fn send_all(
+        &self,
+        requests: Vec<(Arc<str>, Outgoing)>,
+        treatment: Treatment,
+    ) -> Vec<Result<Answer, CommandError>> {
+        let sends = requests
+            .iter()
+            .map(|(shard, outgoing)| self.send(shard, treatment, outgoing));
+        join_all(sends).await
+    }
+
+    /// The same command, without versions, to each of the shards.
+    pub async fn broadcast(
+        &self,
+        shards: &[Arc<str>],
+        treatment: Treatment,
+        database: &str,
+        command: &RawDocument,
+    ) -> Vec<(Arc<str>, Result<RawDocumentBuf, CommandError>)> {
+        let outgoing = Outgoing::command(database, command);
+        let sends = shards.iter().map(|shard| async {
+            let answer = self.send(shard, treatment, &outgoing).await;
+            (
+                shard.clone(),
+                answer.and_then(Answer::checked).map(|answer| answer.reply),
+            )
+        });
+        join_all(sends).await
+    }
+
+    /// Runs a command on the primary of the config servers.
+    pub async fn on_config(
+        &self,
+        database: &str,
+        command: &RawDocument,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        Ok(self
+            .config
+            .command(Treatment::write().idempotent(), database, command)
+            .await?)
+    }
+
+    /// Runs `attempt` with the collection's route, and again with a newer one for as long as it
+    /// says that the route is stale. Without the collection's database there is no route.
+    pub async fn with_route<T, F>(
+        &self,
+        ns: &str,
+        create: bool,
+        mut attempt: impl FnMut(Option<Arc<Route>>) -> F,
+    ) -> Result<T, CommandError>
+    where
+        F: Future<Output = Result<T, CommandError>>,
+    {
+        let mut patience = Patience::new();
+        loop {
+            let route = if create {
+                Some(self.catalog.route_or_create(ns).await?)
+            } else {
+                self.catalog.route(ns).await?
+            };
+            match attempt(route.clone()).await {
+                Err(error) if error.code.is_stale_routing() && patience.is_left() => {
+                    self.recover(route.as_deref(), &error).await?;
+                    patience.pause().await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Reads the route again that a shard objected to.
+    pub async fn recover(
+        &self,
+        route: Option<&Route>,
+        error: &CommandError,
+    ) -> Result<(), CommandError> {
+        tracing::debug!(%error, "stale routing");
+        match route {
+            Some(route) => self.catalog.refresh(route).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// How often and how quickly a stale request is tried again.
+pub struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    pub fn new() -> Patience {
+        Patience {
+            until: Instant::now() + STALE_PATIENCE,
+            pause: Duration::ZERO,
+        }
+    }
+
+    pub fn is_left(&self) -> bool {
+        Instant::now() < self.until
+    }
+
+    /// The first time costs nothing: a refresh usually is all it takes.
+    pub async fn pause(&mut self) {
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(2), STALE_PAUSE_MAX);
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience::new()
+    }
+}
+
+/// A shard that can't be reached, told the way a driver understands: a numbered write may be sent
+/// again.
+fn shard_failed(shard: &str, error: CommandError, treatment: Treatment) -> CommandError {
+    let writes = treatment.preference == ReadPreference::Primary && treatment.idempotent;
+    let reachable =
+        !error.code.is_network() && error.code != ErrorCode::FailedToSatisfyReadPreference;
+    let text = format!("{} :: caused by :: shard {shard}", error.message);
+    let told = CommandError {
+        message: text,
+        ..error
+    };
+    if writes && !reachable {
+        told.with_label("RetryableWriteError")
+    } else {
+        told
+    }
+}

@@ -1,0 +1,120 @@
+//! Small readers of command and reply fields.
+
+use banyan_wire::{CommandError, ErrorCode, Request};
+use bson::{RawBsonRef, RawDocument};
+
+/// A number of any numeric type, as commands take them.
+pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
+    match value {
+        RawBsonRef::Int32(n) => Some(n.into()),
+        RawBsonRef::Int64(n) => Some(n),
+        // Saturates, as every other reading of a large count would mean the same.
+        RawBsonRef::Double(n) if !n.is_nan() => Some(n as i64),
+        _ => None,
+    }
+}
+
+pub fn float(value: RawBsonRef<'_>) -> Option<f64> {
+    match value {
+        RawBsonRef::Int32(n) => Some(n.into()),
+        RawBsonRef::Int64(n) => Some(n as f64),
+        RawBsonRef::Double(n) => Some(n),
+        _ => None,
+    }
+}
+
+pub fn truthy(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Boolean(b) => b,
+        RawBsonRef::Null | RawBsonRef::Undefined => false,
+        other => float(other).is_none_or(|n| n != 0.0),
+    }
+}
+
+pub fn get<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
+    banyan_document::field(document, name)
+}
+
+pub fn get_number(document: &RawDocument, name: &str) -> Option<i64> {
+    get(document, name).and_then(number)
+}
+
+pub fn get_flag(document: &RawDocument, name: &str) -> bool {
+    get(document, name).is_some_and(truthy)
+}
+
+/// Whether a reply says that its command went well.
+pub fn is_ok(reply: &RawDocument) -> bool {
+    get(reply, "ok").is_some_and(truthy)
+}
+
+/// The collection that the command's first field names.
+pub fn collection(request: &Request) -> Result<&str, CommandError> {
+    match request.first_value() {
+        Some(RawBsonRef::String(name)) if !name.is_empty() => Ok(name),
+        Some(RawBsonRef::String(_)) => Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace specified '{}.'", request.database),
+        )),
+        _ => Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!("collection name has invalid type for {}", request.name),
+        )),
+    }
+}
+
+/// The full name `database.collection` that an admin command's first field holds.
+pub fn full_name(request: &Request) -> Result<String, CommandError> {
+    match request.first_value() {
+        Some(RawBsonRef::String(name)) => {
+            let valid = name.split_once('.').is_some_and(|(database, collection)| {
+                !database.is_empty() && !collection.is_empty()
+            });
+            if valid {
+                return Ok(name.to_owned());
+            }
+            let text = format!("Invalid namespace specified '{name}'");
+            Err(CommandError::new(ErrorCode::InvalidNamespace, text))
+        }
+        _ => Err(wrong_type(&request.name, "string")),
+    }
+}
+
+/// The string that the command's first field holds.
+pub fn first_string(request: &Request) -> Result<&str, CommandError> {
+    match request.first_value() {
+        Some(RawBsonRef::String(text)) => Ok(text),
+        _ => Err(wrong_type(&request.name, "string")),
+    }
+}
+
+fn wrong_type(field: &str, expected: &str) -> CommandError {
+    let text =
+        format!("BSON field '{field}.{field}' is the wrong type, expected type '{expected}'");
+    CommandError::new(ErrorCode::TypeMismatch, text)
+}
+
+pub fn required<'a>(request: &'a Request, name: &str) -> Result<RawBsonRef<'a>, CommandError> {
+    request.get(name).ok_or_else(|| {
+        let text = format!(
+            "BSON field '{}.{name}' is missing but a required field",
+            request.name
+        );
+        CommandError::new(ErrorCode::Location(40414), text)
+    })
+}
+
+/// A field that holds a document; an absent one is empty.
+pub fn document<'a>(
+    body: &'a RawDocument,
+    name: &str,
+) -> Result<Option<&'a RawDocument>, CommandError> {
+    match get(body, name) {
+        None | Some(RawBsonRef::Null) => Ok(None),
+        Some(RawBsonRef::Document(document)) => Ok(Some(document)),
+        Some(_) => Err(CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!("BSON field '{name}' is the wrong type, expected type 'object'"),
+        )),
+    }
+}

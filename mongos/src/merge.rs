@@ -1,0 +1,248 @@
+//! Several shards' cursors read as one, in the order of a sort if there is one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use banyan_query::projection::Projection;
+use banyan_query::sort::SortPattern;
+use banyan_wire::{CommandError, Doc, ErrorCode, Pool};
+use bson::raw::cstr;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use futures::future::join_all;
+
+use crate::dispatch::Answer;
+
+/// A shard's cursor and what it has sent that nobody has taken yet.
+pub struct Remote {
+    pub shard: Arc<str>,
+    member: Pool,
+    database: String,
+    collection: String,
+    /// 0 when the shard has sent everything.
+    cursor: i64,
+    ready: VecDeque<Doc>,
+    /// The sort key of the first document in `ready`.
+    head: Option<Vec<u8>>,
+    session: Option<RawDocumentBuf>,
+    batch_size: Option<i64>,
+}
+
+impl Remote {
+    /// Takes over the cursor that a shard's reply opens.
+    pub fn open(answer: Answer, session: Option<RawDocumentBuf>) -> Result<Remote, CommandError> {
+        let broken = |what: &str| {
+            let text = format!("shard {}: reply without {what}", answer.shard);
+            CommandError::new(ErrorCode::OperationFailed, text)
+        };
+        let cursor = answer
+            .reply
+            .get_document("cursor")
+            .map_err(|_| broken("a cursor"))?;
+        let ns = cursor.get_str("ns").map_err(|_| broken("a namespace"))?;
+        let (database, collection) = ns.split_once('.').ok_or_else(|| broken("a namespace"))?;
+        let mut remote = Remote {
+            shard: answer.shard.clone(),
+            member: answer.member.clone(),
+            database: database.to_owned(),
+            collection: collection.to_owned(),
+            cursor: 0,
+            ready: VecDeque::new(),
+            head: None,
+            session,
+            batch_size: None,
+        };
+        remote.accept(answer.reply)?;
+        Ok(remote)
+    }
+
+    /// Limits how many documents the shard sends at once.
+    pub fn set_batch_size(&mut self, batch_size: Option<i64>) {
+        self.batch_size = batch_size.filter(|&size| size > 0);
+    }
+
+    /// Keeps the batch of a reply; its documents share the reply's bytes.
+    fn accept(&mut self, reply: RawDocumentBuf) -> Result<(), CommandError> {
+        let reply = Doc::from(reply);
+        let malformed = |error: bson::error::Error| {
+            let text = format!("shard {}: {error}", self.shard);
+            CommandError::new(ErrorCode::OperationFailed, text)
+        };
+        let cursor = reply.get_document("cursor").map_err(malformed)?;
+        self.cursor = cursor.get_i64("id").map_err(malformed)?;
+        let batch = cursor
+            .get_array("firstBatch")
+            .or_else(|_| cursor.get_array("nextBatch"))
+            .map_err(malformed)?;
+        for value in batch {
+            if let RawBsonRef::Document(document) = value.map_err(malformed)? {
+                self.ready.push_back(reply.slice_of(document));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_dry(&self) -> bool {
+        self.ready.is_empty() && self.cursor != 0
+    }
+
+    fn is_done(&self) -> bool {
+        self.ready.is_empty() && self.cursor == 0
+    }
+
+    /// Asks the shard for its next batch.
+    async fn fetch(&mut self) -> Result<(), CommandError> {
+        let mut command = rawdoc! {"getMore": self.cursor, "collection": self.collection.as_str()};
+        if let Some(size) = self.batch_size {
+            command.append(cstr!("batchSize"), size);
+        }
+        if let Some(session) = &self.session {
+            command.append(cstr!("lsid"), session.clone());
+        }
+        let reply = self.member.command(&self.database, &command, None).await?;
+        self.accept(reply)
+    }
+
+    async fn kill(&self) {
+        if self.cursor == 0 {
+            return;
+        }
+        let mut command =
+            rawdoc! {"killCursors": self.collection.as_str(), "cursors": [self.cursor]};
+        if let Some(session) = &self.session {
+            command.append(cstr!("lsid"), session.clone());
+        }
+        // A cursor that can't be killed times out by itself.
+        let _ = self.member.command(&self.database, &command, None).await;
+    }
+}
+
+/// What is done with the documents on their way through the router.
+#[derive(Default)]
+pub struct Shape {
+    pub sort: Option<SortPattern>,
+    pub skip: u64,
+    pub limit: Option<u64>,
+    /// Applied here when the shards had to send whole documents for the sort's sake.
+    pub projection: Option<Projection>,
+}
+
+pub struct Merge {
+    remotes: Vec<Remote>,
+    shape: Shape,
+}
+
+impl Merge {
+    pub fn new(remotes: Vec<Remote>, shape: Shape) -> Merge {
+        Merge { remotes, shape }
+    }
+
+    /// The next document; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Doc>, CommandError> {
+        loop {
+            if self.shape.limit == Some(0) {
+                self.kill().await;
+                return Ok(None);
+            }
+            let Some(document) = self.take().await? else {
+                return Ok(None);
+            };
+            if self.shape.skip > 0 {
+                self.shape.skip -= 1;
+                continue;
+            }
+            if let Some(limit) = &mut self.shape.limit {
+                *limit -= 1;
+            }
+            return Ok(Some(match &self.shape.projection {
+                None => document,
+                Some(projection) => project(projection, &document)?.into(),
+            }));
+        }
+    }
+
+    /// Whether the end is known to have been reached.
+    pub fn is_done(&self) -> bool {
+        self.shape.limit == Some(0) || self.remotes.iter().all(Remote::is_done)
+    }
+
+    /// Whether the next document is here already.
+    pub fn is_ready(&self) -> bool {
+        match self.shape.sort {
+            Some(_) => !self.remotes.iter().any(Remote::is_dry),
+            None => self.remotes.iter().any(|remote| !remote.ready.is_empty()),
+        }
+    }
+
+    async fn take(&mut self) -> Result<Option<Doc>, CommandError> {
+        loop {
+            if !self.is_ready() {
+                self.refill().await?;
+            }
+            let Some(index) = self.least() else {
+                if self.remotes.iter().all(Remote::is_done) {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let Some(remote) = self.remotes.get_mut(index) else {
+                return Ok(None);
+            };
+            remote.head = None;
+            if let Some(document) = remote.ready.pop_front() {
+                return Ok(Some(document));
+            }
+        }
+    }
+
+    /// The remote that holds the next document.
+    fn least(&mut self) -> Option<usize> {
+        let Some(sort) = &self.shape.sort else {
+            return self
+                .remotes
+                .iter()
+                .position(|remote| !remote.ready.is_empty());
+        };
+        for remote in &mut self.remotes {
+            if remote.head.is_none()
+                && let Some(first) = remote.ready.front()
+            {
+                remote.head = Some(sort.key(first));
+            }
+        }
+        let with_head = self.remotes.iter().enumerate();
+        with_head
+            .filter_map(|(index, remote)| Some((remote.head.as_ref()?, index)))
+            .min()
+            .map(|(_, index)| index)
+    }
+
+    /// Fetches for every remote that has nothing ready, all at once.
+    async fn refill(&mut self) -> Result<(), CommandError> {
+        let dry = self.remotes.iter_mut().filter(|remote| remote.is_dry());
+        let fetched = join_all(dry.map(Remote::fetch)).await;
+        for outcome in fetched {
+            if let Err(error) = outcome {
+                self.kill().await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn kill(&mut self) {
+        join_all(self.remotes.iter().map(Remote::kill)).await;
+        for remote in &mut self.remotes {
+            remote.cursor = 0;
+            remote.ready.clear();
+        }
+    }
+}
+
+fn project(
+    projection: &Projection,
+    document: &RawDocument,
+) -> Result<RawDocumentBuf, CommandError> {
+    projection
+        .apply(document, None)
+        .map_err(crate::commands::query_error)
+}

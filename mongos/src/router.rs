@@ -1,0 +1,56 @@
+//! A router, assembled.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use banyan_wire::{Counters, ReplicaSet};
+use bson::RawDocumentBuf;
+use bson::oid::ObjectId;
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::Catalog;
+use crate::cursors::Cursors;
+use crate::shards::Shards;
+
+/// What the process is, for the commands that tell.
+pub struct Identity {
+    /// `name:port`, as other processes reach this one.
+    pub address: String,
+    pub port: u16,
+    pub argv: Vec<String>,
+    /// The options by the names of the configuration file.
+    pub settings: RawDocumentBuf,
+    pub started: SystemTime,
+    pub started_instant: Instant,
+    /// Names this life of the process in `topologyVersion`.
+    pub process_id: ObjectId,
+    /// Cancelled when the process is to end.
+    pub stop: CancellationToken,
+}
+
+pub struct Router {
+    pub identity: Identity,
+    pub config: ReplicaSet,
+    pub shards: Shards,
+    pub catalog: Catalog,
+    pub cursors: Cursors,
+    pub counters: Arc<Counters>,
+}
+
+impl Router {
+    pub fn new(
+        identity: Identity,
+        config: ReplicaSet,
+        config_address: &str,
+        counters: Arc<Counters>,
+    ) -> Router {
+        Router {
+            identity,
+            shards: Shards::new(config.clone(), config_address),
+            catalog: Catalog::new(config.clone()),
+            cursors: Cursors::default(),
+            config,
+            counters,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The router as a server: finds a request's command and runs it.
+
+use std::sync::Arc;
+
+use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
+use bson::RawDocumentBuf;
+
+use crate::commands::{self, Context};
+use crate::router::Router;
+
+impl Service for Router {
+    async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
+        let context = Context {
+            router: self,
+            connection,
+            request: &request,
+        };
+        run(&context).await.into()
+    }
+}
+
+async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let request = context.request;
+    let Some(spec) = commands::find(&request.name) else {
+        let text = format!("no such command: '{}'", request.name);
+        return Err(CommandError::new(ErrorCode::CommandNotFound, text));
+    };
+    if spec.admin_only && request.database != "admin" {
+        let text = format!("{} may only be run against the admin database.", spec.name);
+        return Err(CommandError::new(ErrorCode::Unauthorized, text));
+    }
+    (spec.run)(context).await
+}

@@ -1,0 +1,559 @@
+//! `insert`, `update` and `delete` batches, split by shard.
+//!
+//! A batch that one shard can take whole is passed on as it came. Otherwise the statements are
+//! sent in child batches: ordered ones run by run, each run being statements that follow each
+//! other and go to the same shard; unordered ones to all shards at once. A shard that objects to
+//! its version has not run what it objects to, so those statements are planned again with a newer
+//! route. Statements carry their numbers (`stmtIds`), so that a retried batch is recognised
+//! statement by statement wherever they end up.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use banyan_document::DocumentWriter;
+use banyan_wire::{CommandError, ErrorCode, Outgoing};
+use bson::oid::ObjectId;
+use bson::raw::cstr;
+use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use futures::future::join_all;
+
+use crate::catalog::Route;
+use crate::commands::Context;
+use crate::dispatch::{Answer, Patience, treatment};
+use crate::fields;
+use crate::targeting::{self, Target};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Kind {
+    pub fn batch_field(self) -> &'static str {
+        match self {
+            Kind::Insert => "documents",
+            Kind::Update => "updates",
+            Kind::Delete => "deletes",
+        }
+    }
+
+    fn target(self, route: &Route, statement: &RawDocument) -> Result<Target, CommandError> {
+        match self {
+            Kind::Insert => targeting::of_insert(route, statement),
+            Kind::Update => targeting::of_update(route, statement),
+            Kind::Delete => targeting::of_delete(route, statement),
+        }
+    }
+}
+
+/// A batch on its way.
+pub struct Batch<'a> {
+    context: &'a Context<'a>,
+    kind: Kind,
+    statements: Vec<Cow<'a, RawDocument>>,
+    ordered: bool,
+    /// The statements of a retryable write are numbered.
+    numbers: Option<Vec<i32>>,
+    outcome: Outcome,
+    /// The statements that have not run yet, and for those that go to several shards, on which of
+    /// them they have.
+    left: Vec<usize>,
+    ran_on: HashMap<usize, Vec<Arc<str>>>,
+}
+
+#[derive(Default)]
+struct Outcome {
+    n: i64,
+    modified: i64,
+    upserted: BTreeMap<usize, RawBson>,
+    errors: BTreeMap<usize, RawDocumentBuf>,
+    concern_error: Option<RawDocumentBuf>,
+    retried: Vec<i32>,
+}
+
+/// Statements that go to one shard together.
+struct Child {
+    shard: Arc<str>,
+    indexes: Vec<usize>,
+}
+
+/// What became of a child batch.
+enum Sent {
+    Ran,
+    /// Nothing ran, or only a part: the route has to be read again.
+    Stale(CommandError),
+}
+
+impl<'a> Batch<'a> {
+    pub fn new(context: &'a Context<'a>, kind: Kind) -> Result<Batch<'a>, CommandError> {
+        let request = context.request;
+        let statements = request.batch(kind.batch_field())?;
+        if statements.is_empty() {
+            let text = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
+            return Err(CommandError::new(ErrorCode::InvalidLength, text));
+        }
+        let ordered = request.get("ordered").is_none_or(fields::truthy);
+        let numbers = match request.get("txnNumber") {
+            Some(_) => Some(statement_numbers(context, statements.len())?),
+            None => None,
+        };
+        Ok(Batch {
+            context,
+            kind,
+            left: (0..statements.len()).collect(),
+            statements: statements.into_iter().map(Cow::Borrowed).collect(),
+            ordered,
+            numbers,
+            outcome: Outcome::default(),
+            ran_on: HashMap::new(),
+        })
+    }
+
+    /// Whether a collection may come into being through this batch.
+    pub fn may_create(&self) -> bool {
+        match self.kind {
+            Kind::Insert => true,
+            Kind::Update => self
+                .statements
+                .iter()
+                .any(|s| fields::get_flag(s, "upsert")),
+            Kind::Delete => false,
+        }
+    }
+
+    /// The shard that takes the whole batch as it came, if there is one.
+    pub fn only_shard(&mut self, route: &Route) -> Option<Arc<str>> {
+        if !route.is_sharded() {
+            return Some(route.database.primary.clone());
+        }
+        self.give_ids();
+        if self
+            .statements
+            .iter()
+            .any(|statement| matches!(statement, Cow::Owned(_)))
+        {
+            return None;
+        }
+        let mut targets = self
+            .statements
+            .iter()
+            .map(|statement| self.kind.target(route, statement));
+        let Ok(Target::One(first)) = targets.next()? else {
+            return None;
+        };
+        let same = |target| matches!(target, Ok(Target::One(shard)) if shard == first);
+        targets.all(same).then_some(first)
+    }
+
+    /// A document's `_id` may decide where it goes, so it has to be there before.
+    fn give_ids(&mut self) {
+        if self.kind != Kind::Insert {
+            return;
+        }
+        for statement in &mut self.statements {
+            if fields::get(statement, "_id").is_none() {
+                let mut document = DocumentWriter::new();
+                document.append_oid("_id", ObjectId::new());
+                document.append_all(statement);
+                *statement = Cow::Owned(document.finish());
+            }
+        }
+    }
+
+    /// Runs what is left with this route; `Some` says that the route is stale.
+    async fn run(&mut self, route: &Route) -> Result<Option<CommandError>, CommandError> {
+        self.give_ids();
+        let mut stale = None;
+        loop {
+            self.settle(route);
+            if self.left.is_empty() || stale.is_some() || self.is_stopped() {
+                return Ok(stale);
+            }
+            let children = if self.ordered {
+                self.next_run(route)
+            } else {
+                self.split(route)
+            };
+            let sends = children.iter().map(|child| self.send(route, child));
+            let answers = join_all(sends).await;
+            for (child, answer) in children.iter().zip(answers) {
+                if let Sent::Stale(error) = self.take_answer(child, answer)? {
+                    stale = Some(error);
+                }
+            }
+        }
+    }
+
+    /// Crosses off what failed, and what has run on every shard that it goes to.
+    fn settle(&mut self, route: &Route) {
+        let Batch {
+            left,
+            outcome,
+            ran_on,
+            statements,
+            kind,
+            ..
+        } = self;
+        left.retain(|&index| {
+            if outcome.errors.contains_key(&index) {
+                return false;
+            }
+            let Some(ran) = ran_on.get(&index) else {
+                return true;
+            };
+            let target = kind.target(route, &statements[index]);
+            target.is_ok_and(|target| target.shards().iter().any(|shard| !ran.contains(shard)))
+        });
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.ordered && !self.outcome.errors.is_empty()
+    }
+
+    fn plan(&mut self, route: &Route, index: usize) -> Option<Vec<Arc<str>>> {
+        match self.kind.target(route, &self.statements[index]) {
+            Ok(target) => {
+                let ran_on = self.ran_on.get(&index);
+                let open = |shard: &&Arc<str>| ran_on.is_none_or(|ran| !ran.contains(shard));
+                Some(target.shards().iter().filter(open).cloned().collect())
+            }
+            Err(error) => {
+                self.fail(index, &error);
+                None
+            }
+        }
+    }
+
+    /// The next statements of an ordered batch that can go together.
+    fn next_run(&mut self, route: &Route) -> Vec<Child> {
+        let mut run: Option<Child> = None;
+        for index in self.left.clone() {
+            let Some(shards) = self.plan(route, index) else {
+                break;
+            };
+            match (&mut run, shards.as_slice()) {
+                (None, [shard]) if !self.ran_on.contains_key(&index) => {
+                    run = Some(Child {
+                        shard: shard.clone(),
+                        indexes: vec![index],
+                    });
+                }
+                (None, _) => {
+                    let child = |shard| Child {
+                        shard,
+                        indexes: vec![index],
+                    };
+                    return shards.into_iter().map(child).collect();
+                }
+                (Some(run), [shard]) if *shard == run.shard => run.indexes.push(index),
+                (Some(_), _) => break,
+            }
+        }
+        // A statement that can't be sent ends an ordered batch, but those before it run.
+        self.left
+            .retain(|index| !self.outcome.errors.contains_key(index));
+        run.into_iter().collect()
+    }
+
+    /// All statements of an unordered batch by shard.
+    fn split(&mut self, route: &Route) -> Vec<Child> {
+        let mut by_shard: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
+        for index in self.left.clone() {
+            for shard in self.plan(route, index).unwrap_or_default() {
+                by_shard.entry(shard).or_default().push(index);
+            }
+        }
+        self.left
+            .retain(|index| !self.outcome.errors.contains_key(index));
+        by_shard
+            .into_iter()
+            .map(|(shard, indexes)| Child { shard, indexes })
+            .collect()
+    }
+
+    async fn send(&self, route: &Route, child: &Child) -> Result<Answer, CommandError> {
+        let request = self.context.request;
+        let mut added = route.versions(&child.shard);
+        if let Some(numbers) = &self.numbers {
+            let own = child.indexes.iter().map(|&index| numbers[index]);
+            added.append(cstr!("stmtIds"), RawArrayBuf::from_iter(own));
+        }
+        let dropped = [self.kind.batch_field(), "stmtIds", "stmtId"];
+        let statements = child
+            .indexes
+            .iter()
+            .map(|&index| self.statements[index].as_bytes());
+        let outgoing = Outgoing::forward(&request.body, &dropped, &added)
+            .sequence(self.kind.batch_field(), statements);
+        self.context
+            .router
+            .send(&child.shard, treatment(request, true), &outgoing)
+            .await
+    }
+
+    /// Counts what a child batch did.
+    fn take_answer(
+        &mut self,
+        child: &Child,
+        answer: Result<Answer, CommandError>,
+    ) -> Result<Sent, CommandError> {
+        match answer.and_then(Answer::checked) {
+            Ok(answer) => Ok(self.take_reply(child, &answer.reply)),
+            Err(error) if error.code.is_stale_routing() => Ok(Sent::Stale(error)),
+            // A driver sends a numbered batch again, and what has run is not run twice.
+            Err(error) if self.numbers.is_some() && error.labels.contains(&RETRYABLE) => Err(error),
+            Err(error) => {
+                let told: &[usize] = if self.ordered {
+                    &child.indexes[..1]
+                } else {
+                    &child.indexes
+                };
+                for &index in told {
+                    self.fail(index, &error);
+                }
+                Ok(Sent::Ran)
+            }
+        }
+    }
+
+    fn take_reply(&mut self, child: &Child, reply: &RawDocument) -> Sent {
+        let outcome = &mut self.outcome;
+        outcome.n += fields::get_number(reply, "n").unwrap_or(0);
+        outcome.modified += fields::get_number(reply, "nModified").unwrap_or(0);
+        for entry in entries(reply, "upserted") {
+            if let (Some(index), Some(id)) = (own_index(child, entry), fields::get(entry, "_id")) {
+                outcome.upserted.insert(index, id.into());
+            }
+        }
+        if let Some(RawBsonRef::Document(error)) = fields::get(reply, "writeConcernError") {
+            outcome
+                .concern_error
+                .get_or_insert_with(|| error.to_owned());
+        }
+        if let Some(RawBsonRef::Array(ids)) = fields::get(reply, "retriedStmtIds") {
+            outcome
+                .retried
+                .extend(ids.into_iter().flatten().filter_map(|id| id.as_i32()));
+        }
+        let (mut stale, mut failed) = (None, Vec::new());
+        for entry in entries(reply, "writeErrors") {
+            let Some(index) = own_index(child, entry) else {
+                continue;
+            };
+            failed.push(index);
+            let code = fields::get_number(entry, "code").unwrap_or(0) as i32;
+            let code = ErrorCode::from_code(code);
+            if code.is_stale_routing() {
+                let text = entry.get_str("errmsg").unwrap_or_default();
+                stale = Some(CommandError::new(code, text));
+            } else {
+                outcome
+                    .errors
+                    .entry(index)
+                    .or_insert_with(|| with_index(entry, index));
+            }
+        }
+        // An ordered batch ran up to its first error, an unordered one everything else.
+        let stopped_at = failed.first().copied().filter(|_| self.ordered);
+        let ran = child
+            .indexes
+            .iter()
+            .copied()
+            .take_while(|&index| Some(index) != stopped_at);
+        for index in ran.filter(|index| !failed.contains(index)) {
+            self.ran_on
+                .entry(index)
+                .or_default()
+                .push(child.shard.clone());
+        }
+        stale.map_or(Sent::Ran, Sent::Stale)
+    }
+
+    fn fail(&mut self, index: usize, error: &CommandError) {
+        let entry = rawdoc! {
+            "index": index as i32,
+            "code": error.code.code(),
+            "errmsg": error.message.as_str(),
+        };
+        self.outcome.errors.entry(index).or_insert(entry);
+    }
+
+    fn reply(self) -> RawDocumentBuf {
+        let outcome = self.outcome;
+        let mut out = DocumentWriter::new();
+        out.append("n", int(outcome.n));
+        if self.kind == Kind::Update {
+            out.append("nModified", int(outcome.modified));
+        }
+        if !outcome.upserted.is_empty() {
+            out.begin_array("upserted");
+            for (index, id) in &outcome.upserted {
+                out.push_document();
+                out.append_i32("index", *index as i32);
+                out.append("_id", id.as_raw_bson_ref());
+                out.end();
+            }
+            out.end();
+        }
+        if !outcome.errors.is_empty() {
+            out.begin_array("writeErrors");
+            let shown = if self.ordered { 1 } else { usize::MAX };
+            for error in outcome.errors.values().take(shown) {
+                out.push(RawBsonRef::Document(error));
+            }
+            out.end();
+        }
+        if let Some(error) = &outcome.concern_error {
+            out.append_doc("writeConcernError", error);
+        }
+        if !outcome.retried.is_empty() {
+            out.begin_array("retriedStmtIds");
+            for id in &outcome.retried {
+                out.push(RawBsonRef::Int32(*id));
+            }
+            out.end();
+        }
+        out.append_f64("ok", 1.0);
+        out.finish()
+    }
+}
+
+const RETRYABLE: &str = "RetryableWriteError";
+
+fn int(n: i64) -> RawBsonRef<'static> {
+    i32::try_from(n).map_or(RawBsonRef::Int64(n), RawBsonRef::Int32)
+}
+
+/// The numbers of the statements: those that the client gave, or their places in the batch.
+fn statement_numbers(context: &Context<'_>, count: usize) -> Result<Vec<i32>, CommandError> {
+    let given: Option<Vec<i32>> = match context.request.get("stmtIds") {
+        Some(RawBsonRef::Array(ids)) => Some(
+            ids.into_iter()
+                .flatten()
+                .filter_map(|id| id.as_i32())
+                .collect(),
+        ),
+        _ => None,
+    };
+    match given {
+        Some(ids) if ids.len() == count => Ok(ids),
+        Some(_) => Err(CommandError::new(
+            ErrorCode::InvalidLength,
+            "the number of stmtIds must be the number of statements",
+        )),
+        None => {
+            let first = context
+                .request
+                .get("stmtId")
+                .and_then(fields::number)
+                .unwrap_or(0);
+            Ok((0..count as i64)
+                .map(|offset| (first + offset) as i32)
+                .collect())
+        }
+    }
+}
+
+fn entries<'a>(reply: &'a RawDocument, name: &str) -> impl Iterator<Item = &'a RawDocument> {
+    let array = match fields::get(reply, name) {
+        Some(RawBsonRef::Array(array)) => Some(array),
+        _ => None,
+    };
+    array
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|value| value.as_document())
+}
+
+/// Which statement of the whole batch an entry of a child's reply speaks of.
+fn own_index(child: &Child, entry: &RawDocument) -> Option<usize> {
+    let index = usize::try_from(fields::get_number(entry, "index")?).ok()?;
+    child.indexes.get(index).copied()
+}
+
+fn with_index(entry: &RawDocument, index: usize) -> RawDocumentBuf {
+    let mut out = DocumentWriter::new();
+    out.append_i32("index", index as i32);
+    for element in banyan_document::elements(entry).filter(|e| e.name() != "index") {
+        out.append_element(&element);
+    }
+    out.finish()
+}
+
+/// Runs a batch to its end.
+pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, CommandError> {
+    let ns = context.namespace()?;
+    let router = context.router;
+    let mut batch = Batch::new(context, kind)?;
+    let create = batch.may_create();
+    let mut patience = Patience::new();
+    loop {
+        let route = match create {
+            true => Some(router.catalog.route_or_create(&ns).await?),
+            false => router.catalog.route(&ns).await?,
+        };
+        // A database that isn't there holds nothing to change.
+        let Some(route) = route else {
+            return Ok(batch.reply());
+        };
+        let untouched = batch.left.len() == batch.statements.len() && batch.ran_on.is_empty();
+        let stale = match batch.only_shard(&route).filter(|_| untouched) {
+            Some(shard) => {
+                let whole = Child {
+                    shard,
+                    indexes: batch.left.clone(),
+                };
+                match forward_whole(context, &route, &whole, &mut batch).await? {
+                    Ok(reply) => return Ok(reply),
+                    Err(stale) => Some(stale),
+                }
+            }
+            None => batch.run(&route).await?,
+        };
+        match stale {
+            None => return Ok(batch.reply()),
+            Some(error) if patience.is_left() => {
+                router.recover(Some(&route), &error).await?;
+                patience.pause().await;
+            }
+            Some(error) => return Err(error),
+        }
+    }
+}
+
+/// Passes the batch on as it came; `Err` says that the route is stale, and what ran has been
+/// counted.
+async fn forward_whole(
+    context: &Context<'_>,
+    route: &Route,
+    whole: &Child,
+    batch: &mut Batch<'_>,
+) -> Result<Result<RawDocumentBuf, CommandError>, CommandError> {
+    let forwarded = crate::commands::forward_write(context, route, &whole.shard).await;
+    let reply = match forwarded {
+        Ok(answer) => answer.reply,
+        Err(error) if error.code.is_stale_routing() => return Ok(Err(error)),
+        Err(error) => return Err(error),
+    };
+    let is_stale = |entry: &RawDocument| {
+        let code = fields::get_number(entry, "code").unwrap_or(0) as i32;
+        ErrorCode::from_code(code).is_stale_routing()
+    };
+    if !entries(&reply, "writeErrors").any(is_stale) {
+        return Ok(Ok(reply));
+    }
+    match batch.take_reply(whole, &reply) {
+        Sent::Stale(error) => {
+            let (ran_on, errors) = (&batch.ran_on, &batch.outcome.errors);
+            batch
+                .left
+                .retain(|index| !ran_on.contains_key(index) && !errors.contains_key(index));
+            Ok(Err(error))
+        }
+        Sent::Ran => Ok(Ok(reply)),
+    }
+}
