@@ -140,16 +140,17 @@ fn check_value(
         0x03 | 0x04 => check_document(value, at, depth_left, depth_max),
         0x05 => {
             // The old binary subtype repeats the length inside.
+            if value.get(4) != Some(&2) {
+                return Ok(());
+            }
             let inner = value
                 .get(5..9)
                 .and_then(|b| b.try_into().ok())
-                .map(i32::from_le_bytes);
-            let old = value.get(4) == Some(&2);
-            let agrees = inner.and_then(|n| usize::try_from(n).ok()) == value.len().checked_sub(9);
-            if old && !agrees {
-                Err(malformed)
-            } else {
+                .map(u32::from_le_bytes);
+            if inner.is_some_and(|n| n as usize == value.len() - 9) {
                 Ok(())
+            } else {
+                Err(malformed)
             }
         }
         0x08 => {

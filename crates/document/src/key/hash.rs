@@ -5,7 +5,7 @@ use bson::{RawBsonRef, RawDocument};
 use md5::{Digest, Md5};
 
 use crate::element::{elements, items};
-use crate::number::Number;
+use crate::number::{Number, Rounding};
 use crate::writer;
 
 const SEED: i32 = 0;
@@ -58,15 +58,19 @@ fn update_fields(digest: &mut Md5, document: &RawDocument) {
     update_end(digest);
 }
 
-/// The end of a document counts as an element of type 0 with an empty name.
+/// The end of a document counts as an element of type 0.
 fn update_end(digest: &mut Md5) {
     digest.update(0i32.to_le_bytes());
-    digest.update([0]);
 }
 
-/// Fractions are cut off; NaN is 0; what is too large is the largest integer.
+/// NaN is 0; what is too large is the largest integer. Doubles are cut off, decimals rounded.
 fn as_integer(number: Number) -> i64 {
-    number.to_i64_saturating()
+    match number {
+        Number::Decimal(v) => {
+            Number::Decimal(v.round_to(0, Rounding::HalfEven)).to_i64_saturating()
+        }
+        other => other.to_i64_saturating(),
+    }
 }
 
 fn type_code(value: &RawBsonRef<'_>) -> i32 {
