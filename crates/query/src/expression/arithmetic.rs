@@ -1,0 +1,323 @@
+//! $abs $add $ceil $divide $floor $mod $multiply $round $subtract $trunc
+
+use bson::{DateTime, RawBsonRef};
+
+use banyan_document::number::{Decimal, Number, Rounding};
+
+use super::env::Env;
+use super::operator::{Arguments, Operator};
+use super::sum::Sum;
+use super::value::{Value, error, is_nullish, type_name};
+use crate::error::{ErrorKind, QueryError};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::fixed("$abs", 1, abs),
+    Operator::variadic("$add", add),
+    Operator::fixed("$ceil", 1, ceil),
+    Operator::fixed("$divide", 2, divide),
+    Operator::fixed("$floor", 1, floor),
+    Operator::fixed("$mod", 2, remainder),
+    Operator::variadic("$multiply", multiply),
+    Operator::ranged("$round", 1, 2, round),
+    Operator::fixed("$subtract", 2, subtract),
+    Operator::ranged("$trunc", 1, 2, trunc),
+];
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+pub(super) const NULL: Result<Value<'static>> = Ok(Some(RawBsonRef::Null));
+
+fn raw<'a>(number: Number) -> Result<Value<'a>> {
+    Ok(Some(number.to_raw()))
+}
+
+fn type_mismatch<T>(message: String) -> Result<T> {
+    Err(QueryError::new(ErrorKind::TypeMismatch, message))
+}
+
+fn date_overflow<T>(operator: &str) -> Result<T> {
+    Err(QueryError::new(
+        ErrorKind::Overflow,
+        format!("date overflow in {operator}"),
+    ))
+}
+
+/// The one argument of a numeric operator; `None` for null.
+pub(super) fn numeric(args: &Arguments<'_>) -> Result<Option<Number>> {
+    let value = args.get(0);
+    if is_nullish(value) {
+        return Ok(None);
+    }
+    match value.and_then(Number::from_raw) {
+        Some(number) => Ok(Some(number)),
+        None => error(
+            28765,
+            format!(
+                "{} only supports numeric types, not {}",
+                args.operator,
+                type_name(value)
+            ),
+        ),
+    }
+}
+
+fn abs<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let Some(number) = numeric(args)? else {
+        return NULL;
+    };
+    raw(match number {
+        Number::Int64(i64::MIN) => return error(28680, "can't take $abs of long long min"),
+        Number::Int32(v) if v < 0 => number.negate(),
+        Number::Int64(v) if v < 0 => number.negate(),
+        Number::Double(v) => Number::Double(v.abs()),
+        Number::Decimal(v) => Number::Decimal(v.abs()),
+        other => other,
+    })
+}
+
+fn add<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let mut sum = Sum::default();
+    let mut date = None;
+    for value in &args.values {
+        if is_nullish(*value) {
+            return NULL;
+        }
+        match value {
+            Some(RawBsonRef::DateTime(v)) => {
+                if date.replace(v.timestamp_millis()).is_some() {
+                    return error(16612, "only one date allowed in an $add expression");
+                }
+            }
+            _ => match value.and_then(Number::from_raw) {
+                Some(number) => sum.add(number),
+                None => {
+                    return error(
+                        16554,
+                        format!(
+                            "$add only supports numeric or date types, not {}",
+                            type_name(*value)
+                        ),
+                    );
+                }
+            },
+        }
+    }
+    let total = sum.total();
+    let Some(date) = date else { return raw(total) };
+    match rounded_i64(total).and_then(|millis| date.checked_add(millis)) {
+        Some(millis) => Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis)))),
+        None => date_overflow("$add"),
+    }
+}
+
+/// Whole milliseconds, rounded; `None` for what does not fit.
+fn rounded_i64(number: Number) -> Option<i64> {
+    match number {
+        Number::Int32(v) => Some(i64::from(v)),
+        Number::Int64(v) => Some(v),
+        Number::Double(v) => Number::Double(v.round()).to_i64_exact(),
+        Number::Decimal(v) => v.round_to(0, Rounding::HalfEven).to_i64_exact(),
+    }
+}
+
+fn subtract<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let (left, right) = (args.get(0), args.get(1));
+    if args.any_nullish() {
+        return NULL;
+    }
+    if let (Some(a), Some(b)) = (
+        left.and_then(Number::from_raw),
+        right.and_then(Number::from_raw),
+    ) {
+        return raw(a.subtract(b));
+    }
+    if let Some(RawBsonRef::DateTime(a)) = left {
+        let a = a.timestamp_millis();
+        if let Some(RawBsonRef::DateTime(b)) = right {
+            return match a.checked_sub(b.timestamp_millis()) {
+                Some(millis) => Ok(Some(RawBsonRef::Int64(millis))),
+                None => date_overflow("$subtract"),
+            };
+        }
+        if let Some(b) = right.and_then(Number::from_raw) {
+            return match rounded_i64(b).and_then(|b| a.checked_sub(b)) {
+                Some(millis) => Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis)))),
+                None => date_overflow("$subtract"),
+            };
+        }
+    }
+    type_mismatch(format!(
+        "can't $subtract {} from {}",
+        type_name(right),
+        type_name(left)
+    ))
+}
+
+fn multiply<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let mut product = Number::Int32(1);
+    for value in &args.values {
+        if is_nullish(*value) {
+            return NULL;
+        }
+        match value.and_then(Number::from_raw) {
+            Some(number) => product = product.multiply(number),
+            None => {
+                return type_mismatch(format!(
+                    "$multiply only supports numeric types, not {}",
+                    type_name(*value)
+                ));
+            }
+        }
+    }
+    raw(product)
+}
+
+fn divide<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    if args.any_nullish() {
+        return NULL;
+    }
+    let (left, right) = (args.get(0), args.get(1));
+    match (
+        left.and_then(Number::from_raw),
+        right.and_then(Number::from_raw),
+    ) {
+        (Some(a), Some(b)) => match a.divide(b) {
+            Some(quotient) => raw(quotient),
+            None => Err(QueryError::new(
+                ErrorKind::BadValue,
+                "can't $divide by zero",
+            )),
+        },
+        _ => type_mismatch(format!(
+            "$divide only supports numeric types, not {} and {}",
+            type_name(left),
+            type_name(right)
+        )),
+    }
+}
+
+fn remainder<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    if args.any_nullish() {
+        return NULL;
+    }
+    let (left, right) = (args.get(0), args.get(1));
+    match (
+        left.and_then(Number::from_raw),
+        right.and_then(Number::from_raw),
+    ) {
+        (Some(a), Some(b)) => match a.remainder(b) {
+            Some(rest) => raw(rest),
+            None => error(16610, "can't $mod by zero"),
+        },
+        _ => error(
+            16611,
+            format!(
+                "$mod only supports numeric types, not {} and {}",
+                type_name(left),
+                type_name(right)
+            ),
+        ),
+    }
+}
+
+fn ceil<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    whole(args, f64::ceil, Rounding::Ceiling)
+}
+
+fn floor<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    whole(args, f64::floor, Rounding::Floor)
+}
+
+fn whole<'a>(
+    args: &Arguments<'a>,
+    doubles: fn(f64) -> f64,
+    decimals: Rounding,
+) -> Result<Value<'a>> {
+    let Some(number) = numeric(args)? else {
+        return NULL;
+    };
+    raw(match number {
+        Number::Double(v) => Number::Double(doubles(v)),
+        Number::Decimal(v) => Number::Decimal(to_whole(v, decimals)),
+        integer => integer,
+    })
+}
+
+/// Decimals that are whole already keep their exponent.
+fn to_whole(value: Decimal, rounding: Rounding) -> Decimal {
+    match value {
+        Decimal::Finite(f) if f.exponent < 0 => value.round_to(0, rounding),
+        _ => value,
+    }
+}
+
+fn round<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    to_place(args, Rounding::HalfEven)
+}
+
+fn trunc<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    to_place(args, Rounding::Truncate)
+}
+
+fn to_place<'a>(args: &Arguments<'a>, rounding: Rounding) -> Result<Value<'a>> {
+    let operator = args.operator;
+    if is_nullish(args.get(0)) || (args.values.len() > 1 && is_nullish(args.get(1))) {
+        return NULL;
+    }
+    let Some(number) = args.get(0).and_then(Number::from_raw) else {
+        return error(
+            51081,
+            format!(
+                "{operator} only supports numeric types, not {}",
+                type_name(args.get(0))
+            ),
+        );
+    };
+    let place = match args.get(1) {
+        None => 0,
+        Some(value) => match Number::from_raw(value).and_then(Number::to_i32_exact) {
+            Some(place @ -20..=100) => place,
+            Some(place) => {
+                return error(
+                    51083,
+                    format!(
+                        "cannot apply {operator} with precision value {place} value must be in \
+                         [-20, 100]"
+                    ),
+                );
+            }
+            None => {
+                return error(
+                    51082,
+                    format!("precision argument to  {operator} must be a integral value"),
+                );
+            }
+        },
+    };
+    raw(match number {
+        Number::Int32(_) | Number::Int64(_) if place >= 0 => number,
+        Number::Int32(_) | Number::Int64(_) => {
+            match number.to_decimal().round_to(place, rounding).to_i64_exact() {
+                Some(v) if matches!(number, Number::Int32(_)) => Number::narrow(v),
+                Some(v) => Number::Int64(v),
+                None => {
+                    return error(
+                        51080,
+                        format!("invalid conversion from Decimal128 result in {operator}"),
+                    );
+                }
+            }
+        }
+        Number::Double(v) if place == 0 && rounding == Rounding::HalfEven => {
+            Number::Double(v.round_ties_even())
+        }
+        Number::Double(v) if place == 0 => Number::Double(v.trunc()),
+        Number::Double(v) if !v.is_finite() => number,
+        Number::Double(v) => Number::Double(
+            Decimal::from_f64_exact(v)
+                .round_to(place, rounding)
+                .to_f64(),
+        ),
+        Number::Decimal(v) => Number::Decimal(v.round_to(place, rounding)),
+    })
+}

@@ -1,0 +1,620 @@
+//! Operators over arrays: positions, slices, joins, order
+
+use bson::{RawArray, RawBsonRef};
+
+use banyan_document::{Number, compare};
+
+use super::comparison::compare_values;
+use super::env::{ArrayBuilder, Env};
+use super::node::{Node, Special};
+use super::operator::{Arguments, Form, NamedCodes, Operator, Parameter, required};
+use super::parse::{Parser, malformed};
+use super::value::{Value, describe, error, is_nullish, items, type_name};
+use crate::error::QueryError;
+use crate::sort::SortPattern;
+
+const N_CODES: NamedCodes = NamedCodes {
+    not_object: 5787900,
+    unknown: 5787901,
+    missing: 5787906,
+};
+
+const N_PARAMETERS: &[Parameter] = &[required("n"), required("input")];
+
+const fn first_n(name: &'static str, run: super::operator::Run) -> Operator {
+    Operator {
+        name,
+        form: Form::Named {
+            parameters: N_PARAMETERS,
+            run,
+            codes: N_CODES,
+        },
+    }
+}
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::fixed("$arrayElemAt", 2, array_elem_at),
+    Operator::variadic("$concatArrays", concat_arrays),
+    Operator::fixed("$first", 1, |args, _| edge(args, false)),
+    first_n("$firstN", |args, env| {
+        let (array, n) = n_and_input(args)?;
+        env.array_of(items(array).take(n))
+    }),
+    Operator::fixed("$in", 2, contains),
+    Operator::ranged("$indexOfArray", 2, 4, index_of_array),
+    Operator::fixed("$isArray", 1, |args, _| {
+        Ok(Some(RawBsonRef::Boolean(matches!(
+            args.get(0),
+            Some(RawBsonRef::Array(_))
+        ))))
+    }),
+    Operator::fixed("$last", 1, |args, _| edge(args, true)),
+    first_n("$lastN", |args, env| {
+        let (array, n) = n_and_input(args)?;
+        let length = items(array).count();
+        env.array_of(items(array).skip(length.saturating_sub(n)))
+    }),
+    first_n("$maxN", |args, env| extreme_n(args, env, true)),
+    first_n("$minN", |args, env| extreme_n(args, env, false)),
+    Operator::ranged("$range", 2, 3, range),
+    Operator::fixed("$reverseArray", 1, reverse),
+    Operator::fixed("$size", 1, size),
+    Operator::ranged("$slice", 2, 3, slice),
+    Operator::special("$sortArray", sort_array),
+    Operator::special("$zip", zip),
+];
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+const NULL: Value<'static> = Some(RawBsonRef::Null);
+
+/// A bound or a position as a 32-bit integer, or the error `codes` for another type and for
+/// another number.
+fn int32(value: Value<'_>, codes: (u32, u32), type_message: &str, message: &str) -> Result<i32> {
+    match value.and_then(Number::from_raw) {
+        None => error(codes.0, format!("{type_message}{}", type_name(value))),
+        Some(number) => match number.to_i32_exact() {
+            Some(v) => Ok(v),
+            None => error(codes.1, format!("{message}{}", describe(value))),
+        },
+    }
+}
+
+fn array_elem_at<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    if args.any_nullish() {
+        return Ok(NULL);
+    }
+    let Some(RawBsonRef::Array(array)) = args.get(0) else {
+        return error(
+            28689,
+            format!(
+                "$arrayElemAt's first argument must be an array, but is {}",
+                type_name(args.get(0))
+            ),
+        );
+    };
+    let index = int32(
+        args.get(1),
+        (28690, 28691),
+        "$arrayElemAt's second argument must be a numeric value, but is ",
+        "$arrayElemAt's second argument must be representable as a 32-bit integer: ",
+    )?;
+    Ok(match usize::try_from(index) {
+        Ok(index) => items(array).nth(index),
+        Err(_) => {
+            let length = items(array).count();
+            let back = index.unsigned_abs() as usize;
+            length
+                .checked_sub(back)
+                .and_then(|index| items(array).nth(index))
+        }
+    })
+}
+
+fn edge<'a>(args: &Arguments<'a>, last: bool) -> Result<Value<'a>> {
+    match args.get(0) {
+        value if is_nullish(value) => Ok(NULL),
+        Some(RawBsonRef::Array(array)) => Ok(if last {
+            items(array).last()
+        } else {
+            items(array).next()
+        }),
+        other => error(
+            28689,
+            format!(
+                "{}'s argument must be an array, but is {}",
+                args.operator,
+                type_name(other)
+            ),
+        ),
+    }
+}
+
+fn n_and_input<'a>(args: &Arguments<'a>) -> Result<(&'a RawArray, usize)> {
+    let n = match args
+        .get(0)
+        .and_then(Number::from_raw)
+        .map(Number::to_i64_exact)
+    {
+        None => {
+            return error(
+                5787902,
+                format!(
+                    "Value for 'n' must be of integral type, but found {}",
+                    describe(args.get(0))
+                ),
+            );
+        }
+        Some(None) => {
+            return error(
+                5787903,
+                format!(
+                    "Value for 'n' must be of integral type, but found {}",
+                    describe(args.get(0))
+                ),
+            );
+        }
+        Some(Some(n)) if n <= 0 => {
+            return error(5787908, format!("'n' must be greater than 0, found {n}"));
+        }
+        Some(Some(n)) => usize::try_from(n).unwrap_or(usize::MAX),
+    };
+    match args.get(1) {
+        Some(RawBsonRef::Array(array)) => Ok((array, n)),
+        _ => error(5788200, "Input must be an array"),
+    }
+}
+
+fn extreme_n<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<Value<'a>> {
+    let (array, n) = n_and_input(args)?;
+    let mut values: Vec<_> = items(array).filter(|v| !is_nullish(Some(*v))).collect();
+    values.sort_by(|a, b| {
+        if greatest {
+            compare(*b, *a)
+        } else {
+            compare(*a, *b)
+        }
+    });
+    env.array_of(values.into_iter().take(n))
+}
+
+fn concat_arrays<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    if args.any_nullish() {
+        return Ok(NULL);
+    }
+    let mut builder = ArrayBuilder::new();
+    for value in &args.values {
+        let Some(RawBsonRef::Array(array)) = value else {
+            return error(
+                28664,
+                format!(
+                    "$concatArrays only supports arrays, not {}",
+                    type_name(*value)
+                ),
+            );
+        };
+        for element in banyan_document::items(array) {
+            builder.writer.push_element(&element);
+        }
+    }
+    env.array(builder)
+}
+
+fn contains<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let Some(RawBsonRef::Array(array)) = args.get(1) else {
+        return error(
+            40081,
+            format!(
+                "$in requires an array as a second argument, found: {}",
+                type_name(args.get(1))
+            ),
+        );
+    };
+    let found = items(array).any(|item| compare_values(args.get(0), Some(item)).is_eq());
+    Ok(Some(RawBsonRef::Boolean(found)))
+}
+
+/// The optional start and end of the `$indexOf` operators.
+pub(super) fn search_range(args: &Arguments<'_>) -> Result<(usize, usize)> {
+    let bound = |index: usize, what: &str, default: usize| -> Result<usize> {
+        let Some(value) = args.get(index) else {
+            return Ok(default);
+        };
+        match Number::from_raw(value).and_then(Number::to_i32_exact) {
+            None => error(
+                40096,
+                format!(
+                    "{} requires an integral {what} index, found a value of type: {}, with value: \
+                     {}",
+                    args.operator,
+                    type_name(Some(value)),
+                    describe(Some(value))
+                ),
+            ),
+            Some(v) => match usize::try_from(v) {
+                Ok(v) => Ok(v),
+                Err(_) => error(
+                    40097,
+                    format!(
+                        "{} requires a nonnegative {what} index, found: {v}",
+                        args.operator
+                    ),
+                ),
+            },
+        }
+    };
+    Ok((bound(2, "starting", 0)?, bound(3, "ending", usize::MAX)?))
+}
+
+fn index_of_array<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let array = match args.get(0) {
+        value if is_nullish(value) => return Ok(NULL),
+        Some(RawBsonRef::Array(array)) => array,
+        other => {
+            return error(
+                40090,
+                format!(
+                    "$indexOfArray requires an array as a first argument, found: {}",
+                    type_name(other)
+                ),
+            );
+        }
+    };
+    let (start, end) = search_range(args)?;
+    let found = items(array)
+        .enumerate()
+        .take(end)
+        .skip(start)
+        .find(|(_, item)| compare_values(args.get(1), Some(*item)).is_eq());
+    Ok(Some(RawBsonRef::Int32(
+        found.map_or(-1, |(index, _)| index as i32),
+    )))
+}
+
+fn range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let start = int32(
+        args.get(0),
+        (34443, 34444),
+        "$range requires a numeric starting value, found value of type: ",
+        "$range requires a starting value that can be represented as a 32-bit integer, found \
+         value: ",
+    )?;
+    let end = int32(
+        args.get(1),
+        (34445, 34446),
+        "$range requires a numeric ending value, found value of type: ",
+        "$range requires an ending value that can be represented as a 32-bit integer, found \
+         value: ",
+    )?;
+    let step = match args.values.len() {
+        3 => int32(
+            args.get(2),
+            (34447, 34448),
+            "$range requires a numeric step value, found value of type:",
+            "$range requires a step value that can be represented as a 32-bit integer, found \
+             value: ",
+        )?,
+        _ => 1,
+    };
+    if step == 0 {
+        return error(34449, "$range requires a non-zero step value");
+    }
+    // Each number takes at least seven bytes; more than this is no document.
+    let (start, end, step) = (i64::from(start), i64::from(end), i64::from(step));
+    let count = (end - start) / step;
+    if count > 4 * 1024 * 1024 {
+        return Err(QueryError::new(
+            crate::error::ErrorKind::ExceededMemoryLimit,
+            "$range would use too much memory",
+        ));
+    }
+    let mut builder = ArrayBuilder::new();
+    let mut current = start;
+    while (step > 0 && current < end) || (step < 0 && current > end) {
+        builder.push(RawBsonRef::Int32(current as i32));
+        current += step;
+    }
+    env.array(builder)
+}
+
+fn reverse<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    match args.get(0) {
+        value if is_nullish(value) => Ok(NULL),
+        Some(RawBsonRef::Array(array)) => {
+            let values: Vec<_> = items(array).collect();
+            env.array_of(values.into_iter().rev())
+        }
+        other => error(
+            34435,
+            format!(
+                "The argument to $reverseArray must be an array, but was of type: {}",
+                type_name(other)
+            ),
+        ),
+    }
+}
+
+fn size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    match args.get(0) {
+        Some(RawBsonRef::Array(array)) => Ok(Some(RawBsonRef::Int32(
+            array.iter_elements().count() as i32,
+        ))),
+        other => error(
+            17124,
+            format!(
+                "The argument to $size must be an array, but was of type: {}",
+                type_name(other)
+            ),
+        ),
+    }
+}
+
+fn slice<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    if args.any_nullish() {
+        return Ok(NULL);
+    }
+    let Some(RawBsonRef::Array(array)) = args.get(0) else {
+        return error(
+            28724,
+            format!(
+                "First argument to $slice must be an array, but is of type: {}",
+                type_name(args.get(0))
+            ),
+        );
+    };
+    let position = int32(
+        args.get(1),
+        (28725, 28726),
+        "Second argument to $slice must be a numeric value, but is of type: ",
+        "Second argument to $slice can't be represented as a 32-bit integer: ",
+    )?;
+    let length = items(array).count();
+    let from_end = |n: i32| length.saturating_sub(n.unsigned_abs() as usize);
+    if args.values.len() == 2 {
+        return match usize::try_from(position) {
+            Ok(count) => env.array_of(items(array).take(count)),
+            Err(_) => env.array_of(items(array).skip(from_end(position))),
+        };
+    }
+    let count = int32(
+        args.get(2),
+        (28727, 28728),
+        "Third argument to $slice must be numeric, but is of type: ",
+        "Third argument to $slice can't be represented as a 32-bit integer: ",
+    )?;
+    if count <= 0 {
+        return error(
+            28729,
+            format!("Third argument to $slice must be positive: {count}"),
+        );
+    }
+    let start = usize::try_from(position).unwrap_or_else(|_| from_end(position));
+    env.array_of(items(array).skip(start).take(count as usize))
+}
+
+/// How $sortArray orders: the values themselves, or the documents by fields.
+#[derive(Debug)]
+enum ArrayOrder {
+    Values { descending: bool },
+    Documents(SortPattern),
+}
+
+#[derive(Debug)]
+struct SortArray {
+    input: Node,
+    order: ArrayOrder,
+}
+
+fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            2942500,
+            format!(
+                "$sortArray requires an object as an argument, found: {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let (mut input, mut order) = (None, None);
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        match (name.as_str(), value) {
+            ("input", value) => input = Some(parser.operand(value)?),
+            ("sortBy", RawBsonRef::Document(pattern)) => {
+                order = Some(ArrayOrder::Documents(SortPattern::parse(pattern)?));
+            }
+            ("sortBy", value) => match Number::from_raw(value).and_then(Number::to_i64_exact) {
+                Some(direction @ (1 | -1)) => {
+                    order = Some(ArrayOrder::Values {
+                        descending: direction < 0,
+                    });
+                }
+                _ => {
+                    return error(2942506, "The $sort element value must be either 1 or -1");
+                }
+            },
+            (other, _) => {
+                return error(
+                    2942501,
+                    format!("$sortArray found an unknown argument: {other}"),
+                );
+            }
+        }
+    }
+    let Some(input) = input else {
+        return error(2942502, "$sortArray requires 'input' to be specified");
+    };
+    let Some(order) = order else {
+        return error(2942503, "$sortArray requires 'sortBy' to be specified");
+    };
+    Ok(Node::special(SortArray { input, order }))
+}
+
+impl Special for SortArray {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        let input = self.input.evaluate(env)?;
+        if is_nullish(input) {
+            return Ok(NULL);
+        }
+        let Some(RawBsonRef::Array(array)) = input else {
+            return error(
+                2942504,
+                format!(
+                    "The input argument to $sortArray must be an array, but was of type: {}",
+                    type_name(input)
+                ),
+            );
+        };
+        match &self.order {
+            ArrayOrder::Values { descending } => {
+                let mut values: Vec<_> = items(array).collect();
+                values.sort_by(|a, b| {
+                    if *descending {
+                        compare(*b, *a)
+                    } else {
+                        compare(*a, *b)
+                    }
+                });
+                env.array_of(values)
+            }
+            ArrayOrder::Documents(pattern) => {
+                let nothing = bson::rawdoc! {};
+                let mut keyed = Vec::new();
+                for value in items(array) {
+                    // What is no document has none of the fields.
+                    let document = value.as_document().unwrap_or(&nothing);
+                    keyed.push((pattern.key(document)?, value));
+                }
+                keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+                env.array_of(keyed.into_iter().map(|(_, value)| value))
+            }
+        }
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.input);
+    }
+}
+
+#[derive(Debug)]
+struct Zip {
+    inputs: Vec<Node>,
+    defaults: Vec<Node>,
+    longest: bool,
+}
+
+fn zip(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            34460,
+            format!(
+                "$zip only supports an object as an argument, found {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let (mut inputs, mut defaults, mut longest) = (Vec::new(), Vec::new(), false);
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        match (name.as_str(), value) {
+            ("inputs", RawBsonRef::Array(array)) => inputs = parser.operands(array)?,
+            ("inputs", other) => {
+                return error(
+                    34461,
+                    format!(
+                        "inputs must be an array of expressions, found {}",
+                        type_name(Some(other))
+                    ),
+                );
+            }
+            ("defaults", RawBsonRef::Array(array)) => defaults = parser.operands(array)?,
+            ("defaults", other) => {
+                return error(
+                    34462,
+                    format!(
+                        "defaults must be an array of expressions, found {}",
+                        type_name(Some(other))
+                    ),
+                );
+            }
+            ("useLongestLength", RawBsonRef::Boolean(value)) => longest = value,
+            ("useLongestLength", other) => {
+                return error(
+                    34463,
+                    format!(
+                        "useLongestLength must be a bool, found {}",
+                        type_name(Some(other))
+                    ),
+                );
+            }
+            (other, _) => {
+                return error(34464, format!("$zip found an unknown argument: {other}"));
+            }
+        }
+    }
+    if inputs.is_empty() {
+        return error(34465, "$zip requires at least one input array");
+    }
+    if !defaults.is_empty() && !longest {
+        return error(
+            34466,
+            "cannot specify defaults unless useLongestLength is true",
+        );
+    }
+    if !defaults.is_empty() && defaults.len() != inputs.len() {
+        return error(34467, "defaults and inputs must have the same length");
+    }
+    Ok(Node::special(Zip {
+        inputs,
+        defaults,
+        longest,
+    }))
+}
+
+impl Special for Zip {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        let mut inputs: Vec<Vec<RawBsonRef<'a>>> = Vec::with_capacity(self.inputs.len());
+        for node in &self.inputs {
+            match node.evaluate(env)? {
+                value if is_nullish(value) => return Ok(NULL),
+                Some(RawBsonRef::Array(array)) => inputs.push(items(array).collect()),
+                other => {
+                    return error(
+                        34468,
+                        format!(
+                            "$zip found a non-array expression in input: {}",
+                            describe(other)
+                        ),
+                    );
+                }
+            }
+        }
+        let mut defaults = Vec::with_capacity(inputs.len());
+        for index in 0..inputs.len() {
+            let value = match self.defaults.get(index) {
+                Some(node) => node.evaluate(env)?,
+                None => None,
+            };
+            defaults.push(value.unwrap_or(RawBsonRef::Null));
+        }
+        let lengths = inputs.iter().map(Vec::len);
+        let length = if self.longest {
+            lengths.max()
+        } else {
+            lengths.min()
+        };
+        let mut builder = ArrayBuilder::new();
+        for row in 0..length.unwrap_or(0) {
+            builder.writer.push_array();
+            for (input, default) in inputs.iter().zip(&defaults) {
+                builder.push(input.get(row).copied().unwrap_or(*default));
+            }
+            builder.writer.end();
+        }
+        env.array(builder)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        self.inputs.iter().chain(&self.defaults).for_each(visit);
+    }
+}

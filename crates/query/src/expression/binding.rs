@@ -1,0 +1,361 @@
+//! $let $map $filter $reduce: operators that give names to values
+
+use bson::{RawBson, RawBsonRef, RawDocument};
+
+use banyan_document::number::Number;
+
+use super::env::{Arena, ArrayBuilder, Env};
+use super::node::{Node, Special};
+use super::operator::Operator;
+use super::parse::{Parser, check_variable_name, malformed};
+use super::value::{Value, error, is_nullish, is_true, items, type_name};
+use crate::error::QueryError;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::special("$filter", filter),
+    Operator::special("$let", bind),
+    Operator::special("$map", map),
+    Operator::special("$reduce", reduce),
+];
+
+const NULL: Value<'static> = Some(RawBsonRef::Null);
+
+fn object<'a>(
+    value: RawBsonRef<'a>,
+    operator: &str,
+    code: u32,
+) -> Result<&'a RawDocument, QueryError> {
+    match value {
+        RawBsonRef::Document(document) => Ok(document),
+        _ => error(
+            code,
+            format!("{operator} only supports an object as its argument"),
+        ),
+    }
+}
+
+/// The named parameters of `document`, unparsed, in the order of `names`.
+fn parameters<'a, const N: usize>(
+    document: &'a RawDocument,
+    operator: &str,
+    names: [&str; N],
+    unknown_code: u32,
+) -> Result<[Option<RawBsonRef<'a>>; N], QueryError> {
+    let mut values = [None; N];
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        match names.iter().position(|known| *known == name.as_str()) {
+            Some(index) => values[index] = Some(value),
+            None => {
+                return error(
+                    unknown_code,
+                    format!("Unrecognized parameter to {operator}: {name}"),
+                );
+            }
+        }
+    }
+    Ok(values)
+}
+
+fn needed<'a>(
+    value: Option<RawBsonRef<'a>>,
+    name: &str,
+    operator: &str,
+    code: u32,
+) -> Result<RawBsonRef<'a>, QueryError> {
+    match value {
+        Some(value) => Ok(value),
+        None => error(code, format!("Missing '{name}' parameter to {operator}")),
+    }
+}
+
+/// The name under which each element is bound: `as`, or `this`.
+fn element_name<'a>(value: Option<RawBsonRef<'a>>) -> Result<&'a str, QueryError> {
+    match value {
+        None => Ok("this"),
+        Some(RawBsonRef::String(name)) => {
+            check_variable_name(name, true)?;
+            Ok(name)
+        }
+        Some(_) => {
+            check_variable_name("", true)?;
+            Ok("this")
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Let {
+    variables: Vec<(usize, Node)>,
+    body: Node,
+}
+
+fn bind(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+    let document = object(value, "$let", 16874)?;
+    let [vars, body] = parameters(document, "$let", ["vars", "in"], 16875)?;
+    let vars = needed(vars, "vars", "$let", 16876)?;
+    let body = needed(body, "in", "$let", 16877)?;
+    let RawBsonRef::Document(vars) = vars else {
+        return error(10065, "invalid parameter: expected an object (vars)");
+    };
+    let mut names = Vec::new();
+    let mut variables = Vec::new();
+    for element in vars.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        check_variable_name(name.as_str(), true)?;
+        // The values see the variables outside, not one another.
+        let node = parser.operand(value)?;
+        let slot = parser.new_slot();
+        names.push((name.as_str(), slot));
+        variables.push((slot, node));
+    }
+    let body = parser.scoped(&names, body)?;
+    if variables.iter().all(|(_, node)| node.is_constant()) && body.is_constant() {
+        return Ok(body);
+    }
+    Ok(Node::special(Let { variables, body }))
+}
+
+impl Special for Let {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let mut inner = *env;
+        for (slot, node) in &self.variables {
+            inner = inner.bind(*slot, node.evaluate(env)?);
+        }
+        self.body.evaluate(&inner)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        self.variables.iter().for_each(|(_, node)| visit(node));
+        visit(&self.body);
+    }
+
+    fn deterministic(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Debug)]
+struct Map {
+    input: Node,
+    slot: usize,
+    body: Node,
+}
+
+fn map(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+    let document = object(value, "$map", 16878)?;
+    let [input, name, body] = parameters(document, "$map", ["input", "as", "in"], 16879)?;
+    let input = needed(input, "input", "$map", 16880)?;
+    let body = needed(body, "in", "$map", 16882)?;
+    let name = element_name(name)?;
+    let input = parser.operand(input)?;
+    let slot = parser.new_slot();
+    let body = parser.scoped(&[(name, slot)], body)?;
+    Ok(Node::special(Map { input, slot, body }))
+}
+
+impl Special for Map {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let input = self.input.evaluate(env)?;
+        if is_nullish(input) {
+            return Ok(NULL);
+        }
+        let Some(RawBsonRef::Array(array)) = input else {
+            return error(
+                16883,
+                format!("input to $map must be an array not {}", type_name(input)),
+            );
+        };
+        let mut builder = ArrayBuilder::new();
+        for item in items(array) {
+            let value = self.body.evaluate(&env.bind(self.slot, Some(item)))?;
+            builder.push(value.unwrap_or(RawBsonRef::Null));
+        }
+        env.array(builder)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.input);
+        visit(&self.body);
+    }
+}
+
+#[derive(Debug)]
+struct Filter {
+    input: Node,
+    slot: usize,
+    condition: Node,
+    limit: Option<Node>,
+}
+
+fn filter(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+    let document = object(value, "$filter", 28646)?;
+    let [input, name, condition, limit] =
+        parameters(document, "$filter", ["input", "as", "cond", "limit"], 28647)?;
+    let input = needed(input, "input", "$filter", 28648)?;
+    let condition = needed(condition, "cond", "$filter", 28650)?;
+    let name = element_name(name)?;
+    let input = parser.operand(input)?;
+    let limit = limit.map(|limit| parser.operand(limit)).transpose()?;
+    let slot = parser.new_slot();
+    let condition = parser.scoped(&[(name, slot)], condition)?;
+    Ok(Node::special(Filter {
+        input,
+        slot,
+        condition,
+        limit,
+    }))
+}
+
+impl Filter {
+    fn limit(&self, env: &Env<'_>) -> Result<usize, QueryError> {
+        let Some(limit) = &self.limit else {
+            return Ok(usize::MAX);
+        };
+        // The value may live in the arena of `env`; only the number is kept.
+        let value = limit.evaluate(env)?;
+        if is_nullish(value) {
+            return Ok(usize::MAX);
+        }
+        match value
+            .and_then(Number::from_raw)
+            .and_then(Number::to_i32_exact)
+        {
+            None => error(
+                327391,
+                format!(
+                    "$filter: limit must be represented as a 32-bit integral value: {}",
+                    super::value::describe(value)
+                ),
+            ),
+            Some(limit) if limit < 1 => error(
+                327392,
+                format!("$filter: limit must be greater than 0: {limit}"),
+            ),
+            Some(limit) => Ok(limit as usize),
+        }
+    }
+}
+
+impl Special for Filter {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let input = self.input.evaluate(env)?;
+        if is_nullish(input) {
+            return Ok(NULL);
+        }
+        let Some(RawBsonRef::Array(array)) = input else {
+            return error(
+                28651,
+                format!("input to $filter must be an array not {}", type_name(input)),
+            );
+        };
+        let limit = self.limit(env)?;
+        let (mut builder, mut kept) = (ArrayBuilder::new(), 0);
+        for item in items(array) {
+            if is_true(self.condition.evaluate(&env.bind(self.slot, Some(item)))?) {
+                builder.push(item);
+                kept += 1;
+                if kept == limit {
+                    break;
+                }
+            }
+        }
+        env.array(builder)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.input);
+        visit(&self.condition);
+        self.limit.iter().for_each(visit);
+    }
+}
+
+#[derive(Debug)]
+struct Reduce {
+    input: Node,
+    initial: Node,
+    this: usize,
+    value: usize,
+    body: Node,
+}
+
+fn reduce(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            40075,
+            format!(
+                "$reduce requires an object as an argument, found: {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let mut values = [None; 3];
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        match ["input", "initialValue", "in"]
+            .iter()
+            .position(|known| *known == name.as_str())
+        {
+            Some(index) => values[index] = Some(value),
+            None => return error(40076, format!("$reduce found an unknown argument: {name}")),
+        }
+    }
+    let needed = |index: usize, code, name: &str| match values[index] {
+        Some(value) => Ok(value),
+        None => error(code, format!("$reduce requires '{name}' to be specified")),
+    };
+    let input = needed(0, 40077, "input")?;
+    let initial = needed(1, 40078, "initialValue")?;
+    let body = needed(2, 40079, "in")?;
+    let input = parser.operand(input)?;
+    let initial = parser.operand(initial)?;
+    let (this, value) = (parser.new_slot(), parser.new_slot());
+    let body = parser.scoped(&[("this", this), ("value", value)], body)?;
+    Ok(Node::special(Reduce {
+        input,
+        initial,
+        this,
+        value,
+        body,
+    }))
+}
+
+impl Special for Reduce {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let input = self.input.evaluate(env)?;
+        if is_nullish(input) {
+            return Ok(NULL);
+        }
+        let Some(RawBsonRef::Array(array)) = input else {
+            return error(
+                40080,
+                format!(
+                    "$reduce requires that 'input' be an array, found: {}",
+                    type_name(input)
+                ),
+            );
+        };
+        let mut result: Option<RawBson> = self.initial.evaluate(env)?.map(Into::into);
+        // Each step has an arena of its own: a growing result would otherwise leave all its
+        // earlier versions behind.
+        let mut arena = Arena::new();
+        for item in items(array) {
+            arena.reset();
+            let next = {
+                let step = env.with_arena(&arena);
+                let value = result.as_ref().map(RawBson::as_raw_bson_ref);
+                let step = step.bind(self.this, Some(item)).bind(self.value, value);
+                self.body.evaluate(&step)?.map(RawBson::from)
+            };
+            result = next;
+        }
+        env.arena
+            .copy(result.as_ref().map(RawBson::as_raw_bson_ref))
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        [&self.input, &self.initial, &self.body]
+            .into_iter()
+            .for_each(visit);
+    }
+}

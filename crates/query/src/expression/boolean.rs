@@ -1,0 +1,52 @@
+//! $and $or $not
+
+use bson::RawBsonRef;
+
+use super::env::Env;
+use super::node::{Node, Special};
+use super::operator::{NO_LIMIT, Operator};
+use super::parse::Parser;
+use super::value::{Value, is_true};
+use crate::error::QueryError;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::special("$and", |value, parser| {
+        junction("$and", false, value, parser)
+    }),
+    Operator::fixed("$not", 1, |args, _| {
+        Ok(Some(RawBsonRef::Boolean(!is_true(args.get(0)))))
+    }),
+    Operator::special("$or", |value, parser| junction("$or", true, value, parser)),
+];
+
+/// $and and $or: the first operand that decides ends the evaluation.
+#[derive(Debug)]
+struct Junction {
+    operands: Vec<Node>,
+    decides: bool,
+}
+
+fn junction(
+    name: &str,
+    decides: bool,
+    value: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<Node, QueryError> {
+    let operands = parser.arguments(name, 0, NO_LIMIT, value)?;
+    Ok(Node::special(Junction { operands, decides }))
+}
+
+impl Special for Junction {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        for operand in &self.operands {
+            if is_true(operand.evaluate(env)?) == self.decides {
+                return Ok(Some(RawBsonRef::Boolean(self.decides)));
+            }
+        }
+        Ok(Some(RawBsonRef::Boolean(!self.decides)))
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        self.operands.iter().for_each(visit);
+    }
+}

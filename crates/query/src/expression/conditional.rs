@@ -1,0 +1,225 @@
+//! $cond $ifNull $switch: only the branch that is taken is evaluated
+
+use bson::RawBsonRef;
+
+use super::env::Env;
+use super::node::{Node, Special};
+use super::operator::{NO_LIMIT, Operator};
+use super::parse::{Parser, malformed};
+use super::value::{Value, error, is_nullish, is_true, items, type_name};
+use crate::error::QueryError;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::special("$cond", cond),
+    Operator::special("$ifNull", if_null),
+    Operator::special("$switch", switch),
+];
+
+#[derive(Debug)]
+struct Cond {
+    test: Node,
+    then: Node,
+    otherwise: Node,
+}
+
+fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        let mut arguments = parser.arguments("$cond", 3, 3, value)?.into_iter();
+        let mut next = || arguments.next().unwrap_or(Node::Missing);
+        return Ok(Node::special(Cond {
+            test: next(),
+            then: next(),
+            otherwise: next(),
+        }));
+    };
+    let (mut test, mut then, mut otherwise) = (None, None, None);
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        let slot = match name.as_str() {
+            "if" => &mut test,
+            "then" => &mut then,
+            "else" => &mut otherwise,
+            other => return error(17083, format!("Unrecognized parameter to $cond: {other}")),
+        };
+        *slot = Some(parser.operand(value)?);
+    }
+    let Some(test) = test else {
+        return error(17080, "Missing 'if' parameter to $cond");
+    };
+    let Some(then) = then else {
+        return error(17081, "Missing 'then' parameter to $cond");
+    };
+    let Some(otherwise) = otherwise else {
+        return error(17082, "Missing 'else' parameter to $cond");
+    };
+    Ok(Node::special(Cond {
+        test,
+        then,
+        otherwise,
+    }))
+}
+
+impl Special for Cond {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        if is_true(self.test.evaluate(env)?) {
+            self.then.evaluate(env)
+        } else {
+            self.otherwise.evaluate(env)
+        }
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        [&self.test, &self.then, &self.otherwise]
+            .into_iter()
+            .for_each(visit);
+    }
+}
+
+#[derive(Debug)]
+struct IfNull {
+    operands: Vec<Node>,
+}
+
+fn if_null(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+    let operands = parser.arguments("$ifNull", 0, NO_LIMIT, value)?;
+    if operands.len() < 2 {
+        return error(
+            1257300,
+            format!(
+                "$ifNull needs at least two arguments, had: {}",
+                operands.len()
+            ),
+        );
+    }
+    Ok(Node::special(IfNull { operands }))
+}
+
+impl Special for IfNull {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let Some((last, front)) = self.operands.split_last() else {
+            return Ok(None);
+        };
+        for operand in front {
+            let value = operand.evaluate(env)?;
+            if !is_nullish(value) {
+                return Ok(value);
+            }
+        }
+        last.evaluate(env)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        self.operands.iter().for_each(visit);
+    }
+}
+
+#[derive(Debug)]
+struct Switch {
+    branches: Vec<(Node, Node)>,
+    default: Option<Node>,
+}
+
+fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            40060,
+            format!(
+                "$switch requires an object as an argument, found: {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let (mut branches, mut default) = (Vec::new(), None);
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        match (name.as_str(), value) {
+            ("branches", RawBsonRef::Array(array)) => {
+                for item in items(array) {
+                    branches.push(branch(item, parser)?);
+                }
+            }
+            ("branches", other) => {
+                return error(
+                    40061,
+                    format!(
+                        "$switch expected an array for 'branches', found: {}",
+                        type_name(Some(other))
+                    ),
+                );
+            }
+            ("default", value) => default = Some(parser.operand(value)?),
+            (other, _) => {
+                return error(40067, format!("$switch found an unknown argument: {other}"));
+            }
+        }
+    }
+    if branches.is_empty() {
+        return error(40068, "$switch requires at least one branch");
+    }
+    Ok(Node::special(Switch { branches, default }))
+}
+
+fn branch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<(Node, Node), QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            40062,
+            format!(
+                "$switch expected each branch to be an object, found: {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let (mut case, mut then) = (None, None);
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        match name.as_str() {
+            "case" => case = Some(parser.operand(value)?),
+            "then" => then = Some(parser.operand(value)?),
+            other => {
+                return error(
+                    40063,
+                    format!("$switch found an unknown argument to a branch: {other}"),
+                );
+            }
+        }
+    }
+    let Some(case) = case else {
+        return error(
+            40064,
+            "$switch requires each branch have a 'case' expression",
+        );
+    };
+    let Some(then) = then else {
+        return error(
+            40065,
+            "$switch requires each branch have a 'then' expression.",
+        );
+    };
+    Ok((case, then))
+}
+
+impl Special for Switch {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        for (case, then) in &self.branches {
+            if is_true(case.evaluate(env)?) {
+                return then.evaluate(env);
+            }
+        }
+        match &self.default {
+            Some(default) => default.evaluate(env),
+            None => error(
+                40066,
+                "$switch could not find a matching branch for an input, and no default was \
+                 specified.",
+            ),
+        }
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        for (case, then) in &self.branches {
+            visit(case);
+            visit(then);
+        }
+        self.default.iter().for_each(visit);
+    }
+}

@@ -1,0 +1,488 @@
+//! Parts of dates, and arithmetic with them in a time zone
+
+mod arithmetic;
+mod zone;
+
+use bson::{DateTime, RawBsonRef};
+use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
+
+use banyan_document::{DocumentWriter, Number};
+
+use super::env::Env;
+use super::node::Node;
+use super::operator::{Arguments, Form, NamedCodes, Operator, optional, required};
+use super::parse::{Parser, call, malformed};
+use super::value::{Value, describe, error, is_nullish, show_document, type_name};
+use crate::error::{ErrorKind, QueryError};
+
+pub(super) use zone::Zone;
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+const NULL: Value<'static> = Some(RawBsonRef::Null);
+const PARTS_CODES: NamedCodes = NamedCodes {
+    not_object: 40519,
+    unknown: 40518,
+    missing: 40516,
+};
+const TO_PARTS_CODES: NamedCodes = NamedCodes {
+    not_object: 40524,
+    unknown: 40520,
+    missing: 40522,
+};
+const ADD_CODES: NamedCodes = NamedCodes {
+    not_object: 5166400,
+    unknown: 5166401,
+    missing: 5166402,
+};
+const DIFF_CODES: NamedCodes = NamedCodes {
+    not_object: 5166301,
+    unknown: 5166302,
+    missing: 5166303,
+};
+const TRUNC_CODES: NamedCodes = NamedCodes {
+    not_object: 5439007,
+    unknown: 5439008,
+    missing: 5439009,
+};
+
+macro_rules! part {
+    ($name:literal, $of:expr) => {
+        Operator::special($name, |value, parser| {
+            parse_part(
+                $name,
+                |args, _| {
+                    let of: fn(&NaiveDateTime) -> RawBsonRef<'static> = $of;
+                    Ok(local(args)?.map_or(NULL, |date| Some(of(&date))))
+                },
+                value,
+                parser,
+            )
+        })
+    };
+}
+
+fn int(value: u32) -> RawBsonRef<'static> {
+    RawBsonRef::Int32(value as i32)
+}
+
+const ADD: &[super::operator::Parameter] = &[
+    required("startDate"),
+    required("unit"),
+    required("amount"),
+    optional("timezone"),
+];
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "$dateAdd",
+        form: Form::Named {
+            parameters: ADD,
+            run: |args, _| arithmetic::add(args, 1),
+            codes: ADD_CODES,
+        },
+    },
+    Operator {
+        name: "$dateDiff",
+        form: Form::Named {
+            parameters: &[
+                required("startDate"),
+                required("endDate"),
+                required("unit"),
+                optional("timezone"),
+                optional("startOfWeek"),
+            ],
+            run: |args, _| arithmetic::difference(args),
+            codes: DIFF_CODES,
+        },
+    },
+    Operator {
+        name: "$dateFromParts",
+        form: Form::Named {
+            parameters: &[
+                optional("year"),
+                optional("month"),
+                optional("day"),
+                optional("isoWeekYear"),
+                optional("isoWeek"),
+                optional("isoDayOfWeek"),
+                optional("hour"),
+                optional("minute"),
+                optional("second"),
+                optional("millisecond"),
+                optional("timezone"),
+            ],
+            run: from_parts,
+            codes: PARTS_CODES,
+        },
+    },
+    Operator {
+        name: "$dateSubtract",
+        form: Form::Named {
+            parameters: ADD,
+            run: |args, _| arithmetic::add(args, -1),
+            codes: ADD_CODES,
+        },
+    },
+    Operator {
+        name: "$dateToParts",
+        form: Form::Named {
+            parameters: &[required("date"), optional("timezone"), optional("iso8601")],
+            run: to_parts,
+            codes: TO_PARTS_CODES,
+        },
+    },
+    Operator {
+        name: "$dateTrunc",
+        form: Form::Named {
+            parameters: &[
+                required("date"),
+                required("unit"),
+                optional("binSize"),
+                optional("timezone"),
+                optional("startOfWeek"),
+            ],
+            run: |args, _| arithmetic::truncate(args),
+            codes: TRUNC_CODES,
+        },
+    },
+    part!("$dayOfMonth", |d| int(d.day())),
+    part!("$dayOfWeek", |d| int(d.weekday().number_from_sunday())),
+    part!("$dayOfYear", |d| int(d.ordinal())),
+    part!("$hour", |d| int(d.hour())),
+    part!("$isoDayOfWeek", |d| int(d.weekday().number_from_monday())),
+    part!("$isoWeek", |d| int(d.iso_week().week())),
+    part!("$isoWeekYear", |d| RawBsonRef::Int64(i64::from(
+        d.iso_week().year()
+    ))),
+    part!("$millisecond", |d| int(d.nanosecond() / 1_000_000)),
+    part!("$minute", |d| int(d.minute())),
+    part!("$month", |d| int(d.month())),
+    part!("$second", |d| int(d.second())),
+    part!("$week", |d| int(week(d))),
+    part!("$year", |d| RawBsonRef::Int32(d.year())),
+    Operator::fixed("$tsIncrement", 1, |args, _| {
+        timestamp(args, |t| t.increment, 5687302)
+    }),
+    Operator::fixed("$tsSecond", 1, |args, _| {
+        timestamp(args, |t| t.time, 5687301)
+    }),
+];
+
+/// Weeks begin on Sundays; the days before the first Sunday are in week 0.
+pub(super) fn week(date: &NaiveDateTime) -> u32 {
+    (date.ordinal() + 6 - date.weekday().num_days_from_sunday()) / 7
+}
+
+fn timestamp<'a>(
+    args: &Arguments<'a>,
+    part: fn(bson::Timestamp) -> u32,
+    code: u32,
+) -> Result<Value<'a>> {
+    match args.get(0) {
+        value if is_nullish(value) => Ok(NULL),
+        Some(RawBsonRef::Timestamp(v)) => Ok(Some(RawBsonRef::Int64(i64::from(part(v))))),
+        other => error(
+            code,
+            format!(
+                " Argument to {} must be a timestamp, but is {}",
+                args.operator,
+                type_name(other)
+            ),
+        ),
+    }
+}
+
+/// `{$year: date}`, `{$year: [date]}` or `{$year: {date: ..., timezone: ...}}`.
+fn parse_part(
+    name: &'static str,
+    run: super::operator::Run,
+    value: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<Node> {
+    let (mut date, mut timezone, mut given) = (None, Node::Missing, 0);
+    match value {
+        RawBsonRef::Document(document)
+            if document
+                .iter()
+                .next()
+                .and_then(std::result::Result::ok)
+                .is_none_or(|(first, _)| !first.as_str().starts_with('$')) =>
+        {
+            for element in document.iter() {
+                let (option, value) = element.map_err(malformed)?;
+                match option.as_str() {
+                    "date" => date = Some(parser.operand(value)?),
+                    "timezone" => {
+                        timezone = parser.operand(value)?;
+                        given |= 0b10;
+                    }
+                    other => {
+                        return error(40535, format!("unrecognized option to {name}: \"{other}\""));
+                    }
+                }
+            }
+            if date.is_none() {
+                return error(
+                    40539,
+                    format!(
+                        "missing 'date' argument to {name}, provided: {name}: {}",
+                        show_document(document)
+                    ),
+                );
+            }
+        }
+        RawBsonRef::Array(array) => {
+            let mut operands = parser.operands(array)?;
+            if operands.len() != 1 {
+                return error(
+                    40536,
+                    format!(
+                        "{name} accepts exactly one argument if given an array, but was given {}",
+                        operands.len()
+                    ),
+                );
+            }
+            date = operands.pop();
+        }
+        other => date = Some(parser.operand(other)?),
+    }
+    Ok(call(
+        name,
+        run,
+        vec![date.unwrap_or(Node::Missing), timezone],
+        given | 1,
+    ))
+}
+
+/// Milliseconds since 1970; `None` for null.
+pub(super) fn millis(value: Value<'_>) -> Result<Option<i64>> {
+    match value {
+        value if is_nullish(value) => Ok(None),
+        Some(RawBsonRef::DateTime(v)) => Ok(Some(v.timestamp_millis())),
+        Some(RawBsonRef::Timestamp(v)) => Ok(Some(i64::from(v.time) * 1000)),
+        Some(RawBsonRef::ObjectId(v)) => Ok(Some(v.timestamp().timestamp_millis())),
+        other => error(
+            16006,
+            format!("can't convert from BSON type {} to Date", type_name(other)),
+        ),
+    }
+}
+
+/// The zone of argument `index`; `None` if it is null.
+pub(super) fn zone(args: &Arguments<'_>, index: usize) -> Result<Option<Zone>> {
+    if !args.is_given(index) {
+        return Ok(Some(Zone::Utc));
+    }
+    match args.get(index) {
+        value if is_nullish(value) => Ok(None),
+        Some(RawBsonRef::String(name)) => Zone::parse(name).map(Some),
+        other => error(
+            40517,
+            format!(
+                "timezone must evaluate to a string, found {}",
+                type_name(other)
+            ),
+        ),
+    }
+}
+
+/// The date of argument 0 in the zone of argument 1.
+fn local(args: &Arguments<'_>) -> Result<Option<NaiveDateTime>> {
+    let Some(zone) = zone(args, 1)? else {
+        return Ok(None);
+    };
+    match millis(args.get(0))? {
+        None => Ok(None),
+        Some(millis) => zone.local(millis).map(Some),
+    }
+}
+
+pub(super) fn date<'a>(millis: i64) -> Result<Value<'a>> {
+    Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis))))
+}
+
+pub(super) fn out_of_range<T>() -> Result<T> {
+    Err(QueryError::new(
+        ErrorKind::Overflow,
+        "the date is out of range",
+    ))
+}
+
+fn to_parts<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let iso = match args.get(2) {
+        None if !args.is_given(2) => false,
+        value if is_nullish(value) => return Ok(NULL),
+        Some(RawBsonRef::Boolean(value)) => value,
+        other => {
+            return error(
+                40521,
+                format!(
+                    "iso8601 must evaluate to a bool, found {}",
+                    type_name(other)
+                ),
+            );
+        }
+    };
+    let Some(local) = local(args)? else {
+        return Ok(NULL);
+    };
+    let mut writer = DocumentWriter::new();
+    if iso {
+        writer.append_i32("isoWeekYear", local.iso_week().year());
+        writer.append("isoWeek", int(local.iso_week().week()));
+        writer.append("isoDayOfWeek", int(local.weekday().number_from_monday()));
+    } else {
+        writer.append_i32("year", local.year());
+        writer.append("month", int(local.month()));
+        writer.append("day", int(local.day()));
+    }
+    writer.append("hour", int(local.hour()));
+    writer.append("minute", int(local.minute()));
+    writer.append("second", int(local.second()));
+    writer.append("millisecond", int(local.nanosecond() / 1_000_000));
+    env.document(writer)
+}
+
+/// One part as an integer; `None` for null.
+fn part_value(args: &Arguments<'_>, index: usize, name: &str, default: i64) -> Result<Option<i64>> {
+    if !args.is_given(index) {
+        return Ok(Some(default));
+    }
+    let value = args.get(index);
+    if is_nullish(value) {
+        return Ok(None);
+    }
+    let Some(number) = value
+        .and_then(Number::from_raw)
+        .and_then(Number::to_i64_exact)
+    else {
+        return error(
+            40515,
+            format!(
+                "'{name}' must evaluate to an integer, found {} with value {}",
+                type_name(value),
+                describe(value)
+            ),
+        );
+    };
+    let years = matches!(name, "year" | "isoWeekYear");
+    if years && !(1..=9999).contains(&number) {
+        return error(
+            40523,
+            format!("'{name}' must evaluate to an integer in the range 1 to 9999, found {number}"),
+        );
+    }
+    if !years && name != "second" && name != "millisecond" && !(-32768..=32767).contains(&number) {
+        return error(
+            31034,
+            format!(
+                "'{name}' must evaluate to a value in the range [-32768, 32767]; value: {number}"
+            ),
+        );
+    }
+    Ok(Some(number))
+}
+
+fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let iso = args.is_given(3);
+    if !iso && !args.is_given(0) {
+        return error(
+            40516,
+            "$dateFromParts requires either 'year' or 'isoWeekYear' to be present",
+        );
+    }
+    if iso && (0..3).any(|index| args.is_given(index)) {
+        return error(
+            40489,
+            "$dateFromParts does not allow mixing natural dates with ISO dates",
+        );
+    }
+    if !iso && (4..6).any(|index| args.is_given(index)) {
+        return error(
+            40525,
+            "$dateFromParts does not allow mixing natural dates with ISO dates",
+        );
+    }
+    const NAMES: [(&str, i64); 10] = [
+        ("year", 1970),
+        ("month", 1),
+        ("day", 1),
+        ("isoWeekYear", 1970),
+        ("isoWeek", 1),
+        ("isoDayOfWeek", 1),
+        ("hour", 0),
+        ("minute", 0),
+        ("second", 0),
+        ("millisecond", 0),
+    ];
+    let mut parts = [0i64; 10];
+    for (index, (name, default)) in NAMES.into_iter().enumerate() {
+        match part_value(args, index, name, default)? {
+            Some(value) => parts[index] = value,
+            None => return Ok(NULL),
+        }
+    }
+    let Some(zone) = zone(args, 10)? else {
+        return Ok(NULL);
+    };
+    let [
+        year,
+        month,
+        day,
+        iso_year,
+        iso_week,
+        iso_day,
+        hour,
+        minute,
+        second,
+        millisecond,
+    ] = parts;
+    let days = if iso {
+        iso_days(iso_year, iso_week, iso_day)
+    } else {
+        civil_days(year, month, day)
+    };
+    let Some(days) = days else {
+        return out_of_range();
+    };
+    let local = [
+        (days, 86_400_000),
+        (hour, 3_600_000),
+        (minute, 60_000),
+        (second, 1000),
+    ]
+    .into_iter()
+    .try_fold(millisecond, |sum, (count, unit)| {
+        count
+            .checked_mul(unit)
+            .and_then(|part| sum.checked_add(part))
+    });
+    let Some(local) = local.and_then(naive) else {
+        return out_of_range();
+    };
+    date(zone.millis(&local)?)
+}
+
+/// Days since 1970 of a date whose month and day may lie outside of their ranges.
+fn civil_days(year: i64, month: i64, day: i64) -> Option<i64> {
+    let months = year.checked_mul(12)?.checked_add(month - 1)?;
+    let year = i32::try_from(months.div_euclid(12)).ok()?;
+    let first = NaiveDate::from_ymd_opt(year, months.rem_euclid(12) as u32 + 1, 1)?;
+    Some(days_since_1970(first) + day - 1)
+}
+
+fn iso_days(year: i64, week: i64, day: i64) -> Option<i64> {
+    let year = i32::try_from(year).ok()?;
+    let first = NaiveDate::from_isoywd_opt(year, 1, chrono::Weekday::Mon)?;
+    Some(days_since_1970(first) + (week - 1) * 7 + day - 1)
+}
+
+pub(super) fn days_since_1970(date: NaiveDate) -> i64 {
+    i64::from(date.num_days_from_ce()) - 719_163
+}
+
+/// The wall clock that many milliseconds after 1970 began on it.
+pub(super) fn naive(millis: i64) -> Option<NaiveDateTime> {
+    chrono::DateTime::from_timestamp_millis(millis).map(|date| date.naive_utc())
+}

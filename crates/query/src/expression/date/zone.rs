@@ -1,0 +1,91 @@
+//! Time zones: UTC, offsets, and names of the Olson database.
+
+use chrono::{LocalResult, NaiveDateTime, Offset, TimeZone};
+use chrono_tz::Tz;
+
+use super::{Result, naive, out_of_range};
+use crate::expression::value::error;
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::expression) enum Zone {
+    Utc,
+    /// Seconds east of Greenwich.
+    Offset(i32),
+    Named(Tz),
+}
+
+impl Zone {
+    pub(in crate::expression) fn parse(name: &str) -> Result<Zone> {
+        if matches!(name, "UTC" | "GMT" | "Z") {
+            return Ok(Zone::Utc);
+        }
+        if let Some(seconds) = offset(name) {
+            return Ok(Zone::Offset(seconds));
+        }
+        match name.parse::<Tz>() {
+            Ok(zone) => Ok(Zone::Named(zone)),
+            Err(_) => error(
+                40485,
+                format!("unrecognized time zone identifier: \"{name}\""),
+            ),
+        }
+    }
+
+    /// What clocks show at that many milliseconds after 1970.
+    pub(in crate::expression) fn local(self, millis: i64) -> Result<NaiveDateTime> {
+        let local = millis.checked_add(i64::from(self.offset_seconds(millis)?) * 1000);
+        match local.and_then(naive) {
+            Some(local) => Ok(local),
+            None => out_of_range(),
+        }
+    }
+
+    /// Seconds that clocks are ahead of UTC at that time.
+    pub(in crate::expression) fn offset_seconds(self, millis: i64) -> Result<i32> {
+        match self {
+            Zone::Utc => Ok(0),
+            Zone::Offset(seconds) => Ok(seconds),
+            Zone::Named(zone) => match naive(millis) {
+                Some(utc) => Ok(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc()),
+                None => out_of_range(),
+            },
+        }
+    }
+
+    /// When clocks show `local`: the earlier time where they do twice, and what they would show
+    /// had they not been put forward where they never do.
+    pub(in crate::expression) fn millis(self, local: &NaiveDateTime) -> Result<i64> {
+        let shown = local.and_utc().timestamp_millis();
+        let offset = match self {
+            Zone::Utc => 0,
+            Zone::Offset(seconds) => seconds,
+            Zone::Named(zone) => match zone.offset_from_local_datetime(local) {
+                LocalResult::Single(offset) | LocalResult::Ambiguous(offset, _) => {
+                    offset.fix().local_minus_utc()
+                }
+                LocalResult::None => self.offset_seconds(shown - 86_400_000)?,
+            },
+        };
+        Ok(shown - i64::from(offset) * 1000)
+    }
+}
+
+/// `+hh`, `+hhmm` or `+hh:mm` in seconds.
+fn offset(text: &str) -> Option<i32> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'+' => (1, &text[1..]),
+        b'-' => (-1, &text[1..]),
+        _ => return None,
+    };
+    let digits: String = match digits.len() {
+        2 | 4 => digits.into(),
+        5 if digits.as_bytes()[2] == b':' => digits.chars().filter(|c| *c != ':').collect(),
+        _ => return None,
+    };
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let hours: i32 = digits.get(..2)?.parse().ok()?;
+    let minutes: i32 = digits.get(2..4).map_or(Ok(0), str::parse).ok()?;
+    Some(sign * (hours * 3600 + minutes * 60))
+}

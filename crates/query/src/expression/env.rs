@@ -1,0 +1,198 @@
+//! Where an expression runs: the document, the variables in scope, and the arena for results.
+
+use bson::{RawArray, RawBsonRef, RawDocument};
+use bumpalo::Bump;
+
+use banyan_document::DocumentWriter;
+
+use super::value::Value;
+use crate::error::{ErrorKind, QueryError};
+
+/// The most that one evaluation may compute: six documents of the largest size.
+const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// Memory for the values computed in one evaluation. Reset it between documents.
+#[derive(Default)]
+pub struct Arena {
+    bump: Bump,
+}
+
+impl Arena {
+    pub fn new() -> Arena {
+        Arena { bump: Bump::new() }
+    }
+
+    pub fn reset(&mut self) {
+        self.bump.reset();
+    }
+
+    fn check(&self, bytes: usize) -> Result<(), QueryError> {
+        if self.bump.allocated_bytes().saturating_add(bytes) > ARENA_BYTES_MAX {
+            return Err(QueryError::new(
+                ErrorKind::ExceededMemoryLimit,
+                format!("an expression computed more than {ARENA_BYTES_MAX} bytes of values"),
+            ));
+        }
+        Ok(())
+    }
+
+    pub fn string(&self, text: &str) -> Result<&str, QueryError> {
+        self.check(text.len())?;
+        Ok(self.bump.alloc_str(text))
+    }
+
+    pub fn bytes(&self, bytes: &[u8]) -> Result<&[u8], QueryError> {
+        self.check(bytes.len())?;
+        Ok(self.bump.alloc_slice_copy(bytes))
+    }
+
+    pub fn document(&self, writer: DocumentWriter) -> Result<&RawDocument, QueryError> {
+        let document = writer.finish();
+        let bytes = self.bytes(document.as_bytes())?;
+        RawDocument::from_bytes(bytes).map_err(|_| {
+            QueryError::new(
+                ErrorKind::InternalError,
+                "an expression built a malformed document",
+            )
+        })
+    }
+
+    /// Copies a value in, for use beyond the life of what it borrows from.
+    pub fn copy<'a>(&'a self, value: Value<'_>) -> Result<Value<'a>, QueryError> {
+        let Some(value) = value else { return Ok(None) };
+        let mut writer = DocumentWriter::new();
+        writer.append("", value);
+        self.first_value(writer)
+    }
+
+    fn first_value<'a>(&'a self, writer: DocumentWriter) -> Result<Value<'a>, QueryError> {
+        let document = self.document(writer)?;
+        Ok(document
+            .iter()
+            .next()
+            .and_then(Result::ok)
+            .map(|(_, value)| value))
+    }
+}
+
+/// An array being built. It is wrapped in a document, because a raw array can only be read out
+/// of one.
+pub struct ArrayBuilder {
+    pub writer: DocumentWriter,
+}
+
+impl Default for ArrayBuilder {
+    fn default() -> ArrayBuilder {
+        let mut writer = DocumentWriter::new();
+        writer.begin_array("");
+        ArrayBuilder { writer }
+    }
+}
+
+impl ArrayBuilder {
+    pub fn new() -> ArrayBuilder {
+        ArrayBuilder::default()
+    }
+
+    pub fn push(&mut self, value: RawBsonRef<'_>) {
+        self.writer.push(value);
+    }
+
+    pub fn push_str(&mut self, text: &str) {
+        self.writer.push(RawBsonRef::String(text));
+    }
+
+    pub fn finish(self, arena: &Arena) -> Result<Value<'_>, QueryError> {
+        arena.first_value(self.writer)
+    }
+}
+
+/// One variable's value, linked to those bound before it. Slots are dealt out by the parser.
+struct Frame<'a> {
+    slot: usize,
+    value: Value<'a>,
+    outer: Option<&'a Frame<'a>>,
+}
+
+/// The surroundings of an evaluation.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    pub root: &'a RawDocument,
+    pub arena: &'a Arena,
+    frame: Option<&'a Frame<'a>>,
+}
+
+impl<'a> Env<'a> {
+    pub fn new(root: &'a RawDocument, arena: &'a Arena) -> Env<'a> {
+        Env {
+            root,
+            arena,
+            frame: None,
+        }
+    }
+
+    /// This environment with one more variable.
+    pub(super) fn bind(&self, slot: usize, value: Value<'a>) -> Env<'a> {
+        let frame = self.arena.bump.alloc(Frame {
+            slot,
+            value,
+            outer: self.frame,
+        });
+        Env {
+            frame: Some(frame),
+            ..*self
+        }
+    }
+
+    pub(super) fn variable(&self, slot: usize) -> Value<'a> {
+        let mut frame = self.frame;
+        while let Some(current) = frame {
+            if current.slot == slot {
+                return current.value;
+            }
+            frame = current.outer;
+        }
+        None
+    }
+
+    /// The same surroundings with an arena of their own, for steps whose intermediate values
+    /// should not pile up.
+    pub(super) fn with_arena<'b>(&self, arena: &'b Arena) -> Env<'b>
+    where
+        'a: 'b,
+    {
+        Env {
+            root: self.root,
+            arena,
+            frame: self.frame,
+        }
+    }
+
+    pub fn string(&self, text: &str) -> Result<Value<'a>, QueryError> {
+        Ok(Some(RawBsonRef::String(self.arena.string(text)?)))
+    }
+
+    pub fn array(&self, builder: ArrayBuilder) -> Result<Value<'a>, QueryError> {
+        builder.finish(self.arena)
+    }
+
+    pub fn array_of(
+        &self,
+        values: impl IntoIterator<Item = RawBsonRef<'a>>,
+    ) -> Result<Value<'a>, QueryError> {
+        let mut builder = ArrayBuilder::new();
+        for value in values {
+            builder.push(value);
+        }
+        self.array(builder)
+    }
+
+    pub fn document(&self, writer: DocumentWriter) -> Result<Value<'a>, QueryError> {
+        Ok(Some(RawBsonRef::Document(self.arena.document(writer)?)))
+    }
+}
+
+/// An array's elements as a slice, for operators that look at them more than once.
+pub(super) fn collect<'a>(array: &'a RawArray) -> Vec<RawBsonRef<'a>> {
+    super::value::items(array).collect()
+}

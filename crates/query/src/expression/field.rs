@@ -1,0 +1,144 @@
+//! Field paths in expressions: `$a.b` reads through documents and, one level deep, arrays.
+
+use std::fmt;
+
+use banyan_document::field;
+use bson::{RawArray, RawBsonRef, RawDocument};
+
+use super::env::{Arena, ArrayBuilder};
+use super::value::{Value, error, items};
+use crate::error::QueryError;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldPath {
+    parts: Box<[Box<str>]>,
+}
+
+/// Deeper than a document can be.
+const PARTS_MAX: usize = 200;
+
+impl FieldPath {
+    pub fn parse(path: &str) -> Result<FieldPath, QueryError> {
+        if path.is_empty() {
+            return error(40352, "FieldPath cannot be constructed with empty string");
+        }
+        if path.ends_with('.') {
+            return error(40353, "FieldPath must not end with a '.'.");
+        }
+        let mut parts = Vec::new();
+        for part in path.split('.') {
+            if part.is_empty() {
+                return error(15998, "FieldPath field names may not be empty strings.");
+            }
+            if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
+                return error(
+                    16410,
+                    "FieldPath field names may not start with '$'. \
+                     Consider using $getField or $setField.",
+                );
+            }
+            if part.contains('\0') {
+                return error(16411, "FieldPath field names may not contain '\\0'.");
+            }
+            parts.push(part.into());
+        }
+        if parts.len() > PARTS_MAX {
+            return error(5984700, "FieldPath is too long");
+        }
+        Ok(FieldPath {
+            parts: parts.into(),
+        })
+    }
+
+    pub fn parts(&self) -> &[Box<str>] {
+        &self.parts
+    }
+
+    pub fn first(&self) -> &str {
+        self.parts.first().map_or("", |part| part)
+    }
+
+    pub(super) fn read<'a>(
+        &self,
+        document: &'a RawDocument,
+        arena: &'a Arena,
+    ) -> Result<Value<'a>, QueryError> {
+        read(&self.parts, document, arena)
+    }
+
+    /// Reads the path from a value: nothing unless it is a document or an array of them.
+    pub(super) fn read_from<'a>(
+        &self,
+        value: Value<'a>,
+        arena: &'a Arena,
+    ) -> Result<Value<'a>, QueryError> {
+        match value {
+            Some(RawBsonRef::Document(document)) => read(&self.parts, document, arena),
+            Some(RawBsonRef::Array(array)) => read_each(&self.parts, array, arena),
+            _ => Ok(None),
+        }
+    }
+
+    /// The value where no array lies on the way and so nothing has to be built; `None` inside
+    /// the result when the path is missing.
+    pub fn read_plain<'a>(&self, document: &'a RawDocument) -> Result<Value<'a>, NeedsArena> {
+        let mut document = document;
+        let Some((last, front)) = self.parts.split_last() else {
+            return Ok(None);
+        };
+        for part in front {
+            match field(document, part) {
+                Some(RawBsonRef::Document(inner)) => document = inner,
+                Some(RawBsonRef::Array(_)) => return Err(NeedsArena),
+                _ => return Ok(None),
+            }
+        }
+        Ok(field(document, last))
+    }
+}
+
+/// The path crosses an array and its value must be built.
+#[derive(Debug)]
+pub struct NeedsArena;
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts.join("."))
+    }
+}
+
+fn read<'a>(
+    parts: &[Box<str>],
+    document: &'a RawDocument,
+    arena: &'a Arena,
+) -> Result<Value<'a>, QueryError> {
+    let Some((first, rest)) = parts.split_first() else {
+        return Ok(Some(RawBsonRef::Document(document)));
+    };
+    let value = field(document, first);
+    if rest.is_empty() {
+        return Ok(value);
+    }
+    match value {
+        Some(RawBsonRef::Document(inner)) => read(rest, inner, arena),
+        Some(RawBsonRef::Array(array)) => read_each(rest, array, arena),
+        _ => Ok(None),
+    }
+}
+
+/// The path's values in the documents of an array; elements of other types are passed over.
+fn read_each<'a>(
+    parts: &[Box<str>],
+    array: &'a RawArray,
+    arena: &'a Arena,
+) -> Result<Value<'a>, QueryError> {
+    let mut builder = ArrayBuilder::new();
+    for item in items(array) {
+        if let RawBsonRef::Document(document) = item
+            && let Some(value) = read(parts, document, arena)?
+        {
+            builder.push(value);
+        }
+    }
+    builder.finish(arena)
+}

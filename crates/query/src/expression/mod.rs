@@ -1,0 +1,116 @@
+//! Aggregation expressions: parsed once into a typed tree, evaluated over raw documents.
+//!
+//! Read `parse.rs` first: an operand is a constant, a field path, a variable, an object, an array
+//! or an operator. Operators are rows in tables, one table per family (`arithmetic.rs`,
+//! `array.rs`, ...), found by name. Most are plain functions over evaluated arguments; those that
+//! bind variables, stop early or prepare constants are forms of their own (`Form`).
+//!
+//! A value is a `RawBsonRef` or missing. What an operator computes (strings, arrays, documents)
+//! goes into an arena that lives as long as one evaluation, so that values are plain references
+//! and nothing is decoded into maps. `env.rs` holds the arena, the root and the variables.
+
+mod accumulate;
+mod arithmetic;
+mod array;
+mod binding;
+mod bits;
+mod boolean;
+mod comparison;
+mod conditional;
+mod convert;
+mod date;
+mod date_format;
+mod env;
+mod field;
+mod literal;
+pub(crate) mod moments;
+mod node;
+mod object;
+mod operator;
+mod parse;
+mod regex_match;
+mod set;
+mod string;
+pub(crate) mod sum;
+mod transcendental;
+pub mod value;
+
+use std::collections::BTreeSet;
+
+use bson::{RawBson, RawBsonRef, RawDocument};
+
+use crate::context::Context;
+use crate::error::QueryError;
+
+pub use env::{Arena, Env};
+pub use field::FieldPath;
+pub use value::Value;
+
+pub(crate) use accumulate::{parse_fractions, percentile};
+pub(crate) use node::Node;
+pub(crate) use object::merge_documents;
+pub(crate) use operator::is_operator;
+pub(crate) use parse::{Parser, malformed};
+
+/// A parsed expression.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    node: Node,
+}
+
+impl Expression {
+    pub fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
+        Ok(Expression {
+            node: Parser::new(context).operand(value)?,
+        })
+    }
+
+    pub(crate) fn from_node(node: Node) -> Expression {
+        Expression { node }
+    }
+
+    /// Evaluates with `root` as `$$ROOT`. Computed values live in `arena`.
+    pub fn evaluate<'a>(
+        &'a self,
+        root: &'a RawDocument,
+        arena: &'a Arena,
+    ) -> Result<Value<'a>, QueryError> {
+        self.node.evaluate(&Env::new(root, arena))
+    }
+
+    /// Evaluates and copies the result out; `None` is missing.
+    pub fn evaluate_owned(&self, root: &RawDocument) -> Result<Option<RawBson>, QueryError> {
+        let arena = Arena::new();
+        Ok(self.evaluate(root, &arena)?.map(Into::into))
+    }
+
+    /// Whether the result counts as true (not missing, null, undefined, false or zero).
+    pub fn is_true(&self, root: &RawDocument) -> Result<bool, QueryError> {
+        let arena = Arena::new();
+        Ok(value::is_true(self.evaluate(root, &arena)?))
+    }
+
+    /// The value, if the expression is a constant.
+    pub fn as_constant(&self) -> Option<RawBsonRef<'_>> {
+        match &self.node {
+            Node::Constant(value) => Some(value.as_raw_bson_ref()),
+            _ => None,
+        }
+    }
+
+    /// The path, if the expression is a plain path into the document (`$a.b`).
+    pub fn as_field_path(&self) -> Option<&FieldPath> {
+        match &self.node {
+            Node::Field(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Adds the dotted paths that the expression reads; false if it needs the whole document.
+    pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        self.node.dependencies(paths)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,418 @@
+//! Operators over documents, and sizes in bytes
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use banyan_document::{DocumentWriter, elements, field};
+
+use super::env::{ArrayBuilder, Env};
+use super::node::{Node, Special};
+use super::operator::{Arguments, Operator};
+use super::parse::{Parser, malformed};
+use super::value::{Value, describe, error, is_nullish, items, type_name};
+use crate::error::QueryError;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::fixed("$arrayToObject", 1, array_to_object),
+    Operator::fixed("$binarySize", 1, binary_size),
+    Operator::fixed("$bsonSize", 1, bson_size),
+    Operator::special("$getField", get_field),
+    Operator::variadic("$mergeObjects", merge_objects),
+    Operator::fixed("$objectToArray", 1, object_to_array),
+    Operator::special("$setField", |value, parser| {
+        set_field("$setField", value, parser)
+    }),
+    Operator::special("$unsetField", |value, parser| {
+        set_field("$unsetField", value, parser)
+    }),
+];
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+const NULL: Value<'static> = Some(RawBsonRef::Null);
+
+/// The documents' fields in one: a later value wins and keeps the earlier one's place.
+pub(crate) fn merge_documents(documents: &[&RawDocument]) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::new();
+    for (index, document) in documents.iter().enumerate() {
+        let (before, after) = (&documents[..index], &documents[index + 1..]);
+        for element in elements(document) {
+            let name = element.name();
+            if before.iter().any(|earlier| field(earlier, name).is_some()) {
+                continue;
+            }
+            let latest = after.iter().rev().find_map(|later| field(later, name));
+            match latest {
+                Some(value) => writer.append(name, value),
+                None => writer.append_element(&element),
+            }
+        }
+    }
+    writer.finish()
+}
+
+fn merge_objects<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let mut documents = Vec::new();
+    for value in values(args) {
+        match value {
+            Some(RawBsonRef::Document(document)) => documents.push(document),
+            value if is_nullish(value) => {}
+            other => {
+                return error(
+                    40400,
+                    format!(
+                        "$mergeObjects requires object inputs, but input {} is of type {}",
+                        describe(other),
+                        type_name(other)
+                    ),
+                );
+            }
+        }
+    }
+    let merged = merge_documents(&documents);
+    env.arena.copy(Some(RawBsonRef::Document(&merged)))
+}
+
+/// The arguments, or the elements of the only one.
+fn values<'a>(args: &Arguments<'a>) -> Vec<Value<'a>> {
+    match args.values[..] {
+        [Some(RawBsonRef::Array(array))] => items(array).map(Some).collect(),
+        _ => args.values.clone(),
+    }
+}
+
+fn object_to_array<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    match args.get(0) {
+        value if is_nullish(value) => Ok(NULL),
+        Some(RawBsonRef::Document(document)) => {
+            let mut builder = ArrayBuilder::new();
+            for element in elements(document) {
+                builder.writer.push_document();
+                builder.writer.append_str("k", element.name());
+                builder.writer.append_element_as("v", &element);
+                builder.writer.end();
+            }
+            env.array(builder)
+        }
+        other => error(
+            40390,
+            format!(
+                "$objectToArray requires a document input, found: {}",
+                type_name(other)
+            ),
+        ),
+    }
+}
+
+fn array_to_object<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let array = match args.get(0) {
+        value if is_nullish(value) => return Ok(NULL),
+        Some(RawBsonRef::Array(array)) => array,
+        other => {
+            return error(
+                40386,
+                format!(
+                    "$arrayToObject requires an array input, found: {}",
+                    type_name(other)
+                ),
+            );
+        }
+    };
+    let mut fields: Vec<(&str, RawBsonRef<'_>)> = Vec::new();
+    for item in items(array) {
+        let (name, value) = match item {
+            RawBsonRef::Array(pair) => pair_of_array(pair)?,
+            RawBsonRef::Document(pair) => pair_of_document(pair)?,
+            other => {
+                return error(
+                    40398,
+                    format!(
+                        "Unrecognised input type format for $arrayToObject: {}",
+                        type_name(Some(other))
+                    ),
+                );
+            }
+        };
+        if name.contains('\0') {
+            return error(4940400, "Key field cannot contain an embedded null byte");
+        }
+        match fields.iter_mut().find(|(known, _)| *known == name) {
+            Some(known) => known.1 = value,
+            None => fields.push((name, value)),
+        }
+    }
+    let mut writer = DocumentWriter::new();
+    fields
+        .into_iter()
+        .for_each(|(name, value)| writer.append(name, value));
+    env.document(writer)
+}
+
+fn pair_of_array(pair: &bson::RawArray) -> Result<(&str, RawBsonRef<'_>)> {
+    let values: Vec<_> = items(pair).take(3).collect();
+    match values[..] {
+        [RawBsonRef::String(name), value] => Ok((name, value)),
+        [other, _] => error(
+            40395,
+            format!(
+                "$arrayToObject requires an array of key-value pairs, where the key must be of \
+                 type string. Found key type: {}",
+                type_name(Some(other))
+            ),
+        ),
+        _ => error(
+            40397,
+            format!(
+                "$arrayToObject requires an array of size 2 arrays,found array of size: {}",
+                items(pair).count()
+            ),
+        ),
+    }
+}
+
+fn pair_of_document(pair: &RawDocument) -> Result<(&str, RawBsonRef<'_>)> {
+    let count = pair.iter().count();
+    if count != 2 {
+        return error(
+            40392,
+            format!(
+                "$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of \
+                 keys:{count}"
+            ),
+        );
+    }
+    match (field(pair, "k"), field(pair, "v")) {
+        (Some(RawBsonRef::String(name)), Some(value)) => Ok((name, value)),
+        (Some(other), Some(_)) => error(
+            40394,
+            format!(
+                "$arrayToObject requires an object with keys 'k' and 'v', where the value of 'k' \
+                 must be of type string. Found type: {}",
+                type_name(Some(other))
+            ),
+        ),
+        _ => error(
+            40393,
+            "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys \
+             from: ",
+        ),
+    }
+}
+
+fn bson_size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    match args.get(0) {
+        value if is_nullish(value) => Ok(NULL),
+        Some(RawBsonRef::Document(document)) => {
+            Ok(Some(RawBsonRef::Int32(document.as_bytes().len() as i32)))
+        }
+        other => error(
+            31393,
+            format!(
+                "$bsonSize requires a document input, found: {}",
+                type_name(other)
+            ),
+        ),
+    }
+}
+
+fn binary_size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let size = match args.get(0) {
+        value if is_nullish(value) => return Ok(NULL),
+        Some(RawBsonRef::String(text)) => text.len(),
+        Some(RawBsonRef::Binary(binary)) => binary.bytes.len(),
+        other => {
+            return error(
+                51276,
+                format!(
+                    "$binarySize requires a string or BinData argument, found: {}",
+                    type_name(other)
+                ),
+            );
+        }
+    };
+    Ok(Some(RawBsonRef::Int32(size as i32)))
+}
+
+#[derive(Debug)]
+struct GetField {
+    name: Box<str>,
+    input: Node,
+}
+
+/// The constant name that the field operators take.
+fn constant_name(operator: &str, node: &Node, codes: (u32, u32)) -> Result<Box<str>> {
+    let Node::Constant(value) = node else {
+        return error(
+            codes.0,
+            format!(
+                "{operator} requires 'field' to evaluate to a constant, but got a non-constant \
+                 argument"
+            ),
+        );
+    };
+    match value.as_raw_bson_ref() {
+        RawBsonRef::String(name) => Ok(name.into()),
+        other => error(
+            codes.1,
+            format!(
+                "{operator} requires 'field' to evaluate to type String, but got {}",
+                type_name(Some(other))
+            ),
+        ),
+    }
+}
+
+fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+    let long_form = match value {
+        RawBsonRef::Document(document) => {
+            let first = document.iter().next().and_then(std::result::Result::ok);
+            first
+                .filter(|(name, _)| !name.as_str().starts_with('$'))
+                .map(|_| document)
+        }
+        _ => None,
+    };
+    let (mut name, mut input) = (None, Node::Root);
+    match long_form {
+        None => name = Some(parser.operand(value)?),
+        Some(document) => {
+            let mut given = false;
+            for element in document.iter() {
+                let (option, value) = element.map_err(malformed)?;
+                match option.as_str() {
+                    "field" => name = Some(parser.operand(value)?),
+                    "input" => {
+                        input = parser.operand(value)?;
+                        given = true;
+                    }
+                    other => {
+                        return error(
+                            3041701,
+                            format!("$getField found an unknown argument: {other}"),
+                        );
+                    }
+                }
+            }
+            if !given {
+                return error(3041703, "$getField requires 'input' to be specified");
+            }
+        }
+    }
+    let Some(name) = name else {
+        return error(3041702, "$getField requires 'field' to be specified");
+    };
+    let name = constant_name("$getField", &name, (5654601, 5654602))?;
+    Ok(Node::special(GetField { name, input }))
+}
+
+impl Special for GetField {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        match self.input.evaluate(env)? {
+            Some(RawBsonRef::Document(document)) => Ok(field(document, &self.name)),
+            value @ Some(_) if is_nullish(value) => Ok(NULL),
+            _ => Ok(None),
+        }
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.input);
+    }
+}
+
+#[derive(Debug)]
+struct SetField {
+    operator: &'static str,
+    name: Box<str>,
+    input: Node,
+    value: Node,
+}
+
+fn set_field(
+    operator: &'static str,
+    value: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<Node> {
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            4161100,
+            format!("{operator} only supports an object as its argument"),
+        );
+    };
+    let (mut name, mut input, mut value) = (None, None, None);
+    for element in document.iter() {
+        let (option, operand) = element.map_err(malformed)?;
+        let slot = match option.as_str() {
+            "field" => &mut name,
+            "input" => &mut input,
+            "value" if operator == "$setField" => &mut value,
+            other => {
+                return error(
+                    4161101,
+                    format!("{operator} found an unknown argument: {other}"),
+                );
+            }
+        };
+        *slot = Some(parser.operand(operand)?);
+    }
+    let missing = |code: u32, what: &str| {
+        error(
+            code,
+            format!("{operator} requires '{what}' to be specified"),
+        )
+    };
+    let Some(name) = name else {
+        return missing(4161102, "field");
+    };
+    let Some(input) = input else {
+        return missing(4161109, "input");
+    };
+    let value = match value {
+        Some(value) => value,
+        None if operator == "$unsetField" => Node::Missing,
+        None => return missing(4161103, "value"),
+    };
+    let name = constant_name(operator, &name, (4161106, 4161107))?;
+    Ok(Node::special(SetField {
+        operator,
+        name,
+        input,
+        value,
+    }))
+}
+
+impl Special for SetField {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        let input = self.input.evaluate(env)?;
+        if is_nullish(input) {
+            return Ok(NULL);
+        }
+        let Some(RawBsonRef::Document(document)) = input else {
+            return error(
+                4161105,
+                format!(
+                    "{} requires 'input' to evaluate to type Object",
+                    self.operator
+                ),
+            );
+        };
+        let value = self.value.evaluate(env)?;
+        let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 32);
+        let mut found = false;
+        for element in elements(document) {
+            if element.name() != &*self.name {
+                writer.append_element(&element);
+            } else if !found && let Some(value) = value {
+                writer.append(&self.name, value);
+                found = true;
+            }
+        }
+        if !found && let Some(value) = value {
+            writer.append(&self.name, value);
+        }
+        env.document(writer)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        visit(&self.input);
+        visit(&self.value);
+    }
+}

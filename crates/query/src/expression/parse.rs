@@ -1,0 +1,359 @@
+//! From BSON to a tree of nodes.
+//!
+//! Variables are resolved to slots here, user variables given with the command become constants,
+//! and an operator whose arguments are all constant is evaluated at once: its error, if any, is
+//! an error of the pipeline, as in MongoDB.
+
+use std::sync::Arc;
+
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
+
+use super::env::{Arena, Env};
+use super::field::FieldPath;
+use super::node::{Call, Node};
+use super::operator::{self, Form, NO_LIMIT, NamedCodes, Parameter, Run};
+use super::value::{error, items, show_document};
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+
+/// Deeper nesting than BSON allows cannot arrive, but expressions nest cheaply in arrays.
+const DEPTH_MAX: usize = 200;
+
+pub(crate) struct Parser<'c> {
+    pub(super) context: &'c Context,
+    scope: Vec<(Box<str>, usize)>,
+    slots: usize,
+    depth: usize,
+}
+
+impl<'c> Parser<'c> {
+    pub(crate) fn new(context: &'c Context) -> Parser<'c> {
+        Parser {
+            context,
+            scope: Vec::new(),
+            slots: 0,
+            depth: 0,
+        }
+    }
+
+    /// Any operand: a `$path`, a `$$variable`, an object, an array or a literal.
+    pub(crate) fn operand(&mut self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(QueryError::new(
+                ErrorKind::Overflow,
+                format!("expressions may nest at most {DEPTH_MAX} deep"),
+            ));
+        }
+        let node = match value {
+            RawBsonRef::String(text) if text.starts_with('$') => self.path(text),
+            RawBsonRef::Document(document) => self.object(document),
+            RawBsonRef::Array(array) => self.array(array),
+            other => Ok(Node::constant(other.into())),
+        };
+        self.depth -= 1;
+        node
+    }
+
+    /// An operator or an object of expressions.
+    pub(crate) fn object(&mut self, document: &RawDocument) -> Result<Node, QueryError> {
+        let mut fields = Vec::new();
+        for element in document.iter() {
+            let (name, value) = element.map_err(malformed)?;
+            let name = name.as_str();
+            if name.starts_with('$') {
+                if fields.is_empty() {
+                    if document.iter().count() != 1 {
+                        let shown = show_document(document);
+                        return error(
+                            15983,
+                            format!(
+                                "An object representing an expression must have exactly one \
+                                 field: {shown}"
+                            ),
+                        );
+                    }
+                    return self.operator(name, value);
+                }
+                return error(
+                    16410,
+                    "FieldPath field names may not start with '$'. \
+                     Consider using $getField or $setField.",
+                );
+            }
+            if name.contains('.') {
+                return error(
+                    16412,
+                    "FieldPath field names may not contain '.'. \
+                     Consider using $getField or $setField.",
+                );
+            }
+            fields.push((Box::from(name), self.operand(value)?));
+        }
+        let constant = fields
+            .iter()
+            .all(|(_, node): &(Box<str>, Node)| node.is_constant());
+        let node = Node::Document(fields.into());
+        if constant { fold(node) } else { Ok(node) }
+    }
+
+    pub(crate) fn array(&mut self, array: &RawArray) -> Result<Node, QueryError> {
+        let nodes = self.operands(array)?;
+        let constant = nodes.iter().all(Node::is_constant);
+        let node = Node::Array(nodes.into());
+        if constant { fold(node) } else { Ok(node) }
+    }
+
+    pub(super) fn operands(&mut self, array: &RawArray) -> Result<Vec<Node>, QueryError> {
+        items(array).map(|item| self.operand(item)).collect()
+    }
+
+    /// The operand list of a positional operator: an array's elements or the one value.
+    pub(super) fn arguments(
+        &mut self,
+        operator: &str,
+        min: usize,
+        max: usize,
+        value: RawBsonRef<'_>,
+    ) -> Result<Vec<Node>, QueryError> {
+        let arguments = match value {
+            RawBsonRef::Array(array) => self.operands(array)?,
+            other => vec![self.operand(other)?],
+        };
+        let count = arguments.len();
+        if min == max && count != min {
+            return error(
+                16020,
+                format!(
+                    "Expression {operator} takes exactly {min} arguments. {count} were passed in."
+                ),
+            );
+        }
+        if count < min || (max != NO_LIMIT && count > max) {
+            return error(
+                28667,
+                format!(
+                    "Expression {operator} takes at least {min} arguments, and at most {max}, \
+                     but {count} were passed in."
+                ),
+            );
+        }
+        Ok(arguments)
+    }
+
+    fn operator(&mut self, name: &str, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        let Some(operator) = operator::find(name) else {
+            return Err(QueryError::new(
+                ErrorKind::InvalidPipelineOperator,
+                format!("Unrecognized expression '{name}'"),
+            ));
+        };
+        let node = match &operator.form {
+            Form::Positional { min, max, run } => {
+                let arguments = self.arguments(name, *min, *max, value)?;
+                call(operator.name, *run, arguments, u32::MAX)
+            }
+            Form::Named {
+                parameters,
+                run,
+                codes,
+            } => {
+                let (arguments, given) = self.named(name, parameters, *codes, value)?;
+                call(operator.name, *run, arguments, given)
+            }
+            Form::Special(parse) => parse(value, self)?,
+            Form::NotImplemented => {
+                return Err(QueryError::new(
+                    ErrorKind::NotImplemented,
+                    format!("the expression {name} is not implemented yet"),
+                ));
+            }
+        };
+        let mut constant = match &node {
+            Node::Call(_) => true,
+            Node::Special(special) => special.deterministic(),
+            _ => return Ok(node),
+        };
+        node.operands(&mut |operand| constant &= operand.is_constant());
+        if constant { fold(node) } else { Ok(node) }
+    }
+
+    /// `{name: operand, ...}` into the parameters' order, and which of them were given.
+    pub(super) fn named(
+        &mut self,
+        operator: &str,
+        parameters: &[Parameter],
+        codes: NamedCodes,
+        value: RawBsonRef<'_>,
+    ) -> Result<(Vec<Node>, u32), QueryError> {
+        let RawBsonRef::Document(document) = value else {
+            return error(
+                codes.not_object,
+                format!("{operator} only supports an object as its argument"),
+            );
+        };
+        let mut arguments = vec![Node::Missing; parameters.len()];
+        let mut given = 0;
+        for element in document.iter() {
+            let (name, value) = element.map_err(malformed)?;
+            let Some(index) = parameters.iter().position(|p| p.name == name.as_str()) else {
+                return error(
+                    codes.unknown,
+                    format!("Unrecognized argument to {operator}: {name}"),
+                );
+            };
+            arguments[index] = self.operand(value)?;
+            given |= 1 << index;
+        }
+        for (index, parameter) in parameters.iter().enumerate() {
+            if parameter.required && given >> index & 1 == 0 {
+                return error(
+                    codes.missing,
+                    format!("Missing '{}' parameter to {operator}", parameter.name),
+                );
+            }
+        }
+        Ok((arguments, given))
+    }
+
+    fn path(&mut self, text: &str) -> Result<Node, QueryError> {
+        let Some(variable) = text.strip_prefix("$$") else {
+            let path = &text[1..];
+            if path.is_empty() {
+                return error(16872, "'$' by itself is not a valid FieldPath");
+            }
+            let path = FieldPath::parse(path)?;
+            return Ok(match self.lookup("CURRENT") {
+                Some(slot) => Node::Variable {
+                    slot,
+                    path: Some(path),
+                },
+                None => Node::Field(path),
+            });
+        };
+        let (name, rest) = match variable.split_once('.') {
+            Some((name, rest)) => (name, Some(rest)),
+            None => (variable, None),
+        };
+        check_variable_name(name, false)?;
+        let path = rest.map(FieldPath::parse).transpose()?;
+        if let Some(slot) = self.lookup(name) {
+            return Ok(Node::Variable { slot, path });
+        }
+        self.system_variable(name, path)
+    }
+
+    fn system_variable(&self, name: &str, path: Option<FieldPath>) -> Result<Node, QueryError> {
+        let constant = match name {
+            "ROOT" | "CURRENT" => {
+                return Ok(path.map_or(Node::Root, Node::Field));
+            }
+            "REMOVE" => return Ok(Node::Missing),
+            "NOW" => RawBson::DateTime(self.context.now),
+            "DESCEND" | "PRUNE" | "KEEP" => RawBson::String(name.to_ascii_lowercase()),
+            "CLUSTER_TIME" => match self.context.cluster_time {
+                Some(time) => RawBson::Timestamp(time),
+                None => {
+                    return error(51144, "Builtin variable '$$CLUSTER_TIME' is not available");
+                }
+            },
+            _ => match self
+                .context
+                .variables
+                .iter()
+                .find(|(known, _)| known == name)
+            {
+                Some((_, value)) => value.clone(),
+                None => {
+                    return error(17276, format!("Use of undefined variable: {name}"));
+                }
+            },
+        };
+        match path {
+            None => Ok(Node::constant(constant)),
+            Some(path) => {
+                let arena = Arena::new();
+                let value = path.read_from(Some(constant.as_raw_bson_ref()), &arena)?;
+                Ok(value.map_or(Node::Missing, |v| Node::constant(v.into())))
+            }
+        }
+    }
+
+    fn lookup(&self, name: &str) -> Option<usize> {
+        self.scope
+            .iter()
+            .rev()
+            .find(|(known, _)| &**known == name)
+            .map(|(_, slot)| *slot)
+    }
+
+    /// A slot for a new variable that is not in scope yet.
+    pub(super) fn new_slot(&mut self) -> usize {
+        self.slots += 1;
+        self.slots
+    }
+
+    /// Parses `body` with the named slots in scope.
+    pub(super) fn scoped(
+        &mut self,
+        variables: &[(&str, usize)],
+        body: RawBsonRef<'_>,
+    ) -> Result<Node, QueryError> {
+        let before = self.scope.len();
+        self.scope.extend(
+            variables
+                .iter()
+                .map(|(name, slot)| (Box::from(*name), *slot)),
+        );
+        let node = self.operand(body);
+        self.scope.truncate(before);
+        node
+    }
+}
+
+/// User variables begin with a lower-case letter, system ones with an upper-case letter.
+pub(super) fn check_variable_name(name: &str, defining: bool) -> Result<(), QueryError> {
+    let failed = |message: String| Err(QueryError::new(ErrorKind::FailedToParse, message));
+    let Some(first) = name.bytes().next() else {
+        return failed("empty variable names are not allowed".into());
+    };
+    if defining && name == "CURRENT" {
+        return Ok(());
+    }
+    let start = first.is_ascii_lowercase() || !first.is_ascii();
+    if !(start || (!defining && first.is_ascii_uppercase())) {
+        return failed(format!(
+            "'{name}' starts with an invalid character for a user variable name"
+        ));
+    }
+    let odd = name
+        .chars()
+        .find(|c| c.is_ascii() && !c.is_ascii_alphanumeric() && *c != '_');
+    match odd {
+        Some(odd) => failed(format!(
+            "'{name}' contains an invalid character for a variable name: '{odd}'"
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn call(operator: &'static str, run: Run, arguments: Vec<Node>, given: u32) -> Node {
+    Node::Call(Arc::new(Call {
+        operator,
+        run,
+        arguments,
+        given,
+    }))
+}
+
+/// Evaluates a node that depends on no document.
+pub(super) fn fold(node: Node) -> Result<Node, QueryError> {
+    let arena = Arena::new();
+    let root = bson::rawdoc! {};
+    let folded = node.evaluate(&Env::new(&root, &arena))?;
+    Ok(folded.map_or(Node::Missing, |value| Node::constant(value.into())))
+}
+
+pub(crate) fn malformed(error: bson::error::Error) -> QueryError {
+    QueryError::new(ErrorKind::InvalidBson, error.to_string())
+}

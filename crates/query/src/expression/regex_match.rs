@@ -1,0 +1,275 @@
+//! $regexMatch $regexFind $regexFindAll
+
+use std::borrow::Cow;
+
+use bson::RawBsonRef;
+
+use banyan_document::DocumentWriter;
+
+use super::env::{ArrayBuilder, Env};
+use super::node::{Node, Special};
+use super::operator::Operator;
+use super::parse::{Parser, malformed};
+use super::value::{Value, error, is_nullish, type_name};
+use crate::error::{ErrorKind, QueryError};
+use crate::pattern::Pattern;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::special("$regexFind", |value, parser| {
+        parse(Answer::First, value, parser)
+    }),
+    Operator::special("$regexFindAll", |value, parser| {
+        parse(Answer::All, value, parser)
+    }),
+    Operator::special("$regexMatch", |value, parser| {
+        parse(Answer::Whether, value, parser)
+    }),
+];
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+const NULL: Value<'static> = Some(RawBsonRef::Null);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Whether,
+    First,
+    All,
+}
+
+impl Answer {
+    fn operator(self) -> &'static str {
+        match self {
+            Answer::Whether => "$regexMatch",
+            Answer::First => "$regexFind",
+            Answer::All => "$regexFindAll",
+        }
+    }
+
+    /// What a null input or pattern gives.
+    fn nothing<'a>(self, env: &Env<'a>) -> Result<Value<'a>> {
+        match self {
+            Answer::Whether => Ok(Some(RawBsonRef::Boolean(false))),
+            Answer::First => Ok(NULL),
+            Answer::All => env.array(ArrayBuilder::new()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct RegexMatch {
+    answer: Answer,
+    input: Node,
+    regex: Node,
+    options: Node,
+    /// Compiled once where the pattern is constant, as it nearly always is.
+    compiled: Option<Pattern>,
+}
+
+fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+    let operator = answer.operator();
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            51103,
+            format!(
+                "{operator} expects an object of named arguments but found: {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let (mut input, mut regex, mut options) = (None, None, Node::Missing);
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        match name.as_str() {
+            "input" => input = Some(parser.operand(value)?),
+            "regex" => regex = Some(parser.operand(value)?),
+            "options" => options = parser.operand(value)?,
+            other => {
+                return error(31024, format!("{operator} found unknown argument: {other}"));
+            }
+        }
+    }
+    let Some(input) = input else {
+        return error(31022, format!("{operator} requires 'input' parameter"));
+    };
+    let Some(regex) = regex else {
+        return error(31023, format!("{operator} requires 'regex' parameter"));
+    };
+    let mut parsed = RegexMatch {
+        answer,
+        input,
+        regex,
+        options,
+        compiled: None,
+    };
+    if let (Node::Constant(regex), Node::Constant(_) | Node::Missing) =
+        (&parsed.regex, &parsed.options)
+    {
+        let options = match &parsed.options {
+            Node::Constant(options) => Some(options.as_raw_bson_ref()),
+            _ => None,
+        };
+        parsed.compiled = compile(answer.operator(), Some(regex.as_raw_bson_ref()), options)?;
+    }
+    Ok(Node::special(parsed))
+}
+
+/// `None` where there is no pattern.
+fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<Pattern>> {
+    let given = match options {
+        value if is_nullish(value) => None,
+        Some(RawBsonRef::String(options)) => Some(options),
+        _ => {
+            return error(
+                51106,
+                format!("{operator} needs 'options' to be of type string"),
+            );
+        }
+    };
+    let (source, options) = match regex {
+        value if is_nullish(value) => return Ok(None),
+        Some(RawBsonRef::String(source)) => (source, given.unwrap_or_default()),
+        Some(RawBsonRef::RegularExpression(regex)) => {
+            let own = regex.options.as_str();
+            if !own.is_empty() && given.is_some() {
+                return error(
+                    51107,
+                    format!(
+                        "{operator}: found regex option(s) specified in both 'regex' and 'option' \
+                         fields"
+                    ),
+                );
+            }
+            (
+                regex.pattern.as_str(),
+                if own.is_empty() {
+                    given.unwrap_or_default()
+                } else {
+                    own
+                },
+            )
+        }
+        _ => {
+            return error(
+                51105,
+                format!("{operator} needs 'regex' to be of type string or regex"),
+            );
+        }
+    };
+    match Pattern::compile(source, options) {
+        Ok(pattern) => Ok(Some(pattern)),
+        Err(problem) if problem.kind == ErrorKind::Location(51108) => {
+            error(51108, format!("{operator}{}", problem.message))
+        }
+        Err(problem) => error(
+            51111,
+            format!("Invalid Regex in {operator}: {}", problem.message),
+        ),
+    }
+}
+
+impl RegexMatch {
+    fn pattern<'a>(&'a self, env: &Env<'a>) -> Result<Option<Cow<'a, Pattern>>> {
+        if let Some(pattern) = &self.compiled {
+            return Ok(Some(Cow::Borrowed(pattern)));
+        }
+        let (regex, options) = (self.regex.evaluate(env)?, self.options.evaluate(env)?);
+        Ok(compile(self.answer.operator(), regex, options)?.map(Cow::Owned))
+    }
+}
+
+impl Special for RegexMatch {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        let input = self.input.evaluate(env)?;
+        let pattern = self.pattern(env)?;
+        let text = match input {
+            Some(RawBsonRef::String(text)) => Some(text),
+            value if is_nullish(value) => None,
+            _ => {
+                return error(
+                    51104,
+                    format!(
+                        "{} needs 'input' to be of type string",
+                        self.answer.operator()
+                    ),
+                );
+            }
+        };
+        let (Some(text), Some(pattern)) = (text, pattern) else {
+            return self.answer.nothing(env);
+        };
+        match self.answer {
+            Answer::Whether => Ok(Some(RawBsonRef::Boolean(pattern.is_match(text)))),
+            Answer::First => match pattern.captures(text, 0) {
+                None => Ok(NULL),
+                Some(groups) => {
+                    let mut writer = DocumentWriter::new();
+                    write_match(text, &groups, code_points(text, &groups), &mut writer);
+                    env.document(writer)
+                }
+            },
+            Answer::All => find_all(text, &pattern, env),
+        }
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+        [&self.input, &self.regex, &self.options]
+            .into_iter()
+            .for_each(visit);
+    }
+}
+
+type Groups = [Option<std::ops::Range<usize>>];
+
+fn code_points(text: &str, groups: &Groups) -> usize {
+    let start = groups
+        .first()
+        .and_then(Option::as_ref)
+        .map_or(0, |range| range.start);
+    text[..start].chars().count()
+}
+
+fn find_all<'a>(text: &'a str, pattern: &Pattern, env: &Env<'a>) -> Result<Value<'a>> {
+    let mut builder = ArrayBuilder::new();
+    let (mut position, mut counted, mut points) = (0, 0, 0);
+    // An empty match at the very end is not one, as in the reference.
+    while position < text.len() {
+        let Some(groups) = pattern.captures(text, position) else {
+            break;
+        };
+        let Some(Some(range)) = groups.first().cloned() else {
+            break;
+        };
+        if range.start >= text.len() {
+            break;
+        }
+        points += text[counted..range.start].chars().count();
+        counted = range.start;
+        builder.writer.push_document();
+        write_match(text, &groups, points, &mut builder.writer);
+        builder.writer.end();
+        position = range.end;
+        if range.is_empty() {
+            position += text[position..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    env.array(builder)
+}
+
+/// `{match, idx, captures}`; `idx` counts code points.
+fn write_match(text: &str, groups: &Groups, index: usize, writer: &mut DocumentWriter) {
+    let part = |group: &Option<std::ops::Range<usize>>| match group {
+        Some(range) => RawBsonRef::String(&text[range.clone()]),
+        None => RawBsonRef::Null,
+    };
+    if let Some(whole) = groups.first() {
+        writer.append("match", part(whole));
+    }
+    writer.append_i32("idx", i32::try_from(index).unwrap_or(i32::MAX));
+    writer.begin_array("captures");
+    groups
+        .iter()
+        .skip(1)
+        .for_each(|group| writer.push(part(group)));
+    writer.end();
+}

@@ -1,0 +1,160 @@
+//! Operators over arrays as sets: results are sorted and hold each value once
+
+use bson::{RawArray, RawBsonRef};
+
+use banyan_document::compare;
+
+use super::env::Env;
+use super::operator::{Arguments, Operator};
+use super::value::{Value, error, is_nullish, is_true, items, type_name};
+use crate::error::QueryError;
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::fixed("$allElementsTrue", 1, |args, _| {
+        let array = array(
+            args,
+            0,
+            17040,
+            "$allElementsTrue's argument must be an array, but is ",
+        )?;
+        Ok(Some(RawBsonRef::Boolean(
+            items(array).all(|item| is_true(Some(item))),
+        )))
+    }),
+    Operator::fixed("$anyElementTrue", 1, |args, _| {
+        let array = array(
+            args,
+            0,
+            17041,
+            "$anyElementTrue's argument must be an array, but is ",
+        )?;
+        Ok(Some(RawBsonRef::Boolean(
+            items(array).any(|item| is_true(Some(item))),
+        )))
+    }),
+    Operator::fixed("$setDifference", 2, difference),
+    Operator::variadic("$setEquals", equals),
+    Operator::variadic("$setIntersection", intersection),
+    Operator::fixed("$setIsSubset", 2, is_subset),
+    Operator::variadic("$setUnion", union),
+];
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+const NULL: Value<'static> = Some(RawBsonRef::Null);
+
+fn array<'a>(args: &Arguments<'a>, index: usize, code: u32, message: &str) -> Result<&'a RawArray> {
+    match args.get(index) {
+        Some(RawBsonRef::Array(array)) => Ok(array),
+        other => error(code, format!("{message}{}", type_name(other))),
+    }
+}
+
+/// The elements, sorted, each once.
+fn set<'a>(array: &'a RawArray) -> Vec<RawBsonRef<'a>> {
+    let mut values: Vec<_> = items(array).collect();
+    values.sort_by(|a, b| compare(*a, *b));
+    values.dedup_by(|a, b| compare(*a, *b).is_eq());
+    values
+}
+
+fn holds(set: &[RawBsonRef<'_>], value: RawBsonRef<'_>) -> bool {
+    set.binary_search_by(|known| compare(*known, value)).is_ok()
+}
+
+fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    if args.any_nullish() {
+        return Ok(NULL);
+    }
+    let message = "both operands of $setDifference must be arrays. First argument is of type: ";
+    let left = array(args, 0, 17048, message)?;
+    let message = "both operands of $setDifference must be arrays. Second argument is of type: ";
+    let right = set(array(args, 1, 17049, message)?);
+    // The order of the first operand stays.
+    let mut seen: Vec<RawBsonRef<'a>> = Vec::new();
+    let mut kept = Vec::new();
+    for item in items(left).filter(|item| !holds(&right, *item)) {
+        if let Err(at) = seen.binary_search_by(|known| compare(*known, item)) {
+            seen.insert(at, item);
+            kept.push(item);
+        }
+    }
+    env.array_of(kept)
+}
+
+fn equals<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    if args.values.len() < 2 {
+        return error(
+            17045,
+            format!(
+                "$setEquals needs at least two arguments had: {}",
+                args.values.len()
+            ),
+        );
+    }
+    let mut sets = Vec::with_capacity(args.values.len());
+    for (index, value) in args.values.iter().enumerate() {
+        let Some(RawBsonRef::Array(array)) = value else {
+            return error(
+                5887502,
+                format!(
+                    "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
+                    index + 1,
+                    type_name(*value)
+                ),
+            );
+        };
+        sets.push(set(array));
+    }
+    let same = |a: &[RawBsonRef<'_>], b: &[RawBsonRef<'_>]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| compare(*a, *b).is_eq())
+    };
+    let equal = sets.windows(2).all(|pair| match pair {
+        [a, b] => same(a, b),
+        _ => true,
+    });
+    Ok(Some(RawBsonRef::Boolean(equal)))
+}
+
+fn intersection<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let mut result: Option<Vec<RawBsonRef<'a>>> = None;
+    for (index, value) in args.values.iter().enumerate() {
+        if is_nullish(*value) {
+            return Ok(NULL);
+        }
+        let message = "All operands of $setIntersection must be arrays. One argument is of type: ";
+        let next = set(array(args, index, 17047, message)?);
+        result = Some(match result {
+            None => next,
+            Some(known) => next
+                .into_iter()
+                .filter(|item| holds(&known, *item))
+                .collect(),
+        });
+    }
+    env.array_of(result.unwrap_or_default())
+}
+
+fn is_subset<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let message = "both operands of $setIsSubset must be arrays. First argument is of type: ";
+    let left = array(args, 0, 17046, message)?;
+    let message = "both operands of $setIsSubset must be arrays. Second argument is of type: ";
+    let right = set(array(args, 1, 17042, message)?);
+    Ok(Some(RawBsonRef::Boolean(
+        items(left).all(|item| holds(&right, item)),
+    )))
+}
+
+fn union<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let mut values = Vec::new();
+    for (index, value) in args.values.iter().enumerate() {
+        if is_nullish(*value) {
+            return Ok(NULL);
+        }
+        let message = "All operands of $setUnion must be arrays. One argument is of type: ";
+        values.extend(items(array(args, index, 17043, message)?));
+    }
+    values.sort_by(|a, b| compare(*a, *b));
+    values.dedup_by(|a, b| compare(*a, *b).is_eq());
+    env.array_of(values)
+}

@@ -1,0 +1,170 @@
+//! What operators need to know about a value: is it null, is it true, its type's name, its text.
+
+use bson::RawBsonRef;
+use bson::raw::RawArrayIter;
+
+use banyan_document::number::Number;
+
+use crate::error::{ErrorKind, QueryError};
+
+/// A value, or nothing where a field is missing.
+pub type Value<'a> = Option<RawBsonRef<'a>>;
+
+/// Null, undefined and missing: what most operators answer null for.
+pub fn is_nullish(value: Value<'_>) -> bool {
+    matches!(value, None | Some(RawBsonRef::Null | RawBsonRef::Undefined))
+}
+
+pub fn is_true(value: Value<'_>) -> bool {
+    match value {
+        None | Some(RawBsonRef::Null | RawBsonRef::Undefined) => false,
+        Some(RawBsonRef::Boolean(v)) => v,
+        Some(other) => Number::from_raw(other).is_none_or(|n| !n.is_zero()),
+    }
+}
+
+/// MongoDB's name of the type, `missing` included.
+pub fn type_name(value: Value<'_>) -> &'static str {
+    let Some(value) = value else { return "missing" };
+    match value {
+        RawBsonRef::Double(_) => "double",
+        RawBsonRef::String(_) => "string",
+        RawBsonRef::Array(_) => "array",
+        RawBsonRef::Document(_) => "object",
+        RawBsonRef::Boolean(_) => "bool",
+        RawBsonRef::Null => "null",
+        RawBsonRef::RegularExpression(_) => "regex",
+        RawBsonRef::JavaScriptCode(_) => "javascript",
+        RawBsonRef::JavaScriptCodeWithScope(_) => "javascriptWithScope",
+        RawBsonRef::Int32(_) => "int",
+        RawBsonRef::Int64(_) => "long",
+        RawBsonRef::Timestamp(_) => "timestamp",
+        RawBsonRef::Binary(_) => "binData",
+        RawBsonRef::ObjectId(_) => "objectId",
+        RawBsonRef::DateTime(_) => "date",
+        RawBsonRef::Symbol(_) => "symbol",
+        RawBsonRef::Decimal128(_) => "decimal",
+        RawBsonRef::Undefined => "undefined",
+        RawBsonRef::MaxKey => "maxKey",
+        RawBsonRef::MinKey => "minKey",
+        RawBsonRef::DbPointer(_) => "dbPointer",
+    }
+}
+
+/// A value as MongoDB's messages show it.
+pub fn describe(value: Value<'_>) -> String {
+    let Some(value) = value else {
+        return "MISSING".into();
+    };
+    match value {
+        RawBsonRef::Double(v) => format_double(v),
+        RawBsonRef::Int32(v) => v.to_string(),
+        RawBsonRef::Int64(v) => v.to_string(),
+        RawBsonRef::Decimal128(v) => v.to_string(),
+        RawBsonRef::String(v) => format!("\"{v}\""),
+        RawBsonRef::Symbol(v) => format!("Symbol(\"{v}\")"),
+        RawBsonRef::Boolean(v) => v.to_string(),
+        RawBsonRef::Null => "null".into(),
+        RawBsonRef::Undefined => "undefined".into(),
+        RawBsonRef::MinKey => "MinKey".into(),
+        RawBsonRef::MaxKey => "MaxKey".into(),
+        RawBsonRef::ObjectId(v) => v.to_hex(),
+        RawBsonRef::DateTime(v) => super::date_format::iso(v.timestamp_millis()),
+        RawBsonRef::Timestamp(v) => format!("Timestamp({}, {})", v.time, v.increment),
+        RawBsonRef::RegularExpression(v) => format!("/{}/{}", v.pattern, v.options),
+        RawBsonRef::JavaScriptCode(v) => format!("Code(\"{v}\")"),
+        RawBsonRef::JavaScriptCodeWithScope(v) => format!("CodeWScope(\"{}\")", v.code),
+        RawBsonRef::Binary(v) => format!("BinData({})", u8::from(v.subtype)),
+        RawBsonRef::DbPointer(_) => "DBRef".into(),
+        RawBsonRef::Array(v) => {
+            let items: Vec<_> = items(v).map(|item| describe(Some(item))).collect();
+            format!("[{}]", items.join(", "))
+        }
+        RawBsonRef::Document(v) => {
+            let fields: Vec<_> = v
+                .iter()
+                .map_while(Result::ok)
+                .map(|(name, value)| format!("{name}: {}", describe(Some(value))))
+                .collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+    }
+}
+
+/// A double with six significant digits, as the reference prints them and `$toString` gives them.
+pub fn format_double(value: f64) -> String {
+    const DIGITS: i32 = 6;
+    if value.is_nan() {
+        return "NaN".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 {
+            "Infinity".into()
+        } else {
+            "-Infinity".into()
+        };
+    }
+    if value == 0.0 {
+        return if value.is_sign_negative() {
+            "-0".into()
+        } else {
+            "0".into()
+        };
+    }
+    let scientific = format!("{value:.*e}", DIGITS as usize - 1);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text.to_string(),
+    };
+    if !(-4..DIGITS).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{}e{sign}{:02}", trim(mantissa), exponent.abs());
+    }
+    trim(&format!("{value:.*}", (DIGITS - 1 - exponent) as usize))
+}
+
+/// The elements of an array; those of a validated document always parse.
+pub fn items(array: &bson::RawArray) -> impl Iterator<Item = RawBsonRef<'_>> {
+    let iter: RawArrayIter<'_> = array.into_iter();
+    iter.map_while(Result::ok)
+}
+
+pub(crate) fn error<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {
+    Err(QueryError::new(ErrorKind::Location(code), message))
+}
+
+/// A document in the notation of MongoDB's messages: `{ a: 1, b: [ "x" ] }`.
+pub(crate) fn show_document(document: &bson::RawDocument) -> String {
+    let fields: Vec<_> = document
+        .iter()
+        .map_while(Result::ok)
+        .map(|(name, value)| format!("{name}: {}", show(value)))
+        .collect();
+    if fields.is_empty() {
+        "{}".into()
+    } else {
+        format!("{{ {} }}", fields.join(", "))
+    }
+}
+
+/// A value in the notation of MongoDB's messages.
+pub(crate) fn show(value: RawBsonRef<'_>) -> String {
+    match value {
+        RawBsonRef::Document(document) => show_document(document),
+        RawBsonRef::Array(array) => {
+            let items: Vec<_> = items(array).map(show).collect();
+            if items.is_empty() {
+                "[]".into()
+            } else {
+                format!("[ {} ]", items.join(", "))
+            }
+        }
+        RawBsonRef::ObjectId(id) => format!("ObjectId('{}')", id.to_hex()),
+        RawBsonRef::Double(v) if v.is_finite() && v.trunc() == v && v.abs() < 1e15 => {
+            format!("{v:.1}")
+        }
+        other => describe(Some(other)),
+    }
+}

@@ -1,0 +1,158 @@
+//! $facet: several pipelines over the same input, their results side by side in one document
+
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument};
+
+use banyan_document::DocumentWriter;
+
+use super::Pipeline;
+use super::execute::{Drained, Execution, Flow, Next, Step};
+use super::group::check_memory;
+use super::lookup::Sources;
+use super::stage::{Stage, parse_nested};
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::value::{error, show, type_name};
+
+#[derive(Debug)]
+pub struct Facet {
+    facets: Vec<(Box<str>, Pipeline)>,
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let document = match value {
+        RawBsonRef::Document(document) if !document.is_empty() => document,
+        other => {
+            return error(
+                40169,
+                format!(
+                    "the $facet specification must be a non-empty object, but found: $facet: {}",
+                    show(other)
+                ),
+            );
+        }
+    };
+    let mut facets = Vec::new();
+    for (name, value) in document.iter().map_while(Result::ok) {
+        let name = name.as_str();
+        super::group::check_field_name(name)?;
+        let RawBsonRef::Array(array) = value else {
+            return error(
+                40170,
+                format!(
+                    "arguments to $facet must be arrays, {name} is type {}",
+                    type_name(Some(value))
+                ),
+            );
+        };
+        let pipeline = parse_nested("$facet", array, context)?;
+        for stage in pipeline.stages() {
+            if stage.is_source() || matches!(stage, Stage::Facet(_)) {
+                return error(
+                    40600,
+                    format!(
+                        "{} is not allowed to be used within a $facet stage",
+                        stage.name()
+                    ),
+                );
+            }
+        }
+        facets.push((name.into(), pipeline));
+    }
+    out.push(Stage::Facet(Arc::new(Facet { facets })));
+    Ok(())
+}
+
+impl Facet {
+    pub(super) fn pipelines(&self) -> impl Iterator<Item = &Pipeline> {
+        self.facets.iter().map(|(_, pipeline)| pipeline)
+    }
+
+    pub(super) fn step(
+        &self,
+        sources: Option<&Arc<dyn Sources>>,
+    ) -> Result<Box<dyn Step>, QueryError> {
+        let mut running = Vec::with_capacity(self.facets.len());
+        for (name, pipeline) in &self.facets {
+            running.push(Running {
+                name: name.clone(),
+                execution: pipeline.start(sources.cloned())?,
+                stopped: false,
+                writer: open_array(name),
+            });
+        }
+        Ok(Box::new(FacetStep {
+            running,
+            done: false,
+        }))
+    }
+}
+
+fn open_array(name: &str) -> DocumentWriter {
+    let mut writer = DocumentWriter::new();
+    writer.begin_array(name);
+    writer
+}
+
+struct Running {
+    name: Box<str>,
+    execution: Execution,
+    stopped: bool,
+    /// The results so far, as the field they will be.
+    writer: DocumentWriter,
+}
+
+impl Running {
+    fn collect(&mut self) {
+        while let Some(document) = self.execution.pop() {
+            self.writer.push(RawBsonRef::Document(&document));
+        }
+    }
+}
+
+struct FacetStep {
+    running: Vec<Running>,
+    done: bool,
+}
+
+impl FacetStep {
+    fn check(&self) -> Result<(), QueryError> {
+        check_memory("$facet", self.running.iter().map(|r| r.writer.len()).sum())
+    }
+}
+
+impl Step for FacetStep {
+    fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        for running in self.running.iter_mut().filter(|r| !r.stopped) {
+            running.stopped = running.execution.push(document)? == Flow::Stop;
+            running.collect();
+        }
+        self.check()?;
+        let all = self.running.iter().all(|r| r.stopped);
+        Ok(if all { Flow::Stop } else { Flow::Continue })
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        if std::mem::replace(&mut self.done, true) {
+            return Ok(Drained::Done);
+        }
+        for index in 0..self.running.len() {
+            while self.running[index].execution.drain()? {
+                self.running[index].collect();
+                self.check()?;
+            }
+        }
+        let mut writer = DocumentWriter::new();
+        for running in &mut self.running {
+            let finished = std::mem::replace(&mut running.writer, open_array(&running.name));
+            writer.append_all(&finished.finish());
+        }
+        next.push(&writer.finish())?;
+        Ok(Drained::Done)
+    }
+}

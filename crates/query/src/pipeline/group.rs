@@ -1,0 +1,370 @@
+//! $group, and $count and $sortByCount, which are short for it
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use indexmap::IndexMap;
+
+use banyan_document::{DocumentWriter, key};
+
+use super::accumulator::{self, Accumulator, State};
+use super::execute::{Drained, Flow, Next, Step};
+use super::sort;
+use super::stage::Stage;
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::error;
+use crate::expression::{Arena, Expression, is_operator};
+
+/// What one blocking stage may hold.
+const MEMORY_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Groups handed on between two looks at the results.
+const GROUPS_PER_DRAIN: usize = 64;
+/// What a group costs beside its key and its states' own memory.
+const GROUP_BYTES: usize = 96;
+
+#[derive(Debug)]
+pub struct Group {
+    id: Expression,
+    accumulators: Arc<[Accumulator]>,
+    mode: Mode,
+    source: RawDocumentBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Documents in, results out.
+    Complete,
+    /// On a shard: documents in, partial states out.
+    Partial,
+    /// On the router: partial states in, results out.
+    Merge,
+}
+
+/// The marks that the router puts into the specification it sends, as MongoDB does.
+const WILL_BE_MERGED: &str = "$willBeMerged";
+const DOING_MERGE: &str = "$doingMerge";
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(spec) = value else {
+        return error(15947, "a group's fields must be specified in an object");
+    };
+    let (mut id, mut accumulators, mut mode) = (None, Vec::new(), Mode::Complete);
+    for (name, value) in spec.iter().map_while(Result::ok) {
+        match (name.as_str(), value) {
+            ("_id", value) => {
+                if id.is_some() {
+                    return error(15948, "a group's _id may only be specified once");
+                }
+                id = Some(parse_id(value, context)?);
+            }
+            (WILL_BE_MERGED, RawBsonRef::Boolean(true)) => mode = Mode::Partial,
+            (DOING_MERGE, RawBsonRef::Boolean(true)) => mode = Mode::Merge,
+            (name, value) => accumulators.push(accumulator::parse(name, value, context)?),
+        }
+    }
+    let Some(id) = id else {
+        return error(15955, "a group specification must include an _id");
+    };
+    let accumulators = accumulators.into();
+    let source = spec.to_owned();
+    out.push(Stage::Group(Arc::new(Group {
+        id,
+        accumulators,
+        mode,
+        source,
+    })));
+    Ok(())
+}
+
+fn parse_id(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
+    if let RawBsonRef::Document(document) = value
+        && let Some((name, _)) = document.iter().next().and_then(Result::ok)
+        && name.as_str().starts_with('$')
+        && !is_operator(name.as_str())
+    {
+        return Err(QueryError::new(
+            ErrorKind::InvalidPipelineOperator,
+            format!("Unrecognized expression '{name}'"),
+        ));
+    }
+    Expression::parse(value, context)
+}
+
+/// `$count: "n"` counts everything and drops the group's `_id`.
+pub(super) fn parse_count(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::String(name) = value else {
+        return error(40156, "the count field must be a non-empty string");
+    };
+    if name.is_empty() {
+        return error(40157, "the count field must be a non-empty string");
+    }
+    if name.starts_with('$') {
+        return error(40158, "the count field cannot be a $-prefixed path");
+    }
+    if name.contains('.') {
+        return error(40160, "the count field cannot contain '.'");
+    }
+    if name == "_id" {
+        return error(9039800, "the count field cannot be '_id'");
+    }
+    let mut writer = DocumentWriter::new();
+    writer.append_null("_id");
+    writer.begin_document(name);
+    writer.append_i32("$sum", 1);
+    writer.end();
+    parse(RawBsonRef::Document(&writer.finish()), context, out)?;
+    super::project::parse_project(
+        RawBsonRef::Document(&bson::rawdoc! {"_id": 0}),
+        context,
+        out,
+    )
+}
+
+/// `$sortByCount: x` groups by `x`, counts, and sorts the greatest count first.
+pub(super) fn parse_sort_by_count(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    match value {
+        RawBsonRef::String(path) if path.starts_with('$') => {}
+        RawBsonRef::String(_) => {
+            return error(
+                40148,
+                "the sortByCount field must be defined as a $-prefixed path or an expression \
+                 inside an object",
+            );
+        }
+        RawBsonRef::Document(document) => {
+            let first = document.iter().next().and_then(Result::ok);
+            if !first.is_some_and(|(name, _)| name.as_str().starts_with('$')) {
+                return error(
+                    40147,
+                    "the sortByCount field must be defined as a $-prefixed path or an expression \
+                     inside an object",
+                );
+            }
+        }
+        _ => {
+            return error(
+                40149,
+                "the sortByCount field must be specified as a string or as an object",
+            );
+        }
+    }
+    let mut writer = DocumentWriter::new();
+    writer.append("_id", value);
+    writer.begin_document("count");
+    writer.append_i32("$sum", 1);
+    writer.end();
+    parse(RawBsonRef::Document(&writer.finish()), context, out)?;
+    sort::parse(
+        RawBsonRef::Document(&bson::rawdoc! {"count": -1}),
+        context,
+        out,
+    )
+}
+
+/// Fields of `$group` and `$facet` are plain names.
+pub(super) fn check_field_name(name: &str) -> Result<(), QueryError> {
+    if name.contains('.') {
+        return error(40235, format!("The field name '{name}' cannot contain '.'"));
+    }
+    if name.starts_with('$') {
+        return error(
+            40236,
+            format!("The field name '{name}' cannot be an operator name"),
+        );
+    }
+    Ok(())
+}
+
+pub(super) fn check_memory(stage: &str, bytes: usize) -> Result<(), QueryError> {
+    if bytes > MEMORY_BYTES_MAX {
+        return Err(QueryError::new(
+            ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed,
+            format!("Exceeded memory limit for {stage}: {MEMORY_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+impl Group {
+    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        // A merging group reads partial states, not documents.
+        let mut bounded = self.mode != Mode::Merge && self.id.dependencies(paths);
+        for accumulator in self.accumulators.iter() {
+            bounded &= accumulator.argument.dependencies(paths);
+            bounded &= accumulator.kind.dependencies(paths);
+        }
+        bounded
+    }
+
+    /// The stage as a shard gets it: partial states are its results.
+    pub(super) fn text_for_shards(&self) -> RawDocumentBuf {
+        let mut writer = DocumentWriter::new();
+        writer.begin_document("$group");
+        writer.append_all(&self.source);
+        writer.append_bool(WILL_BE_MERGED, true);
+        writer.end();
+        writer.finish()
+    }
+
+    /// The stage that puts the shards' partial states together.
+    pub(super) fn for_merging(&self) -> Group {
+        Group {
+            id: self.id.clone(),
+            accumulators: self.accumulators.clone(),
+            mode: Mode::Merge,
+            source: self.source.clone(),
+        }
+    }
+}
+
+struct Entry {
+    id: RawBson,
+    states: Box<[State]>,
+}
+
+pub(super) struct GroupStep {
+    group: Arc<Group>,
+    /// By the order-preserving encoding of `_id`: equal values share it whatever their type.
+    groups: IndexMap<Box<[u8]>, Entry>,
+    arena: Arena,
+    key: Vec<u8>,
+    memory_bytes: usize,
+    drained: usize,
+}
+
+impl GroupStep {
+    pub(super) fn new(group: Arc<Group>) -> GroupStep {
+        GroupStep {
+            group,
+            groups: IndexMap::new(),
+            arena: Arena::new(),
+            key: Vec::new(),
+            memory_bytes: 0,
+            drained: 0,
+        }
+    }
+
+    /// Adds a document to the states of its group.
+    fn accumulate(
+        accumulators: &[Accumulator],
+        states: &mut [State],
+        document: &RawDocument,
+        arena: &Arena,
+    ) -> Result<usize, QueryError> {
+        let mut grown = 0;
+        for (accumulator, state) in accumulators.iter().zip(states) {
+            let value = accumulator.argument.evaluate(document, arena)?;
+            if !state.grows() {
+                state.add(&accumulator.kind, value, document)?;
+                continue;
+            }
+            let before = state.memory_bytes();
+            state.add(&accumulator.kind, value, document)?;
+            grown += state.memory_bytes().saturating_sub(before);
+        }
+        Ok(grown)
+    }
+
+    fn merge(
+        accumulators: &[Accumulator],
+        states: &mut [State],
+        partial: &RawDocument,
+    ) -> Result<usize, QueryError> {
+        let mut grown = 0;
+        for (accumulator, state) in accumulators.iter().zip(states) {
+            let Some(value) = banyan_document::field(partial, &accumulator.field) else {
+                return error(
+                    9961601,
+                    format!("a shard sent no partial result for '{}'", accumulator.field),
+                );
+            };
+            let before = state.memory_bytes();
+            state.merge(&accumulator.kind, value)?;
+            grown += state.memory_bytes().saturating_sub(before);
+        }
+        Ok(grown)
+    }
+}
+
+impl Step for GroupStep {
+    fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        self.arena.reset();
+        let group = &*self.group;
+        let id = match group.mode {
+            Mode::Merge => banyan_document::field(document, "_id"),
+            Mode::Complete | Mode::Partial => group.id.evaluate(document, &self.arena)?,
+        };
+        let id = id.unwrap_or(RawBsonRef::Null);
+        self.key.clear();
+        key::encode(id, &mut self.key);
+        let index = match self.groups.get_index_of(&self.key[..]) {
+            Some(index) => index,
+            None => {
+                let states = group
+                    .accumulators
+                    .iter()
+                    .map(|a| State::new(&a.kind))
+                    .collect();
+                self.memory_bytes += 2 * self.key.len() + GROUP_BYTES;
+                self.memory_bytes += group.accumulators.len() * size_of::<State>();
+                let entry = Entry {
+                    id: id.into(),
+                    states,
+                };
+                self.groups.insert_full(self.key.as_slice().into(), entry).0
+            }
+        };
+        let Some((_, entry)) = self.groups.get_index_mut(index) else {
+            return Ok(Flow::Continue);
+        };
+        self.memory_bytes += match group.mode {
+            Mode::Merge => Self::merge(&group.accumulators, &mut entry.states, document)?,
+            Mode::Complete | Mode::Partial => Self::accumulate(
+                &group.accumulators,
+                &mut entry.states,
+                document,
+                &self.arena,
+            )?,
+        };
+        check_memory("$group", self.memory_bytes)?;
+        Ok(Flow::Continue)
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        for _ in 0..GROUPS_PER_DRAIN {
+            let Some((_, entry)) = self.groups.get_index_mut(self.drained) else {
+                self.groups = IndexMap::new();
+                return Ok(Drained::Done);
+            };
+            self.drained += 1;
+            let mut writer = DocumentWriter::new();
+            writer.append("_id", entry.id.as_raw_bson_ref());
+            for (accumulator, state) in self.group.accumulators.iter().zip(&mut entry.states) {
+                let value = match self.group.mode {
+                    Mode::Partial => state.partial(&accumulator.kind),
+                    Mode::Complete | Mode::Merge => state.finish(&accumulator.kind),
+                };
+                writer.append(&accumulator.field, value.as_raw_bson_ref());
+            }
+            entry.states = Box::default();
+            if next.push(&writer.finish())? == Flow::Stop {
+                return Ok(Drained::Done);
+            }
+        }
+        Ok(Drained::More)
+    }
+}

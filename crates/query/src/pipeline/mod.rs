@@ -1,0 +1,157 @@
+//! Aggregation pipelines: parsed into stages, run document by document.
+//!
+//! `stage.rs` names the stages and parses them; each has a file of its own. A running pipeline
+//! (`execute.rs`) pushes borrowed documents through its steps: nothing is copied on the way
+//! unless a stage makes a new document, and only what leaves the last step is owned. Steps that
+//! hold documents back (`$group`, `$sort`) hand them on when the input has ended.
+//!
+//! What needs other collections is left to the caller: `$lookup` and its like read through
+//! `Sources`, `$out` and `$merge` are described by `Pipeline::output` and carried out by whoever
+//! runs the pipeline. `split.rs` divides a pipeline between the shards and the router.
+
+mod accumulator;
+mod bucket;
+mod dependencies;
+mod execute;
+mod facet;
+mod group;
+mod limit;
+mod lookup;
+mod output;
+mod project;
+mod redact;
+mod replace;
+mod sample;
+mod sort;
+mod split;
+mod stage;
+mod unwind;
+
+use std::sync::Arc;
+
+use bson::{RawDocument, RawDocumentBuf};
+
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+
+pub use dependencies::Dependencies;
+pub use execute::{Execution, Flow, Run};
+pub use lookup::{Documents, Lookup, Sources, UnionWith};
+pub use output::{Merge, Output, WhenMatched, WhenNotMatched};
+pub use project::Projector;
+pub use sort::{SortKey, SortStage};
+pub use split::Split;
+pub use stage::{Match, Stage};
+pub use unwind::Unwind;
+
+/// More stages than anyone writes by hand.
+const STAGES_MAX: usize = 1000;
+
+#[derive(Clone, Debug, Default)]
+pub struct Pipeline {
+    stages: Vec<Stage>,
+    /// What was written for each stage; several stages may stand for one that was.
+    texts: Vec<RawDocumentBuf>,
+}
+
+impl Pipeline {
+    pub fn parse(stages: &[&RawDocument], context: &Context) -> Result<Pipeline, QueryError> {
+        if stages.len() > STAGES_MAX {
+            return Err(QueryError::new(
+                ErrorKind::Location(7749501),
+                format!("Pipeline length must be no longer than {STAGES_MAX} stages"),
+            ));
+        }
+        let (mut parsed, mut texts) = (Vec::with_capacity(stages.len()), Vec::new());
+        for (index, stage) in stages.iter().enumerate() {
+            let position = stage::Position {
+                first: index == 0,
+                last: index + 1 == stages.len(),
+            };
+            stage::parse(stage, position, context, &mut parsed)?;
+            texts.resize(parsed.len(), (*stage).to_owned());
+        }
+        Ok(Pipeline {
+            stages: sort::absorb_limits(parsed),
+            texts,
+        })
+    }
+
+    fn add(&mut self, stage: Stage, text: &RawDocument) {
+        self.stages.push(stage);
+        self.texts.push(text.to_owned());
+    }
+
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.stages.is_empty()
+    }
+
+    /// Takes the first stage off, for a caller that carries it out itself (a `$match` that
+    /// became the plan's filter, a source stage).
+    pub fn remove_first(&mut self) -> Option<Stage> {
+        if self.stages.is_empty() {
+            return None;
+        }
+        self.texts.remove(0);
+        Some(self.stages.remove(0))
+    }
+
+    /// Where the results are to be written, if the last stage says so.
+    pub fn output(&self) -> Option<&Output> {
+        match self.stages.last() {
+            Some(Stage::Output(output)) => Some(output),
+            _ => None,
+        }
+    }
+
+    /// The stage that brings its own documents, if the first one does.
+    pub fn source(&self) -> Option<&Stage> {
+        self.stages.first().filter(|stage| stage.is_source())
+    }
+
+    /// Other collections that the pipeline reads: `(database, collection)`, the database only
+    /// where it is named.
+    pub fn collections_read(&self) -> Vec<(Option<String>, String)> {
+        let mut names = Vec::new();
+        self.stages
+            .iter()
+            .for_each(|stage| stage.collections_read(&mut names));
+        names
+    }
+
+    /// The fields that the pipeline reads of its input.
+    pub fn dependencies(&self) -> Dependencies {
+        Dependencies::of(&self.stages)
+    }
+
+    /// The part for the shards and the part for the router.
+    pub fn split(&self) -> Split {
+        split::split(&self.stages, &self.texts)
+    }
+
+    /// A run that is fed by hand: `push` documents, then `drain`, and `pop` results.
+    pub fn start(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
+        Execution::new(&self.stages, sources)
+    }
+
+    /// Runs over `input`, which may fail with an error of its own.
+    pub fn run<I, D, E>(
+        &self,
+        input: I,
+        sources: Option<Arc<dyn Sources>>,
+    ) -> Result<Run<I>, QueryError>
+    where
+        I: Iterator<Item = Result<D, E>>,
+        D: AsRef<RawDocument>,
+        E: From<QueryError>,
+    {
+        Ok(Run::new(self.start(sources)?, input))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,611 @@
+//! $project, $unset, $addFields and $set: a tree of what happens to each field
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument};
+
+use banyan_document::{DocumentWriter, Element, Number, elements, items};
+
+use super::execute::{Flow, Next, Step};
+use super::stage::Stage;
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::{error, show_document};
+use crate::expression::{Arena, Env, FieldPath, Node, Parser, is_operator};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Inclusion,
+    Exclusion,
+    /// All fields stay; some are set.
+    Addition,
+}
+
+/// What `$project` or `$addFields` does to a document.
+#[derive(Debug)]
+pub struct Projector {
+    mode: Mode,
+    tree: Tree,
+}
+
+/// The fields that something happens to, in the order of the specification.
+#[derive(Debug, Default)]
+struct Tree {
+    fields: Vec<(Box<str>, Action)>,
+    /// Whether something is computed here or below.
+    computes: bool,
+}
+
+#[derive(Debug)]
+enum Action {
+    Include,
+    Exclude,
+    Compute(Node),
+    Nested(Tree),
+}
+
+impl Tree {
+    fn get(&self, name: &str) -> Option<&Action> {
+        self.fields
+            .iter()
+            .find(|(known, _)| **known == *name)
+            .map(|(_, action)| action)
+    }
+
+    /// Puts `action` at `path`; the error is the part of the path that collides.
+    fn insert(&mut self, parts: &[Box<str>], action: Action) -> Result<(), Collision> {
+        let Some((first, rest)) = parts.split_first() else {
+            return Ok(());
+        };
+        self.computes |= matches!(action, Action::Compute(_));
+        let index = self.fields.iter().position(|(known, _)| known == first);
+        match (index, rest.is_empty()) {
+            (None, true) => self.fields.push((first.clone(), action)),
+            (None, false) => {
+                let mut tree = Tree::default();
+                tree.insert(rest, action)?;
+                self.fields.push((first.clone(), Action::Nested(tree)));
+            }
+            (Some(_), true) => {
+                return Err(Collision {
+                    remaining: String::new(),
+                });
+            }
+            (Some(index), false) => match &mut self.fields[index].1 {
+                Action::Nested(tree) => tree.insert(rest, action)?,
+                _ => {
+                    return Err(Collision {
+                        remaining: rest.join("."),
+                    });
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn visit<'t>(&'t self, visit: &mut dyn FnMut(&'t Action, &str), prefix: &str) {
+        for (name, action) in &self.fields {
+            let path = if prefix.is_empty() {
+                name.to_string()
+            } else {
+                format!("{prefix}.{name}")
+            };
+            match action {
+                Action::Nested(tree) => tree.visit(visit, &path),
+                other => visit(other, &path),
+            }
+        }
+    }
+}
+
+struct Collision {
+    remaining: String,
+}
+
+pub(super) fn parse_project(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(spec) = value else {
+        return error(15969, "$project specification must be an object");
+    };
+    let projector =
+        Projector::parse_project(spec, context).map_err(|e| prefixed("Invalid $project", e))?;
+    out.push(Stage::Project(Arc::new(projector)));
+    Ok(())
+}
+
+pub(super) fn parse_add_fields(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    parse_addition("$addFields", value, context, out)
+}
+
+pub(super) fn parse_set(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    parse_addition("$set", value, context, out)
+}
+
+fn parse_addition(
+    name: &str,
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(spec) = value else {
+        let found = crate::expression::value::type_name(Some(value));
+        return error(
+            40272,
+            format!("{name} specification stage must be an object, got {found}"),
+        );
+    };
+    let projector = Projector::parse_add_fields(spec, context)
+        .map_err(|e| prefixed(&format!("Invalid {name}"), e))?;
+    out.push(Stage::AddFields(Arc::new(projector)));
+    Ok(())
+}
+
+pub(super) fn parse_unset(
+    value: RawBsonRef<'_>,
+    _: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let mut tree = Tree::default();
+    let mut add = |path: &str| -> Result<(), QueryError> {
+        let path = FieldPath::parse(path)?;
+        tree.insert(path.parts(), Action::Exclude)
+            .map_err(|c| collision(&path, &c))
+    };
+    match value {
+        RawBsonRef::String(path) => add(path).map_err(|e| prefixed("Invalid $unset", e))?,
+        RawBsonRef::Array(array) if !array.is_empty() => {
+            for item in crate::expression::value::items(array) {
+                let RawBsonRef::String(path) = item else {
+                    return error(
+                        31120,
+                        "$unset specification must be a string or an array containing only string \
+                         values",
+                    );
+                };
+                add(path).map_err(|e| prefixed("Invalid $unset", e))?;
+            }
+        }
+        RawBsonRef::Array(_) => {
+            return error(
+                31119,
+                "$unset specification must be a string or an array with at least one field",
+            );
+        }
+        _ => return error(31002, "$unset specification must be a string or an array"),
+    }
+    out.push(Stage::Project(Arc::new(Projector {
+        mode: Mode::Exclusion,
+        tree,
+    })));
+    Ok(())
+}
+
+fn prefixed(prefix: &str, error: QueryError) -> QueryError {
+    QueryError::new(
+        error.kind,
+        format!("{prefix} :: caused by :: {}", error.message),
+    )
+}
+
+fn collision(path: &FieldPath, collision: &Collision) -> QueryError {
+    if collision.remaining.is_empty() {
+        return QueryError::new(
+            ErrorKind::Location(31250),
+            format!("Path collision at {path}"),
+        );
+    }
+    QueryError::new(
+        ErrorKind::Location(31249),
+        format!(
+            "Path collision at {path} remaining portion {}",
+            collision.remaining
+        ),
+    )
+}
+
+/// Collects a `$project` specification before it is known which way it goes.
+struct Builder<'c> {
+    parser: Parser<'c>,
+    tree: Tree,
+    mode: Option<Mode>,
+    id: Option<bool>,
+}
+
+impl Builder<'_> {
+    fn fields(&mut self, prefix: &str, spec: &RawDocument) -> Result<(), QueryError> {
+        for (name, value) in spec.iter().map_while(Result::ok) {
+            let path = match prefix {
+                "" => name.as_str().to_string(),
+                _ => format!("{prefix}.{name}"),
+            };
+            self.field(&path, value)?;
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        if path.ends_with(".$") || path.contains(".$.") {
+            return error(
+                31324,
+                "Cannot use positional projection in aggregation projection",
+            );
+        }
+        if let RawBsonRef::Document(document) = value {
+            let first = document.iter().next().and_then(Result::ok);
+            match first.map(|(name, _)| name.as_str()) {
+                None => {
+                    return error(
+                        51270,
+                        "An empty sub-projection is not a valid value. Found empty object at path",
+                    );
+                }
+                Some(name) if name.starts_with('$') => {
+                    if !is_operator(name) {
+                        return error(31325, format!("Unknown expression {name}"));
+                    }
+                    return self.compute(path, value);
+                }
+                Some(_) => return self.fields(path, document),
+            }
+        }
+        let included = match value {
+            RawBsonRef::Boolean(v) => v,
+            other => match Number::from_raw(other) {
+                Some(number) => !number.is_zero(),
+                None => return self.compute(path, other),
+            },
+        };
+        let parsed = FieldPath::parse(path)?;
+        let wanted = if included {
+            Mode::Inclusion
+        } else {
+            Mode::Exclusion
+        };
+        if path == "_id" {
+            self.id = Some(included);
+            let action = if included {
+                Action::Include
+            } else {
+                Action::Exclude
+            };
+            return self.insert(&parsed, action);
+        }
+        match self.mode {
+            Some(Mode::Inclusion) if !included => {
+                return error(
+                    31254,
+                    format!(
+                        "Cannot do exclusion on field {} in inclusion projection",
+                        last(path)
+                    ),
+                );
+            }
+            Some(Mode::Exclusion) if included => {
+                return error(
+                    31253,
+                    format!(
+                        "Cannot do inclusion on field {} in exclusion projection",
+                        last(path)
+                    ),
+                );
+            }
+            _ => self.mode = Some(wanted),
+        }
+        self.insert(
+            &parsed,
+            if included {
+                Action::Include
+            } else {
+                Action::Exclude
+            },
+        )
+    }
+
+    fn compute(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        let parsed = FieldPath::parse(path)?;
+        if self.mode == Some(Mode::Exclusion) {
+            return error(
+                31252,
+                "Cannot use an expression other than $meta in exclusion projection",
+            );
+        }
+        if path != "_id" {
+            self.mode = Some(Mode::Inclusion);
+        }
+        let node = self.parser.operand(value)?;
+        self.insert(&parsed, Action::Compute(node))
+    }
+
+    fn insert(&mut self, path: &FieldPath, action: Action) -> Result<(), QueryError> {
+        self.tree
+            .insert(path.parts(), action)
+            .map_err(|c| collision(path, &c))
+    }
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+impl Projector {
+    /// A `$project` specification.
+    pub fn parse_project(spec: &RawDocument, context: &Context) -> Result<Projector, QueryError> {
+        if spec.is_empty() {
+            return error(
+                51272,
+                "projection specification must have at least one field",
+            );
+        }
+        let mut builder = Builder {
+            parser: Parser::new(context),
+            tree: Tree::default(),
+            mode: None,
+            id: None,
+        };
+        builder.fields("", spec)?;
+        let mut tree = builder.tree;
+        let mode = builder.mode.unwrap_or(match builder.id {
+            Some(false) => Mode::Exclusion,
+            Some(true) | None => Mode::Inclusion,
+        });
+        // `_id` goes with an inclusion unless it is turned away.
+        if mode == Mode::Inclusion && tree.get("_id").is_none() {
+            tree.fields.insert(0, ("_id".into(), Action::Include));
+        }
+        if mode == Mode::Exclusion {
+            tree.fields
+                .retain(|(_, action)| !matches!(action, Action::Include));
+        }
+        Ok(Projector { mode, tree })
+    }
+
+    /// An `$addFields` specification.
+    pub fn parse_add_fields(
+        spec: &RawDocument,
+        context: &Context,
+    ) -> Result<Projector, QueryError> {
+        let mut parser = Parser::new(context);
+        let mut tree = Tree::default();
+        for (name, value) in spec.iter().map_while(Result::ok) {
+            add_field(&mut tree, &mut parser, name.as_str(), value, spec)?;
+        }
+        Ok(Projector {
+            mode: Mode::Addition,
+            tree,
+        })
+    }
+
+    pub fn is_inclusion(&self) -> bool {
+        self.mode == Mode::Inclusion
+    }
+
+    /// Adds the paths that are read; false if the whole document is.
+    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        let mut bounded = true;
+        let mut visit = |action: &Action, path: &str| match action {
+            Action::Compute(node) => bounded &= node.dependencies(paths),
+            Action::Include => {
+                paths.insert(path.to_string());
+            }
+            Action::Exclude | Action::Nested(_) => {}
+        };
+        self.tree.visit(&mut visit, "");
+        if self.mode == Mode::Inclusion {
+            // A computed field below another keeps what surrounds it.
+            for (name, action) in &self.tree.fields {
+                if matches!(action, Action::Nested(_)) {
+                    paths.insert(name.to_string());
+                }
+            }
+        }
+        bounded
+    }
+
+    pub fn apply(
+        &self,
+        document: &RawDocument,
+        arena: &Arena,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        self.fields(&self.tree, document, &Env::new(document, arena), writer)
+    }
+
+    fn fields(
+        &self,
+        tree: &Tree,
+        document: &RawDocument,
+        env: &Env<'_>,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        for element in elements(document) {
+            match tree.get(element.name()) {
+                None if self.mode == Mode::Inclusion => {}
+                None | Some(Action::Include) => writer.append_element(&element),
+                Some(Action::Exclude) => {}
+                Some(Action::Compute(node)) => {
+                    // $addFields sets a field where it stands; $project moves it to the end.
+                    if self.mode == Mode::Addition
+                        && let Some(value) = node.evaluate(env)?
+                    {
+                        writer.append(element.name(), value);
+                    }
+                }
+                Some(Action::Nested(inner)) => {
+                    self.nested(inner, &element, Some(element.name()), env, writer)?;
+                }
+            }
+        }
+        if tree.computes {
+            self.missing_fields(tree, document, env, writer)?;
+        }
+        Ok(())
+    }
+
+    /// Computed fields that the document does not have, in the order of the specification.
+    fn missing_fields(
+        &self,
+        tree: &Tree,
+        document: &RawDocument,
+        env: &Env<'_>,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        for (name, action) in &tree.fields {
+            match action {
+                Action::Compute(node) => {
+                    let in_place = self.mode == Mode::Addition
+                        && banyan_document::field(document, name).is_some();
+                    if !in_place && let Some(value) = node.evaluate(env)? {
+                        writer.append(name, value);
+                    }
+                }
+                Action::Nested(inner)
+                    if inner.computes && banyan_document::field(document, name).is_none() =>
+                {
+                    writer.begin_document(name);
+                    self.computed_only(inner, env, writer)?;
+                    writer.end();
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A field that the tree goes below of. `name` is none for items of the open array.
+    fn nested(
+        &self,
+        tree: &Tree,
+        element: &Element<'_>,
+        name: Option<&str>,
+        env: &Env<'_>,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        match element.value() {
+            RawBsonRef::Document(document) => {
+                match name {
+                    Some(name) => writer.begin_document(name),
+                    None => writer.push_document(),
+                }
+                self.fields(tree, document, env, writer)?;
+                writer.end();
+            }
+            RawBsonRef::Array(array) => {
+                match name {
+                    Some(name) => writer.begin_array(name),
+                    None => writer.push_array(),
+                }
+                for item in items(array) {
+                    self.nested(tree, &item, None, env, writer)?;
+                }
+                writer.end();
+            }
+            _ if tree.computes => {
+                match name {
+                    Some(name) => writer.begin_document(name),
+                    None => writer.push_document(),
+                }
+                self.computed_only(tree, env, writer)?;
+                writer.end();
+            }
+            _ if self.mode == Mode::Inclusion => {}
+            _ => match name {
+                Some(_) => writer.append_element(element),
+                None => writer.push_element(element),
+            },
+        }
+        Ok(())
+    }
+
+    fn computed_only(
+        &self,
+        tree: &Tree,
+        env: &Env<'_>,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        for (name, action) in &tree.fields {
+            match action {
+                Action::Compute(node) => {
+                    if let Some(value) = node.evaluate(env)? {
+                        writer.append(name, value);
+                    }
+                }
+                Action::Nested(inner) if inner.computes => {
+                    writer.begin_document(name);
+                    self.computed_only(inner, env, writer)?;
+                    writer.end();
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_field(
+    tree: &mut Tree,
+    parser: &mut Parser<'_>,
+    path: &str,
+    value: RawBsonRef<'_>,
+    spec: &RawDocument,
+) -> Result<(), QueryError> {
+    if let RawBsonRef::Document(document) = value {
+        let first = document.iter().next().and_then(Result::ok);
+        match first.map(|(name, _)| name.as_str()) {
+            Some(name) if !name.starts_with('$') => {
+                for (name, value) in document.iter().map_while(Result::ok) {
+                    add_field(tree, parser, &format!("{path}.{name}"), value, spec)?;
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    let parsed = FieldPath::parse(path)?;
+    let node = parser.operand(value)?;
+    tree.insert(parsed.parts(), Action::Compute(node)).map_err(|_| {
+        let outer = path.rsplit_once('.').map_or(path, |(outer, _)| outer);
+        QueryError::new(
+            ErrorKind::Location(40176),
+            format!(
+                "specification contains two conflicting paths. Cannot specify both '{path}' and \
+                 '{outer}': {}",
+                show_document(spec)
+            ),
+        )
+    })
+}
+
+pub(super) struct ProjectStep {
+    projector: Arc<Projector>,
+    arena: Arena,
+}
+
+impl ProjectStep {
+    pub(super) fn new(projector: Arc<Projector>) -> ProjectStep {
+        ProjectStep {
+            projector,
+            arena: Arena::new(),
+        }
+    }
+}
+
+impl Step for ProjectStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        self.arena.reset();
+        let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());
+        self.projector.apply(document, &self.arena, &mut writer)?;
+        next.push(&writer.finish())
+    }
+}

@@ -1,0 +1,125 @@
+//! $redact: keeps, prunes or descends into each level of a document
+
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument};
+
+use banyan_document::{DocumentWriter, elements, items};
+
+use super::execute::{Flow, Next, Step};
+use super::stage::Stage;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::value::{describe, error};
+use crate::expression::{Arena, Expression};
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    out.push(Stage::Redact(Arc::new(Expression::parse(value, context)?)));
+    Ok(())
+}
+
+pub(super) struct RedactStep {
+    expression: Arc<Expression>,
+}
+
+enum Decision {
+    Keep,
+    Prune,
+    Descend,
+}
+
+impl RedactStep {
+    pub(super) fn new(expression: Arc<Expression>) -> RedactStep {
+        RedactStep { expression }
+    }
+
+    fn decide(&self, document: &RawDocument) -> Result<Decision, QueryError> {
+        let arena = Arena::new();
+        match self.expression.evaluate(document, &arena)? {
+            Some(RawBsonRef::String("keep")) => Ok(Decision::Keep),
+            Some(RawBsonRef::String("prune")) => Ok(Decision::Prune),
+            Some(RawBsonRef::String("descend")) => Ok(Decision::Descend),
+            other => error(
+                17053,
+                format!(
+                    "$redact's expression should not return anything aside from the variables \
+                     $$KEEP, $$DESCEND, and $$PRUNE, but returned {}",
+                    describe(other)
+                ),
+            ),
+        }
+    }
+
+    /// The fields of a level that is descended into.
+    fn descend(
+        &self,
+        document: &RawDocument,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        for element in elements(document) {
+            match element.value() {
+                RawBsonRef::Document(inner) => match self.decide(inner)? {
+                    Decision::Keep => writer.append_element(&element),
+                    Decision::Prune => {}
+                    Decision::Descend => {
+                        writer.begin_document(element.name());
+                        self.descend(inner, writer)?;
+                        writer.end();
+                    }
+                },
+                RawBsonRef::Array(array) => {
+                    writer.begin_array(element.name());
+                    self.descend_array(array, writer)?;
+                    writer.end();
+                }
+                _ => writer.append_element(&element),
+            }
+        }
+        Ok(())
+    }
+
+    fn descend_array(
+        &self,
+        array: &bson::RawArray,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        for item in items(array) {
+            match item.value() {
+                RawBsonRef::Document(inner) => match self.decide(inner)? {
+                    Decision::Keep => writer.push_element(&item),
+                    Decision::Prune => {}
+                    Decision::Descend => {
+                        writer.push_document();
+                        self.descend(inner, writer)?;
+                        writer.end();
+                    }
+                },
+                RawBsonRef::Array(inner) => {
+                    writer.push_array();
+                    self.descend_array(inner, writer)?;
+                    writer.end();
+                }
+                _ => writer.push_element(&item),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Step for RedactStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        match self.decide(document)? {
+            Decision::Keep => next.push(document),
+            Decision::Prune => Ok(Flow::Continue),
+            Decision::Descend => {
+                let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());
+                self.descend(document, &mut writer)?;
+                next.push(&writer.finish())
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! $sample: as many documents as asked for, each as likely as any other
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use rand::Rng;
+
+use banyan_document::Number;
+
+use super::execute::{Drained, Flow, Next, Step};
+use super::stage::Stage;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::value::error;
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    _: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return error(28745, "the $sample stage specification must be an object");
+    };
+    let mut size = None;
+    for (name, value) in document.iter().map_while(Result::ok) {
+        if name.as_str() != "size" {
+            return error(28748, format!("unrecognized option to $sample: {name}"));
+        }
+        let Some(number) = Number::from_raw(value) else {
+            return error(28746, "size argument to $sample must be a number");
+        };
+        match u64::try_from(number.to_i64_saturating()) {
+            Ok(value) => size = Some(value),
+            Err(_) => return error(28747, "size argument to $sample must not be negative"),
+        }
+    }
+    match size {
+        Some(size) => out.push(Stage::Sample(size)),
+        None => return error(28749, "$sample stage must specify a size"),
+    }
+    Ok(())
+}
+
+/// A reservoir: document `n` replaces a kept one with probability size/n.
+pub(super) struct SampleStep {
+    size: u64,
+    seen: u64,
+    bytes: usize,
+    kept: Vec<RawDocumentBuf>,
+}
+
+impl SampleStep {
+    pub(super) fn new(size: u64) -> SampleStep {
+        SampleStep {
+            size,
+            seen: 0,
+            bytes: 0,
+            kept: Vec::new(),
+        }
+    }
+}
+
+impl Step for SampleStep {
+    fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        if self.size == 0 {
+            return Ok(Flow::Stop);
+        }
+        self.seen += 1;
+        if (self.kept.len() as u64) < self.size {
+            self.kept.push(document.to_owned());
+        } else {
+            let index = rand::rng().random_range(0..self.seen);
+            let Some(slot) = usize::try_from(index)
+                .ok()
+                .and_then(|i| self.kept.get_mut(i))
+            else {
+                return Ok(Flow::Continue);
+            };
+            self.bytes -= slot.as_bytes().len();
+            *slot = document.to_owned();
+        }
+        self.bytes += document.as_bytes().len();
+        super::group::check_memory("$sample", self.bytes)?;
+        Ok(Flow::Continue)
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        if self.kept.is_empty() {
+            return Ok(Drained::Done);
+        }
+        // Which document stands where in the reservoir says something about when it came.
+        let index = rand::rng().random_range(0..self.kept.len());
+        let document = self.kept.swap_remove(index);
+        match next.push(&document)? {
+            Flow::Continue => Ok(Drained::More),
+            Flow::Stop => Ok(Drained::Done),
+        }
+    }
+}

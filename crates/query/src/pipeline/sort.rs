@@ -1,0 +1,157 @@
+//! $sort, with the limit that follows it: then only so many documents are kept
+
+use std::collections::BTreeSet;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use banyan_document::Number;
+
+use super::execute::{Drained, Flow, Next, Step};
+use super::stage::Stage;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::value::{error, show};
+use crate::sort::{SortPattern, Sorter};
+
+/// Documents handed on between two looks at the results.
+const DOCUMENTS_PER_DRAIN: usize = 64;
+
+#[derive(Clone, Debug)]
+pub struct SortStage {
+    pub key: SortKey,
+    /// No more than this many results are needed.
+    pub limit: Option<u64>,
+}
+
+/// A sort pattern with the text it was parsed from.
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    pub pattern: SortPattern,
+    pub source: RawDocumentBuf,
+}
+
+impl SortKey {
+    pub(super) fn parse(source: &RawDocument) -> Result<SortKey, QueryError> {
+        for (name, order) in source.iter().map_while(Result::ok) {
+            let Some(number) = Number::from_raw(order) else {
+                if matches!(order, RawBsonRef::Document(_)) {
+                    break;
+                }
+                return error(
+                    15974,
+                    format!(
+                        "Illegal key in $sort specification: {name}: {}",
+                        show(order)
+                    ),
+                );
+            };
+            if !matches!(number.to_i64_exact(), Some(1 | -1)) {
+                return error(
+                    15975,
+                    "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
+                );
+            }
+        }
+        let pattern = SortPattern::parse(source)?;
+        Ok(SortKey {
+            pattern,
+            source: source.to_owned(),
+        })
+    }
+
+    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) {
+        let names = self
+            .source
+            .iter()
+            .map_while(Result::ok)
+            .map(|(name, _)| name);
+        paths.extend(names.map(|name| name.as_str().to_string()));
+    }
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    _: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return error(15973, "the $sort key specification must be an object");
+    };
+    if document.is_empty() {
+        return error(15976, "$sort stage must have at least one sort key");
+    }
+    out.push(Stage::Sort(SortStage {
+        key: SortKey::parse(document)?,
+        limit: None,
+    }));
+    Ok(())
+}
+
+/// Tells each sort how many of its results the limits after it let through.
+pub(super) fn absorb_limits(mut stages: Vec<Stage>) -> Vec<Stage> {
+    let mut limit: Option<u64> = None;
+    for stage in stages.iter_mut().rev() {
+        match stage {
+            Stage::Limit(n) => limit = Some(limit.map_or(*n, |known| known.min(*n))),
+            Stage::Skip(n) => limit = limit.map(|known| known.saturating_add(*n)),
+            // One result for each document.
+            Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_) => {}
+            Stage::Sort(sort) => {
+                sort.limit = limit;
+                limit = None;
+            }
+            _ => limit = None,
+        }
+    }
+    stages
+}
+
+impl SortStage {
+    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) {
+        self.key.dependencies(paths);
+    }
+
+    pub(super) fn step(&self) -> Box<dyn Step> {
+        let limit = self
+            .limit
+            .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        Box::new(SortStep {
+            key: self.key.clone(),
+            sorter: Sorter::new(limit),
+            sorted: None,
+        })
+    }
+}
+
+struct SortStep {
+    key: SortKey,
+    sorter: Sorter<RawDocumentBuf>,
+    sorted: Option<Box<dyn Iterator<Item = RawDocumentBuf> + Send>>,
+}
+
+impl Step for SortStep {
+    fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let key = self.key.pattern.key(document)?;
+        if self.sorter.wants(&key) {
+            let bytes = document.as_bytes().len();
+            self.sorter.push(key, document.to_owned(), bytes)?;
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        let sorter = &mut self.sorter;
+        let sorted = self.sorted.get_or_insert_with(|| {
+            Box::new(std::mem::replace(sorter, Sorter::new(Some(0))).finish())
+        });
+        for _ in 0..DOCUMENTS_PER_DRAIN {
+            let Some(document) = sorted.next() else {
+                return Ok(Drained::Done);
+            };
+            if next.push(&document)? == Flow::Stop {
+                return Ok(Drained::Done);
+            }
+        }
+        Ok(Drained::More)
+    }
+}

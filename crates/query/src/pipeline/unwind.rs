@@ -1,0 +1,380 @@
+//! $unwind: a document for each element of an array
+
+use bson::spec::ElementType;
+use bson::{RawBsonRef, RawDocument};
+
+use banyan_document::{DocumentWriter, elements, items};
+
+use super::dependencies::Dependencies;
+use super::execute::{Flow, Next, Step};
+use super::stage::Stage;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::FieldPath;
+use crate::expression::value::{error, type_name};
+
+#[derive(Clone, Debug)]
+pub struct Unwind {
+    pub path: FieldPath,
+    pub include_array_index: Option<FieldPath>,
+    pub preserve_null_and_empty_arrays: bool,
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    _: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let (mut path, mut index, mut preserve) = ("", None, false);
+    match value {
+        RawBsonRef::String(text) => path = text,
+        RawBsonRef::Document(document) => {
+            for (name, value) in document.iter().map_while(Result::ok) {
+                option(name.as_str(), value, &mut path, &mut index, &mut preserve)?;
+            }
+        }
+        other => {
+            return error(
+                15981,
+                format!(
+                    "expected either a string or an object as specification for $unwind stage, \
+                     got {}",
+                    type_name(Some(other))
+                ),
+            );
+        }
+    }
+    if path.is_empty() {
+        return error(28812, "no path specified to $unwind stage");
+    }
+    let Some(path) = path.strip_prefix('$') else {
+        return error(
+            28818,
+            format!("path option to $unwind stage should be prefixed with a '$': {path}"),
+        );
+    };
+    out.push(Stage::Unwind(Unwind {
+        path: FieldPath::parse(path)?,
+        include_array_index: index.map(FieldPath::parse).transpose()?,
+        preserve_null_and_empty_arrays: preserve,
+    }));
+    Ok(())
+}
+
+fn option<'a>(
+    name: &str,
+    value: RawBsonRef<'a>,
+    path: &mut &'a str,
+    index: &mut Option<&'a str>,
+    preserve: &mut bool,
+) -> Result<(), QueryError> {
+    match (name, value) {
+        ("path", RawBsonRef::String(text)) => *path = text,
+        ("path", other) => {
+            return error(
+                28808,
+                format!(
+                    "expected a string as the path for $unwind stage, got {}",
+                    type_name(Some(other))
+                ),
+            );
+        }
+        ("preserveNullAndEmptyArrays", RawBsonRef::Boolean(value)) => *preserve = value,
+        ("preserveNullAndEmptyArrays", other) => {
+            return error(
+                28809,
+                format!(
+                    "expected a boolean for the preserveNullAndEmptyArrays option to $unwind \
+                     stage, got {}",
+                    type_name(Some(other))
+                ),
+            );
+        }
+        ("includeArrayIndex", RawBsonRef::String(text)) if !text.is_empty() => {
+            if text.starts_with('$') {
+                return error(
+                    28822,
+                    format!(
+                        "includeArrayIndex option to $unwind stage should not be prefixed with a \
+                         '$': {text}"
+                    ),
+                );
+            }
+            *index = Some(text);
+        }
+        ("includeArrayIndex", other) => {
+            return error(
+                28810,
+                format!(
+                    "expected a non-empty string for the includeArrayIndex  option to $unwind \
+                     stage, got {}",
+                    type_name(Some(other))
+                ),
+            );
+        }
+        (other, _) => {
+            return error(
+                28811,
+                format!("unrecognized option to $unwind stage: {other}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Unwind {
+    pub(super) fn step(&self, needed: Dependencies) -> Box<dyn Step> {
+        if self.path.parts().len() == 1 && self.include_array_index.is_none() {
+            return Box::new(FlatStep {
+                name: self.path.first().into(),
+                preserve: self.preserve_null_and_empty_arrays,
+                needed,
+                scratch: Vec::new(),
+                tail: Vec::new(),
+            });
+        }
+        Box::new(DeepStep {
+            unwind: self.clone(),
+        })
+    }
+}
+
+/// The array is a field of the document itself. Its other fields are laid out once and each
+/// element is put between them; those that no later stage reads are left out.
+struct FlatStep {
+    name: Box<str>,
+    preserve: bool,
+    needed: Dependencies,
+    /// The document under construction: length, fields before, the element, fields after.
+    scratch: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+impl Step for FlatStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&[0; 4]);
+        self.tail.clear();
+        let mut field = None;
+        for element in elements(document) {
+            if field.is_none() && *self.name == *element.name() {
+                field = Some(element);
+            } else if self.needed.needs(element.name()) {
+                let part = if field.is_none() {
+                    &mut self.scratch
+                } else {
+                    &mut self.tail
+                };
+                part.extend_from_slice(element.bytes());
+            }
+        }
+        let value = field.map(|element| element.value());
+        let Some(RawBsonRef::Array(array)) = value else {
+            return self.push_other(document, value, next);
+        };
+        if array.is_empty() {
+            return match self.preserve {
+                true => self.emit(None, next),
+                false => Ok(Flow::Continue),
+            };
+        }
+        for item in items(array) {
+            let flow = self.emit(Some((item.kind(), item.value_bytes())), next)?;
+            if flow == Flow::Stop {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Continue)
+    }
+}
+
+impl FlatStep {
+    /// No array: a plain value counts as an array of one, a null one is dropped or kept.
+    fn push_other(
+        &mut self,
+        document: &RawDocument,
+        value: Option<RawBsonRef<'_>>,
+        next: &mut Next<'_>,
+    ) -> Result<Flow, QueryError> {
+        match value {
+            None | Some(RawBsonRef::Null | RawBsonRef::Undefined) if !self.preserve => {
+                Ok(Flow::Continue)
+            }
+            _ => next.push(document),
+        }
+    }
+
+    fn emit(
+        &mut self,
+        item: Option<(ElementType, &[u8])>,
+        next: &mut Next<'_>,
+    ) -> Result<Flow, QueryError> {
+        let head = self.scratch.len();
+        if let Some((kind, bytes)) = item {
+            self.scratch.push(kind as u8);
+            self.scratch.extend_from_slice(self.name.as_bytes());
+            self.scratch.push(0);
+            self.scratch.extend_from_slice(bytes);
+        }
+        self.scratch.extend_from_slice(&self.tail);
+        self.scratch.push(0);
+        let length = (self.scratch.len() as u32).to_le_bytes();
+        self.scratch[..4].copy_from_slice(&length);
+        let document = RawDocument::from_bytes(&self.scratch)
+            .map_err(|e| crate::expression::malformed(e.into()))?;
+        let flow = next.push(document);
+        self.scratch.truncate(head);
+        flow
+    }
+}
+
+/// The array lies deeper, or its positions are asked for.
+struct DeepStep {
+    unwind: Unwind,
+}
+
+/// What stands at the unwound path in one result.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    value: Option<RawBsonRef<'a>>,
+    index: Option<i64>,
+}
+
+impl Step for DeepStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let preserve = self.unwind.preserve_null_and_empty_arrays;
+        // A path through an array leads nowhere: $unwind does not expand on the way.
+        let value = self.unwind.path.read_plain(document).unwrap_or(None);
+        let Some(RawBsonRef::Array(array)) = value else {
+            return match value {
+                None | Some(RawBsonRef::Null | RawBsonRef::Undefined) if !preserve => {
+                    Ok(Flow::Continue)
+                }
+                None => self.emit(
+                    document,
+                    Place {
+                        value: None,
+                        index: None,
+                    },
+                    false,
+                    next,
+                ),
+                _ => self.emit(document, Place { value, index: None }, true, next),
+            };
+        };
+        if array.is_empty() {
+            return match preserve {
+                true => self.emit(
+                    document,
+                    Place {
+                        value: None,
+                        index: None,
+                    },
+                    true,
+                    next,
+                ),
+                false => Ok(Flow::Continue),
+            };
+        }
+        for (index, item) in items(array).enumerate() {
+            let place = Place {
+                value: Some(item.value()),
+                index: Some(index as i64),
+            };
+            let flow = self.emit(document, place, true, next)?;
+            if flow == Flow::Stop {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Continue)
+    }
+}
+
+impl DeepStep {
+    fn emit(
+        &self,
+        document: &RawDocument,
+        place: Place<'_>,
+        replace: bool,
+        next: &mut Next<'_>,
+    ) -> Result<Flow, QueryError> {
+        let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 32);
+        if replace {
+            write_replaced(document, self.unwind.path.parts(), place.value, &mut writer);
+        } else {
+            writer.append_all(document);
+        }
+        let replaced = writer.finish();
+        let Some(index) = &self.unwind.include_array_index else {
+            return next.push(&replaced);
+        };
+        let value = place.index.map_or(RawBsonRef::Null, RawBsonRef::Int64);
+        let mut writer = DocumentWriter::with_capacity(replaced.as_bytes().len() + 32);
+        write_set(Some(&replaced), index.parts(), value, &mut writer);
+        next.push(&writer.finish())
+    }
+}
+
+/// Copies `document` with the value at `parts` replaced, or left out for `None`.
+fn write_replaced(
+    document: &RawDocument,
+    parts: &[Box<str>],
+    value: Option<RawBsonRef<'_>>,
+    writer: &mut DocumentWriter,
+) {
+    let Some((first, rest)) = parts.split_first() else {
+        return;
+    };
+    for element in elements(document) {
+        if *element.name() != **first {
+            writer.append_element(&element);
+        } else if rest.is_empty() {
+            if let Some(value) = value {
+                writer.append(first, value);
+            }
+        } else if let RawBsonRef::Document(inner) = element.value() {
+            writer.begin_document(first);
+            write_replaced(inner, rest, value, writer);
+            writer.end();
+        } else {
+            writer.append_element(&element);
+        }
+    }
+}
+
+/// Copies `document` with `parts` set to `value`, making the documents on the way.
+fn write_set(
+    document: Option<&RawDocument>,
+    parts: &[Box<str>],
+    value: RawBsonRef<'_>,
+    writer: &mut DocumentWriter,
+) {
+    let Some((first, rest)) = parts.split_first() else {
+        return;
+    };
+    let mut found = false;
+    let set = |inner: Option<&RawDocument>, writer: &mut DocumentWriter| {
+        if rest.is_empty() {
+            writer.append(first, value);
+        } else {
+            writer.begin_document(first);
+            write_set(inner, rest, value, writer);
+            writer.end();
+        }
+    };
+    for element in document.into_iter().flat_map(elements) {
+        if *element.name() == **first {
+            found = true;
+            let inner = match element.value() {
+                RawBsonRef::Document(inner) => Some(inner),
+                _ => None,
+            };
+            set(inner, writer);
+        } else {
+            writer.append_element(&element);
+        }
+    }
+    if !found {
+        set(None, writer);
+    }
+}
