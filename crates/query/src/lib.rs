@@ -1,1 +1,30 @@
+//! Documents in, documents out: what MongoDB's query language means, without any I/O.
+//!
+//! Read in this order: [`filter`] (which documents), [`projection`] (which parts of them),
+//! [`sort`] (in which order), [`update`] (what becomes of them), [`expression`] (values computed
+//! from a document) and [`pipeline`] (stages over streams of documents). Everything is parsed
+//! once, in a [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
+//! [`error::QueryError`] with MongoDB's code and message.
 
+pub mod context;
+pub mod error;
+pub mod expression;
+pub mod filter;
+pub mod pattern;
+pub mod pipeline;
+pub mod projection;
+pub mod sort;
+pub mod update;
+
+#[cfg(test)]
+#[path = "../../document/src/golden.rs"]
+mod golden;
+
+pub use context::Context;
+pub use error::{ErrorKind, QueryError};
+pub use expression::Expression;
+pub use filter::{ArrayPosition, Filter, JavaScript};
+pub use pipeline::Pipeline;
+pub use projection::Projection;
+pub use sort::{SortPattern, Sorter};
+pub use update::{Update, UpdateContext};

@@ -1,0 +1,94 @@
+//! What can be wrong with a filter, an expression, an update or a pipeline, or go wrong in one.
+
+use std::fmt;
+
+/// A kind of error, each with one code of MongoDB's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    InternalError,
+    BadValue,
+    NoSuchKey,
+    FailedToParse,
+    TypeMismatch,
+    Overflow,
+    InvalidLength,
+    IllegalOperation,
+    EmptyFieldName,
+    InvalidBson,
+    PathNotViable,
+    CannotBackfillArray,
+    ConflictingUpdateOperators,
+    DollarPrefixedFieldName,
+    DottedFieldName,
+    NotSingleValueField,
+    InvalidNamespace,
+    ImmutableField,
+    InvalidOptions,
+    JsInterpreterFailure,
+    ExceededMemoryLimit,
+    InvalidPipelineOperator,
+    NotImplemented,
+    ConversionFailure,
+    QueryExceededMemoryLimitNoDiskUseAllowed,
+    BsonObjectTooLarge,
+    /// An error that has a number and no name.
+    Location(u32),
+}
+
+impl ErrorKind {
+    /// MongoDB's code.
+    pub fn code(self) -> i32 {
+        match self {
+            ErrorKind::InternalError => 1,
+            ErrorKind::BadValue => 2,
+            ErrorKind::NoSuchKey => 4,
+            ErrorKind::FailedToParse => 9,
+            ErrorKind::TypeMismatch => 14,
+            ErrorKind::Overflow => 15,
+            ErrorKind::InvalidLength => 16,
+            ErrorKind::IllegalOperation => 20,
+            ErrorKind::InvalidBson => 22,
+            ErrorKind::PathNotViable => 28,
+            ErrorKind::CannotBackfillArray => 34,
+            ErrorKind::ConflictingUpdateOperators => 40,
+            ErrorKind::DollarPrefixedFieldName => 52,
+            ErrorKind::NotSingleValueField => 54,
+            ErrorKind::EmptyFieldName => 56,
+            ErrorKind::DottedFieldName => 57,
+            ErrorKind::ImmutableField => 66,
+            ErrorKind::InvalidOptions => 72,
+            ErrorKind::InvalidNamespace => 73,
+            ErrorKind::JsInterpreterFailure => 139,
+            ErrorKind::ExceededMemoryLimit => 146,
+            ErrorKind::InvalidPipelineOperator => 168,
+            ErrorKind::NotImplemented => 238,
+            ErrorKind::ConversionFailure => 241,
+            ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed => 292,
+            ErrorKind::BsonObjectTooLarge => 10334,
+            ErrorKind::Location(code) => code as i32,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryError {
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+impl QueryError {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> QueryError {
+        QueryError {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for QueryError {}

@@ -1,0 +1,45 @@
+//! `$bitsAllSet` and its family.
+
+use banyan_document::number::Number;
+use bson::RawBsonRef;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitTest {
+    AllSet,
+    AllClear,
+    AnySet,
+    AnyClear,
+}
+
+/// Bits of an integer (in two's complement, the sign going on for ever) or of binary data (lowest
+/// bit of the first byte first, zeros going on for ever).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bits {
+    pub test: BitTest,
+    pub positions: Vec<u32>,
+}
+
+impl Bits {
+    pub fn holds(&self, value: RawBsonRef<'_>) -> bool {
+        match value {
+            RawBsonRef::Binary(binary) => self.check(|at| {
+                let byte = binary.bytes.get(at as usize / 8);
+                byte.is_some_and(|byte| byte >> (at % 8) & 1 == 1)
+            }),
+            _ => match Number::from_raw(value).and_then(Number::to_i64_exact) {
+                Some(integer) => self.check(|at| integer >> at.min(63) & 1 == 1),
+                None => false,
+            },
+        }
+    }
+
+    fn check(&self, is_set: impl Fn(u32) -> bool) -> bool {
+        let mut positions = self.positions.iter().copied();
+        match self.test {
+            BitTest::AllSet => positions.all(is_set),
+            BitTest::AllClear => !positions.any(is_set),
+            BitTest::AnySet => positions.any(is_set),
+            BitTest::AnyClear => !positions.all(is_set),
+        }
+    }
+}

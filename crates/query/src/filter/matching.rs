@@ -1,0 +1,268 @@
+//! Running a filter over a raw document.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use banyan_document::compare::{canonical_rank, compare};
+use banyan_document::element::items;
+use banyan_document::number::Number;
+use banyan_document::path::{Leaf, Visit, visit_with};
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
+
+use super::{Comparison, Node, Predicate, Where};
+use crate::error::QueryError;
+
+/// `position` is set by the last path that matched inside an array.
+pub(super) fn matches(
+    node: &Node,
+    document: &RawDocument,
+    mut position: Option<&mut Option<usize>>,
+) -> Result<bool, QueryError> {
+    match node {
+        Node::And(children) => {
+            for child in children {
+                if !matches(child, document, position.as_deref_mut())? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        Node::Or(children) => any(children, |child| matches(child, document, None)),
+        Node::Nor(children) => Ok(!any(children, |child| matches(child, document, None))?),
+        Node::Not(child) => Ok(!matches(child, document, None)?),
+        Node::Path { path, predicate } => matches_path(document, path.parts(), predicate, position),
+        Node::Expression(expression) => expression.is_true(document),
+        Node::Where(code) => code.is_true(document),
+        Node::AlwaysFalse => Ok(false),
+    }
+}
+
+fn any(
+    children: &[Node],
+    mut f: impl FnMut(&Node) -> Result<bool, QueryError>,
+) -> Result<bool, QueryError> {
+    for child in children {
+        if f(child)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn matches_path(
+    document: &RawDocument,
+    parts: &[Box<str>],
+    predicate: &Predicate,
+    position: Option<&mut Option<usize>>,
+) -> Result<bool, QueryError> {
+    let leaf = if predicate.is_about_whole_array() {
+        Leaf::Whole
+    } else {
+        Leaf::Items
+    };
+    let mut found = None;
+    let mut result = Ok(false);
+    let _ = visit_with(document, parts, leaf, &mut |visit: Visit<'_>| {
+        let mut item = None;
+        result = predicate.holds(visit.value, &mut item);
+        if matches!(result, Ok(false)) {
+            return ControlFlow::Continue(());
+        }
+        found = visit.position.or(item);
+        ControlFlow::Break(())
+    });
+    if let (Ok(true), Some(slot), Some(found)) = (&result, position, found) {
+        *slot = Some(found);
+    }
+    result
+}
+
+impl Predicate {
+    fn is_about_whole_array(&self) -> bool {
+        matches!(
+            self,
+            Predicate::Size(_) | Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_)
+        )
+    }
+
+    /// Whether one value (`None`: missing) satisfies the predicate. `item` is where in the array,
+    /// for those that look into one.
+    fn holds(
+        &self,
+        value: Option<RawBsonRef<'_>>,
+        item: &mut Option<usize>,
+    ) -> Result<bool, QueryError> {
+        Ok(match self {
+            Predicate::Compare(op, operand) => compares(value, *op, operand.as_raw_bson_ref()),
+            Predicate::In { values, patterns } => {
+                is_in(value, values)
+                    || patterns
+                        .iter()
+                        .any(|pattern| matches_pattern(value, pattern))
+            }
+            Predicate::Regex(pattern) => matches_pattern(value, pattern),
+            Predicate::Exists => value.is_some(),
+            Predicate::Type(types) => value.is_some_and(|v| types.contains(v.element_type())),
+            Predicate::Mod { divisor, remainder } => {
+                value.is_some_and(|v| leaves_remainder(v, *divisor, *remainder))
+            }
+            Predicate::Bits(bits) => value.is_some_and(|v| bits.holds(v)),
+            Predicate::Size(size) => match value {
+                Some(RawBsonRef::Array(array)) => items(array).count() as i64 == *size,
+                _ => false,
+            },
+            Predicate::ElemMatchObject(node) => match value {
+                Some(RawBsonRef::Array(array)) => {
+                    *item = find_item(array, |v| match as_document(v) {
+                        Some(document) => matches(node, document, None),
+                        None => Ok(false),
+                    })?;
+                    item.is_some()
+                }
+                _ => false,
+            },
+            Predicate::ElemMatchValue(node) => match value {
+                Some(RawBsonRef::Array(array)) => {
+                    *item = find_item(array, |v| matches_value(node, v))?;
+                    item.is_some()
+                }
+                _ => false,
+            },
+        })
+    }
+}
+
+/// Runs the tree over one value, whatever the paths in it.
+pub(super) fn matches_value(node: &Node, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
+    match node {
+        Node::And(children) => {
+            for child in children {
+                if !matches_value(child, value)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        Node::Or(children) => any(children, |child| matches_value(child, value)),
+        Node::Nor(children) => Ok(!any(children, |child| matches_value(child, value))?),
+        Node::Not(child) => Ok(!matches_value(child, value)?),
+        Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None),
+        Node::Expression(_) | Node::Where(_) | Node::AlwaysFalse => Ok(false),
+    }
+}
+
+/// Whether an item satisfies the `$elemMatch` predicates in a tree that stands for the array.
+pub(super) fn item_matches(node: &Node, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
+    match node {
+        Node::Path {
+            predicate: Predicate::ElemMatchObject(inner),
+            ..
+        } => as_document(item).map_or(Ok(false), |document| matches(inner, document, None)),
+        Node::Path {
+            predicate: Predicate::ElemMatchValue(inner),
+            ..
+        } => matches_value(inner, item),
+        other => matches_value(other, item),
+    }
+}
+
+fn find_item(
+    array: &RawArray,
+    mut f: impl FnMut(RawBsonRef<'_>) -> Result<bool, QueryError>,
+) -> Result<Option<usize>, QueryError> {
+    for (index, item) in items(array).enumerate() {
+        if f(item.value())? {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+/// Arrays inside arrays are documents named by position.
+fn as_document(value: RawBsonRef<'_>) -> Option<&RawDocument> {
+    match value {
+        RawBsonRef::Document(document) => Some(document),
+        RawBsonRef::Array(array) => RawDocument::from_bytes(array.as_bytes()).ok(),
+        _ => None,
+    }
+}
+
+/// Values of different types do not compare, but for three exceptions: all numbers are one type,
+/// missing and undefined are as null is, and everything lies between MinKey and MaxKey. NaN is
+/// equal to itself and compares with nothing else.
+pub(super) fn compares(
+    value: Option<RawBsonRef<'_>>,
+    op: Comparison,
+    operand: RawBsonRef<'_>,
+) -> bool {
+    let value = match value {
+        None | Some(RawBsonRef::Undefined) => RawBsonRef::Null,
+        Some(value) => value,
+    };
+    let unlike = canonical_rank(&value) != canonical_rank(&operand);
+    if unlike && !matches!(operand, RawBsonRef::MinKey | RawBsonRef::MaxKey) {
+        return false;
+    }
+    let order = compare(value, operand);
+    if op != Comparison::Eq && order != Ordering::Equal && (is_nan(value) || is_nan(operand)) {
+        return unlike && op.accepts(order);
+    }
+    op.accepts(order)
+}
+
+fn is_nan(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(v) => v.is_nan(),
+        RawBsonRef::Decimal128(_) => Number::from_raw(value).is_some_and(Number::is_nan),
+        _ => false,
+    }
+}
+
+impl Comparison {
+    pub fn accepts(self, order: Ordering) -> bool {
+        match self {
+            Comparison::Eq => order == Ordering::Equal,
+            Comparison::Lt => order == Ordering::Less,
+            Comparison::Lte => order != Ordering::Greater,
+            Comparison::Gt => order == Ordering::Greater,
+            Comparison::Gte => order != Ordering::Less,
+        }
+    }
+}
+
+fn is_in(value: Option<RawBsonRef<'_>>, values: &[RawBson]) -> bool {
+    let value = match value {
+        None | Some(RawBsonRef::Undefined) => RawBsonRef::Null,
+        Some(value) => value,
+    };
+    values
+        .binary_search_by(|probe| compare(probe.as_raw_bson_ref(), value))
+        .is_ok()
+}
+
+fn matches_pattern(value: Option<RawBsonRef<'_>>, pattern: &crate::pattern::Pattern) -> bool {
+    match value {
+        Some(RawBsonRef::String(text) | RawBsonRef::Symbol(text)) => pattern.is_match(text),
+        Some(RawBsonRef::RegularExpression(regex)) => {
+            regex.pattern.as_str() == pattern.source()
+                && regex.options.as_str() == pattern.options()
+        }
+        _ => false,
+    }
+}
+
+fn leaves_remainder(value: RawBsonRef<'_>, divisor: i64, remainder: i64) -> bool {
+    match Number::from_raw(value) {
+        Some(number) if !number.is_nan() && !number.is_infinite() => {
+            number.to_i64_saturating().wrapping_rem(divisor) == remainder
+        }
+        _ => false,
+    }
+}
+
+impl Where {
+    fn is_true(&self, document: &RawDocument) -> Result<bool, QueryError> {
+        self.engine
+            .is_true(&self.code, self.scope.as_deref(), document)
+    }
+}

@@ -1,0 +1,236 @@
+//! Filters: which documents a query is about.
+//!
+//! `parse.rs` turns a filter document into the tree below, with MongoDB's messages where it
+//! cannot; `operator.rs` holds the operators of a field. `matching.rs` runs the tree over raw
+//! documents. The tree is public: planners read bounds from it.
+//!
+//! A path reaches several values when arrays lie on it (`document::path`). A predicate holds for a
+//! path when it holds for any of them; `$ne`, `$nin`, `$not` and `$exists: false` are a `Not`
+//! around the path, and so hold when it holds for none.
+
+mod bits;
+mod matching;
+mod operator;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use banyan_document::path::Path;
+use bson::spec::ElementType;
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::Expression;
+use crate::pattern::Pattern;
+
+pub use bits::{BitTest, Bits};
+pub(crate) use operator::is_field_operator;
+
+/// A parsed filter.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    root: Node,
+    source: RawDocumentBuf,
+}
+
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// Without children: everything matches.
+    And(Vec<Node>),
+    Or(Vec<Node>),
+    Nor(Vec<Node>),
+    Not(Box<Node>),
+    Path {
+        path: Path,
+        predicate: Predicate,
+    },
+    Expression(Box<Expression>),
+    Where(Where),
+    AlwaysFalse,
+}
+
+/// What is asked of a value at a path.
+#[derive(Clone, Debug)]
+pub enum Predicate {
+    /// `$eq` and the ranges.
+    Compare(Comparison, RawBson),
+    /// `$in`: one of the values (sorted, each once) or a match of one of the patterns.
+    In {
+        values: Vec<RawBson>,
+        patterns: Vec<Pattern>,
+    },
+    Regex(Pattern),
+    Exists,
+    Type(TypeSet),
+    Mod {
+        divisor: i64,
+        remainder: i64,
+    },
+    Bits(Bits),
+    /// The array as a whole, like the two below.
+    Size(i64),
+    /// Some document in the array matches.
+    ElemMatchObject(Box<Node>),
+    /// Some item of the array matches; the paths inside are empty and mean the item.
+    ElemMatchValue(Box<Node>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Eq,
+    Lt,
+    Lte,
+    Gt,
+    Gte,
+}
+
+/// The types that `$type` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeSet {
+    pub types: Vec<ElementType>,
+}
+
+impl TypeSet {
+    pub fn contains(&self, kind: ElementType) -> bool {
+        self.types.contains(&kind)
+    }
+}
+
+/// The place of the item in an array that made a document match: what `$` stands for in updates and
+/// projections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayPosition(pub usize);
+
+/// Runs the code of `$where`. Whoever embeds this crate plugs an engine in.
+pub trait JavaScript: Send + Sync + fmt::Debug {
+    /// Whether `code`, an expression or a function, is true with the document as `this`.
+    fn is_true(
+        &self,
+        code: &str,
+        scope: Option<&RawDocument>,
+        document: &RawDocument,
+    ) -> Result<bool, QueryError>;
+}
+
+#[derive(Clone, Debug)]
+pub struct Where {
+    pub code: String,
+    pub scope: Option<RawDocumentBuf>,
+    engine: Arc<dyn JavaScript>,
+}
+
+impl Filter {
+    pub fn parse(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
+        let root = parse::Parser::new(context).document(filter)?;
+        Ok(Filter {
+            root,
+            source: filter.to_owned(),
+        })
+    }
+
+    /// The filter that every document matches.
+    pub fn all() -> Filter {
+        Filter {
+            root: Node::And(Vec::new()),
+            source: RawDocumentBuf::new(),
+        }
+    }
+
+    /// Whether the document matches. Where evaluating fails (only `$expr` and `$where` can), it
+    /// does not; callers that report such failures use `try_matches`.
+    pub fn matches(&self, document: &RawDocument) -> bool {
+        self.try_matches(document).unwrap_or(false)
+    }
+
+    pub fn try_matches(&self, document: &RawDocument) -> Result<bool, QueryError> {
+        matching::matches(&self.root, document, None)
+    }
+
+    /// Where in an array the document matched, if it matched in one.
+    pub fn matches_with_position(&self, document: &RawDocument) -> Option<ArrayPosition> {
+        let mut position = None;
+        let matched = matching::matches(&self.root, document, Some(&mut position));
+        if matched.unwrap_or(false) {
+            position.map(ArrayPosition)
+        } else {
+            None
+        }
+    }
+
+    pub fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// The document that the filter was parsed from.
+    pub fn source(&self) -> &RawDocument {
+        &self.source
+    }
+
+    /// Whether every document matches.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.root, Node::And(children) if children.is_empty())
+    }
+
+    /// The paths that a matching document is known to have one value at, from `$eq` (and `$in` or
+    /// `$all` of one) joined by `$and`. The same path may come twice.
+    pub fn equalities(&self) -> Vec<(&Path, RawBsonRef<'_>)> {
+        let mut found = Vec::new();
+        collect_equalities(&self.root, &mut found);
+        found
+    }
+
+    /// The value that a filter of nothing but `{_id: value}` asks for.
+    pub fn id_equality(&self) -> Option<RawBsonRef<'_>> {
+        match &self.root {
+            Node::Path {
+                path,
+                predicate: Predicate::Compare(Comparison::Eq, value),
+            } if path.parts().len() == 1 && path.head() == "_id" => Some(value.as_raw_bson_ref()),
+            _ => None,
+        }
+    }
+}
+
+/// Parses `{$elemMatch: ...}` for use on the items of an array: `item_matches` runs the result.
+pub(crate) fn element_matcher(
+    document: &RawDocument,
+    context: &Context,
+) -> Result<Node, QueryError> {
+    let mut children = Vec::new();
+    parse::Parser::new(context)
+        .nested()
+        .operators(&Path::field(""), document, &mut children)?;
+    Ok(parse::and(children))
+}
+
+/// Whether an item of an array is what an `$elemMatch` asks for.
+pub(crate) fn item_matches(node: &Node, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
+    matching::item_matches(node, item)
+}
+
+fn collect_equalities<'a>(node: &'a Node, found: &mut Vec<(&'a Path, RawBsonRef<'a>)>) {
+    match node {
+        Node::And(children) => {
+            for child in children {
+                collect_equalities(child, found);
+            }
+        }
+        Node::Path {
+            path,
+            predicate: Predicate::Compare(Comparison::Eq, value),
+        } => {
+            found.push((path, value.as_raw_bson_ref()));
+        }
+        Node::Path {
+            path,
+            predicate: Predicate::In { values, patterns },
+        } if patterns.is_empty() && values.len() == 1 => {
+            found.extend(values.iter().map(|value| (path, value.as_raw_bson_ref())));
+        }
+        _ => {}
+    }
+}

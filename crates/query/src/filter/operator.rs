@@ -1,0 +1,440 @@
+//! The operators of a field: `{path: {$gt: 1, $lt: 5}}`.
+
+use banyan_document::compare::compare;
+use banyan_document::element::{Element, elements, items};
+use banyan_document::kind;
+use banyan_document::number::Number;
+use banyan_document::path::Path;
+use bson::spec::ElementType;
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
+
+use super::bits::{BitTest, Bits};
+use super::parse::{Parser, and, bad, equality, is_operators};
+use super::{Comparison, Node, Predicate, TypeSet};
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::{describe, is_true};
+use crate::pattern::Pattern;
+
+/// Operators that stand without a path, which make the operand of `$elemMatch` a filter.
+const PATHLESS: [&str; 11] = [
+    "$and",
+    "$or",
+    "$nor",
+    "$expr",
+    "$where",
+    "$text",
+    "$comment",
+    "$alwaysTrue",
+    "$alwaysFalse",
+    "$jsonSchema",
+    "$sampleRate",
+];
+
+/// The operators that take a path.
+const FIELD_OPERATORS: [&str; 20] = [
+    "$eq",
+    "$ne",
+    "$lt",
+    "$lte",
+    "$gt",
+    "$gte",
+    "$in",
+    "$nin",
+    "$exists",
+    "$type",
+    "$size",
+    "$mod",
+    "$regex",
+    "$not",
+    "$all",
+    "$elemMatch",
+    "$bitsAllSet",
+    "$bitsAllClear",
+    "$bitsAnySet",
+    "$bitsAnyClear",
+];
+
+/// Whether a name is that of an operator on a field.
+pub(crate) fn is_field_operator(name: &str) -> bool {
+    FIELD_OPERATORS.contains(&name) || name == "$options"
+}
+
+impl Parser<'_> {
+    pub(super) fn operators(
+        &self,
+        path: &Path,
+        document: &RawDocument,
+        children: &mut Vec<Node>,
+    ) -> Result<(), QueryError> {
+        for element in elements(document) {
+            children.extend(self.operator(path, &element, document)?);
+        }
+        Ok(())
+    }
+
+    fn operator(
+        &self,
+        path: &Path,
+        element: &Element<'_>,
+        siblings: &RawDocument,
+    ) -> Result<Option<Node>, QueryError> {
+        let value = element.value();
+        let at = |predicate| Node::Path {
+            path: path.clone(),
+            predicate,
+        };
+        let not = |predicate| Node::Not(Box::new(at(predicate)));
+        Ok(Some(match element.name() {
+            "$eq" => at(equality(value)?),
+            "$ne" => {
+                if matches!(value, RawBsonRef::RegularExpression(_)) {
+                    return Err(bad("Can't have regex as arg to $ne."));
+                }
+                not(equality(value)?)
+            }
+            "$lt" => at(range(path, Comparison::Lt, value)?),
+            "$lte" => at(range(path, Comparison::Lte, value)?),
+            "$gt" => at(range(path, Comparison::Gt, value)?),
+            "$gte" => at(range(path, Comparison::Gte, value)?),
+            "$in" => at(one_of("$in", value)?),
+            "$nin" => not(one_of("$nin", value)?),
+            "$exists" if is_true(Some(value)) => at(Predicate::Exists),
+            "$exists" => not(Predicate::Exists),
+            "$type" => at(Predicate::Type(types(path, value)?)),
+            "$size" => at(Predicate::Size(size(element)?)),
+            "$mod" => at(modulo(value)?),
+            "$regex" => at(Predicate::Regex(regex(value, siblings)?)),
+            "$options" => {
+                if !elements(siblings).any(|sibling| sibling.name() == "$regex") {
+                    return Err(bad("$options needs a $regex"));
+                }
+                return Ok(None);
+            }
+            "$not" => self.not(path, value)?,
+            "$all" => self.all(path, value)?,
+            "$elemMatch" => self.elem_match(path, value)?,
+            "$bitsAllSet" => at(bits(path, BitTest::AllSet, element)?),
+            "$bitsAllClear" => at(bits(path, BitTest::AllClear, element)?),
+            "$bitsAnySet" => at(bits(path, BitTest::AnySet, element)?),
+            "$bitsAnyClear" => at(bits(path, BitTest::AnyClear, element)?),
+            "$where" => return Err(bad("$where cannot be applied to a field")),
+            name @ ("$near" | "$nearSphere" | "$geoNear" | "$geoWithin" | "$within"
+            | "$geoIntersects") => {
+                let message = format!("{name} is not supported");
+                return Err(QueryError::new(ErrorKind::NotImplemented, message));
+            }
+            name => return Err(bad(format!("unknown operator: {name}"))),
+        }))
+    }
+
+    fn not(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        let inner = match value {
+            RawBsonRef::RegularExpression(pattern) => {
+                let pattern = Pattern::compile(pattern.pattern.as_str(), pattern.options.as_str())?;
+                Node::Path {
+                    path: path.clone(),
+                    predicate: Predicate::Regex(pattern),
+                }
+            }
+            RawBsonRef::Document(document) if document.is_empty() => {
+                return Err(bad("$not cannot be empty"));
+            }
+            RawBsonRef::Document(document) => {
+                let mut children = Vec::new();
+                self.operators(path, document, &mut children)?;
+                and(children)
+            }
+            _ => return Err(bad("$not needs a regex or a document")),
+        };
+        Ok(Node::Not(Box::new(inner)))
+    }
+
+    fn all(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        let RawBsonRef::Array(array) = value else {
+            return Err(bad("$all needs an array"));
+        };
+        let first_name = |value: RawBsonRef<'_>| {
+            let document = value.as_document()?;
+            elements(document)
+                .next()
+                .map(|element| element.name().to_string())
+        };
+        let elem_match = |value| first_name(value).is_some_and(|name| name == "$elemMatch");
+        let matchers = items(array)
+            .next()
+            .is_some_and(|item| elem_match(item.value()));
+        let mut children = Vec::new();
+        for item in items(array) {
+            let value = item.value();
+            if matchers {
+                let Some(document) = value.as_document().filter(|_| elem_match(value)) else {
+                    return Err(bad("$all/$elemMatch has to be consistent"));
+                };
+                self.operators(path, document, &mut children)?;
+                continue;
+            }
+            let predicate = match value {
+                RawBsonRef::RegularExpression(regex) => Predicate::Regex(Pattern::compile(
+                    regex.pattern.as_str(),
+                    regex.options.as_str(),
+                )?),
+                RawBsonRef::Document(document) if is_operators(document, false) => {
+                    return Err(bad("no $ expressions in $all"));
+                }
+                other => equality(other)?,
+            };
+            children.push(Node::Path {
+                path: path.clone(),
+                predicate,
+            });
+        }
+        Ok(if children.is_empty() {
+            Node::AlwaysFalse
+        } else {
+            and(children)
+        })
+    }
+
+    fn elem_match(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        let RawBsonRef::Document(document) = value else {
+            return Err(bad("$elemMatch needs an Object"));
+        };
+        let first = elements(document).next();
+        let pathless = first.is_some_and(|first| PATHLESS.contains(&first.name()));
+        let predicate = if is_operators(document, true) && !pathless {
+            let mut children = Vec::new();
+            self.nested()
+                .operators(&Path::field(""), document, &mut children)?;
+            Predicate::ElemMatchValue(Box::new(and(children)))
+        } else {
+            Predicate::ElemMatchObject(Box::new(self.nested().document(document)?))
+        };
+        Ok(Node::Path {
+            path: path.clone(),
+            predicate,
+        })
+    }
+}
+
+fn range(path: &Path, op: Comparison, value: RawBsonRef<'_>) -> Result<Predicate, QueryError> {
+    match value {
+        RawBsonRef::RegularExpression(_) => Err(bad(format!(
+            "Can't have RegEx as arg to predicate over field '{path}'."
+        ))),
+        RawBsonRef::Undefined => Err(bad("cannot compare to undefined")),
+        other => Ok(Predicate::Compare(op, RawBson::from(other))),
+    }
+}
+
+fn one_of(operator: &str, value: RawBsonRef<'_>) -> Result<Predicate, QueryError> {
+    let RawBsonRef::Array(array) = value else {
+        return Err(bad(format!("{operator} needs an array")));
+    };
+    let mut values = Vec::new();
+    let mut patterns = Vec::new();
+    for item in items(array) {
+        match item.value() {
+            RawBsonRef::RegularExpression(regex) => {
+                let (pattern, options) = (regex.pattern.as_str(), regex.options.as_str());
+                patterns.push(Pattern::compile(pattern, options)?);
+            }
+            RawBsonRef::Document(document) if is_operators(document, false) => {
+                return Err(bad(format!("cannot nest $ under {operator}")));
+            }
+            RawBsonRef::Undefined => {
+                return Err(bad("InMatchExpression equality cannot be undefined"));
+            }
+            other => values.push(RawBson::from(other)),
+        }
+    }
+    values.sort_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()));
+    values.dedup_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()).is_eq());
+    Ok(Predicate::In { values, patterns })
+}
+
+fn types(path: &Path, value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
+    let mut types = Vec::new();
+    match value {
+        RawBsonRef::Array(array) => {
+            for item in items(array) {
+                add_type(item.value(), &mut types)?;
+            }
+        }
+        one => add_type(one, &mut types)?,
+    }
+    if types.is_empty() {
+        let message = format!("{path} must match at least one type");
+        return Err(QueryError::new(ErrorKind::FailedToParse, message));
+    }
+    Ok(TypeSet { types })
+}
+
+fn add_type(value: RawBsonRef<'_>, types: &mut Vec<ElementType>) -> Result<(), QueryError> {
+    use ElementType::{Decimal128, Double, Int32, Int64};
+    if let RawBsonRef::String(name) = value {
+        if name == "number" {
+            types.extend([Double, Int32, Int64, Decimal128]);
+            return Ok(());
+        }
+        let kind = kind::by_name(name);
+        types.push(kind.ok_or_else(|| bad(format!("Unknown type name alias: {name}")))?);
+        return Ok(());
+    }
+    let Some(number) = Number::from_raw(value) else {
+        let message = "type must be represented as a number or a string";
+        return Err(QueryError::new(ErrorKind::TypeMismatch, message));
+    };
+    let kind = number.to_i32_exact().and_then(kind::by_number);
+    let unknown = || {
+        bad(format!(
+            "Invalid numerical type code: {}",
+            describe(Some(value))
+        ))
+    };
+    types.push(kind.ok_or_else(unknown)?);
+    Ok(())
+}
+
+fn size(element: &Element<'_>) -> Result<i64, QueryError> {
+    let shown = show(element);
+    let fail = |what: String| bad(format!("Failed to parse $size. {what}"));
+    let number = Number::from_raw(element.value())
+        .ok_or_else(|| fail(format!("Expected a number in: {shown}")))?;
+    let size = number
+        .to_i64_exact()
+        .ok_or_else(|| fail(format!("Expected an integer: {shown}")))?;
+    if i32::try_from(size).is_err() {
+        return Err(fail(format!("Cannot represent {shown} in an int")));
+    }
+    if size < 0 {
+        return Err(fail(format!("Expected a non-negative number in: {shown}")));
+    }
+    Ok(size)
+}
+
+fn modulo(value: RawBsonRef<'_>) -> Result<Predicate, QueryError> {
+    let RawBsonRef::Array(array) = value else {
+        return Err(bad("malformed mod, needs to be an array"));
+    };
+    let operands: Vec<_> = items(array).map(|item| item.value()).collect();
+    let (divisor, remainder) = match operands[..] {
+        [divisor, remainder] => (divisor, remainder),
+        [] | [_] => return Err(bad("malformed mod, not enough elements")),
+        _ => return Err(bad("malformed mod, too many elements")),
+    };
+    let divisor = whole("divisor", divisor)?;
+    if divisor == 0 {
+        return Err(bad("divisor cannot be 0"));
+    }
+    Ok(Predicate::Mod {
+        divisor,
+        remainder: whole("remainder", remainder)?,
+    })
+}
+
+/// An operand of `$mod`, its fraction cut off.
+fn whole(name: &str, value: RawBsonRef<'_>) -> Result<i64, QueryError> {
+    let number = Number::from_raw(value)
+        .ok_or_else(|| bad(format!("malformed mod, {name} not a number")))?;
+    let invalid = |why: &str| {
+        bad(format!(
+            "malformed mod, {name} value is invalid :: caused by :: {why}"
+        ))
+    };
+    if number.is_nan() || number.is_infinite() {
+        return Err(invalid("Unable to coerce NaN/Inf to integral type"));
+    }
+    if number.to_f64().abs() >= 9.3e18 {
+        return Err(invalid("Out of bounds coercing to integral value"));
+    }
+    Ok(number.to_i64_saturating())
+}
+
+fn regex(value: RawBsonRef<'_>, siblings: &RawDocument) -> Result<Pattern, QueryError> {
+    let mut options = None;
+    for element in elements(siblings).filter(|element| element.name() == "$options") {
+        match element.value() {
+            RawBsonRef::String(text) => options = Some(text),
+            _ => return Err(bad("$options has to be a string")),
+        }
+    }
+    match value {
+        RawBsonRef::String(pattern) | RawBsonRef::Symbol(pattern) => {
+            Pattern::compile(pattern, options.unwrap_or(""))
+        }
+        RawBsonRef::RegularExpression(regex) => {
+            let own = regex.options.as_str();
+            if !own.is_empty() && options.is_some() {
+                let message = "options set in both $regex and $options";
+                return Err(QueryError::new(ErrorKind::Location(51075), message));
+            }
+            Pattern::compile(regex.pattern.as_str(), options.unwrap_or(own))
+        }
+        _ => Err(bad("$regex has to be a string")),
+    }
+}
+
+fn bits(path: &Path, test: BitTest, element: &Element<'_>) -> Result<Predicate, QueryError> {
+    let positions = match element.value() {
+        RawBsonRef::Array(array) => bit_positions(array)?,
+        RawBsonRef::Binary(binary) => set_bits(binary.bytes),
+        value => match Number::from_raw(value) {
+            Some(number) => set_bits(&mask(number, element)?.to_le_bytes()),
+            None => {
+                return Err(bad(format!(
+                    "{path} takes an Array, a number, or a BinData but received: {}",
+                    show(element)
+                )));
+            }
+        },
+    };
+    Ok(Predicate::Bits(Bits { test, positions }))
+}
+
+fn mask(number: Number, element: &Element<'_>) -> Result<i64, QueryError> {
+    let fail = |what: String| QueryError::new(ErrorKind::FailedToParse, what);
+    let mask = number
+        .to_i64_exact()
+        .ok_or_else(|| fail(format!("Expected an integer: {}", show(element))))?;
+    if mask < 0 {
+        return Err(fail(format!(
+            "Expected a non-negative number in: {}",
+            show(element)
+        )));
+    }
+    Ok(mask)
+}
+
+fn set_bits(bytes: &[u8]) -> Vec<u32> {
+    let bits = bytes.len() as u32 * 8;
+    (0..bits)
+        .filter(|at| bytes[*at as usize / 8] >> (at % 8) & 1 == 1)
+        .collect()
+}
+
+fn bit_positions(array: &RawArray) -> Result<Vec<u32>, QueryError> {
+    let mut positions = Vec::new();
+    for item in items(array) {
+        let fail = |what: &str| {
+            bad(format!(
+                "Failed to parse bit position. {what}: {}",
+                show(&item)
+            ))
+        };
+        let number = Number::from_raw(item.value()).ok_or_else(|| fail("Expected a number in"))?;
+        let position = number
+            .to_i64_exact()
+            .ok_or_else(|| fail("Expected an integer"))?;
+        if position < 0 {
+            return Err(fail("Expected a non-negative number in"));
+        }
+        let position = i32::try_from(position).map_err(|_| fail("Cannot represent"))?;
+        positions.push(position.unsigned_abs());
+    }
+    Ok(positions)
+}
+
+/// A field as messages show it: `$size: "a"`.
+fn show(element: &Element<'_>) -> String {
+    format!("{}: {}", element.name(), describe(Some(element.value())))
+}

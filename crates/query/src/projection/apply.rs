@@ -1,0 +1,253 @@
+//! Walking a document and the tree of a projection together.
+
+use banyan_document::element::{Element, elements, items};
+use banyan_document::writer::DocumentWriter;
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{Fields, Mode, Projection, Rule, Slice};
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::{Arena, Expression};
+use crate::filter::{ArrayPosition, item_matches};
+
+pub(super) fn apply(
+    projection: &Projection,
+    document: &RawDocument,
+    position: Option<ArrayPosition>,
+) -> Result<RawDocumentBuf, QueryError> {
+    let mut applier = Applier {
+        mode: projection.mode,
+        root: document,
+        position,
+        writer: DocumentWriter::with_capacity(document.as_bytes().len().min(4096)),
+    };
+    applier.document(&projection.fields, document, false)?;
+    Ok(applier.writer.finish())
+}
+
+struct Applier<'a> {
+    mode: Mode,
+    root: &'a RawDocument,
+    position: Option<ArrayPosition>,
+    writer: DocumentWriter,
+}
+
+impl Applier<'_> {
+    /// `cut`: an array above was already narrowed to the item that matched.
+    fn document(
+        &mut self,
+        fields: &Fields,
+        document: &RawDocument,
+        cut: bool,
+    ) -> Result<(), QueryError> {
+        for element in elements(document) {
+            match fields.rule(element.name()) {
+                Some(rule) => self.element(rule, &element, fields.positional && !cut)?,
+                None if self.mode == Mode::Exclusion => self.writer.append_element(&element),
+                None => {}
+            }
+        }
+        self.computed(fields, Some(document))
+    }
+
+    fn element(
+        &mut self,
+        rule: &Rule,
+        element: &Element<'_>,
+        cuts: bool,
+    ) -> Result<(), QueryError> {
+        match rule {
+            Rule::Include => self.writer.append_element(element),
+            // What is computed comes after what is there, except where most of it stays.
+            Rule::Exclude | Rule::Expression(_) => {}
+            Rule::ElemMatch(_) if self.mode == Mode::Inclusion => {}
+            Rule::ElemMatch(node) => self.elem_match(node, element)?,
+            Rule::Slice(slice) => match element.value() {
+                RawBsonRef::Array(array) => self.slice(*slice, element.name(), array),
+                _ => self.writer.append_element(element),
+            },
+            Rule::Positional => match element.value() {
+                RawBsonRef::Array(array) if cuts => {
+                    let item = self.matched(array)?;
+                    self.writer.begin_array(element.name());
+                    self.writer.push_element(&item);
+                    self.writer.end();
+                }
+                _ => self.writer.append_element(element),
+            },
+            Rule::Fields(fields) => match element.value() {
+                RawBsonRef::Document(inner) => {
+                    self.writer.begin_document(element.name());
+                    self.document(fields, inner, !cuts)?;
+                    self.writer.end();
+                }
+                RawBsonRef::Array(array) => {
+                    self.writer.begin_array(element.name());
+                    if fields.positional && cuts {
+                        let item = self.matched(array)?;
+                        self.item(fields, &item, true)?;
+                    } else {
+                        self.items(fields, array, !cuts)?;
+                    }
+                    self.writer.end();
+                }
+                _ => self.scalar(fields, element)?,
+            },
+        }
+        Ok(())
+    }
+
+    fn items(&mut self, fields: &Fields, array: &RawArray, cut: bool) -> Result<(), QueryError> {
+        for item in items(array) {
+            self.item(fields, &item, cut)?;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, fields: &Fields, item: &Element<'_>, cut: bool) -> Result<(), QueryError> {
+        match item.value() {
+            RawBsonRef::Document(inner) => {
+                self.writer.push_document();
+                self.document(fields, inner, cut)?;
+                self.writer.end();
+            }
+            RawBsonRef::Array(inner) => {
+                self.writer.push_array();
+                self.items(fields, inner, cut)?;
+                self.writer.end();
+            }
+            _ if fields.computes() => {
+                self.writer.push_document();
+                self.computed(fields, None)?;
+                self.writer.end();
+            }
+            _ if self.mode == Mode::Exclusion => self.writer.push_element(item),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A value where the projection expects a document.
+    fn scalar(&mut self, fields: &Fields, element: &Element<'_>) -> Result<(), QueryError> {
+        if fields.computes() {
+            self.writer.begin_document(element.name());
+            self.computed(fields, None)?;
+            self.writer.end();
+        } else if self.mode == Mode::Exclusion {
+            self.writer.append_element(element);
+        }
+        Ok(())
+    }
+
+    /// The computed fields, and the documents that only exist to hold some.
+    fn computed(
+        &mut self,
+        fields: &Fields,
+        document: Option<&RawDocument>,
+    ) -> Result<(), QueryError> {
+        if self.mode == Mode::Exclusion {
+            return Ok(());
+        }
+        let root = self.root;
+        for (name, rule) in &fields.rules {
+            let existing =
+                || document.and_then(|d| elements(d).find(|element| element.name() == &**name));
+            match rule {
+                Rule::Expression(expression) => self.expression(name, expression, root)?,
+                Rule::ElemMatch(node) => {
+                    if let Some(element) = existing() {
+                        self.elem_match(node, &element)?;
+                    }
+                }
+                Rule::Fields(inner) if inner.computes() && existing().is_none() => {
+                    self.writer.begin_document(name);
+                    self.computed(inner, None)?;
+                    self.writer.end();
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn expression(
+        &mut self,
+        name: &str,
+        expression: &Expression,
+        root: &RawDocument,
+    ) -> Result<(), QueryError> {
+        let arena = Arena::new();
+        if let Some(value) = expression.evaluate(root, &arena)? {
+            self.writer.append(name, value);
+        }
+        Ok(())
+    }
+
+    fn elem_match(
+        &mut self,
+        node: &crate::filter::Node,
+        element: &Element<'_>,
+    ) -> Result<(), QueryError> {
+        let RawBsonRef::Array(array) = element.value() else {
+            return Ok(());
+        };
+        for item in items(array) {
+            if item_matches(node, item.value())? {
+                self.writer.begin_array(element.name());
+                self.writer.push_element(&item);
+                self.writer.end();
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn slice(&mut self, slice: Slice, name: &str, array: &RawArray) {
+        let length = items(array).count() as i64;
+        let (start, end) = slice.bounds(length);
+        self.writer.begin_array(name);
+        let count = (end - start).max(0) as usize;
+        for item in items(array).skip(start as usize).take(count) {
+            self.writer.push_element(&item);
+        }
+        self.writer.end();
+    }
+
+    fn matched<'b>(&self, array: &'b RawArray) -> Result<Element<'b>, QueryError> {
+        let error = |code, message| QueryError::new(ErrorKind::Location(code), message);
+        let Some(ArrayPosition(index)) = self.position else {
+            let message = "positional operator '.$' couldn't find a matching element in the array";
+            return Err(error(51246, message));
+        };
+        let message = "positional operator '.$' element mismatch";
+        items(array).nth(index).ok_or_else(|| error(51247, message))
+    }
+}
+
+impl Slice {
+    /// Where the slice of an array of `length` starts and ends.
+    fn bounds(self, length: i64) -> (i64, i64) {
+        match self.limit {
+            None if self.skip < 0 => (length.saturating_add(self.skip).max(0), length),
+            None => (0, self.skip.min(length)),
+            Some(limit) => {
+                let start = if self.skip < 0 {
+                    length.saturating_add(self.skip).max(0)
+                } else {
+                    self.skip.min(length)
+                };
+                (start, start.saturating_add(limit).min(length))
+            }
+        }
+    }
+}
+
+impl Fields {
+    /// Whether something below is computed, and so appears even where nothing was.
+    fn computes(&self) -> bool {
+        self.rules.iter().any(|(_, rule)| match rule {
+            Rule::Expression(_) => true,
+            Rule::Fields(inner) => inner.computes(),
+            _ => false,
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! Projections of find: which parts of a document come back.
+//!
+//! `parse.rs` builds a tree of the paths named; `apply.rs` walks a document and the tree together,
+//! copying what stays as it lies. A projection either names what stays (inclusion) or what goes
+//! (exclusion); `$slice`, `$elemMatch` and `path.$` narrow arrays in either, computed fields only
+//! come with inclusions.
+
+mod apply;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use bson::{RawDocument, RawDocumentBuf};
+
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::Expression;
+use crate::filter::{ArrayPosition, Node};
+
+#[derive(Clone, Debug)]
+pub struct Projection {
+    fields: Fields,
+    mode: Mode,
+    positional: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Inclusion,
+    Exclusion,
+}
+
+/// The names below one document, in the order of the projection.
+#[derive(Clone, Debug, Default)]
+struct Fields {
+    rules: Vec<(Box<str>, Rule)>,
+    /// A `path.$` lies below: the first array on the way is cut to the item that matched.
+    positional: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Include,
+    Exclude,
+    Fields(Fields),
+    Expression(Box<Expression>),
+    Slice(Slice),
+    ElemMatch(Box<Node>),
+    Positional,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slice {
+    /// From the end where negative.
+    skip: i64,
+    /// `None`: `skip` is a plain count, from the end where negative.
+    limit: Option<i64>,
+}
+
+impl Projection {
+    pub fn parse(projection: &RawDocument, context: &Context) -> Result<Projection, QueryError> {
+        parse::parse(projection, context)
+    }
+
+    /// Whether documents come back as they are.
+    pub fn is_identity(&self) -> bool {
+        self.mode == Mode::Exclusion && self.fields.rules.is_empty()
+    }
+
+    /// Whether `apply` needs the position that the filter matched at (`path.$`).
+    pub fn needs_position(&self) -> bool {
+        self.positional
+    }
+
+    /// Whether all the projection does is name fields that stay or go.
+    pub fn is_simple(&self) -> bool {
+        is_simple(&self.fields)
+    }
+
+    /// The dotted paths that an inclusion reads, if that is all it needs: enough to tell whether
+    /// an index covers it.
+    pub fn included_paths(&self) -> Option<Vec<String>> {
+        if self.mode != Mode::Inclusion || !self.is_simple() {
+            return None;
+        }
+        let mut paths = Vec::new();
+        collect_paths(&self.fields, "", &mut paths);
+        Some(paths)
+    }
+
+    pub fn apply(
+        &self,
+        document: &RawDocument,
+        position: Option<ArrayPosition>,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        apply::apply(self, document, position)
+    }
+}
+
+fn is_simple(fields: &Fields) -> bool {
+    fields.rules.iter().all(|(_, rule)| match rule {
+        Rule::Include | Rule::Exclude => true,
+        Rule::Fields(inner) => is_simple(inner),
+        Rule::Expression(_) | Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => false,
+    })
+}
+
+fn collect_paths(fields: &Fields, above: &str, paths: &mut Vec<String>) {
+    for (name, rule) in &fields.rules {
+        let path = if above.is_empty() {
+            name.to_string()
+        } else {
+            format!("{above}.{name}")
+        };
+        match rule {
+            Rule::Fields(inner) => collect_paths(inner, &path, paths),
+            Rule::Include => paths.push(path),
+            _ => {}
+        }
+    }
+}
+
+impl Fields {
+    fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules
+            .iter()
+            .find(|(n, _)| **n == *name)
+            .map(|(_, rule)| rule)
+    }
+}

@@ -1,0 +1,320 @@
+//! From a projection document to the tree.
+
+use banyan_document::element::{elements, items};
+use banyan_document::kind;
+use banyan_document::number::Number;
+use banyan_document::path::Path;
+use bson::{RawBsonRef, RawDocument};
+
+use super::{Fields, Mode, Projection, Rule, Slice};
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::describe;
+use crate::expression::{Expression, FieldPath, is_operator};
+use crate::filter;
+
+fn error<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {
+    Err(QueryError::new(ErrorKind::Location(code), message))
+}
+
+pub(super) fn parse(projection: &RawDocument, context: &Context) -> Result<Projection, QueryError> {
+    let mut parser = Parser {
+        context,
+        fields: Fields::default(),
+        mode: None,
+        id: None,
+        positional: false,
+        elem_match: false,
+        slices: false,
+    };
+    for element in elements(projection) {
+        parser.field(element.name(), element.value())?;
+    }
+    Ok(parser.finish())
+}
+
+struct Parser<'c> {
+    context: &'c Context,
+    fields: Fields,
+    /// Set by the first field that decides it.
+    mode: Option<Mode>,
+    /// What `_id: 0` or `_id: 1` says. Alone among fields it may differ from the mode.
+    id: Option<bool>,
+    positional: bool,
+    elem_match: bool,
+    slices: bool,
+}
+
+impl Parser<'_> {
+    fn field(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        if let Some(above) = path.strip_suffix(".$") {
+            return self.positional(path, above, value);
+        }
+        if path.contains(".$.") {
+            return error(
+                31394,
+                "As of 4.4, it's illegal to specify positional operator in the middle of a path.\
+                 Positional projection may only be used at the end, for example: a.b.$. If the \
+                 query previously used a form like a.b.$.d, remove the parts following the '$' \
+                 and the results will be equivalent.",
+            );
+        }
+        FieldPath::parse(path)?;
+        match value {
+            RawBsonRef::Document(document) => self.document(path, document),
+            RawBsonRef::Boolean(flag) => self.flag(path, flag),
+            other => match Number::from_raw(other) {
+                Some(number) => self.flag(path, !number.is_zero()),
+                None => self.expression(path, other),
+            },
+        }
+    }
+
+    fn flag(&mut self, path: &str, include: bool) -> Result<(), QueryError> {
+        if path == "_id" {
+            self.id = Some(include);
+            return self.fields.insert(path, self.rule_of(include));
+        }
+        let mode = if include {
+            Mode::Inclusion
+        } else {
+            Mode::Exclusion
+        };
+        self.decide(mode, || match mode {
+            Mode::Exclusion => (
+                31254,
+                format!("Cannot do exclusion on field {path} in inclusion projection"),
+            ),
+            Mode::Inclusion => (
+                31253,
+                format!("Cannot do inclusion on field {path} in exclusion projection"),
+            ),
+        })?;
+        self.fields.insert(path, self.rule_of(include))
+    }
+
+    fn rule_of(&self, include: bool) -> Rule {
+        if include {
+            Rule::Include
+        } else {
+            Rule::Exclude
+        }
+    }
+
+    fn decide(
+        &mut self,
+        mode: Mode,
+        otherwise: impl FnOnce() -> (u32, String),
+    ) -> Result<(), QueryError> {
+        match self.mode {
+            Some(decided) if decided != mode => {
+                let (code, message) = otherwise();
+                error(code, message)
+            }
+            _ => {
+                self.mode = Some(mode);
+                Ok(())
+            }
+        }
+    }
+
+    /// `{path: {...}}`: an operator, or fields below the path.
+    fn document(&mut self, path: &str, document: &RawDocument) -> Result<(), QueryError> {
+        let Some(first) = elements(document).next() else {
+            return error(
+                51270,
+                "An empty sub-projection is not a valid value. Found empty object at path",
+            );
+        };
+        match first.name() {
+            "$slice" => self.slice(path, first.value(), document),
+            "$elemMatch" => self.elem_match(path, first.value(), document),
+            "$meta" => error(
+                40218,
+                "query requires text score metadata, but it is not available",
+            ),
+            name if name.starts_with('$') => {
+                if !is_operator(name) {
+                    return error(31325, format!("Unknown expression {name}"));
+                }
+                self.expression(path, RawBsonRef::Document(document))
+            }
+            _ => {
+                for element in elements(document) {
+                    self.field(&format!("{path}.{}", element.name()), element.value())?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn expression(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        self.decide(Mode::Inclusion, || {
+            let shown = format!("{path}: {}", describe(Some(value)));
+            (
+                31310,
+                format!("Cannot use an expression {shown} in an exclusion projection"),
+            )
+        })?;
+        let expression = Expression::parse(value, self.context)?;
+        self.fields
+            .insert(path, Rule::Expression(Box::new(expression)))
+    }
+
+    /// A number or `[skip, limit]` cuts the array in place; anything else is the expression.
+    fn slice(
+        &mut self,
+        path: &str,
+        value: RawBsonRef<'_>,
+        document: &RawDocument,
+    ) -> Result<(), QueryError> {
+        let Some(slice) = slice_of(value) else {
+            return self.expression(path, RawBsonRef::Document(document));
+        };
+        self.slices = true;
+        self.fields.insert(path, Rule::Slice(slice))
+    }
+
+    fn elem_match(
+        &mut self,
+        path: &str,
+        value: RawBsonRef<'_>,
+        document: &RawDocument,
+    ) -> Result<(), QueryError> {
+        let RawBsonRef::Document(_) = value else {
+            let found = kind::name(&value);
+            return error(
+                31274,
+                format!("elemMatch: Invalid argument, object required, but got {found}"),
+            );
+        };
+        if path.contains('.') {
+            return error(31275, "Cannot use $elemMatch projection on a nested field.");
+        }
+        if self.positional {
+            return error(31255, "Cannot specify positional operator and $elemMatch.");
+        }
+        let node = filter::element_matcher(document, self.context)?;
+        self.elem_match = true;
+        self.fields.insert(path, Rule::ElemMatch(Box::new(node)))
+    }
+
+    fn positional(
+        &mut self,
+        path: &str,
+        above: &str,
+        value: RawBsonRef<'_>,
+    ) -> Result<(), QueryError> {
+        FieldPath::parse(above)?;
+        let include = match value {
+            RawBsonRef::Boolean(flag) => flag,
+            other => match Number::from_raw(other) {
+                Some(number) => !number.is_zero(),
+                None => {
+                    return error(31308, "positional projection cannot be used with a literal");
+                }
+            },
+        };
+        if !include {
+            return error(31395, "positional projection cannot be used with exclusion");
+        }
+        if self.positional {
+            return error(
+                31276,
+                "Cannot specify more than one positional projection per query.",
+            );
+        }
+        if self.elem_match {
+            return error(31255, "Cannot specify positional operator and $elemMatch.");
+        }
+        self.decide(Mode::Inclusion, || {
+            (
+                31253,
+                format!("Cannot do inclusion on field {path} in exclusion projection"),
+            )
+        })?;
+        self.positional = true;
+        self.fields.insert(above, Rule::Positional)
+    }
+
+    fn finish(mut self) -> Projection {
+        let mode = self.mode.unwrap_or(match self.id {
+            Some(true) => Mode::Inclusion,
+            Some(false) => Mode::Exclusion,
+            None if self.elem_match && !self.slices => Mode::Inclusion,
+            None => Mode::Exclusion,
+        });
+        // The document's own `_id` stays unless it is excluded by name.
+        let named = self.fields.rule("_id").is_some();
+        match mode {
+            Mode::Inclusion if !named => {
+                self.fields.rules.insert(0, ("_id".into(), Rule::Include));
+            }
+            Mode::Exclusion if self.id == Some(true) => {
+                self.fields.rules.retain(|(name, _)| &**name != "_id");
+            }
+            _ => {}
+        }
+        Projection {
+            fields: self.fields,
+            mode,
+            positional: self.positional,
+        }
+    }
+}
+
+fn slice_of(value: RawBsonRef<'_>) -> Option<Slice> {
+    let whole = |value| Number::from_raw(value).map(Number::to_i64_saturating);
+    if let Some(count) = whole(value) {
+        return Some(Slice {
+            skip: count,
+            limit: None,
+        });
+    }
+    let mut items = items(value.as_array()?);
+    let skip = whole(items.next()?.value())?;
+    let limit = whole(items.next()?.value())?;
+    (items.next().is_none() && limit > 0).then_some(Slice {
+        skip,
+        limit: Some(limit),
+    })
+}
+
+impl Fields {
+    fn insert(&mut self, path: &str, rule: Rule) -> Result<(), QueryError> {
+        let Ok(parsed) = Path::parse(path) else {
+            return error(40352, "FieldPath cannot be constructed with empty string");
+        };
+        let mut fields = self;
+        let (last, above) = match parsed.parts() {
+            [above @ .., last] => (last, above),
+            [] => return Ok(()),
+        };
+        for (depth, part) in above.iter().enumerate() {
+            fields.positional |= matches!(rule, Rule::Positional);
+            let known = fields.rules.iter().position(|(name, _)| name == part);
+            let at = known.unwrap_or_else(|| {
+                fields
+                    .rules
+                    .push((part.clone(), Rule::Fields(Fields::default())));
+                fields.rules.len() - 1
+            });
+            match &mut fields.rules[at].1 {
+                Rule::Fields(inner) => fields = inner,
+                _ => {
+                    let rest = parsed.parts()[depth + 1..].join(".");
+                    return error(
+                        31249,
+                        format!("Path collision at {path} remaining portion {rest}"),
+                    );
+                }
+            }
+        }
+        fields.positional |= matches!(rule, Rule::Positional);
+        if fields.rule(last).is_some() {
+            return error(31250, format!("Path collision at {path}"));
+        }
+        fields.rules.push((last.clone(), rule));
+        Ok(())
+    }
+}

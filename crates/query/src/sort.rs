@@ -1,0 +1,312 @@
+//! Sorting: a document's place as bytes, and a bounded sorter over them.
+//!
+//! A sort key is an index key: where arrays give a document several, the lowest counts (the
+//! highest of a descending field is its lowest). Equal keys keep the order they came in.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use banyan_document::element::elements;
+use banyan_document::key::{FieldOrder, KeyPattern};
+use banyan_document::number::Number;
+use banyan_document::path::Path;
+use bson::{RawBsonRef, RawDocument};
+
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::FieldPath;
+use crate::expression::value::describe;
+
+/// What a sort may hold in memory.
+pub const MEMORY_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// The fields to sort by, most significant first. Without fields, all documents are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SortPattern {
+    pattern: KeyPattern,
+}
+
+impl SortPattern {
+    pub fn parse(sort: &RawDocument) -> Result<SortPattern, QueryError> {
+        let mut fields = Vec::new();
+        for element in elements(sort) {
+            FieldPath::parse(element.name())?;
+            let path = Path::parse(element.name())
+                .map_err(|error| QueryError::new(ErrorKind::BadValue, error.to_string()))?;
+            fields.push((path, order(element.name(), element.value())?));
+        }
+        Ok(SortPattern {
+            pattern: KeyPattern { fields },
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pattern.fields.is_empty()
+    }
+
+    pub fn fields(&self) -> &[(Path, FieldOrder)] {
+        &self.pattern.fields
+    }
+
+    /// The sort as a key pattern, for comparing with those of indexes.
+    pub fn pattern(&self) -> &KeyPattern {
+        &self.pattern
+    }
+
+    /// Bytes that sort as the documents do. There are none where two of the fields go through
+    /// different arrays.
+    pub fn key(&self, document: &RawDocument) -> Result<Vec<u8>, QueryError> {
+        let keys = self.pattern.keys(document).map_err(|_| {
+            let message = "cannot sort with keys that are parallel arrays";
+            QueryError::new(ErrorKind::BadValue, message)
+        })?;
+        Ok(keys.keys.into_iter().next().unwrap_or_default())
+    }
+
+    pub fn compare(&self, a: &RawDocument, b: &RawDocument) -> Result<Ordering, QueryError> {
+        Ok(self.key(a)?.cmp(&self.key(b)?))
+    }
+}
+
+fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {
+    let error = |code, message: String| Err(QueryError::new(ErrorKind::Location(code), message));
+    if let RawBsonRef::Document(document) = value {
+        if elements(document)
+            .next()
+            .is_some_and(|first| first.name() == "$meta")
+        {
+            let message = "query requires text score metadata, but it is not available";
+            return error(40218, message.to_string());
+        }
+        return error(
+            17312,
+            "$meta is the only expression supported by $sort right now".into(),
+        );
+    }
+    match Number::from_raw(value).map(Number::to_i64_saturating) {
+        Some(1) => Ok(FieldOrder::Ascending),
+        Some(-1) => Ok(FieldOrder::Descending),
+        Some(_) => error(
+            15975,
+            "$sort key ordering must be 1 (for ascending) or -1 (for descending)".into(),
+        ),
+        None => {
+            let shown = describe(Some(value));
+            error(
+                15974,
+                format!("Illegal key in $sort specification: {name}: {shown}"),
+            )
+        }
+    }
+}
+
+/// Sorts items by their keys, keeping the first `limit` of them if there is one.
+#[derive(Debug)]
+pub struct Sorter<T> {
+    /// The greatest on top, so that the first `limit` are at hand.
+    heap: BinaryHeap<Entry<T>>,
+    limit: Option<usize>,
+    arrived: u64,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    key: Vec<u8>,
+    arrival: u64,
+    bytes: usize,
+    item: T,
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Entry<T>) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Entry<T>) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Entry<T>) -> Ordering {
+        self.key
+            .cmp(&other.key)
+            .then_with(|| self.arrival.cmp(&other.arrival))
+    }
+}
+
+impl<T> Sorter<T> {
+    /// A limit of zero is none.
+    pub fn new(limit: Option<usize>) -> Sorter<T> {
+        Sorter::with_memory(limit, MEMORY_BYTES_MAX)
+    }
+
+    pub fn with_memory(limit: Option<usize>, bytes_max: usize) -> Sorter<T> {
+        let limit = limit.filter(|limit| *limit > 0);
+        Sorter {
+            heap: BinaryHeap::new(),
+            limit,
+            arrived: 0,
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Whether an item with this key would be kept. Asking first saves making the item.
+    pub fn wants(&self, key: &[u8]) -> bool {
+        match (self.limit, self.heap.peek()) {
+            (Some(limit), Some(worst)) => self.heap.len() < limit || key < worst.key.as_slice(),
+            _ => true,
+        }
+    }
+
+    /// `item_bytes` is what the item holds in memory.
+    pub fn push(&mut self, key: Vec<u8>, item: T, item_bytes: usize) -> Result<(), QueryError> {
+        let arrival = self.arrived;
+        self.arrived += 1;
+        if !self.wants(&key) {
+            return Ok(());
+        }
+        let bytes = key.len() + item_bytes + size_of::<Entry<T>>();
+        self.bytes += bytes;
+        self.heap.push(Entry {
+            key,
+            arrival,
+            bytes,
+            item,
+        });
+        if self.limit.is_some_and(|limit| self.heap.len() > limit)
+            && let Some(worst) = self.heap.pop()
+        {
+            self.bytes -= worst.bytes;
+        }
+        if self.bytes > self.bytes_max {
+            let message = format!(
+                "Sort exceeded memory limit of {} bytes, but did not opt in to external sorting.",
+                self.bytes_max
+            );
+            let kind = ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed;
+            return Err(QueryError::new(kind, message));
+        }
+        Ok(())
+    }
+
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// What is held now.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn finish(self) -> impl Iterator<Item = T> + Send
+    where
+        T: Send,
+    {
+        self.heap
+            .into_sorted_vec()
+            .into_iter()
+            .map(|entry| entry.item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::{RawDocumentBuf, doc, rawdoc};
+
+    fn sorted(sort: RawDocumentBuf, values: Vec<bson::Bson>) -> Vec<usize> {
+        let pattern = SortPattern::parse(&sort).unwrap();
+        let mut sorter = Sorter::new(None);
+        for (index, value) in values.into_iter().enumerate() {
+            let document = match value {
+                bson::Bson::String(s) if s == "missing" => doc! {},
+                value => doc! {"a": value},
+            };
+            let document = RawDocumentBuf::try_from(&document).unwrap();
+            sorter
+                .push(pattern.key(&document).unwrap(), index, 8)
+                .unwrap();
+        }
+        sorter.finish().collect()
+    }
+
+    /// The order that MongoDB 6.0 gives these documents.
+    #[test]
+    fn orders_arrays_and_types_as_mongodb_does() {
+        let values = || {
+            use bson::bson;
+            vec![
+                bson!([]),
+                bson!(null),
+                bson!(5),
+                bson!([3, 9]),
+                bson!("x"),
+                bson!([[1]]),
+                bson!({"b": 1}),
+                bson!(true),
+                bson!([null, 7]),
+                bson!("missing"),
+            ]
+        };
+        assert_eq!(
+            sorted(rawdoc! {"a": 1}, values()),
+            [0, 1, 8, 9, 3, 2, 4, 6, 5, 7]
+        );
+        assert_eq!(
+            sorted(rawdoc! {"a": -1}, values()),
+            [7, 5, 6, 4, 3, 8, 2, 1, 9, 0]
+        );
+    }
+
+    #[test]
+    fn keeps_the_first_of_a_limit() {
+        let mut sorter = Sorter::new(Some(3));
+        for n in [5u8, 1, 4, 1, 3, 9, 0] {
+            sorter.push(vec![n], n, 1).unwrap();
+        }
+        assert!(!sorter.wants(&[2]));
+        assert_eq!(sorter.len(), 3);
+        assert_eq!(sorter.finish().collect::<Vec<_>>(), [0, 1, 1]);
+    }
+
+    #[test]
+    fn refuses_more_than_its_memory() {
+        let mut sorter = Sorter::with_memory(None, 1000);
+        let mut result = Ok(());
+        for n in 0..20u8 {
+            result = result.and_then(|()| sorter.push(vec![n], n, 100));
+        }
+        let error = result.unwrap_err();
+        assert_eq!(
+            error.kind,
+            ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed
+        );
+        let mut top = Sorter::with_memory(Some(2), 1000);
+        for n in 0..200u8 {
+            top.push(vec![255 - n], n, 100).unwrap();
+        }
+    }
+
+    #[test]
+    fn refuses_with_mongodbs_codes() {
+        let code = |sort: RawDocumentBuf| SortPattern::parse(&sort).unwrap_err().kind.code();
+        assert_eq!(code(rawdoc! {"a": 2}), 15975);
+        assert_eq!(code(rawdoc! {"a": "x"}), 15974);
+        assert_eq!(code(rawdoc! {"": 1}), 40352);
+        assert_eq!(code(rawdoc! {"$a": 1}), 16410);
+        let pattern = SortPattern::parse(&rawdoc! {"a": 1, "b": 1}).unwrap();
+        let error = pattern.key(&rawdoc! {"a": [1], "b": [1]}).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::BadValue);
+    }
+}

@@ -1,0 +1,562 @@
+//! Walking a document and the tree of an update together.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use banyan_document::compare::compare;
+use banyan_document::element::{Element, elements, items};
+use banyan_document::kind;
+use banyan_document::number::Number;
+use banyan_document::path::{Path, get, position};
+use banyan_document::writer::DocumentWriter;
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::array::{write_set, write_without};
+use super::modifier::{BitOperation, Modifier, bad};
+use super::tree::{Fields, Items, Leaf, Tree, join};
+use super::{Modifiers, UpdateContext, show};
+use crate::error::{ErrorKind, QueryError};
+use crate::filter::ArrayPosition;
+
+pub(super) fn apply(
+    modifiers: &Modifiers,
+    document: &RawDocument,
+    context: &UpdateContext,
+) -> Result<RawDocumentBuf, QueryError> {
+    let mut applier = Applier {
+        root: document,
+        modifiers,
+        context,
+        writer: DocumentWriter::with_capacity(document.as_bytes().len() + 64),
+        path: Vec::new(),
+    };
+    applier.document(&modifiers.fields, Some(document))?;
+    Ok(applier.writer.finish())
+}
+
+struct Applier<'a> {
+    root: &'a RawDocument,
+    modifiers: &'a Modifiers,
+    context: &'a UpdateContext,
+    writer: DocumentWriter,
+    /// The names from the root to where the walk is, for messages.
+    path: Vec<String>,
+}
+
+/// Where a value is written: under a name, or as the next item of an array.
+#[derive(Clone, Copy)]
+enum Slot<'n> {
+    Field(&'n str),
+    Item,
+}
+
+/// How many nulls may be written to reach a position beyond the end of an array.
+const BACKFILL_MAX: usize = 1_500_000;
+
+impl Applier<'_> {
+    /// Writes the fields of a document, or of a new one.
+    fn document(
+        &mut self,
+        fields: &Fields,
+        document: Option<&RawDocument>,
+    ) -> Result<(), QueryError> {
+        let fields = self.resolve(fields)?;
+        let mut seen = vec![false; fields.children.len()];
+        for element in document.into_iter().flat_map(elements) {
+            let found = fields
+                .children
+                .iter()
+                .position(|(name, _)| **name == *element.name());
+            match found {
+                // Of fields with the same name, the first one is meant.
+                Some(at) if !seen[at] => {
+                    seen[at] = true;
+                    let slot = Slot::Field(element.name());
+                    self.child(&fields.children[at], slot, Some(&element))?;
+                }
+                _ => self.writer.append_element(&element),
+            }
+        }
+        for (child, _) in fields.children.iter().zip(seen).filter(|(_, seen)| !seen) {
+            self.child(child, Slot::Field(&child.0), None)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the items of an array, some of them updated by position.
+    fn array(&mut self, fields: &Fields, element: &Element<'_>) -> Result<(), QueryError> {
+        let RawBsonRef::Array(array) = element.value() else {
+            return Ok(());
+        };
+        let fields = self.resolve(fields)?;
+        let mut updates = Vec::with_capacity(fields.children.len());
+        for child in &fields.children {
+            match position(&child.0) {
+                Some(at) => updates.push((at, child)),
+                None => self.not_viable(child, element)?,
+            }
+        }
+        let mut length = 0;
+        for (index, item) in items(array).enumerate() {
+            match updates.iter().find(|(at, _)| *at == index) {
+                Some((_, child)) => self.child(child, Slot::Item, Some(&item))?,
+                None => self.writer.push_element(&item),
+            }
+            length = index + 1;
+        }
+        // Children are in the order of their positions.
+        for (at, child) in updates {
+            if at < length || !self.creates(&child.1) {
+                continue;
+            }
+            if at - length > BACKFILL_MAX {
+                let message = format!("can't backfill more than {BACKFILL_MAX} elements");
+                return Err(QueryError::new(ErrorKind::CannotBackfillArray, message));
+            }
+            for _ in length..at {
+                self.writer.push(RawBsonRef::Null);
+            }
+            self.child(child, Slot::Item, None)?;
+            length = at + 1;
+        }
+        Ok(())
+    }
+
+    fn child(
+        &mut self,
+        (name, tree): &(Box<str>, Tree),
+        slot: Slot<'_>,
+        existing: Option<&Element<'_>>,
+    ) -> Result<(), QueryError> {
+        self.path.push(name.to_string());
+        let result = self.value(tree, slot, existing);
+        self.path.pop();
+        result
+    }
+
+    fn value(
+        &mut self,
+        tree: &Tree,
+        slot: Slot<'_>,
+        existing: Option<&Element<'_>>,
+    ) -> Result<(), QueryError> {
+        match tree {
+            Tree::Leaf(leaf) => self.leaf(leaf, slot, existing),
+            Tree::Items(items) => self.items(items, slot, existing),
+            Tree::Fields(fields) => {
+                let Some(element) = existing else {
+                    if self.creates(tree) {
+                        self.begin_document(slot);
+                        self.document(fields, None)?;
+                        self.writer.end();
+                    }
+                    return Ok(());
+                };
+                match element.value() {
+                    RawBsonRef::Document(inner) => {
+                        self.begin_document(slot);
+                        self.document(fields, Some(inner))?;
+                        self.writer.end();
+                    }
+                    RawBsonRef::Array(_) => {
+                        self.begin_array(slot);
+                        self.array(fields, element)?;
+                        self.writer.end();
+                    }
+                    _ => {
+                        for child in &self.resolve(fields)?.children {
+                            self.not_viable(child, element)?;
+                        }
+                        self.keep(slot, existing);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes an array whose items are updated where their filters match.
+    fn items(
+        &mut self,
+        children: &Items,
+        slot: Slot<'_>,
+        existing: Option<&Element<'_>>,
+    ) -> Result<(), QueryError> {
+        let Some(element) = existing else {
+            return Err(bad(format!(
+                "The path '{}' must exist in the document in order to apply array updates.",
+                self.path.join(".")
+            )));
+        };
+        let RawBsonRef::Array(array) = element.value() else {
+            return Err(bad(format!(
+                "Cannot apply array updates to non-array element {}",
+                show::element(element)
+            )));
+        };
+        self.begin_array(slot);
+        for (index, item) in items(array).enumerate() {
+            match self.merged(children, &item, index)? {
+                Some(tree) => {
+                    self.path.push(index.to_string());
+                    self.value(&tree, Slot::Item, Some(&item))?;
+                    self.path.pop();
+                }
+                None => self.writer.push_element(&item),
+            }
+        }
+        self.writer.end();
+        Ok(())
+    }
+
+    /// What happens to one item: the trees of all filters that it matches, as one.
+    fn merged<'t>(
+        &self,
+        children: &'t Items,
+        item: &Element<'_>,
+        index: usize,
+    ) -> Result<Option<Cow<'t, Tree>>, QueryError> {
+        let mut merged: Option<Cow<'t, Tree>> = None;
+        for (identifier, tree) in &children.children {
+            if !self.applies_to(identifier, item)? {
+                continue;
+            }
+            merged = Some(match merged {
+                None => Cow::Borrowed(tree),
+                Some(known) => {
+                    let path = join(&self.path.join("."), &index.to_string());
+                    Cow::Owned(known.merge(tree, &path)?)
+                }
+            });
+        }
+        Ok(merged)
+    }
+
+    fn applies_to(&self, identifier: &str, item: &Element<'_>) -> Result<bool, QueryError> {
+        let filter = self
+            .modifiers
+            .filters
+            .iter()
+            .find(|f| f.identifier == *identifier);
+        // Only `$[]` has no filter: parsing made sure of that.
+        filter.map_or(Ok(true), |filter| filter.matches(item.value()))
+    }
+
+    fn resolve<'t>(&self, fields: &'t Fields) -> Result<Cow<'t, Fields>, QueryError> {
+        if fields.get("$").is_none() {
+            return Ok(Cow::Borrowed(fields));
+        }
+        let Some(ArrayPosition(index)) = self.context.position else {
+            return Err(bad(
+                "The positional operator did not find the match needed from the query.",
+            ));
+        };
+        fields.resolved(index, &self.path.join(".")).map(Cow::Owned)
+    }
+
+    fn creates(&self, tree: &Tree) -> bool {
+        let has = |path: &Path| get(self.root, path).is_some();
+        tree.any_leaf(&mut |leaf| leaf.modifier.creates(self.context.is_upsert, has))
+    }
+
+    /// A field was named below something that has no such fields.
+    fn not_viable(
+        &self,
+        (name, tree): &(Box<str>, Tree),
+        element: &Element<'_>,
+    ) -> Result<(), QueryError> {
+        let shown = show::element(element);
+        let error = |message| Err(QueryError::new(ErrorKind::PathNotViable, message));
+        if self.creates(tree) {
+            return error(format!(
+                "Cannot create field '{name}' in element {{{shown}}}"
+            ));
+        }
+        let path = tree.first_path();
+        if tree.any_leaf(&mut |leaf| matches!(leaf.modifier, Modifier::RenameFrom(_))) {
+            let above = self.path.last().map_or("", String::as_str);
+            return error(format!(
+                "cannot use the part ({above} of {path}) to traverse the element ({{{shown}}})"
+            ));
+        }
+        if tree.any_leaf(&mut |leaf| leaf.modifier.needs_viable_path()) {
+            return error(format!(
+                "Cannot use the part ({name}) of ({path}) to traverse the element ({{{shown}}})"
+            ));
+        }
+        Ok(())
+    }
+
+    fn leaf(
+        &mut self,
+        leaf: &Leaf,
+        slot: Slot<'_>,
+        existing: Option<&Element<'_>>,
+    ) -> Result<(), QueryError> {
+        let value = existing.map(Element::value);
+        match &leaf.modifier {
+            Modifier::Set(new) => self.put(slot, new.as_raw_bson_ref()),
+            Modifier::SetOnInsert(new) if self.context.is_upsert => {
+                self.put(slot, new.as_raw_bson_ref());
+            }
+            Modifier::SetOnInsert(_) => self.keep(slot, existing),
+            Modifier::Unset => self.remove(slot, existing),
+            Modifier::Increment(by) => {
+                let sum = self.arithmetic(leaf, value, "$inc", *by, Number::checked_add)?;
+                self.put(slot, sum.to_raw());
+            }
+            Modifier::Multiply(by) => {
+                let product =
+                    self.arithmetic(leaf, value, "$mul", *by, Number::checked_multiply)?;
+                self.put(slot, product.to_raw());
+            }
+            Modifier::Min(new) => self.bound(slot, existing, new, Ordering::Less),
+            Modifier::Max(new) => self.bound(slot, existing, new, Ordering::Greater),
+            Modifier::CurrentDate => self.put(slot, RawBsonRef::DateTime(self.context.now)),
+            Modifier::CurrentTimestamp => {
+                self.put(slot, RawBsonRef::Timestamp(self.context.timestamp));
+            }
+            Modifier::Bit(operations) => {
+                let result = self.bits(leaf, value, operations)?;
+                self.put(slot, result.to_raw());
+            }
+            Modifier::RenameFrom(from) => {
+                self.refuse_array_on(from, "source")?;
+                self.remove(slot, existing);
+            }
+            Modifier::RenameTo { from, to } => {
+                self.refuse_array_on(from, "source")?;
+                match get(self.root, from) {
+                    Some(moved) => {
+                        self.refuse_array_on(to, "destination")?;
+                        self.put(slot, moved);
+                    }
+                    None => self.keep(slot, existing),
+                }
+            }
+            _ => self.array_leaf(leaf, slot, existing)?,
+        }
+        Ok(())
+    }
+
+    fn array_leaf(
+        &mut self,
+        leaf: &Leaf,
+        slot: Slot<'_>,
+        existing: Option<&Element<'_>>,
+    ) -> Result<(), QueryError> {
+        let array = match existing.map(Element::value) {
+            None => None,
+            Some(RawBsonRef::Array(array)) => Some(array),
+            Some(other) => return Err(self.not_an_array(leaf, other)),
+        };
+        match &leaf.modifier {
+            Modifier::Push(push) => {
+                self.begin_array(slot);
+                push.write(array, &mut self.writer)?;
+                self.writer.end();
+            }
+            Modifier::AddToSet(added) => {
+                self.begin_array(slot);
+                write_set(array, added, &mut self.writer);
+                self.writer.end();
+            }
+            removing => {
+                // Nothing is taken off what is not there.
+                let Some(array) = array else {
+                    return Ok(());
+                };
+                self.begin_array(slot);
+                self.removed(removing, array)?;
+                self.writer.end();
+            }
+        }
+        Ok(())
+    }
+
+    fn removed(&mut self, modifier: &Modifier, array: &RawArray) -> Result<(), QueryError> {
+        let writer = &mut self.writer;
+        match modifier {
+            Modifier::PopFirst => {
+                for item in items(array).skip(1) {
+                    writer.push_element(&item);
+                }
+            }
+            Modifier::PopLast => {
+                let length = items(array).count();
+                for item in items(array).take(length.saturating_sub(1)) {
+                    writer.push_element(&item);
+                }
+            }
+            Modifier::Pull(pull) => write_without(array, writer, |item| pull.takes(item))?,
+            Modifier::PullAll(values) => write_without(array, writer, |item| {
+                let equal = |value: &RawBson| compare(item, value.as_raw_bson_ref()).is_eq();
+                Ok(values.iter().any(equal))
+            })?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn not_an_array(&self, leaf: &Leaf, found: RawBsonRef<'_>) -> QueryError {
+        let (path, kind) = (&leaf.path, kind::name(&found));
+        match leaf.modifier {
+            Modifier::Push(_) => bad(format!(
+                "The field '{path}' must be an array but is of type {kind} in document {{{}}}",
+                show::id(self.root)
+            )),
+            Modifier::AddToSet(_) => bad(format!(
+                "Cannot apply $addToSet to non-array field. Field named '{}' has non-array type \
+                 {kind}",
+                self.path.last().map_or("", String::as_str)
+            )),
+            Modifier::PopFirst | Modifier::PopLast => {
+                let message =
+                    format!("Path '{path}' contains an element of non-array type '{kind}'");
+                QueryError::new(ErrorKind::TypeMismatch, message)
+            }
+            _ => bad("Cannot apply $pull to a non-array value"),
+        }
+    }
+
+    fn arithmetic(
+        &self,
+        leaf: &Leaf,
+        value: Option<RawBsonRef<'_>>,
+        operator: &str,
+        operand: Number,
+        compute: fn(Number, Number) -> Option<Number>,
+    ) -> Result<Number, QueryError> {
+        let Some(value) = value else {
+            // A missing field counts as zero, and takes the operand's type.
+            return Ok(compute(Number::Int32(0), operand).unwrap_or(operand));
+        };
+        let Some(current) = Number::from_raw(value) else {
+            let message = format!(
+                "Cannot apply {operator} to a value of non-numeric type. {{{}}} has the field \
+                 '{}' of non-numeric type {}",
+                show::id(self.root),
+                self.path.last().map_or(leaf.path.as_str(), String::as_str),
+                kind::name(&value)
+            );
+            return Err(QueryError::new(ErrorKind::TypeMismatch, message));
+        };
+        compute(current, operand).ok_or_else(|| {
+            let kind = if matches!(current, Number::Int32(_)) {
+                "NumberInt"
+            } else {
+                "NumberLong"
+            };
+            bad(format!(
+                "Failed to apply {operator} operations to current value (({kind}){}) for document \
+                 {{{}}}",
+                show::value(value),
+                show::id(self.root)
+            ))
+        })
+    }
+
+    fn bits(
+        &self,
+        leaf: &Leaf,
+        value: Option<RawBsonRef<'_>>,
+        operations: &[(BitOperation, Number)],
+    ) -> Result<Number, QueryError> {
+        let mut current = match value.map(|value| (value, Number::from_raw(value))) {
+            None => Number::Int32(0),
+            Some((_, Some(number @ (Number::Int32(_) | Number::Int64(_))))) => number,
+            Some((other, _)) => {
+                return Err(bad(format!(
+                    "Cannot apply $bit to a value of non-integral type.{} has the field {} of \
+                     non-integer type {}",
+                    show::id(self.root),
+                    self.path.last().map_or(leaf.path.as_str(), String::as_str),
+                    kind::name(&other)
+                )));
+            }
+        };
+        for (operation, operand) in operations {
+            let (a, b) = (current.to_i64_saturating(), operand.to_i64_saturating());
+            let result = match operation {
+                BitOperation::And => a & b,
+                BitOperation::Or => a | b,
+                BitOperation::Xor => a ^ b,
+            };
+            current = match (current, operand) {
+                // 32 bits with 32 bits stay 32 bits.
+                (Number::Int32(_), Number::Int32(_)) => Number::Int32(result as i32),
+                _ => Number::Int64(result),
+            };
+        }
+        Ok(current)
+    }
+
+    fn bound(
+        &mut self,
+        slot: Slot<'_>,
+        existing: Option<&Element<'_>>,
+        new: &RawBson,
+        wanted: Ordering,
+    ) {
+        let new = new.as_raw_bson_ref();
+        match existing {
+            Some(element) if compare(new, element.value()) != wanted => self.keep(slot, existing),
+            _ => self.put(slot, new),
+        }
+    }
+
+    /// `$rename` moves fields of documents, not items of arrays.
+    fn refuse_array_on(&self, path: &Path, which: &str) -> Result<(), QueryError> {
+        let mut document = self.root;
+        for part in path.parts() {
+            match banyan_document::field(document, part) {
+                Some(RawBsonRef::Document(inner)) => document = inner,
+                Some(RawBsonRef::Array(_)) if Some(part) != path.parts().last() => {
+                    return Err(bad(format!(
+                        "The {which} field cannot be an array element, '{path}' in doc with {} \
+                         has an array field called '{part}'",
+                        show::id(self.root)
+                    )));
+                }
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, slot: Slot<'_>, value: RawBsonRef<'_>) {
+        match slot {
+            Slot::Field(name) => self.writer.append(name, value),
+            Slot::Item => self.writer.push(value),
+        }
+    }
+
+    fn keep(&mut self, slot: Slot<'_>, existing: Option<&Element<'_>>) {
+        match (slot, existing) {
+            (Slot::Field(_), Some(element)) => self.writer.append_element(element),
+            (Slot::Item, Some(element)) => self.writer.push_element(element),
+            (_, None) => {}
+        }
+    }
+
+    /// An item that is taken away leaves null behind, so that the others keep their positions.
+    fn remove(&mut self, slot: Slot<'_>, existing: Option<&Element<'_>>) {
+        if let (Slot::Item, Some(_)) = (slot, existing) {
+            self.writer.push(RawBsonRef::Null);
+        }
+    }
+
+    fn begin_document(&mut self, slot: Slot<'_>) {
+        match slot {
+            Slot::Field(name) => self.writer.begin_document(name),
+            Slot::Item => self.writer.push_document(),
+        }
+    }
+
+    fn begin_array(&mut self, slot: Slot<'_>) {
+        match slot {
+            Slot::Field(name) => self.writer.begin_array(name),
+            Slot::Item => self.writer.push_array(),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The operators on arrays: `$push`, `$addToSet`, `$pull`, `$pullAll`.
+
+use std::cmp::Ordering;
+
+use banyan_document::compare::compare;
+use banyan_document::element::{elements, items};
+use banyan_document::kind;
+use banyan_document::number::Number;
+use banyan_document::writer::DocumentWriter;
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::modifier::{bad, each};
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::filter::{Filter, is_field_operator};
+use crate::sort::SortPattern;
+
+#[derive(Clone, Debug)]
+pub(super) struct Push {
+    items: Vec<RawBson>,
+    /// Where the items go; at the end if there is none, from the end if negative.
+    position: Option<i64>,
+    /// How many items stay; the last ones if negative.
+    slice: Option<i64>,
+    sort: Option<PushSort>,
+}
+
+#[derive(Clone, Debug)]
+enum PushSort {
+    Whole { descending: bool },
+    Fields(SortPattern),
+}
+
+impl Push {
+    pub fn parse(operand: RawBsonRef<'_>) -> Result<Push, QueryError> {
+        let mut push = Push {
+            items: Vec::new(),
+            position: None,
+            slice: None,
+            sort: None,
+        };
+        let Some(document) = operand.as_document().filter(|document| has_each(document)) else {
+            push.items.push(operand.into());
+            return Ok(push);
+        };
+        for element in elements(document) {
+            let value = element.value();
+            match element.name() {
+                "$each" => push.items = each_items(value)?,
+                "$position" => {
+                    push.position = Some(whole(value).ok_or_else(|| {
+                        bad(format!(
+                            "The value for $position must be an integer value, not of type: {}",
+                            kind::name(&value)
+                        ))
+                    })?);
+                }
+                "$slice" => {
+                    push.slice = Some(whole(value).ok_or_else(|| {
+                        bad(format!(
+                            "The value for $slice must be an integer value but was given type: {}",
+                            kind::name(&value)
+                        ))
+                    })?);
+                }
+                "$sort" => push.sort = Some(PushSort::parse(value)?),
+                name => return Err(bad(format!("Unrecognized clause in $push: {name}"))),
+            }
+        }
+        Ok(push)
+    }
+
+    pub fn items(&self) -> &[RawBson] {
+        &self.items
+    }
+
+    /// Writes the items of the new array into the open one.
+    pub fn write(
+        &self,
+        array: Option<&RawArray>,
+        writer: &mut DocumentWriter,
+    ) -> Result<(), QueryError> {
+        if let (Some(array), None, None, None) = (array, self.position, self.slice, &self.sort) {
+            for item in items(array) {
+                writer.push_element(&item);
+            }
+            for item in &self.items {
+                writer.push(item.as_raw_bson_ref());
+            }
+            return Ok(());
+        }
+        let mut all: Vec<RawBsonRef<'_>> = array
+            .map(|array| items(array).map(|item| item.value()).collect())
+            .unwrap_or_default();
+        let at = insertion_point(self.position, all.len());
+        all.splice(at..at, self.items.iter().map(RawBson::as_raw_bson_ref));
+        if let Some(sort) = &self.sort {
+            sort.sort(&mut all)?;
+        }
+        for item in slice(&all, self.slice) {
+            writer.push(*item);
+        }
+        Ok(())
+    }
+}
+
+fn has_each(document: &RawDocument) -> bool {
+    each(RawBsonRef::Document(document)).is_some()
+        || elements(document).any(|element| element.name() == "$each")
+}
+
+fn each_items(value: RawBsonRef<'_>) -> Result<Vec<RawBson>, QueryError> {
+    match value {
+        RawBsonRef::Array(array) => Ok(items(array).map(|item| item.value().into()).collect()),
+        other => Err(bad(format!(
+            "The argument to $each in $push must be an array but it was of type: {}",
+            kind::name(&other)
+        ))),
+    }
+}
+
+fn whole(value: RawBsonRef<'_>) -> Option<i64> {
+    Number::from_raw(value).and_then(Number::to_i64_exact)
+}
+
+fn insertion_point(position: Option<i64>, length: usize) -> usize {
+    match position {
+        None => length,
+        Some(at) if at < 0 => length.saturating_sub(at.unsigned_abs() as usize),
+        Some(at) => length.min(at as usize),
+    }
+}
+
+fn slice<'s, 'a>(all: &'s [RawBsonRef<'a>], slice: Option<i64>) -> &'s [RawBsonRef<'a>] {
+    match slice {
+        None => all,
+        Some(count) if count < 0 => &all[all.len().saturating_sub(count.unsigned_abs() as usize)..],
+        Some(count) => &all[..all.len().min(count as usize)],
+    }
+}
+
+impl PushSort {
+    fn parse(value: RawBsonRef<'_>) -> Result<PushSort, QueryError> {
+        if let RawBsonRef::Document(document) = value {
+            return PushSort::parse_fields(document);
+        }
+        match Number::from_raw(value).map(Number::to_i64_exact) {
+            Some(Some(1)) => Ok(PushSort::Whole { descending: false }),
+            Some(Some(-1)) => Ok(PushSort::Whole { descending: true }),
+            Some(_) => Err(bad("The $sort element value must be either 1 or -1")),
+            None => Err(bad(
+                "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to \
+                 sort embedded fields",
+            )),
+        }
+    }
+
+    fn parse_fields(document: &RawDocument) -> Result<PushSort, QueryError> {
+        if document.is_empty() {
+            return Err(bad(
+                "The sort pattern is empty when it should be a set of fields.",
+            ));
+        }
+        for element in elements(document) {
+            let order = Number::from_raw(element.value()).and_then(Number::to_i64_exact);
+            if !matches!(order, Some(1 | -1)) {
+                return Err(bad("The sort element value must be either 1 or -1"));
+            }
+            let name = element.name();
+            if name.is_empty() {
+                return Err(bad("The sort field cannot be empty"));
+            }
+            if name.split('.').any(str::is_empty) {
+                return Err(bad(format!(
+                    "The sort field is a dotted field but has an empty part: {name}"
+                )));
+            }
+        }
+        Ok(PushSort::Fields(SortPattern::parse(document)?))
+    }
+
+    fn sort(&self, all: &mut Vec<RawBsonRef<'_>>) -> Result<(), QueryError> {
+        match self {
+            PushSort::Whole { descending: false } => all.sort_by(|a, b| compare(*a, *b)),
+            PushSort::Whole { descending: true } => all.sort_by(|a, b| compare(*b, *a)),
+            PushSort::Fields(pattern) => {
+                // What is not a document has none of the fields.
+                let empty = RawDocumentBuf::new();
+                let mut keyed = Vec::with_capacity(all.len());
+                for item in all.drain(..) {
+                    keyed.push((pattern.key(item.as_document().unwrap_or(&empty))?, item));
+                }
+                keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+                all.extend(keyed.into_iter().map(|(_, item)| item));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the items of a set with those added that it lacks.
+pub(super) fn write_set(array: Option<&RawArray>, added: &[RawBson], writer: &mut DocumentWriter) {
+    let mut present: Vec<RawBsonRef<'_>> = Vec::new();
+    if let Some(array) = array {
+        for item in items(array) {
+            writer.push_element(&item);
+            present.push(item.value());
+        }
+    }
+    for item in added {
+        let item = item.as_raw_bson_ref();
+        if !present
+            .iter()
+            .any(|known| compare(*known, item) == Ordering::Equal)
+        {
+            writer.push(item);
+            present.push(item);
+        }
+    }
+}
+
+/// What a `$pull` takes off.
+#[derive(Clone, Debug)]
+pub(super) enum Pull {
+    Equal(RawBson),
+    /// Documents that match.
+    Documents(Box<Filter>),
+    /// Items that satisfy operators: the filter is on a field with an empty name.
+    Items(Box<Filter>),
+}
+
+impl Pull {
+    pub fn parse(operand: RawBsonRef<'_>, context: &Context) -> Result<Pull, QueryError> {
+        let wrapped = || {
+            let mut writer = DocumentWriter::new();
+            writer.append("", operand);
+            Filter::parse(&writer.finish(), context).map(|filter| Pull::Items(Box::new(filter)))
+        };
+        match operand {
+            RawBsonRef::RegularExpression(_) => wrapped(),
+            RawBsonRef::Document(document) => {
+                let first = elements(document).next();
+                if first.is_some_and(|first| is_field_operator(first.name())) {
+                    return wrapped();
+                }
+                Ok(Pull::Documents(Box::new(Filter::parse(document, context)?)))
+            }
+            other => Ok(Pull::Equal(other.into())),
+        }
+    }
+
+    pub fn takes(&self, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
+        match self {
+            Pull::Equal(value) => Ok(compare(item, value.as_raw_bson_ref()) == Ordering::Equal),
+            Pull::Documents(filter) => item
+                .as_document()
+                .map_or(Ok(false), |document| filter.try_matches(document)),
+            Pull::Items(filter) => {
+                let mut writer = DocumentWriter::new();
+                writer.append("", item);
+                filter.try_matches(&writer.finish())
+            }
+        }
+    }
+}
+
+/// Writes the items that stay.
+pub(super) fn write_without(
+    array: &RawArray,
+    writer: &mut DocumentWriter,
+    mut takes: impl FnMut(RawBsonRef<'_>) -> Result<bool, QueryError>,
+) -> Result<(), QueryError> {
+    for item in items(array) {
+        if !takes(item.value())? {
+            writer.push_element(&item);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! `arrayFilters`: which items `$[identifier]` stands for.
+
+use banyan_document::writer::DocumentWriter;
+use bson::{RawBsonRef, RawDocument};
+
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::filter::{Filter, Node};
+
+#[derive(Clone, Debug)]
+pub(super) struct ArrayFilter {
+    pub identifier: String,
+    filter: Filter,
+}
+
+impl ArrayFilter {
+    fn parse(document: &RawDocument, context: &Context) -> Result<ArrayFilter, QueryError> {
+        let caused = |error: QueryError| {
+            let message = format!(
+                "Error parsing array filter :: caused by :: {}",
+                error.message
+            );
+            QueryError::new(error.kind, message)
+        };
+        let filter = Filter::parse(document, context).map_err(caused)?;
+        let mut identifier = None;
+        find_identifier(filter.root(), &mut identifier).map_err(caused)?;
+        let Some(identifier) = identifier else {
+            let message = "Cannot use an expression without a top-level field name in arrayFilters";
+            return Err(QueryError::new(ErrorKind::FailedToParse, message));
+        };
+        let lower = identifier.starts_with(|c: char| c.is_ascii_lowercase());
+        if !lower || !identifier.chars().all(|c| c.is_ascii_alphanumeric()) {
+            let message = format!(
+                "The top-level field name must be an alphanumeric string beginning with a \
+                 lowercase letter, found '{identifier}'"
+            );
+            return Err(caused(QueryError::new(ErrorKind::BadValue, message)));
+        }
+        Ok(ArrayFilter { identifier, filter })
+    }
+
+    pub fn parse_all(
+        documents: &[&RawDocument],
+        context: &Context,
+    ) -> Result<Vec<ArrayFilter>, QueryError> {
+        let mut filters: Vec<ArrayFilter> = Vec::with_capacity(documents.len());
+        for document in documents {
+            let filter = ArrayFilter::parse(document, context)?;
+            if filters
+                .iter()
+                .any(|known| known.identifier == filter.identifier)
+            {
+                let message = format!(
+                    "Found multiple array filters with the same top-level field name {}",
+                    filter.identifier
+                );
+                return Err(QueryError::new(ErrorKind::FailedToParse, message));
+            }
+            filters.push(filter);
+        }
+        Ok(filters)
+    }
+
+    pub fn matches(&self, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
+        let mut writer = DocumentWriter::new();
+        writer.append(&self.identifier, item);
+        self.filter.try_matches(&writer.finish())
+    }
+}
+
+/// All paths of the filter start with one name.
+fn find_identifier(node: &Node, found: &mut Option<String>) -> Result<(), QueryError> {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => children
+            .iter()
+            .try_for_each(|child| find_identifier(child, found)),
+        Node::Not(child) => find_identifier(child, found),
+        Node::Path { path, .. } => {
+            match found {
+                Some(known) if known != path.head() => {
+                    let mut names = [known.as_str(), path.head()];
+                    names.sort_unstable();
+                    let message = format!(
+                        "Expected a single top-level field name, found '{}' and '{}'",
+                        names[0], names[1]
+                    );
+                    return Err(QueryError::new(ErrorKind::FailedToParse, message));
+                }
+                Some(_) => {}
+                None => *found = Some(path.head().to_string()),
+            }
+            Ok(())
+        }
+        Node::Expression(_) | Node::Where(_) | Node::AlwaysFalse => Ok(()),
+    }
+}

@@ -1,0 +1,209 @@
+//! Updates: what becomes of a document.
+//!
+//! An update replaces the document, modifies it with operators (`$set`, `$inc`, ...), or runs it
+//! through a pipeline. Operators are parsed (`parse.rs`, one `Modifier` per path: `modifier.rs`)
+//! into a tree of the paths they touch (`tree.rs`), which refuses paths that would get into each
+//! other's way. `apply.rs` walks a document and the tree together, and copies what no operator
+//! touches as it lies; `array.rs` holds the operators on arrays. `upsert.rs` makes the document
+//! that an upsert inserts.
+//!
+//! New fields are added in the order of their names, numbers by value, as MongoDB does.
+
+mod apply;
+mod array;
+mod array_filter;
+mod modifier;
+mod parse;
+mod replace;
+mod show;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod upsert;
+
+use banyan_document::element::field;
+use banyan_document::validate::{self, MAX_DEPTH, MAX_DOCUMENT_BYTES};
+use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::filter::{ArrayPosition, Filter};
+use crate::pipeline::Pipeline;
+
+use array_filter::ArrayFilter;
+use tree::Fields;
+
+/// A parsed update.
+#[derive(Clone, Debug)]
+pub struct Update {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Replacement(RawDocumentBuf),
+    Modifiers(Modifiers),
+    Pipeline(Box<Pipeline>),
+}
+
+#[derive(Clone, Debug)]
+struct Modifiers {
+    fields: Fields,
+    filters: Vec<ArrayFilter>,
+    /// Whether `$` stands in a path.
+    positional: bool,
+    /// Whether a result may nest deeper than the document and the operands were seen to.
+    may_deepen: bool,
+}
+
+/// What an update needs to know beside the document.
+#[derive(Clone, Debug)]
+pub struct UpdateContext {
+    /// Where the filter matched, for `$`.
+    pub position: Option<ArrayPosition>,
+    /// Whether the result is inserted (`$setOnInsert`).
+    pub is_upsert: bool,
+    /// `$currentDate`.
+    pub now: DateTime,
+    /// `$currentDate` with `$type: "timestamp"`.
+    pub timestamp: Timestamp,
+}
+
+impl UpdateContext {
+    pub fn new(now: DateTime, timestamp: Timestamp) -> UpdateContext {
+        UpdateContext {
+            position: None,
+            is_upsert: false,
+            now,
+            timestamp,
+        }
+    }
+
+    pub fn at(mut self, position: Option<ArrayPosition>) -> UpdateContext {
+        self.position = position;
+        self
+    }
+}
+
+impl Update {
+    pub fn parse(
+        update: RawBsonRef<'_>,
+        array_filters: &[&RawDocument],
+        context: &Context,
+    ) -> Result<Update, QueryError> {
+        Ok(Update {
+            kind: parse::parse(update, array_filters, context)?,
+        })
+    }
+
+    pub fn is_replacement(&self) -> bool {
+        matches!(self.kind, Kind::Replacement(_))
+    }
+
+    pub fn is_pipeline(&self) -> bool {
+        matches!(self.kind, Kind::Pipeline(_))
+    }
+
+    /// Whether `apply` needs the position that the filter matched at.
+    pub fn needs_position(&self) -> bool {
+        matches!(&self.kind, Kind::Modifiers(modifiers) if modifiers.positional)
+    }
+
+    /// The document as it becomes; `None` if it stays as it is.
+    pub fn apply(
+        &self,
+        document: &RawDocument,
+        context: &UpdateContext,
+    ) -> Result<Option<RawDocumentBuf>, QueryError> {
+        let after = self.transform(document, context)?;
+        if after.as_bytes() == document.as_bytes() {
+            return Ok(None);
+        }
+        self.check_id(document, &after)?;
+        self.check_size(&after)?;
+        Ok(Some(after))
+    }
+
+    /// The document that an upsert inserts when nothing matched: what the filter says it is equal
+    /// to, updated, with an `_id`.
+    pub fn upsert_document(
+        &self,
+        filter: &Filter,
+        context: &UpdateContext,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let context = UpdateContext {
+            position: None,
+            is_upsert: true,
+            ..context.clone()
+        };
+        let seed = match &self.kind {
+            Kind::Replacement(_) => upsert::id_of(filter)?,
+            Kind::Modifiers(_) | Kind::Pipeline(_) => upsert::equalities_of(filter)?,
+        };
+        let after = self.transform(&seed, &context)?;
+        self.check_id(&seed, &after)?;
+        let after = upsert::with_id_first(&after);
+        self.check_size(&after)?;
+        Ok(after)
+    }
+
+    fn transform(
+        &self,
+        document: &RawDocument,
+        context: &UpdateContext,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        match &self.kind {
+            Kind::Replacement(replacement) => Ok(replace::replace(document, replacement, context)),
+            Kind::Modifiers(modifiers) => apply::apply(modifiers, document, context),
+            Kind::Pipeline(pipeline) => replace::run(pipeline, document),
+        }
+    }
+
+    /// `_id` may be given its own value, and one where there was none.
+    fn check_id(&self, before: &RawDocument, after: &RawDocument) -> Result<(), QueryError> {
+        let Some(old) = field(before, "_id") else {
+            return Ok(());
+        };
+        let new = field(after, "_id");
+        if new.is_some_and(|new| new == old) {
+            return Ok(());
+        }
+        let message = match (&self.kind, new) {
+            (Kind::Modifiers(modifiers), _) => format!(
+                "Performing an update on the path '{}' would modify the immutable field '_id'",
+                modifiers.fields.path_below("_id")
+            ),
+            (_, Some(new)) => format!(
+                "After applying the update, the (immutable) field '_id' was found to have been \
+                 altered to _id: {}",
+                show::value(new)
+            ),
+            (_, None) => "After applying the update, the (immutable) field '_id' was found to \
+                          have been removed"
+                .to_string(),
+        };
+        Err(QueryError::new(ErrorKind::ImmutableField, message))
+    }
+
+    fn check_size(&self, after: &RawDocument) -> Result<(), QueryError> {
+        if after.as_bytes().len() > MAX_DOCUMENT_BYTES {
+            let message =
+                format!("Resulting document after update is larger than {MAX_DOCUMENT_BYTES}");
+            return Err(QueryError::new(ErrorKind::Location(17419), message));
+        }
+        let deepens = match &self.kind {
+            Kind::Replacement(_) => false,
+            Kind::Modifiers(modifiers) => modifiers.may_deepen,
+            Kind::Pipeline(_) => true,
+        };
+        if deepens && validate::validate(after.as_bytes()).is_err() {
+            return Err(too_deep());
+        }
+        Ok(())
+    }
+}
+
+fn too_deep() -> QueryError {
+    let message = format!("Document exceeds maximum nested object depth: {MAX_DEPTH}");
+    QueryError::new(ErrorKind::Overflow, message)
+}

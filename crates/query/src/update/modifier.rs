@@ -1,0 +1,387 @@
+//! The operators of an update and their operands.
+
+use banyan_document::element::{elements, items};
+use banyan_document::kind;
+use banyan_document::number::Number;
+use banyan_document::path::Path;
+use banyan_document::validate::MAX_DEPTH;
+use bson::{RawBson, RawBsonRef, RawDocument};
+
+use super::array::{Pull, Push};
+use super::show;
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+
+/// What happens at one path.
+#[derive(Clone, Debug)]
+pub(super) enum Modifier {
+    Set(RawBson),
+    SetOnInsert(RawBson),
+    Unset,
+    Increment(Number),
+    Multiply(Number),
+    Min(RawBson),
+    Max(RawBson),
+    CurrentDate,
+    CurrentTimestamp,
+    Bit(Vec<(BitOperation, Number)>),
+    /// The source of a `$rename`; the path again, for the checks on it.
+    RenameFrom(Path),
+    /// The target: where from, and its own path.
+    RenameTo {
+        from: Path,
+        to: Path,
+    },
+    Push(Push),
+    AddToSet(Vec<RawBson>),
+    PopFirst,
+    PopLast,
+    Pull(Pull),
+    PullAll(Vec<RawBson>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BitOperation {
+    And,
+    Or,
+    Xor,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operator {
+    Set,
+    SetOnInsert,
+    Unset,
+    Inc,
+    Mul,
+    Min,
+    Max,
+    CurrentDate,
+    Bit,
+    Rename,
+    Push,
+    AddToSet,
+    Pop,
+    Pull,
+    PullAll,
+}
+
+pub(super) fn bad(message: impl Into<String>) -> QueryError {
+    QueryError::new(ErrorKind::BadValue, message)
+}
+
+impl Operator {
+    pub fn by_name(name: &str) -> Option<Operator> {
+        Some(match name {
+            "$set" => Operator::Set,
+            "$setOnInsert" => Operator::SetOnInsert,
+            "$unset" => Operator::Unset,
+            "$inc" => Operator::Inc,
+            "$mul" => Operator::Mul,
+            "$min" => Operator::Min,
+            "$max" => Operator::Max,
+            "$currentDate" => Operator::CurrentDate,
+            "$bit" => Operator::Bit,
+            "$rename" => Operator::Rename,
+            "$push" => Operator::Push,
+            "$addToSet" => Operator::AddToSet,
+            "$pop" => Operator::Pop,
+            "$pull" => Operator::Pull,
+            "$pullAll" => Operator::PullAll,
+            _ => return None,
+        })
+    }
+
+    /// The paths that one `path: operand` touches and what happens there.
+    pub fn modifiers(
+        self,
+        path: &str,
+        operand: RawBsonRef<'_>,
+        context: &Context,
+    ) -> Result<Vec<(String, Modifier)>, QueryError> {
+        if let Operator::Rename = self {
+            return rename(path, operand);
+        }
+        let modifier = self.modifier(path, operand, context)?;
+        Ok(vec![(path.to_string(), modifier)])
+    }
+
+    fn modifier(
+        self,
+        path: &str,
+        operand: RawBsonRef<'_>,
+        context: &Context,
+    ) -> Result<Modifier, QueryError> {
+        let owned = || RawBson::from(operand);
+        Ok(match self {
+            Operator::Set => Modifier::Set(owned()),
+            Operator::SetOnInsert => Modifier::SetOnInsert(owned()),
+            Operator::Unset => Modifier::Unset,
+            Operator::Inc => Modifier::Increment(number("increment", path, operand)?),
+            Operator::Mul => Modifier::Multiply(number("multiply", path, operand)?),
+            Operator::Min => Modifier::Min(owned()),
+            Operator::Max => Modifier::Max(owned()),
+            Operator::CurrentDate => current_date(operand)?,
+            Operator::Bit => Modifier::Bit(bit_operations(operand)?),
+            Operator::Push => Modifier::Push(Push::parse(operand)?),
+            Operator::AddToSet => Modifier::AddToSet(set_items(operand)?),
+            Operator::Pop => pop(path, operand)?,
+            Operator::Pull => Modifier::Pull(Pull::parse(operand, context)?),
+            Operator::PullAll => match operand {
+                RawBsonRef::Array(array) => {
+                    Modifier::PullAll(items(array).map(|item| item.value().into()).collect())
+                }
+                other => {
+                    return Err(bad(format!(
+                        "$pullAll requires an array argument but was given a {}",
+                        kind::name(&other)
+                    )));
+                }
+            },
+            // Two paths: see `modifiers`.
+            Operator::Rename => Modifier::Unset,
+        })
+    }
+}
+
+impl Modifier {
+    /// Whether the operator makes the path where it does not exist.
+    pub fn creates(&self, is_upsert: bool, has: impl FnOnce(&Path) -> bool) -> bool {
+        match self {
+            Modifier::Unset
+            | Modifier::RenameFrom(_)
+            | Modifier::PopFirst
+            | Modifier::PopLast
+            | Modifier::Pull(_)
+            | Modifier::PullAll(_) => false,
+            Modifier::SetOnInsert(_) => is_upsert,
+            Modifier::RenameTo { from, .. } => has(from),
+            _ => true,
+        }
+    }
+
+    /// Whether a path that leads through a scalar is an error even to operators that create
+    /// nothing.
+    pub fn needs_viable_path(&self) -> bool {
+        matches!(
+            self,
+            Modifier::PopFirst | Modifier::PopLast | Modifier::Pull(_) | Modifier::PullAll(_)
+        )
+    }
+
+    /// How deep the operand nests. A moved value is as deep as can be.
+    pub fn operand_depth(&self) -> usize {
+        match self {
+            Modifier::Set(v) | Modifier::SetOnInsert(v) | Modifier::Min(v) | Modifier::Max(v) => {
+                depth(v.as_raw_bson_ref())
+            }
+            Modifier::Push(push) => 1 + deepest(push.items()),
+            Modifier::AddToSet(items) => 1 + deepest(items),
+            Modifier::RenameTo { .. } => MAX_DEPTH,
+            _ => 0,
+        }
+    }
+}
+
+fn deepest(items: &[RawBson]) -> usize {
+    items
+        .iter()
+        .map(|item| depth(item.as_raw_bson_ref()))
+        .max()
+        .unwrap_or(0)
+}
+
+/// Operands come out of a validated message, so this recursion is bounded.
+fn depth(value: RawBsonRef<'_>) -> usize {
+    match value {
+        RawBsonRef::Document(document) => {
+            1 + elements(document)
+                .map(|element| depth(element.value()))
+                .max()
+                .unwrap_or(0)
+        }
+        RawBsonRef::Array(array) => {
+            1 + items(array)
+                .map(|item| depth(item.value()))
+                .max()
+                .unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
+fn number(verb: &str, path: &str, operand: RawBsonRef<'_>) -> Result<Number, QueryError> {
+    Number::from_raw(operand).ok_or_else(|| {
+        let shown = show::named(path, operand);
+        let message = format!("Cannot {verb} with non-numeric argument: {{{shown}}}");
+        QueryError::new(ErrorKind::TypeMismatch, message)
+    })
+}
+
+fn current_date(operand: RawBsonRef<'_>) -> Result<Modifier, QueryError> {
+    let document = match operand {
+        RawBsonRef::Boolean(_) => return Ok(Modifier::CurrentDate),
+        RawBsonRef::Document(document) => document,
+        other => {
+            return Err(bad(format!(
+                "{} is not valid type for $currentDate. Please use a boolean ('true') or a $type \
+                 expression ({{$type: 'timestamp/date'}}).",
+                kind::name(&other)
+            )));
+        }
+    };
+    let mut modifier = None;
+    for element in elements(document) {
+        if element.name() != "$type" {
+            return Err(bad(format!(
+                "Unrecognized $currentDate option: {}",
+                element.name()
+            )));
+        }
+        modifier = match element.value() {
+            RawBsonRef::String("date") => Some(Modifier::CurrentDate),
+            RawBsonRef::String("timestamp") => Some(Modifier::CurrentTimestamp),
+            _ => None,
+        };
+    }
+    modifier.ok_or_else(|| {
+        bad(
+            "The '$type' string field is required to be 'date' or 'timestamp': {$currentDate: \
+             {field : {$type: 'date'}}}",
+        )
+    })
+}
+
+fn bit_operations(operand: RawBsonRef<'_>) -> Result<Vec<(BitOperation, Number)>, QueryError> {
+    let RawBsonRef::Document(document) = operand else {
+        return Err(bad(format!(
+            "The $bit modifier is not compatible with a {}. You must pass in an embedded \
+             document: {{$bit: {{field: {{and/or/xor: #}}}}",
+            kind::name(&operand)
+        )));
+    };
+    let mut operations = Vec::new();
+    for element in elements(document) {
+        let operation = match element.name() {
+            "and" => BitOperation::And,
+            "or" => BitOperation::Or,
+            "xor" => BitOperation::Xor,
+            name => {
+                return Err(bad(format!(
+                    "The $bit modifier only supports 'and', 'or', and 'xor', not '{name}' which \
+                     is an unknown operator: {{{}}}",
+                    show::element(&element)
+                )));
+            }
+        };
+        match Number::from_raw(element.value()) {
+            Some(number @ (Number::Int32(_) | Number::Int64(_))) => {
+                operations.push((operation, number));
+            }
+            _ => {
+                return Err(bad(format!(
+                    "The $bit modifier field must be an Integer(32/64 bit); a '{}' is not \
+                     supported here: {{{}}}",
+                    kind::name(&element.value()),
+                    show::element(&element)
+                )));
+            }
+        }
+    }
+    if operations.is_empty() {
+        return Err(bad(
+            "You must pass in at least one bitwise operation. The format is: {$bit: \
+                        {field: {and/or/xor: #}}",
+        ));
+    }
+    Ok(operations)
+}
+
+fn rename(path: &str, operand: RawBsonRef<'_>) -> Result<Vec<(String, Modifier)>, QueryError> {
+    let shown = show::named(path, operand);
+    let RawBsonRef::String(target) = operand else {
+        return Err(bad(format!(
+            "The 'to' field for $rename must be a string: {shown}"
+        )));
+    };
+    if target.contains('\0') {
+        return Err(bad(
+            "The 'to' field for $rename cannot contain an embedded null byte",
+        ));
+    }
+    for (which, path) in [("source", path), ("destination", target)] {
+        let dynamic = |part: &str| part == "$" || super::tree::identifier(part).is_some();
+        if path.split('.').skip(1).any(dynamic) {
+            return Err(bad(format!(
+                "The {which} field for $rename may not be dynamic: {path}"
+            )));
+        }
+    }
+    let empty = |_| {
+        let message = "An empty update path is not valid.";
+        QueryError::new(ErrorKind::EmptyFieldName, message)
+    };
+    let (from, to) = (
+        Path::parse(path).map_err(empty)?,
+        Path::parse(target).map_err(empty)?,
+    );
+    if from == to {
+        return Err(bad(format!(
+            "The source and target field for $rename must differ: {shown}"
+        )));
+    }
+    if from.is_prefix_of(&to) || to.is_prefix_of(&from) {
+        return Err(bad(format!(
+            "The source and target field for $rename must not be on the same path: {shown}"
+        )));
+    }
+    let target_modifier = Modifier::RenameTo {
+        from: from.clone(),
+        to,
+    };
+    Ok(vec![
+        (path.to_string(), Modifier::RenameFrom(from)),
+        (target.to_string(), target_modifier),
+    ])
+}
+
+fn set_items(operand: RawBsonRef<'_>) -> Result<Vec<RawBson>, QueryError> {
+    let Some((each, document)) = each(operand) else {
+        return Ok(vec![operand.into()]);
+    };
+    let RawBsonRef::Array(array) = each else {
+        let message = format!(
+            "The argument to $each in $addToSet must be an array but it was of type {}",
+            kind::name(&each)
+        );
+        return Err(QueryError::new(ErrorKind::TypeMismatch, message));
+    };
+    if elements(document).count() > 1 {
+        return Err(bad(format!(
+            "Found unexpected fields after $each in $addToSet: {}",
+            show::document(document)
+        )));
+    }
+    Ok(items(array).map(|item| item.value().into()).collect())
+}
+
+/// The operand of `$each`, if the document starts with it.
+pub(super) fn each(operand: RawBsonRef<'_>) -> Option<(RawBsonRef<'_>, &RawDocument)> {
+    let document = operand.as_document()?;
+    let first = elements(document).next()?;
+    (first.name() == "$each").then(|| (first.value(), document))
+}
+
+fn pop(path: &str, operand: RawBsonRef<'_>) -> Result<Modifier, QueryError> {
+    let error = |message| Err(QueryError::new(ErrorKind::FailedToParse, message));
+    let shown = show::named(path, operand);
+    let Some(number) = Number::from_raw(operand) else {
+        return error(format!("Expected a number in: {shown}"));
+    };
+    match number.to_i64_exact() {
+        Some(1) => Ok(Modifier::PopLast),
+        Some(-1) => Ok(Modifier::PopFirst),
+        Some(other) => error(format!("$pop expects 1 or -1, found: {other}")),
+        None => error(format!("Expected an integer: {shown}")),
+    }
+}

@@ -1,0 +1,230 @@
+//! From an update document to its tree.
+
+use banyan_document::element::{elements, items};
+use banyan_document::kind;
+use banyan_document::validate::{MAX_DEPTH, validate};
+use bson::{RawBsonRef, RawDocument};
+
+use super::array_filter::ArrayFilter;
+use super::modifier::{Modifier, Operator};
+use super::tree::{Fields, identifier};
+use super::{Kind, Modifiers, show, too_deep};
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::pipeline::Pipeline;
+
+pub(super) fn parse(
+    update: RawBsonRef<'_>,
+    array_filters: &[&RawDocument],
+    context: &Context,
+) -> Result<Kind, QueryError> {
+    match update {
+        RawBsonRef::Array(_) if !array_filters.is_empty() => {
+            let message = "arrayFilters may not be specified for pipeline-style updates";
+            Err(QueryError::new(ErrorKind::FailedToParse, message))
+        }
+        RawBsonRef::Array(array) => {
+            let mut stages = Vec::new();
+            for item in items(array) {
+                match item.value() {
+                    RawBsonRef::Document(stage) => stages.push(stage),
+                    _ => {
+                        let message = "Each element of the 'pipeline' array must be an object";
+                        return Err(QueryError::new(ErrorKind::TypeMismatch, message));
+                    }
+                }
+            }
+            pipeline(&stages, context)
+        }
+        RawBsonRef::Document(document) => match elements(document).next() {
+            Some(first) if first.name().starts_with('$') => {
+                modifiers(document, array_filters, context).map(Kind::Modifiers)
+            }
+            _ => replacement(document),
+        },
+        _ => {
+            let message = "Update argument must be either an object or an array";
+            Err(QueryError::new(ErrorKind::FailedToParse, message))
+        }
+    }
+}
+
+fn replacement(document: &RawDocument) -> Result<Kind, QueryError> {
+    for element in elements(document) {
+        if element.name().starts_with('$') {
+            return Err(dollar_prefixed(element.name(), element.name()));
+        }
+    }
+    if validate(document.as_bytes()).is_err() {
+        return Err(too_deep());
+    }
+    Ok(Kind::Replacement(document.to_owned()))
+}
+
+/// The stages that keep one document one document.
+const STAGES: [&str; 6] = [
+    "$addFields",
+    "$set",
+    "$project",
+    "$unset",
+    "$replaceRoot",
+    "$replaceWith",
+];
+
+fn pipeline(stages: &[&RawDocument], context: &Context) -> Result<Kind, QueryError> {
+    let pipeline = Pipeline::parse(stages, context)?;
+    for stage in stages {
+        let name = elements(stage).next().map_or("", |first| first.name());
+        if !STAGES.contains(&name) {
+            let message = format!("{name} is not allowed to be used within an update");
+            return Err(QueryError::new(ErrorKind::InvalidOptions, message));
+        }
+    }
+    Ok(Kind::Pipeline(Box::new(pipeline)))
+}
+
+fn modifiers(
+    document: &RawDocument,
+    array_filters: &[&RawDocument],
+    context: &Context,
+) -> Result<Modifiers, QueryError> {
+    let filters = ArrayFilter::parse_all(array_filters, context)?;
+    let mut builder = Builder {
+        modifiers: Modifiers {
+            fields: Fields::default(),
+            filters,
+            positional: false,
+            may_deepen: false,
+        },
+        used: Vec::new(),
+    };
+    for element in elements(document) {
+        let Some(operator) = Operator::by_name(element.name()) else {
+            let message = format!(
+                "Unknown modifier: {}. Expected a valid update modifier or pipeline-style update \
+                 specified as an array",
+                element.name()
+            );
+            return Err(QueryError::new(ErrorKind::FailedToParse, message));
+        };
+        let RawBsonRef::Document(fields) = element.value() else {
+            let message = format!(
+                "Modifiers operate on fields but we found type {} instead. For example: {{$mod: \
+                 {{<field>: ...}}}} not {{{}}}",
+                kind::name(&element.value()),
+                show::element(&element)
+            );
+            return Err(QueryError::new(ErrorKind::FailedToParse, message));
+        };
+        for field in elements(fields) {
+            for (path, modifier) in operator.modifiers(field.name(), field.value(), context)? {
+                builder.insert(&path, modifier)?;
+            }
+        }
+    }
+    for filter in &builder.modifiers.filters {
+        if !builder.used.contains(&filter.identifier) {
+            let message = format!(
+                "The array filter for identifier '{}' was not used in the update {}",
+                filter.identifier,
+                show::document(document)
+            );
+            return Err(QueryError::new(ErrorKind::FailedToParse, message));
+        }
+    }
+    Ok(builder.modifiers)
+}
+
+struct Builder {
+    modifiers: Modifiers,
+    /// The identifiers that paths name.
+    used: Vec<String>,
+}
+
+impl Builder {
+    fn insert(&mut self, path: &str, modifier: Modifier) -> Result<(), QueryError> {
+        let parts = split(path)?;
+        for part in &parts {
+            if *part == "$" {
+                self.modifiers.positional = true;
+            }
+            if let Some(identifier) = identifier(part) {
+                self.use_filter(identifier, path)?;
+            }
+        }
+        if parts.len() + modifier.operand_depth() >= MAX_DEPTH {
+            self.modifiers.may_deepen = true;
+        }
+        self.modifiers.fields.insert(&parts, path, modifier)
+    }
+
+    fn use_filter(&mut self, identifier: &str, path: &str) -> Result<(), QueryError> {
+        let known = |filter: &ArrayFilter| filter.identifier == identifier;
+        if !identifier.is_empty() && !self.modifiers.filters.iter().any(known) {
+            let message =
+                format!("No array filter found for identifier '{identifier}' in path '{path}'");
+            return Err(QueryError::new(ErrorKind::BadValue, message));
+        }
+        self.used.push(identifier.to_string());
+        Ok(())
+    }
+}
+
+/// More parts than a document can have levels cannot be written.
+const PARTS_MAX: usize = 200;
+
+fn split(path: &str) -> Result<Vec<&str>, QueryError> {
+    let error = |kind, message: String| Err(QueryError::new(kind, message));
+    if path.is_empty() {
+        return error(
+            ErrorKind::EmptyFieldName,
+            "An empty update path is not valid.".into(),
+        );
+    }
+    let parts: Vec<&str> = path.split('.').collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return error(
+            ErrorKind::EmptyFieldName,
+            format!("The update path '{path}' contains an empty field name, which is not allowed."),
+        );
+    }
+    if parts.len() > PARTS_MAX {
+        return Err(too_deep());
+    }
+    let first = parts[0];
+    if first == "$" {
+        return error(
+            ErrorKind::BadValue,
+            format!(
+                "Cannot have positional (i.e. '$') element in the first position in path '{path}'"
+            ),
+        );
+    }
+    if identifier(first).is_some() {
+        return error(
+            ErrorKind::BadValue,
+            format!(
+                "Cannot have array filter identifier (i.e. '$[<id>]') element in the first \
+                 position in path '{path}'"
+            ),
+        );
+    }
+    if first.starts_with('$') && !matches!(first, "$id" | "$ref" | "$db") {
+        return Err(dollar_prefixed(first, path));
+    }
+    if parts.iter().filter(|part| **part == "$").count() > 1 {
+        return error(
+            ErrorKind::BadValue,
+            format!("Too many positional (i.e. '$') elements found in path '{path}'"),
+        );
+    }
+    Ok(parts)
+}
+
+fn dollar_prefixed(name: &str, path: &str) -> QueryError {
+    let message = format!(
+        "The dollar ($) prefixed field '{name}' in '{path}' is not allowed in the context of an \
+         update's replacement document. Consider using an aggregation pipeline with $replaceWith."
+    );
+    QueryError::new(ErrorKind::DollarPrefixedFieldName, message)
+}
