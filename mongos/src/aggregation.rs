@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use banyan_document::DocumentWriter;
 use banyan_query::pipeline::{
     self, Documents, Execution, Flow, Sources, WhenMatched, WhenNotMatched,
 };
 use banyan_query::{ErrorKind, QueryError};
-use banyan_document::DocumentWriter;
 use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, ReadPreference, Request, Treatment};
 use bson::oid::ObjectId;
 use bson::raw::cstr;

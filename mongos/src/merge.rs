@@ -10,6 +10,7 @@ use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use futures::future::join_all;
 
+use crate::commands::query_error;
 use crate::dispatch::Answer;
 
 /// A shard's cursor and what it has sent that nobody has taken yet.
@@ -178,7 +179,7 @@ impl Merge {
             if !self.is_ready() {
                 self.refill().await?;
             }
-            let Some(index) = self.least() else {
+            let Some(index) = self.least()? else {
                 if self.remotes.iter().all(Remote::is_done) {
                     return Ok(None);
                 }
@@ -195,25 +196,25 @@ impl Merge {
     }
 
     /// The remote that holds the next document.
-    fn least(&mut self) -> Option<usize> {
+    fn least(&mut self) -> Result<Option<usize>, CommandError> {
         let Some(sort) = &self.shape.sort else {
-            return self
+            return Ok(self
                 .remotes
                 .iter()
-                .position(|remote| !remote.ready.is_empty());
+                .position(|remote| !remote.ready.is_empty()));
         };
         for remote in &mut self.remotes {
             if remote.head.is_none()
                 && let Some(first) = remote.ready.front()
             {
-                remote.head = Some(sort.key(first));
+                remote.head = Some(sort.key(first).map_err(query_error)?);
             }
         }
         let with_head = self.remotes.iter().enumerate();
-        with_head
+        Ok(with_head
             .filter_map(|(index, remote)| Some((remote.head.as_ref()?, index)))
             .min()
-            .map(|(_, index)| index)
+            .map(|(_, index)| index))
     }
 
     /// Fetches for every remote that has nothing ready, all at once.
@@ -242,7 +243,5 @@ fn project(
     projection: &Projection,
     document: &RawDocument,
 ) -> Result<RawDocumentBuf, CommandError> {
-    projection
-        .apply(document, None)
-        .map_err(crate::commands::query_error)
+    projection.apply(document, None).map_err(query_error)
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use banyan_query::pipeline::{Output, Pipeline};
 use banyan_document::DocumentWriter;
+use banyan_query::pipeline::{Output, Pipeline};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 

@@ -29,10 +29,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let filter = match fields::document(body, "filter")? {
         Some(filter) => {
             let context = banyan_query::Context::default();
-            Some(
-                banyan_query::filter::Filter::parse(filter, &context)
-                    .map_err(query_error)?,
-            )
+            Some(banyan_query::filter::Filter::parse(filter, &context).map_err(query_error)?)
         }
         None => None,
     };

@@ -1,31 +1,327 @@
-//! `mapReduce`: every shard maps and reduces its part, one of them puts the parts together.
+//! `mapReduce`: every shard maps and reduces its part, and the shard where the output lives reads
+//! the partial results of all of them, reduces what shares a key, finalizes and writes.
 
-use banyan_wire::{CommandError, ErrorCode};
+use std::sync::Arc;
+use std::time::Instant;
+
+use banyan_document::DocumentWriter;
+use banyan_wire::{CommandError, ErrorCode, Outgoing, Treatment};
+use bson::{RawBsonRef, RawDocument, rawdoc};
+use futures::future::join_all;
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
+use crate::catalog::Route;
+use crate::dispatch::{Answer, treatment};
+use crate::fields;
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("mapReduce", "maps and reduces with JavaScript", run!(run))
         .aliases(&["mapreduce"]);
 
+const COUNTS: [&str; 4] = ["input", "emit", "reduce", "output"];
+
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
     let ns = ns.as_str();
+    let started = Instant::now();
+    let out = Output::parse(context)?;
+    let out = &out;
     context
         .router
         .with_route(ns, false, |route| async move {
             let route = route.ok_or_else(|| {
-                CommandError::new(
-                    ErrorCode::NamespaceNotFound,
-                    format!("ns doesn't exist: {ns}"),
-                )
+                let text = format!("ns doesn't exist: {ns}");
+                CommandError::new(ErrorCode::NamespaceNotFound, text)
             })?;
-            let shards = route.shards();
-            let [shard] = shards.as_slice() else {
-                let text = "mapReduce over several shards";
-                return Err(CommandError::new(ErrorCode::NotImplemented, text));
-            };
-            Ok(forward::forward(context, &route, shard, true).await?.reply)
+            let home = out.shard(context, &route).await?;
+            if !route.is_sharded() && home == route.database.primary {
+                return Ok(forward::forward(context, &route, &home, true).await?.reply);
+            }
+            let parts = Parts::map(context, &route).await?;
+            let mapped = started.elapsed().as_millis();
+            let finished = parts.finish(context, &home).await?;
+            parts
+                .reply(context, &finished, mapped as i64, started)
+                .await
         })
         .await
+}
+
+/// Where the results go.
+enum Output {
+    Inline,
+    Collection { database: String, name: String },
+}
+
+impl Output {
+    fn parse(context: &Context<'_>) -> Result<Output, CommandError> {
+        let request = context.request;
+        let bad = |text: &str| CommandError::new(ErrorCode::BadValue, text);
+        let collection = |database: &str, name: &str| Output::Collection {
+            database: database.to_owned(),
+            name: name.to_owned(),
+        };
+        match fields::required(request, "out")? {
+            RawBsonRef::String(name) => Ok(collection(&request.database, name)),
+            RawBsonRef::Document(out) => {
+                if fields::get(out, "inline").is_some() {
+                    return Ok(Output::Inline);
+                }
+                if fields::get_flag(out, "sharded") {
+                    let text = "map-reduce cannot write into a sharded collection yet";
+                    return Err(CommandError::new(ErrorCode::NotImplemented, text));
+                }
+                let name = ["replace", "normal", "merge", "reduce"]
+                    .iter()
+                    .find_map(|mode| out.get_str(mode).ok())
+                    .ok_or_else(|| bad("'out' requires 'replace', 'merge' or 'reduce'"))?;
+                Ok(collection(
+                    out.get_str("db").unwrap_or(&request.database),
+                    name,
+                ))
+            }
+            _ => Err(bad("'out' must be either a string or an object")),
+        }
+    }
+
+    /// The shard that puts the results together.
+    async fn shard(&self, context: &Context<'_>, source: &Route) -> Result<Arc<str>, CommandError> {
+        let Output::Collection { database, name } = self else {
+            return Ok(source.database.primary.clone());
+        };
+        let ns = format!("{database}.{name}");
+        let route = context.router.catalog.route_or_create(&ns).await?;
+        if route.is_sharded() {
+            let text = format!("map-reduce cannot write into the sharded collection {ns} yet");
+            return Err(CommandError::new(ErrorCode::NotImplemented, text));
+        }
+        Ok(route.database.primary.clone())
+    }
+}
+
+/// The partial results of all shards, each behind a cursor.
+struct Parts {
+    answers: Vec<Answer>,
+}
+
+impl Parts {
+    async fn map(context: &Context<'_>, route: &Route) -> Result<Parts, CommandError> {
+        let request = context.request;
+        let empty = bson::RawDocumentBuf::new();
+        let filter = fields::document(&request.body, "query")?.unwrap_or(&empty);
+        let shards = crate::targeting::of_filter(route, filter, &request.body);
+        let requests = shards
+            .into_iter()
+            .map(|shard| {
+                let command = map_command(context, route, &shard);
+                (shard, Outgoing::command(&request.database, &command))
+            })
+            .collect();
+        // A part that is lost on the way is mapped again: it has changed nothing.
+        let answers = context
+            .router
+            .send_all(requests, treatment(request, false))
+            .await;
+        let mut parts = Parts {
+            answers: Vec::new(),
+        };
+        let mut failure: Option<CommandError> = None;
+        for answer in answers {
+            match answer.and_then(Answer::checked) {
+                Ok(answer) => parts.answers.push(answer),
+                Err(error) if error.code.is_stale_routing() => failure = Some(error),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        match failure {
+            None => Ok(parts),
+            Some(error) => {
+                parts.kill().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn finish(
+        &self,
+        context: &Context<'_>,
+        home: &str,
+    ) -> Result<bson::RawDocumentBuf, CommandError> {
+        let outcome = match self.finish_command(context) {
+            Ok(command) => {
+                let outgoing = Outgoing::command(&context.request.database, &command);
+                context
+                    .router
+                    .send(home, Treatment::write(), &outgoing)
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        match outcome.and_then(Answer::checked) {
+            Ok(answer) => Ok(answer.reply),
+            Err(error) => {
+                self.kill().await;
+                // The parts are gone with their cursors, so a stale route must not lead back here
+                // unseen: the whole command runs again, which is what the caller does.
+                Err(error)
+            }
+        }
+    }
+
+    fn finish_command(&self, context: &Context<'_>) -> Result<bson::RawDocumentBuf, CommandError> {
+        let mut command = DocumentWriter::new();
+        copy(
+            &mut command,
+            context,
+            "_shardMapReduceFinish",
+            &[
+                "reduce",
+                "finalize",
+                "scope",
+                "out",
+                "verbose",
+                "jsMode",
+                "maxTimeMS",
+            ],
+        );
+        command.begin_array("inputs");
+        for answer in &self.answers {
+            let address = Address::of(answer)?;
+            command.push_document();
+            command.append_str("host", address.host);
+            command.append_i64("cursor", address.cursor);
+            command.append_str("ns", address.ns);
+            command.end();
+        }
+        command.end();
+        Ok(command.finish())
+    }
+
+    /// Closes the cursors that nobody will read.
+    async fn kill(&self) {
+        let kills = self.answers.iter().map(|answer| async move {
+            let Ok(address) = Address::of(answer) else {
+                return;
+            };
+            let (database, collection) = address.ns.split_once('.').unwrap_or((address.ns, ""));
+            let command = rawdoc! {"killCursors": collection, "cursors": [address.cursor]};
+            // It times out by itself otherwise.
+            let _ = answer.member.command(database, &command, None).await;
+        });
+        join_all(kills).await;
+    }
+
+    /// The reply as the 2.x router gave it.
+    async fn reply(
+        &self,
+        context: &Context<'_>,
+        finished: &RawDocument,
+        mapped_ms: i64,
+        started: Instant,
+    ) -> CommandResult {
+        let mut out = DocumentWriter::new();
+        for name in ["results", "result"] {
+            if let Some(value) = fields::get(finished, name) {
+                out.append(name, value);
+            }
+        }
+        let mut totals = [0; 4];
+        out.begin_document("shardCounts");
+        for answer in &self.answers {
+            let shard = context.router.shards.get(&answer.shard).await?;
+            out.begin_document(&shard.address);
+            for (total, name) in totals.iter_mut().zip(COUNTS) {
+                let n = count(&answer.reply, name);
+                out.append_i64(name, n);
+                *total += n;
+            }
+            out.end();
+        }
+        out.end();
+        let [input, emit, reduce, _] = totals;
+        out.begin_document("counts");
+        out.append_i64("input", input);
+        out.append_i64("emit", emit);
+        out.append_i64("reduce", reduce + count(finished, "reduce"));
+        out.append_i64("output", count(finished, "output"));
+        out.end();
+        let total_ms = started.elapsed().as_millis() as i64;
+        out.append_i64("timeMillis", total_ms);
+        out.begin_document("timing");
+        out.append_i64("shards", mapped_ms);
+        out.append_i64("final", total_ms - mapped_ms);
+        out.end();
+        out.append_f64("ok", 1.0);
+        Ok(out.finish())
+    }
+}
+
+/// Where a shard's partial results are.
+struct Address<'a> {
+    host: &'a str,
+    cursor: i64,
+    ns: &'a str,
+}
+
+impl<'a> Address<'a> {
+    fn of(answer: &'a Answer) -> Result<Address<'a>, CommandError> {
+        let parts = || {
+            let cursor = answer.reply.get_document("cursor").ok()?;
+            Some(Address {
+                host: answer.reply.get_str("host").ok()?,
+                cursor: cursor.get_i64("id").ok()?,
+                ns: cursor.get_str("ns").ok()?,
+            })
+        };
+        parts().ok_or_else(|| {
+            let text = format!(
+                "shard {} gave no cursor over its partial results",
+                answer.shard
+            );
+            CommandError::new(ErrorCode::OperationFailed, text)
+        })
+    }
+}
+
+fn map_command(context: &Context<'_>, route: &Route, shard: &str) -> bson::RawDocumentBuf {
+    let mut command = DocumentWriter::new();
+    copy(
+        &mut command,
+        context,
+        "_shardMapReduce",
+        &[
+            "map",
+            "reduce",
+            "scope",
+            "query",
+            "sort",
+            "limit",
+            "verbose",
+            "jsMode",
+            "maxTimeMS",
+            "readConcern",
+            "$readPreference",
+        ],
+    );
+    command.append_all(&route.versions(shard));
+    command.finish()
+}
+
+/// The command's first field under another name, and those of `names` that it has. Its session
+/// stays here: the cursors are read by another shard.
+fn copy(out: &mut DocumentWriter, context: &Context<'_>, name: &str, names: &[&str]) {
+    for (index, element) in banyan_document::elements(&context.request.body).enumerate() {
+        if index == 0 {
+            out.append_element_as(name, &element);
+        } else if names.contains(&element.name()) {
+            out.append_element(&element);
+        }
+    }
+}
+
+fn count(reply: &RawDocument, name: &str) -> i64 {
+    match fields::get(reply, "counts") {
+        Some(RawBsonRef::Document(counts)) => fields::get_number(counts, name).unwrap_or(0),
+        _ => 0,
+    }
 }
