@@ -13,11 +13,13 @@ mod current_op;
 mod db_stats;
 pub mod distinct;
 pub mod explain;
+mod fetch_snapshot;
 pub mod find;
 mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
 mod get_parameter;
+mod hello;
 mod host_info;
 mod kill_cursors;
 mod list_collections;
@@ -27,6 +29,14 @@ mod list_indexes;
 mod out;
 mod ping;
 mod pipeline_sources;
+mod raft_messages;
+mod repl_set_freeze;
+mod repl_set_get_config;
+mod repl_set_get_status;
+mod repl_set_heartbeat;
+mod repl_set_initiate;
+mod repl_set_reconfig;
+mod repl_set_step_down;
 mod server_status;
 pub mod sessions;
 mod set_parameter;
@@ -37,7 +47,7 @@ mod whats_my_uri;
 use table::CommandSpec;
 
 /// The commands of every data-bearing member, by who answers them.
-pub static BUILT_IN: &[&[&CommandSpec]] = &[SERVER, READ];
+pub static BUILT_IN: &[&[&CommandSpec]] = &[SERVER, REPLICATION, READ];
 
 /// About the process: nothing here touches a collection.
 static SERVER: &[&CommandSpec] = &[
@@ -76,4 +86,18 @@ static READ: &[&CommandSpec] = &[
     &list_databases::SPEC,
     &list_indexes::SPEC,
     &validate::SPEC,
+];
+
+/// What keeps a replica set together, and what tells clients about it.
+static REPLICATION: &[&CommandSpec] = &[
+    &fetch_snapshot::SPEC,
+    &hello::SPEC,
+    &raft_messages::SPEC,
+    &repl_set_freeze::SPEC,
+    &repl_set_get_config::SPEC,
+    &repl_set_get_status::SPEC,
+    &repl_set_heartbeat::SPEC,
+    &repl_set_initiate::SPEC,
+    &repl_set_reconfig::SPEC,
+    &repl_set_step_down::SPEC,
 ];

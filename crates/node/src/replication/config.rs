@@ -7,7 +7,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use crate::params::{self, type_name};
+use crate::params;
+use banyan_document::kind::name_of as type_name;
 
 pub const MEMBERS_MAX: usize = 50;
 pub const VOTERS_MAX: usize = 7;
@@ -99,7 +100,11 @@ impl MemberConfig {
         let mut priority = None;
         for element in document.iter() {
             let (name, value) = element.map_err(|error| invalid(error.to_string()))?;
-            let field = Field { of: "members", name: name.as_str(), value };
+            let field = Field {
+                of: "members",
+                name: name.as_str(),
+                value,
+            };
             match name.as_str() {
                 "_id" => member.id = field.integer()?,
                 "host" => member.host = with_port(field.text()?),
@@ -121,7 +126,9 @@ impl MemberConfig {
             None | Some(1) => true,
             Some(0) => false,
             Some(other) => {
-                return Err(invalid(format!("votes field value is {other} but must be 0 or 1")));
+                return Err(invalid(format!(
+                    "votes field value is {other} but must be 0 or 1"
+                )));
             }
         };
         member.priority = priority.unwrap_or(if member.arbiter_only { 0.0 } else { 1.0 });
@@ -180,7 +187,7 @@ impl MemberConfig {
             "arbiterOnly": self.arbiter_only,
             "buildIndexes": self.build_indexes,
             "hidden": self.hidden,
-            "priority": number(self.priority),
+            "priority": self.priority,
             "tags": self.tags.clone(),
             "secondaryDelaySecs": self.delay_seconds,
             "votes": i32::from(self.votes),
@@ -209,7 +216,11 @@ impl SetConfig {
         let mut listed = false;
         for element in document.iter() {
             let (name, value) = element.map_err(|error| invalid(error.to_string()))?;
-            let field = Field { of: "replica set configuration", name: name.as_str(), value };
+            let field = Field {
+                of: "replica set configuration",
+                name: name.as_str(),
+                value,
+            };
             match name.as_str() {
                 "_id" => config.name = field.text()?.to_owned(),
                 "version" => config.version = field.integer()?,
@@ -248,7 +259,9 @@ impl SetConfig {
 
     fn check(&self) -> Result<(), CommandError> {
         if self.name.is_empty() {
-            return Err(invalid("Replica set configuration must have non-empty _id field"));
+            return Err(invalid(
+                "Replica set configuration must have non-empty _id field",
+            ));
         }
         if self.version < 1 || self.version > i64::from(i32::MAX) {
             return Err(invalid(format!(
@@ -333,9 +346,10 @@ impl SetConfig {
         }
         if !force && new.version <= self.version {
             return Err(incompatible(format!(
-                "New replica set configuration version must be greater than old, but {} is not \
-                 greater than {} for replica set {}",
-                new.version, self.version, self.name
+                "New replica set configuration version and term must be greater than old, but \
+                 {{version: {}, term: {}}} is not greater than {{version: {}, term: {}}} for \
+                 replica set {}",
+                new.version, new.term, self.version, self.term, self.name
             )));
         }
         for member in &new.members {
@@ -367,10 +381,19 @@ impl SetConfig {
 
     fn changed_voters(&self, new: &SetConfig) -> usize {
         let votes = |config: &SetConfig, id: i64| {
-            config.members.iter().any(|member| member.id == id && member.votes)
+            config
+                .members
+                .iter()
+                .any(|member| member.id == id && member.votes)
         };
-        let added = new.voters().filter(|member| !votes(self, member.id)).count();
-        let removed = self.voters().filter(|member| !votes(new, member.id)).count();
+        let added = new
+            .voters()
+            .filter(|member| !votes(self, member.id))
+            .count();
+        let removed = self
+            .voters()
+            .filter(|member| !votes(new, member.id))
+            .count();
         added + removed
     }
 
@@ -409,7 +432,11 @@ impl Settings {
         let mut settings = Settings::default();
         for element in document.iter() {
             let (name, value) = element.map_err(|error| invalid(error.to_string()))?;
-            let field = Field { of: "settings", name: name.as_str(), value };
+            let field = Field {
+                of: "settings",
+                name: name.as_str(),
+                value,
+            };
             match name.as_str() {
                 "chainingAllowed" => settings.chaining_allowed = field.flag()?,
                 "heartbeatIntervalMillis" => {
@@ -486,7 +513,9 @@ fn parse_members(value: RawBsonRef<'_>) -> Result<Vec<MemberConfig>, CommandErro
 }
 
 fn check_host(host: &str) -> Result<(), CommandError> {
-    let port = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    let port = host
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse::<u16>().ok());
     let odd = |c: char| c.is_whitespace() || c == '/' || c == ',' || c == '\0';
     if host_name(host).is_empty() || host.len() > 512 || host.contains(odd) || port == Some(0) {
         return Err(CommandError::new(
@@ -505,7 +534,11 @@ fn check_host(host: &str) -> Result<(), CommandError> {
 
 fn with_port(host: &str) -> String {
     let bracketed = host.starts_with('[') && host.ends_with(']');
-    if bracketed || !host.contains(':') { format!("{host}:27017") } else { host.to_owned() }
+    if bracketed || !host.contains(':') {
+        format!("{host}:27017")
+    } else {
+        host.to_owned()
+    }
 }
 
 pub fn host_name(host: &str) -> &str {
@@ -519,10 +552,6 @@ pub fn is_local_host(name: &str) -> bool {
 /// Integers are written as the 32-bit kind where they fit, as MongoDB does.
 fn small(value: i64) -> bson::RawBson {
     i32::try_from(value).map_or(bson::RawBson::Int64(value), bson::RawBson::Int32)
-}
-
-fn number(value: f64) -> bson::RawBson {
-    if value.fract() == 0.0 { small(value as i64) } else { bson::RawBson::Double(value) }
 }
 
 struct Field<'a> {
@@ -578,7 +607,9 @@ impl<'a> Field<'a> {
     }
 
     fn document(&self) -> Result<&'a RawDocument, CommandError> {
-        self.value.as_document().ok_or_else(|| self.wrong_type("object"))
+        self.value
+            .as_document()
+            .ok_or_else(|| self.wrong_type("object"))
     }
 
     fn document_or_null(&self) -> Result<RawDocumentBuf, CommandError> {
@@ -601,7 +632,10 @@ mod tests {
     fn what_is_written_reads_back() {
         let mut config = SetConfig::of_one("set_a", "db1:27018");
         config.settings.replica_set_id = Some(ObjectId::new());
-        config.members.push(MemberConfig { priority: 2.5, ..MemberConfig::new(3, "db2:27018") });
+        config.members.push(MemberConfig {
+            priority: 2.5,
+            ..MemberConfig::new(3, "db2:27018")
+        });
         assert_eq!(parse(config.to_document()).unwrap(), config);
     }
 
@@ -624,17 +658,38 @@ mod tests {
             (rawdoc! { "_id": "s" }, 4),
             (rawdoc! { "_id": "s", "members": [] }, 93),
             (rawdoc! { "_id": "", "members": [member(0, "a:1")] }, 93),
-            (rawdoc! { "_id": "s", "members": [member(0, "a:1"), member(0, "b:1")] }, 93),
-            (rawdoc! { "_id": "s", "members": [member(0, "a:1"), member(1, "a:1")] }, 93),
-            (rawdoc! { "_id": "s", "members": [member(0, "a:1"), member(1, "localhost:1")] }, 93),
+            (
+                rawdoc! { "_id": "s", "members": [member(0, "a:1"), member(0, "b:1")] },
+                93,
+            ),
+            (
+                rawdoc! { "_id": "s", "members": [member(0, "a:1"), member(1, "a:1")] },
+                93,
+            ),
+            (
+                rawdoc! { "_id": "s", "members": [member(0, "a:1"), member(1, "localhost:1")] },
+                93,
+            ),
             (rawdoc! { "_id": "s", "members": [member(300, "a:1")] }, 93),
             (rawdoc! { "_id": "s", "members": [member(0, "a:x")] }, 9),
-            (rawdoc! { "_id": "s", "version": 0, "members": [member(0, "a:1")] }, 93),
-            (rawdoc! { "_id": "s", "members": [member(0, "a:1")], "what": 1 }, 93),
+            (
+                rawdoc! { "_id": "s", "version": 0, "members": [member(0, "a:1")] },
+                93,
+            ),
+            (
+                rawdoc! { "_id": "s", "members": [member(0, "a:1")], "what": 1 },
+                93,
+            ),
             (rawdoc! { "_id": "s", "members": 1 }, 14),
             (rawdoc! { "_id": 7, "members": [member(0, "a:1")] }, 14),
-            (rawdoc! { "_id": "s", "members": [{ "_id": 0, "host": "a", "votes": 0 }] }, 93),
-            (rawdoc! { "_id": "s", "members": [{ "_id": 0, "host": "a", "priority": 0 }] }, 93),
+            (
+                rawdoc! { "_id": "s", "members": [{ "_id": 0, "host": "a", "votes": 0 }] },
+                93,
+            ),
+            (
+                rawdoc! { "_id": "s", "members": [{ "_id": 0, "host": "a", "priority": 0 }] },
+                93,
+            ),
         ];
         for (document, code) in refused {
             let error = parse(document.clone()).unwrap_err();
@@ -646,7 +701,10 @@ mod tests {
     fn a_successor_has_a_higher_version_and_one_other_voter() {
         let old = SetConfig::of_one("s", "a:1");
         let mut new = old.clone();
-        assert_eq!(old.check_successor(&new, false).unwrap_err().code.code(), 103);
+        assert_eq!(
+            old.check_successor(&new, false).unwrap_err().code.code(),
+            103
+        );
         assert!(old.check_successor(&new, true).is_ok());
         new.version = 2;
         new.members.push(MemberConfig::new(1, "b:1"));
@@ -655,8 +713,14 @@ mod tests {
         assert!(old.check_successor(&new, false).is_err());
         new.members.pop();
         new.members[0].id = 9;
-        assert_eq!(old.check_successor(&new, false).unwrap_err().code.code(), 103);
+        assert_eq!(
+            old.check_successor(&new, false).unwrap_err().code.code(),
+            103
+        );
         new.name = "t".into();
-        assert_eq!(old.check_successor(&new, true).unwrap_err().code.code(), 103);
+        assert_eq!(
+            old.check_successor(&new, true).unwrap_err().code.code(),
+            103
+        );
     }
 }

@@ -114,7 +114,10 @@ impl Replication {
         host: &str,
         timeout: Duration,
     ) -> Result<(Heartbeat, Duration), CommandError> {
-        let pool = self.peers.pool(host).ok_or_else(|| super::unreachable(host, "no runtime"))?;
+        let pool = self
+            .peers
+            .pool(host)
+            .ok_or_else(|| super::unreachable(host, "no runtime"))?;
         let config = self.config();
         let own_host = self.own_host();
         let mut body = rawdoc! {
@@ -147,9 +150,14 @@ impl Replication {
             while asking.try_join_next().is_some() {}
             self.reconsider();
             self.snapshots.expire();
-            let Some(config) = self.config() else { continue };
+            let Some(config) = self.config() else {
+                continue;
+            };
             let own = self.own_host();
-            let others = config.members.iter().filter(|member| Some(&member.host) != own.as_ref());
+            let others = config
+                .members
+                .iter()
+                .filter(|member| Some(&member.host) != own.as_ref());
             for member in others {
                 if !self.begin_asking(&member.host) {
                     continue;

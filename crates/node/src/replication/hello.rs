@@ -47,8 +47,14 @@ impl Replication {
         out.append(cstr!("maxMessageSizeBytes"), MAX_MESSAGE_BYTES as i32);
         out.append(cstr!("maxWriteBatchSize"), WRITE_BATCH_MAX);
         out.append(cstr!("localTime"), DateTime::now());
-        out.append(cstr!("logicalSessionTimeoutMinutes"), SESSION_TIMEOUT_MINUTES);
-        out.append(cstr!("connectionId"), i32::try_from(asked.connection).unwrap_or(i32::MAX));
+        out.append(
+            cstr!("logicalSessionTimeoutMinutes"),
+            SESSION_TIMEOUT_MINUTES,
+        );
+        out.append(
+            cstr!("connectionId"),
+            i32::try_from(asked.connection).unwrap_or(i32::MAX),
+        );
         out.append(cstr!("minWireVersion"), WIRE_VERSION_MIN);
         out.append(cstr!("maxWireVersion"), WIRE_VERSION_MAX);
         out.append(cstr!("readOnly"), false);
@@ -58,7 +64,9 @@ impl Replication {
 
     fn describe_set(&self, asked: Asked, out: &mut RawDocumentBuf) {
         let status = self.status();
-        let own = status.as_ref().and_then(|status| status.membership.get(self.id));
+        let own = status
+            .as_ref()
+            .and_then(|status| status.membership.get(self.id));
         let (Some(status), Some(config)) = (&status, self.config()) else {
             append_primary(out, asked, false);
             out.append(cstr!("secondary"), false);
@@ -67,8 +75,7 @@ impl Replication {
             return;
         };
         let state = self.state_of(status);
-        let Some((own, member)) =
-            own.and_then(|own| Some((own, config.by_host(&own.address)?)))
+        let Some((own, member)) = own.and_then(|own| Some((own, config.by_host(&own.address)?)))
         else {
             append_primary(out, asked, false);
             out.append(cstr!("secondary"), false);
@@ -79,7 +86,10 @@ impl Replication {
         };
         append_hosts(out, &config);
         out.append(cstr!("setName"), config.name.as_str());
-        out.append(cstr!("setVersion"), i32::try_from(config.version).unwrap_or(i32::MAX));
+        out.append(
+            cstr!("setVersion"),
+            i32::try_from(config.version).unwrap_or(i32::MAX),
+        );
         append_primary(out, asked, state == MemberState::Primary);
         out.append(cstr!("secondary"), state == MemberState::Secondary);
         if let Some(primary) = self.primary_host(status) {
@@ -134,11 +144,16 @@ fn append_hosts(out: &mut RawDocumentBuf, config: &SetConfig) {
     let list = |wanted: &dyn Fn(&MemberConfig) -> bool| {
         let visible = config.members.iter().filter(|member| !member.hidden);
         RawArrayBuf::from_iter(
-            visible.filter(|member| wanted(member)).map(|member| member.host.as_str()),
+            visible
+                .filter(|member| wanted(member))
+                .map(|member| member.host.as_str()),
         )
     };
     let passive = |member: &MemberConfig| !member.arbiter_only && member.priority == 0.0;
-    out.append(cstr!("hosts"), list(&|member| !member.arbiter_only && !passive(member)));
+    out.append(
+        cstr!("hosts"),
+        list(&|member| !member.arbiter_only && !passive(member)),
+    );
     let passives = list(&passive);
     if !passives.is_empty() {
         out.append(cstr!("passives"), passives);

@@ -22,10 +22,16 @@ pub fn load_or_draw(log_dir: &Path, has_state: bool) -> Result<PeerId, NodeError
             .ok()
             .filter(|&id| id != 0)
             .ok_or_else(|| {
-                NodeError::Start(format!("{}: damaged: it holds no member id", path.display()))
+                NodeError::Start(format!(
+                    "{}: damaged: it holds no member id",
+                    path.display()
+                ))
             }),
         Err(error) if error.kind() == io::ErrorKind::NotFound && has_state => {
-            Err(NodeError::Start(format!("{}: the log of this data is missing", path.display())))
+            Err(NodeError::Start(format!(
+                "{}: the log of this data is missing",
+                path.display()
+            )))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Kept positive, so that it's the same number in BSON's signed integers.

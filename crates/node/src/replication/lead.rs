@@ -42,9 +42,10 @@ impl Replication {
     pub fn require_uninitialized(&self) -> Result<(), CommandError> {
         match self.config() {
             None => Ok(()),
-            Some(_) => {
-                Err(CommandError::new(ErrorCode::AlreadyInitialized, "already initialized"))
-            }
+            Some(_) => Err(CommandError::new(
+                ErrorCode::AlreadyInitialized,
+                "already initialized",
+            )),
         }
     }
 
@@ -67,17 +68,25 @@ impl Replication {
         let host = self.find_self(&config).await?;
         config.config_server |= self.config_server;
         config.version = 1;
-        config.settings.replica_set_id.get_or_insert_with(ObjectId::new);
+        config
+            .settings
+            .replica_set_id
+            .get_or_insert_with(ObjectId::new);
         if !node.group.is_bootstrapped() {
             node.group.bootstrap(&host).map_err(|error| {
                 CommandError::new(ErrorCode::AlreadyInitialized, error.to_string())
             })?;
         }
-        wait("this member to lead its own set", LEAD_TIMEOUT, || node.group.leader_term() != 0)
-            .await?;
+        wait("this member to lead its own set", LEAD_TIMEOUT, || {
+            node.group.leader_term() != 0
+        })
+        .await?;
         config.term = node.group.leader_term() as i64;
         node.write_set_config(&config.to_document()).await?;
-        wait("the configuration", LEAD_TIMEOUT, || self.state() == MemberState::Primary).await?;
+        wait("the configuration", LEAD_TIMEOUT, || {
+            self.state() == MemberState::Primary
+        })
+        .await?;
         tracing::info!(set = config.name, host, "initiated the replica set");
         Ok(())
     }
@@ -89,8 +98,8 @@ impl Replication {
             && *name != config.name
         {
             return invalid(format!(
-                "Attempting to initiate a replica set with name {}, but command line reports \
-                 {name}; rejecting",
+                "Rejecting initiate with a set name that differs from command line set name, \
+                 initiate set name: {}, command line set name: {name}",
                 config.name
             ));
         }
@@ -113,11 +122,14 @@ impl Replication {
     async fn find_self(&self, config: &SetConfig) -> Result<String, CommandError> {
         let answers = self.ask_members(&config.members).await;
         let mine = answers.iter().find(|answer| {
-            answer.outcome.as_ref().is_ok_and(|heartbeat| heartbeat.peer == self.id)
+            answer
+                .outcome
+                .as_ref()
+                .is_ok_and(|heartbeat| heartbeat.peer == self.id)
         });
         let Some(mine) = mine else {
             return Err(CommandError::new(
-                ErrorCode::NodeNotFound,
+                ErrorCode::InvalidReplicaSetConfig,
                 format!(
                     "No host described in new configuration with {{version: {}, term: {}}} for \
                      replica set {} maps to this node",
@@ -128,10 +140,13 @@ impl Replication {
         if !mine.member.electable() {
             return Err(CommandError::new(
                 ErrorCode::NodeNotElectable,
-                format!("This node, {}, is not electable in the new configuration", mine.member.host),
+                format!(
+                    "This node, {}, is not electable in the new configuration",
+                    mine.member.host
+                ),
             ));
         }
-        let problems = self.problems(&answers, config, None);
+        let problems = self.problems(&answers, config);
         if !problems.is_empty() {
             return Err(CommandError::new(
                 ErrorCode::NodeNotFound,
@@ -148,18 +163,16 @@ impl Replication {
     async fn ask_members<'a>(&self, members: &'a [MemberConfig]) -> Vec<Answer<'a>> {
         let asking = members.iter().map(|member| async move {
             let outcome = self.ask(&member.host, ANSWER_TIMEOUT).await;
-            Answer { member, outcome: outcome.map(|(heartbeat, _)| heartbeat) }
+            Answer {
+                member,
+                outcome: outcome.map(|(heartbeat, _)| heartbeat),
+            }
         });
         futures::future::join_all(asking).await
     }
 
     /// Why some hosts cannot be members.
-    fn problems(
-        &self,
-        answers: &[Answer<'_>],
-        config: &SetConfig,
-        set_id: Option<ObjectId>,
-    ) -> Vec<String> {
+    fn problems(&self, answers: &[Answer<'_>], config: &SetConfig) -> Vec<String> {
         let problem = |answer: &Answer<'_>| {
             let host = &answer.member.host;
             match &answer.outcome {
@@ -169,16 +182,15 @@ impl Replication {
                     if !heartbeat.set_name.is_empty() && heartbeat.set_name != config.name =>
                 {
                     Some(format!(
-                        "{host} failed with our set name of {} does not match the set name {} \
-                         of that host",
-                        config.name, heartbeat.set_name
+                        "{host} failed with Our set name of {} does not match name {} from \
+                         remote node",
+                        heartbeat.set_name, config.name
                     ))
                 }
-                Ok(heartbeat) if set_id.is_some() && heartbeat.replica_set_id == set_id => None,
-                Ok(heartbeat) if heartbeat.config_version > 0 => {
-                    Some(format!("{host} failed with it already belongs to a replica set"))
-                }
-                Ok(heartbeat) if heartbeat.has_data && set_id.is_none() => {
+                Ok(heartbeat) if heartbeat.config_version > 0 => Some(format!(
+                    "{host} failed with it has a replica set configuration already"
+                )),
+                Ok(heartbeat) if heartbeat.has_data => {
                     Some(format!("{host} failed with it has data already"))
                 }
                 Ok(_) => None,
@@ -216,9 +228,6 @@ impl Replication {
         old.check_successor(&new, force)?;
         self.check_own_place(&new)?;
         let answers = self.ask_members(&new.members).await;
-        if !force {
-            self.check_quorum(&answers, &new)?;
-        }
         self.check_newcomers(&answers, &old, &new)?;
         new.term = node.group.leader_term() as i64;
         node.write_set_config(&new.to_document()).await
@@ -243,34 +252,6 @@ impl Replication {
         }
     }
 
-    fn check_quorum(&self, answers: &[Answer<'_>], new: &SetConfig) -> Result<(), CommandError> {
-        let set_id = new.settings.replica_set_id;
-        let voting = |answer: &&Answer<'_>| answer.member.votes;
-        let mut responded = Vec::new();
-        let mut failed = Vec::new();
-        for answer in answers.iter().filter(voting) {
-            match self.problems(std::slice::from_ref(answer), new, set_id).pop() {
-                None => responded.push(answer.member.host.as_str()),
-                Some(problem) => failed.push(problem),
-            }
-        }
-        if responded.len() >= new.majority() {
-            return Ok(());
-        }
-        Err(CommandError::new(
-            ErrorCode::NodeNotFound,
-            format!(
-                "Quorum check failed because not enough voting nodes responded; required {} but \
-                 only the following {} voting nodes responded: {}; the following nodes did not \
-                 respond affirmatively: {}",
-                new.majority(),
-                responded.len(),
-                responded.join(", "),
-                failed.join(", ")
-            ),
-        ))
-    }
-
     /// A newcomer that answered must be free to join.
     fn check_newcomers(
         &self,
@@ -280,7 +261,9 @@ impl Replication {
     ) -> Result<(), CommandError> {
         let set_id = new.settings.replica_set_id;
         for answer in answers {
-            let Ok(heartbeat) = &answer.outcome else { continue };
+            let Ok(heartbeat) = &answer.outcome else {
+                continue;
+            };
             let newcomer = old.by_host(&answer.member.host).is_none();
             let foreign = heartbeat.has_data && heartbeat.replica_set_id != set_id;
             if newcomer && foreign && heartbeat.peer != self.id {
@@ -318,7 +301,10 @@ impl Replication {
                     self.stay_away(away);
                     node.group.transfer_leadership(successor);
                     let moved = || !node.is_primary();
-                    if wait("the successor", Duration::from_secs(2), moved).await.is_ok() {
+                    if wait("the successor", Duration::from_secs(2), moved)
+                        .await
+                        .is_ok()
+                    {
                         return Ok(());
                     }
                 }
@@ -353,7 +339,10 @@ impl Replication {
     fn best_successor(&self, status: &Status) -> Option<u64> {
         let config = self.config()?;
         let electable = |address: &str| {
-            config.by_host(address).filter(|member| member.electable()).map(|m| m.priority)
+            config
+                .by_host(address)
+                .filter(|member| member.electable())
+                .map(|m| m.priority)
         };
         status
             .peers
@@ -372,7 +361,7 @@ impl Replication {
         if self.state() == MemberState::Primary {
             return Err(CommandError::new(
                 ErrorCode::NotSecondary,
-                "cannot freeze node when primary or running for election. state: Primary",
+                "Cannot freeze node when primary or running for election, state: Primary",
             ));
         }
         if duration.is_zero() {
@@ -381,7 +370,11 @@ impl Replication {
         }
         self.stay_away(duration);
         let odd = duration == Duration::from_secs(1);
-        Ok(if odd { "you really want to freeze for only 1 second?" } else { "" })
+        Ok(if odd {
+            "you really want to freeze for only 1 second?"
+        } else {
+            ""
+        })
     }
 
     fn stay_away(&self, duration: Duration) {
@@ -393,7 +386,6 @@ impl Replication {
         *self.frozen_until.lock() = None;
         self.reconsider();
     }
-
 }
 
 /// Looks again and again, as nothing tells when the condition comes true.

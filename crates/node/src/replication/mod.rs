@@ -63,7 +63,10 @@ impl OpTime {
     }
 
     fn from_document(document: &RawDocument) -> OpTime {
-        let zero = Timestamp { time: 0, increment: 0 };
+        let zero = Timestamp {
+            time: 0,
+            increment: 0,
+        };
         OpTime {
             time: document.get_timestamp("ts").unwrap_or(zero),
             term: document.get_i64("t").unwrap_or(-1),
@@ -121,7 +124,7 @@ impl Replication {
     /// Called before the group is opened.
     pub fn open(
         options: &NodeOptions,
-        _store: &Store,
+        store: &Store,
         machine: &Arc<Machine>,
     ) -> Result<Arc<Replication>, NodeError> {
         let log_dir = options.info.dbpath.join("log");
@@ -154,14 +157,17 @@ impl Replication {
         });
         replication.read_config()?;
         replication.check_name()?;
-        machine.fetch_snapshots_from(Arc::new(snapshot::Fetcher::new(replication.peers.clone())));
+        let (peers, store) = (replication.peers.clone(), store.clone());
+        machine.fetch_snapshots_from(Box::new(move |meta| snapshot::fetch(&peers, &store, meta)));
         Ok(replication)
     }
 
     /// A directory that belongs to a set is not opened under another name, or as a standalone:
     /// its writes would be unknown to the others.
     fn check_name(&self) -> Result<(), NodeError> {
-        let Some(config) = self.config() else { return Ok(()) };
+        let Some(config) = self.config() else {
+            return Ok(());
+        };
         match &self.required_name {
             Some(name) if *name == config.name => Ok(()),
             None if self.config_server => Ok(()),
@@ -220,9 +226,8 @@ impl Replication {
         }));
         self.reconsider();
         let runtime = self.peers.runtime().cloned();
-        let runtime = runtime.ok_or_else(|| {
-            NodeError::Start("a member of a replica set needs a runtime".into())
-        })?;
+        let runtime = runtime
+            .ok_or_else(|| NodeError::Start("a member of a replica set needs a runtime".into()))?;
         runtime.spawn(self.clone().ask_everybody());
         runtime.spawn(self.clone().reconcile_forever(node.group.clone()));
         Ok(())
@@ -243,7 +248,9 @@ impl Replication {
 
     /// The set's name: as it was given, or as the configuration says.
     pub fn set_name(&self) -> Option<String> {
-        self.required_name.clone().or_else(|| self.config().map(|config| config.name.clone()))
+        self.required_name
+            .clone()
+            .or_else(|| self.config().map(|config| config.name.clone()))
     }
 
     pub fn config(&self) -> Option<Arc<SetConfig>> {
@@ -254,7 +261,9 @@ impl Replication {
         let parsed = match self.machine.set_config() {
             None => None,
             Some(document) => Some(Arc::new(SetConfig::parse(&document).map_err(|error| {
-                NodeError::Start(format!("the replica set's configuration is damaged: {error}"))
+                NodeError::Start(format!(
+                    "the replica set's configuration is damaged: {error}"
+                ))
             })?)),
         };
         *self.config.write() = parsed;
@@ -290,13 +299,19 @@ impl Replication {
     /// The host by which the configuration knows this member.
     pub fn own_host(&self) -> Option<String> {
         let status = self.status()?;
-        status.membership.get(self.id).map(|member| member.address.clone())
+        status
+            .membership
+            .get(self.id)
+            .map(|member| member.address.clone())
     }
 
     fn note_status(&self, status: &Status) {
         if status.leader_ready {
             let date = DateTime::now();
-            let time = Timestamp { time: (date.timestamp_millis() / 1000) as u32, increment: 1 };
+            let time = Timestamp {
+                time: (date.timestamp_millis() / 1000) as u32,
+                increment: 1,
+            };
             let mut election = self.election.lock();
             let id = election_id(status.term);
             if election.is_none_or(|election| election.id != id) {
@@ -329,7 +344,9 @@ impl Replication {
         }
         let own = status.membership.get(self.id);
         let config = self.config();
-        let own = own.zip(config.as_ref()).and_then(|(own, config)| config.by_host(&own.address));
+        let own = own
+            .zip(config.as_ref())
+            .and_then(|(own, config)| config.by_host(&own.address));
         frozen.is_none() && own.is_none_or(|own| own.electable())
     }
 
@@ -343,26 +360,38 @@ impl Replication {
             return false;
         };
         let health = self.health.lock();
-        let last = health.get(&leader.address).and_then(|health| health.last.as_ref());
+        let last = health
+            .get(&leader.address)
+            .and_then(|health| health.last.as_ref());
         const CLOSE_ENTRIES: u64 = 1000;
         last.is_some_and(|last| status.applied.index + CLOSE_ENTRIES >= last.commit_index)
     }
 
     /// What this member is right now.
     pub fn state(&self) -> MemberState {
-        let Some(node) = self.node() else { return MemberState::Startup };
+        let Some(node) = self.node() else {
+            return MemberState::Startup;
+        };
         self.state_of(&node.group.status())
     }
 
     fn state_of(&self, status: &Status) -> MemberState {
         let Some(config) = self.config() else {
             let joining = status.installing_snapshot || status.role == Role::Learner;
-            return if joining { MemberState::Startup2 } else { MemberState::Startup };
+            return if joining {
+                MemberState::Startup2
+            } else {
+                MemberState::Startup
+            };
         };
         let own = status.membership.get(self.id);
         let Some(member) = own.and_then(|own| config.by_host(&own.address)) else {
             let outsider = own.is_some() || status.applied.index > 0;
-            return if outsider { MemberState::Removed } else { MemberState::Startup };
+            return if outsider {
+                MemberState::Removed
+            } else {
+                MemberState::Startup
+            };
         };
         if status.leader_ready {
             MemberState::Primary
@@ -390,7 +419,10 @@ impl Replication {
         let config = self.config();
         let leader = status.leader.and_then(|id| status.membership.get(id));
         let state = self.state_of(&status);
-        let election = self.election.lock().filter(|_| state == MemberState::Primary);
+        let election = self
+            .election
+            .lock()
+            .filter(|_| state == MemberState::Primary);
         Some(Heartbeat {
             set_name: self.set_name().unwrap_or_default(),
             peer: self.id,
@@ -402,7 +434,9 @@ impl Replication {
             wall: self.machine.last_wall(),
             config_version: config.as_ref().map_or(-2, |config| config.version),
             config_term: config.as_ref().map_or(-1, |config| config.term),
-            replica_set_id: config.as_ref().and_then(|config| config.settings.replica_set_id),
+            replica_set_id: config
+                .as_ref()
+                .and_then(|config| config.settings.replica_set_id),
             has_data: status.last_index > 0 || status.applied.index > 0,
             sync_source: leader
                 .filter(|leader| leader.id != self.id)
@@ -413,11 +447,16 @@ impl Replication {
     }
 
     pub fn applied(&self, status: &Status) -> OpTime {
-        OpTime { time: self.machine.operation_time(), term: status.applied.term as i64 }
+        OpTime {
+            time: self.machine.operation_time(),
+            term: status.applied.term as i64,
+        }
     }
 
     fn is_same_set(&self, heartbeat: &Heartbeat) -> bool {
-        let own = self.config().and_then(|config| config.settings.replica_set_id);
+        let own = self
+            .config()
+            .and_then(|config| config.settings.replica_set_id);
         own.is_some() && own == heartbeat.replica_set_id
     }
 }

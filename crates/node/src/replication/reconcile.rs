@@ -42,9 +42,15 @@ impl Replication {
     /// True if the group is not yet what the configuration says.
     async fn reconcile(&self, group: &Group<Machine>) -> bool {
         let status = group.status();
-        let Some(config) = self.config().filter(|_| status.leader_ready) else { return false };
-        let Some(change) = self.next_change(&config, &status).await else { return false };
-        let Todo::Change(change) = change else { return true };
+        let Some(config) = self.config().filter(|_| status.leader_ready) else {
+            return false;
+        };
+        let Some(change) = self.next_change(&config, &status).await else {
+            return false;
+        };
+        let Todo::Change(change) = change else {
+            return true;
+        };
         tracing::info!(?change, "changing the members of the group");
         let changing = group.change_membership(change.clone());
         match tokio::time::timeout(PATIENCE, changing).await {
@@ -100,7 +106,9 @@ impl Replication {
         }
         // Another directory answers at the address: the one that was there is gone.
         let health = self.health.lock().get(&member.host).cloned();
-        let heartbeat = health.filter(|health| health.is_up()).and_then(|health| health.last);
+        let heartbeat = health
+            .filter(|health| health.is_up())
+            .and_then(|health| health.last);
         if heartbeat.is_some_and(|heartbeat| heartbeat.peer != raft.id) {
             return Some(Todo::Change(Change::Remove(raft.id)));
         }
@@ -111,7 +119,11 @@ impl Replication {
                     && !peer.in_snapshot
                     && peer.matched > 0
                     && peer.matched + CAUGHT_UP_ENTRIES >= status.commit;
-                Some(if caught_up { Todo::Change(Change::Promote(raft.id)) } else { Todo::Wait })
+                Some(if caught_up {
+                    Todo::Change(Change::Promote(raft.id))
+                } else {
+                    Todo::Wait
+                })
             }
             (false, true) => Some(Todo::Change(Change::Demote(raft.id))),
             _ => None,
@@ -120,7 +132,9 @@ impl Replication {
 
     fn yield_to_higher_priority(&self, group: &Group<Machine>) {
         let status = group.status();
-        let Some(config) = self.config().filter(|_| status.leader_ready) else { return };
+        let Some(config) = self.config().filter(|_| status.leader_ready) else {
+            return;
+        };
         let own_priority = status
             .membership
             .get(status.id)
@@ -149,7 +163,10 @@ impl Replication {
             })
             .max_by(|(a, _), (b, _)| a.priority.total_cmp(&b.priority));
         if let Some((member, raft)) = best {
-            tracing::info!(to = member.host, "giving the lead to a member of higher priority");
+            tracing::info!(
+                to = member.host,
+                "giving the lead to a member of higher priority"
+            );
             group.transfer_leadership(raft.id);
         }
     }

@@ -47,7 +47,14 @@ impl Offers {
             ));
         }
         let token = (rand::random::<u64>() >> 1) as i64;
-        open.insert(token, Offer { snapshot, position, used: Instant::now() });
+        open.insert(
+            token,
+            Offer {
+                snapshot,
+                position,
+                used: Instant::now(),
+            },
+        );
         Ok(token)
     }
 
@@ -65,7 +72,9 @@ impl Offers {
     }
 
     pub fn expire(&self) {
-        self.open.lock().retain(|_, offer| offer.used.elapsed() < OFFER_PATIENCE);
+        self.open
+            .lock()
+            .retain(|_, offer| offer.used.elapsed() < OFFER_PATIENCE);
     }
 
     /// One chunk, as the reply to `_fetchSnapshot`. Reads the disk.
@@ -76,11 +85,17 @@ impl Offers {
         after: Option<&[u8]>,
     ) -> Result<RawDocumentBuf, CommandError> {
         let (snapshot, _) = self.get(token)?;
-        let chunk = snapshot.export(part, after, None, CHUNK_BYTES).map_err(|error| {
-            CommandError::new(ErrorCode::InternalError, format!("cannot read: {error}"))
-        })?;
-        let bytes = |bytes| RawBinaryRef { subtype: BinarySubtype::Generic, bytes };
-        let mut out = rawdoc! { "pairs": bytes(&chunk.pairs) };
+        let chunk = snapshot
+            .export(part, after, None, CHUNK_BYTES)
+            .map_err(|error| {
+                CommandError::new(ErrorCode::InternalError, format!("cannot read: {error}"))
+            })?;
+        let bytes = |bytes| RawBinaryRef {
+            subtype: BinarySubtype::Generic,
+            bytes,
+        };
+        let mut out = RawDocumentBuf::new();
+        out.append(cstr!("pairs"), bytes(&chunk.pairs));
         if let Some(next) = &chunk.next {
             out.append(cstr!("next"), bytes(next));
         }
@@ -92,7 +107,9 @@ impl Offers {
 /// Replaces the state of `store` by the leader's. Blocks; not to be called on a runtime's thread.
 pub fn fetch(peers: &Peers, store: &Store, meta: &SnapshotMeta) -> Result<(), String> {
     let runtime = peers.runtime().ok_or("there is no runtime to fetch with")?;
-    let pool = peers.pool(&meta.leader_address).ok_or("there is no connection to fetch over")?;
+    let pool = peers
+        .pool(&meta.leader_address)
+        .ok_or("there is no connection to fetch over")?;
     runtime.block_on(fetch_over(&pool, store, meta))
 }
 
@@ -117,7 +134,12 @@ async fn fetch_over(pool: &Pool, store: &Store, meta: &SnapshotMeta) -> Result<(
     let _ = ask(pool, &close).await;
     let bytes: usize = fetched?.into_iter().sum();
     importer.finish().map_err(|error| error.to_string())?;
-    tracing::info!(from = meta.leader_address, index, bytes, "fetched a snapshot");
+    tracing::info!(
+        from = meta.leader_address,
+        index,
+        bytes,
+        "fetched a snapshot"
+    );
     Ok(())
 }
 
@@ -133,13 +155,18 @@ async fn fetch_part(
         let mut request =
             rawdoc! { "_fetchSnapshot": 1, "token": token, "part": i32::from(part.tag()) };
         if let Some(after) = &after {
-            let after = RawBinaryRef { subtype: BinarySubtype::Generic, bytes: after };
+            let after = RawBinaryRef {
+                subtype: BinarySubtype::Generic,
+                bytes: after,
+            };
             request.append(cstr!("after"), after);
         }
         let reply = ask(pool, &request).await?;
         let pairs = binary(&reply, "pairs").ok_or("a chunk without content")?;
         bytes += pairs.len();
-        importer.write(part, pairs).map_err(|error| error.to_string())?;
+        importer
+            .write(part, pairs)
+            .map_err(|error| error.to_string())?;
         match binary(&reply, "next") {
             Some(next) => after = Some(next.to_vec()),
             None => return Ok(bytes),

@@ -11,7 +11,13 @@ use super::heartbeat::{Health, PERIOD};
 use super::state::MemberState;
 use super::{OpTime, Replication};
 
-const NO_TIME: OpTime = OpTime { time: Timestamp { time: 0, increment: 0 }, term: -1 };
+const NO_TIME: OpTime = OpTime {
+    time: Timestamp {
+        time: 0,
+        increment: 0,
+    },
+    term: -1,
+};
 
 /// Before the set is initiated: today's error, with the fields of the 2.x server.
 pub fn not_yet_initialized() -> CommandError {
@@ -27,7 +33,10 @@ pub fn not_yet_initialized() -> CommandError {
 }
 
 pub fn not_a_set() -> CommandError {
-    CommandError::new(ErrorCode::NoReplicationEnabled, "not running with --replSet")
+    CommandError::new(
+        ErrorCode::NoReplicationEnabled,
+        "not running with --replSet",
+    )
 }
 
 impl Replication {
@@ -36,11 +45,19 @@ impl Replication {
         if !self.is_replica_set() {
             return Err(not_a_set());
         }
-        self.config().ok_or_else(not_yet_initialized)
+        self.config().ok_or_else(|| {
+            CommandError::new(
+                ErrorCode::NotYetInitialized,
+                "no replset config has been received",
+            )
+        })
     }
 
     pub fn status_document(&self) -> Result<RawDocumentBuf, CommandError> {
-        let config = self.require_config()?;
+        if !self.is_replica_set() {
+            return Err(not_a_set());
+        }
+        let config = self.config().ok_or_else(not_yet_initialized)?;
         let status = self.status().ok_or_else(not_yet_initialized)?;
         let state = self.state_of(&status);
         if state == MemberState::Removed {
@@ -53,7 +70,10 @@ impl Replication {
         let sync_source = self.sync_source(&status);
         let source_id = sync_source.as_deref().and_then(|host| config.by_host(host));
         let voting = config.voters().count();
-        let data_voters = config.voters().filter(|member| !member.arbiter_only).count();
+        let data_voters = config
+            .voters()
+            .filter(|member| !member.arbiter_only)
+            .count();
         let mut out = rawdoc! {
             "set": config.name.as_str(),
             "date": DateTime::now(),
@@ -78,7 +98,10 @@ impl Replication {
         };
         let health = self.health.lock().clone();
         let members = config.members.iter().map(|member| {
-            let own = status.membership.get(self.id).map(|own| own.address.as_str());
+            let own = status
+                .membership
+                .get(self.id)
+                .map(|own| own.address.as_str());
             if own == Some(member.host.as_str()) {
                 self.own_line(member, &config, &status, state)
             } else {
@@ -92,7 +115,10 @@ impl Replication {
 
     fn sync_source(&self, status: &Status) -> Option<String> {
         let leader = status.leader.filter(|&id| id != self.id)?;
-        status.membership.get(leader).map(|leader| leader.address.clone())
+        status
+            .membership
+            .get(leader)
+            .map(|leader| leader.address.clone())
     }
 
     fn own_line(
@@ -103,11 +129,15 @@ impl Replication {
         state: MemberState,
     ) -> RawDocumentBuf {
         let applied = self.applied(status);
-        let uptime = self.node().map_or(0, |node| node.info.started_instant.elapsed().as_secs());
+        let uptime = self
+            .node()
+            .map_or(0, |node| node.info.started_instant.elapsed().as_secs());
         let mut out = start_line(member, 1.0, state, uptime as i64);
         append_optime(&mut out, member, applied, self.machine.last_wall());
         let source = self.sync_source(status).unwrap_or_default();
-        let source_id = config.by_host(&source).map_or(-1, |source| source.id as i32);
+        let source_id = config
+            .by_host(&source)
+            .map_or(-1, |source| source.id as i32);
         out.append(cstr!("syncSourceHost"), source.as_str());
         out.append(cstr!("syncSourceId"), source_id);
         out.append(cstr!("infoMessage"), "");
@@ -137,7 +167,9 @@ impl Replication {
             _ if asked_and_failed => MemberState::Down,
             _ => MemberState::Startup,
         };
-        let up = health.up_since.map_or(0, |since: Instant| since.elapsed().as_secs() as i64);
+        let up = health
+            .up_since
+            .map_or(0, |since: Instant| since.elapsed().as_secs() as i64);
         let well = if state == MemberState::Down { 0.0 } else { 1.0 };
         let mut out = start_line(member, well, state, up);
         let last = health.last.as_ref().filter(|_| health.is_up());
@@ -146,21 +178,33 @@ impl Replication {
         append_optime(&mut out, member, applied, wall);
         let never = DateTime::from_millis(0);
         out.append(cstr!("lastHeartbeat"), health.asked.unwrap_or(never));
-        out.append(cstr!("lastHeartbeatRecv"), health.heard_from.unwrap_or(never));
+        out.append(
+            cstr!("lastHeartbeatRecv"),
+            health.heard_from.unwrap_or(never),
+        );
         out.append(cstr!("pingMs"), health.ping_ms);
         out.append(cstr!("lastHeartbeatMessage"), health.problem.as_str());
         let source = last.map_or("", |last| last.sync_source.as_str());
         out.append(cstr!("syncSourceHost"), source);
         let config = self.config();
         let source = config.as_ref().and_then(|config| config.by_host(source));
-        out.append(cstr!("syncSourceId"), source.map_or(-1, |source| source.id as i32));
+        out.append(
+            cstr!("syncSourceId"),
+            source.map_or(-1, |source| source.id as i32),
+        );
         out.append(cstr!("infoMessage"), "");
         if let Some((time, date)) = last.and_then(|last| last.election) {
             out.append(cstr!("electionTime"), time);
             out.append(cstr!("electionDate"), date);
         }
-        out.append(cstr!("configVersion"), last.map_or(-2, |last| last.config_version as i32));
-        out.append(cstr!("configTerm"), last.map_or(-1, |last| last.config_term as i32));
+        out.append(
+            cstr!("configVersion"),
+            last.map_or(-2, |last| last.config_version as i32),
+        );
+        out.append(
+            cstr!("configTerm"),
+            last.map_or(-1, |last| last.config_term as i32),
+        );
         out
     }
 
@@ -178,7 +222,12 @@ impl Replication {
     }
 }
 
-fn start_line(member: &MemberConfig, health: f64, state: MemberState, uptime: i64) -> RawDocumentBuf {
+fn start_line(
+    member: &MemberConfig,
+    health: f64,
+    state: MemberState,
+    uptime: i64,
+) -> RawDocumentBuf {
     rawdoc! {
         "_id": member.id as i32,
         "name": member.host.as_str(),

@@ -52,10 +52,12 @@ impl Peers {
 
 impl Transport for Peers {
     fn send(&self, to: PeerId, address: &str, messages: Vec<Bytes>) {
-        let Some(pool) = self.pool(address) else { return };
+        let Some(pool) = self.pool(address) else {
+            return;
+        };
         let mut batch = RawArrayBuf::new();
         let mut bytes = 0;
-        let mut leave = |batch: &mut RawArrayBuf| {
+        let leave = |batch: &mut RawArrayBuf| {
             let messages = std::mem::replace(batch, RawArrayBuf::new());
             let body = rawdoc! { "_raftMessages": 1, "to": to as i64, "messages": messages };
             // A full queue drops messages, and Raft repeats what was lost.
@@ -67,7 +69,10 @@ impl Transport for Peers {
                 bytes = 0;
             }
             bytes += message.len();
-            batch.push(RawBinaryRef { subtype: BinarySubtype::Generic, bytes: message });
+            batch.push(RawBinaryRef {
+                subtype: BinarySubtype::Generic,
+                bytes: message,
+            });
         }
         leave(&mut batch);
     }

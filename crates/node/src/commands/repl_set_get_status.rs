@@ -1,0 +1,15 @@
+//! `replSetGetStatus`: the members of the set, as this one sees them.
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+
+pub static SPEC: CommandSpec = CommandSpec::new("replSetGetStatus", Run::Inline(run))
+    .aliases(&["replsetgetstatus"])
+    .needs(Needs::Any)
+    .admin_only()
+    .help("the members of the replica set and their states")
+    .ignored(&["initialSync", "forShell"]);
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    ctx.node.replication.status_document()
+}

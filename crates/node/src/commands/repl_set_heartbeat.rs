@@ -1,0 +1,43 @@
+//! `replSetHeartbeat`: another member, or one to be, asks how this one is.
+
+use banyan_wire::{CommandError, ErrorCode};
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+use crate::replication::status::not_a_set;
+
+pub static SPEC: CommandSpec = CommandSpec::new("replSetHeartbeat", Run::Inline(run))
+    .needs(Needs::Any)
+    .admin_only()
+    .privilege("internal")
+    .help("internal: how a member is")
+    .fields(&["from"])
+    .ignored(&["configVersion", "term", "fromPeer"]);
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    let replication = &ctx.node.replication;
+    if !replication.is_replica_set() {
+        return Err(not_a_set());
+    }
+    let asking = ctx
+        .argument()
+        .and_then(|value| value.as_str())
+        .unwrap_or_default();
+    let own = replication.set_name().unwrap_or_default();
+    if !asking.is_empty() && !own.is_empty() && asking != own {
+        return Err(CommandError::new(
+            ErrorCode::InconsistentReplicaSetNames,
+            format!("Our set name of {own} does not match name {asking} from remote node"),
+        ));
+    }
+    if let Some(from) = ctx.field("from") {
+        replication.note_question(from.str()?);
+    }
+    let heartbeat = replication.heartbeat().ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::NotYetInitialized,
+            "this member is still starting",
+        )
+    })?;
+    Ok(heartbeat.to_reply())
+}
