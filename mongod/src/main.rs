@@ -5,6 +5,7 @@
 
 mod flags;
 mod map_reduce;
+mod shard;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use banyan_node::info::ClusterRole;
 use banyan_node::program::Program;
 use banyan_node::service::NodeService;
 use flags::Flags;
+use shard::ShardRole;
 
 fn main() {
     if std::env::args_os().nth(1).is_some_and(|first| first == map_reduce::HOST_ARGUMENT) {
@@ -46,11 +48,16 @@ fn commands(role: ClusterRole) -> Vec<&'static CommandSpec> {
     if role == ClusterRole::Config {
         commands.extend(banyan_configsvr::commands());
     }
+    if role == ClusterRole::Shard {
+        commands.extend(shard::commands());
+    }
     commands
 }
 
 fn set_up(service: &Arc<NodeService>) {
-    if service.node.info.role == ClusterRole::Config {
-        ConfigRole::start(service);
+    match service.node.info.role {
+        ClusterRole::Config => drop(ConfigRole::start(service)),
+        ClusterRole::Shard => drop(ShardRole::start(service)),
+        ClusterRole::None => {}
     }
 }

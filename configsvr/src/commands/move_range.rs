@@ -126,6 +126,7 @@ pub async fn carry_out(role: &ConfigRole, order: &MoveOrder) -> Result<(), Comma
         "min": min.clone(),
         "max": max.clone(),
         "fromShard": &*order.from,
+        "fromShardHost": from.host.as_str(),
         "toShard": &*order.to,
         "toShardHost": to.host.as_str(),
         "epoch": table.version().epoch,

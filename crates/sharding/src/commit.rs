@@ -190,10 +190,10 @@ pub fn move_range(
                 ..Chunk::clone(control)
             });
         }
-    } else {
-        // The chunk's own document goes to the first part that stays; the others are new.
-        moved.id = new_id();
-        for part in changed.iter_mut().skip(1) {
+    }
+    // The part that starts where the chunk did keeps the chunk's document; the others are new.
+    for part in changed.iter_mut().chain(std::iter::once(&mut moved)) {
+        if part.range.min != chunk.range.min && part.id == chunk.id {
             part.id = new_id();
         }
     }

@@ -225,17 +225,20 @@ impl RoutingTable {
         self.shard_versions.contains_key(shard)
     }
 
-    /// The chunk that holds a key, given as encoded bytes.
-    pub fn find_encoded(&self, key: &[u8]) -> &Arc<Chunk> {
+    /// The place among [`RoutingTable::chunks`] of the chunk that holds a key.
+    pub fn position_encoded(&self, key: &[u8]) -> usize {
         let above = self
             .chunks
             .partition_point(|chunk| chunk.range.min.encoded() <= key);
         // The first chunk starts at MinKey, the least key there is, so `above` is at least 1
         // for every key of a document; an impossible key falls to the first chunk.
-        let index = above.saturating_sub(1);
-        #[allow(clippy::indexing_slicing)]
-        // in range: never empty, and `above` is at most the length
-        &self.chunks[index]
+        above.saturating_sub(1)
+    }
+
+    /// The chunk that holds a key, given as encoded bytes.
+    pub fn find_encoded(&self, key: &[u8]) -> &Arc<Chunk> {
+        // In range: there is at least one chunk, and a position is less than their number.
+        &self.chunks[self.position_encoded(key)]
     }
 
     pub fn find(&self, key: &ShardKey) -> &Arc<Chunk> {

@@ -1,0 +1,242 @@
+//! What this shard knows of one collection: its routing table, what has been written to each
+//! chunk, whether writes must wait, and whether a migration listens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
+
+use banyan_node::role::{Change, Ownership};
+use banyan_sharding::split::chunk_bytes_limit;
+use banyan_sharding::{ChunkVersion, RoutingTable, ShardKey};
+use bson::RawDocument;
+use parking_lot::RwLock;
+use tokio::sync::{Mutex, watch};
+
+use super::migration::capture::Capture;
+
+/// One collection, as long as this process lives.
+pub struct Collection {
+    pub ns: String,
+    pub state: RwLock<State>,
+    /// One reader of the config servers at a time; the others use what it finds.
+    pub refreshing: Mutex<()>,
+    /// Counts the changes of `state` that somebody may wait for.
+    pub changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub known: Known,
+    /// The term as primary in which `known` was read (0 on a secondary).
+    pub term: u64,
+    /// Counts the readings.
+    pub generation: u64,
+    pub block: Option<Block>,
+    /// The migration away from here that is under way.
+    pub capture: Option<Arc<Capture>>,
+}
+
+#[derive(Clone, Default)]
+pub enum Known {
+    #[default]
+    Unknown,
+    Unsharded,
+    Sharded(Arc<Filter>),
+}
+
+/// A critical section: writes wait, and reads too once a commit may have happened.
+#[derive(Debug, Clone, Copy)]
+pub struct Block {
+    pub reads: bool,
+    /// Whoever asked for it may be gone: after this it counts as lifted.
+    pub until: Option<Instant>,
+}
+
+impl Block {
+    pub fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
+    }
+}
+
+/// What a request's version means here.
+pub enum Verdict {
+    /// The request may run.
+    Agreed(Option<Arc<Filter>>),
+    /// It was routed by an older table than the one known here.
+    Stale(ChunkVersion),
+    /// Nothing is known here, or less than the request knows.
+    Behind,
+    Blocked,
+}
+
+impl Collection {
+    pub fn new(ns: &str) -> Collection {
+        Collection {
+            ns: ns.to_owned(),
+            state: RwLock::default(),
+            refreshing: Mutex::default(),
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    pub fn judge(&self, received: &ChunkVersion, term: u64, writes: bool, shard: &str) -> Verdict {
+        let state = self.state.read();
+        if let Some(block) = state.block
+            && (writes || block.reads)
+            && !block.is_over()
+        {
+            return Verdict::Blocked;
+        }
+        if state.term != term || state.block.is_some_and(|block| block.is_over()) {
+            return Verdict::Behind;
+        }
+        let filter = match &state.known {
+            Known::Unknown => return Verdict::Behind,
+            Known::Unsharded if received.is_unsharded() => return Verdict::Agreed(None),
+            Known::Unsharded => return Verdict::Behind,
+            Known::Sharded(filter) => filter,
+        };
+        let wanted = filter.table.shard_version(shard);
+        if received.is_write_compatible(&wanted) {
+            return Verdict::Agreed(Some(filter.clone()));
+        }
+        if received.same_collection(&wanted) && received.major < wanted.major {
+            return Verdict::Stale(wanted);
+        }
+        Verdict::Behind
+    }
+
+    /// Changes the state and wakes whoever waits for it.
+    pub fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.write());
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    pub fn filter(&self) -> Option<Arc<Filter>> {
+        match &self.state.read().known {
+            Known::Sharded(filter) => Some(filter.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// Which documents of a sharded collection are this shard's, and how much each of its chunks
+/// holds.
+pub struct Filter {
+    pub table: Arc<RoutingTable>,
+    pub shard: Arc<str>,
+    pub chunk_bytes_max: u64,
+    /// For each chunk of the table.
+    chunks: Box<[Tracked]>,
+    owns_all: bool,
+}
+
+struct Tracked {
+    owned: bool,
+    bytes: AtomicI64,
+    /// Someone is looking whether it should be cut.
+    checked: AtomicBool,
+}
+
+impl Filter {
+    /// Sizes carry over from what was known before; chunks that are new here start from
+    /// `estimate`.
+    pub fn new(
+        table: Arc<RoutingTable>,
+        shard: Arc<str>,
+        chunk_bytes_max: u64,
+        before: Option<&Filter>,
+        estimate: i64,
+    ) -> Filter {
+        let known = |min: &ShardKey| -> Option<(usize, i64)> {
+            let before = before?;
+            let position = before.table.position_encoded(min.encoded());
+            let tracked = before.chunks.get(position)?;
+            tracked
+                .owned
+                .then(|| (position, tracked.bytes.load(Ordering::Relaxed)))
+        };
+        let places: Vec<Option<(usize, i64)>> = table
+            .chunks()
+            .iter()
+            .map(|chunk| known(&chunk.range.min))
+            .collect();
+        let parts = |position: usize| {
+            let same = places
+                .iter()
+                .flatten()
+                .filter(|(other, _)| *other == position);
+            i64::try_from(same.count()).unwrap_or(1).max(1)
+        };
+        let chunks = table.chunks().iter().zip(&places).map(|(chunk, place)| {
+            let owned = chunk.shard == shard;
+            let bytes = match place {
+                Some((position, bytes)) => bytes / parts(*position),
+                None => estimate,
+            };
+            Tracked {
+                owned,
+                bytes: AtomicI64::new(if owned { bytes } else { 0 }),
+                checked: AtomicBool::new(false),
+            }
+        });
+        let chunks: Box<[Tracked]> = chunks.collect();
+        let owns_all = chunks.iter().all(|chunk| chunk.owned);
+        Filter {
+            table,
+            shard,
+            chunk_bytes_max,
+            chunks,
+            owns_all,
+        }
+    }
+
+    pub fn owns_all(&self) -> bool {
+        self.owns_all
+    }
+
+    pub fn limit(&self) -> u64 {
+        chunk_bytes_limit(self.table.chunks().len(), self.chunk_bytes_max)
+    }
+
+    /// Counts a change. The answer is the chunk that has just grown over its limit, if any.
+    pub fn account(&self, change: Change<'_>) -> Option<usize> {
+        let length = |document: &RawDocument| document.as_bytes().len() as i64;
+        let (document, growth) = match change {
+            Change::Insert { document } => (document, length(document)),
+            Change::Update { before, after } => (after, length(after) - length(before)),
+            Change::Delete { before } => (before, -length(before)),
+        };
+        let position = self.position(document)?;
+        let chunk = self.chunks.get(position).filter(|chunk| chunk.owned)?;
+        let bytes = chunk.bytes.fetch_add(growth, Ordering::Relaxed) + growth;
+        let over = growth > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes > self.limit());
+        (over && !chunk.checked.swap(true, Ordering::Relaxed)).then_some(position)
+    }
+
+    /// The check that [`Filter::account`] asked for is over.
+    pub fn checked(&self, position: usize, bytes: Option<u64>) {
+        if let Some(chunk) = self.chunks.get(position) {
+            if let Some(bytes) = bytes.and_then(|bytes| i64::try_from(bytes).ok()) {
+                chunk.bytes.store(bytes, Ordering::Relaxed);
+            }
+            chunk.checked.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn position(&self, document: &RawDocument) -> Option<usize> {
+        let mut key = Vec::with_capacity(48);
+        self.table.pattern().encode(document, &mut key).ok()?;
+        Some(self.table.position_encoded(&key))
+    }
+}
+
+impl Ownership for Filter {
+    fn owns(&self, document: &RawDocument) -> bool {
+        // A document without a usable key belongs to nobody; hiding it could lose it for good.
+        let Some(position) = self.position(document) else {
+            return true;
+        };
+        self.chunks.get(position).is_some_and(|chunk| chunk.owned)
+    }
+}

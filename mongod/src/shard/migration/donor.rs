@@ -1,0 +1,337 @@
+//! The shard that gives a range away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use banyan_sharding::{Chunk, ChunkRange, ShardKey, ShardKeyPattern};
+use banyan_wire::{CommandError, ErrorCode, Treatment};
+use bson::oid::ObjectId;
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
+
+use super::capture::Capture;
+use super::recovery::{self, Note};
+use crate::shard::errors::{bad_value, conflict, internal};
+use crate::shard::keys::KeyView;
+use crate::shard::metadata::{Block, Collection, Filter};
+use crate::shard::role::{Identity, ShardRole};
+
+/// A recipient that makes no progress for this long is given up.
+const STALL_MAX: Duration = Duration::from_secs(120);
+
+/// The critical section ends without a commit when the recipient takes longer than this.
+const LAST_CHANGES_MAX: Duration = Duration::from_secs(10);
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Between two looks at the recipient.
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(200);
+
+/// Streams that the recipient clones over, and the documents below which one is enough.
+const STREAMS: usize = 3;
+const DOCUMENTS_PER_STREAM_MIN: u64 = 2_000;
+
+/// A move away from here that is under way.
+pub struct Donation {
+    pub id: ObjectId,
+    pub ns: String,
+    pub range: ChunkRange,
+    pub pattern: ShardKeyPattern,
+    pub capture: Arc<Capture>,
+}
+
+/// What `_shardsvrMoveRange` asks for.
+pub struct Order {
+    pub ns: String,
+    pub min: RawDocumentBuf,
+    pub max: RawDocumentBuf,
+    pub from_host: String,
+    pub to: String,
+    pub to_host: String,
+    pub epoch: ObjectId,
+    pub lastmod: Timestamp,
+    pub wait_for_delete: bool,
+}
+
+/// Moves a range to another shard, from start to end.
+pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), CommandError> {
+    let identity = role.identified()?;
+    if *order.to == *identity.name {
+        return Err(bad_value("the range is to move to the shard that it is on"));
+    }
+    role.refresh(&order.ns).await?;
+    let collection = role.collection(&order.ns);
+    let filter = collection.filter().ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::NamespaceNotSharded,
+            format!("{} is not sharded", order.ns),
+        )
+    })?;
+    let range = ChunkRange::parse(filter.table.pattern(), &order.min, &order.max);
+    let range = range.map_err(bad_value)?;
+    let chunk = owned_chunk(&filter, &order, &range, &identity)?;
+    let donation = Arc::new(Donation {
+        id: ObjectId::new(),
+        ns: order.ns.clone(),
+        range: range.clone(),
+        pattern: filter.table.pattern().clone(),
+        capture: Arc::new(Capture::new(filter.table.pattern().clone(), range)),
+    });
+    let session = Session::begin(role, &collection, &donation)?;
+    let note = Note::new(&donation, &filter.table, &chunk, &identity, &order);
+    let started = Instant::now();
+    let outcome = session.run(&note, &order).await;
+    drop(session);
+    match &outcome {
+        Ok(()) => tracing::info!(
+            ns = note.ns, range = %donation.range, to = note.to,
+            milliseconds = started.elapsed().as_millis() as u64, "moved a range"
+        ),
+        Err(error) => tracing::warn!(
+            ns = note.ns, range = %donation.range, to = note.to, %error, "a range was not moved"
+        ),
+    }
+    outcome?;
+    if order.wait_for_delete {
+        role.orphans.wait_for(role, donation.id).await?;
+    }
+    Ok(())
+}
+
+/// The chunk that the range lies in, if it is here and as the config primary saw it.
+fn owned_chunk(
+    filter: &Filter,
+    order: &Order,
+    range: &ChunkRange,
+    identity: &Identity,
+) -> Result<Arc<Chunk>, CommandError> {
+    if filter.table.version().epoch != order.epoch {
+        let message = format!("{} is not the collection that was meant any more", order.ns);
+        return Err(CommandError::new(ErrorCode::StaleEpoch, message));
+    }
+    let chunk = filter.table.find(&range.min);
+    if !chunk.range.covers(range) || chunk.shard != identity.name {
+        return Err(conflict(format!(
+            "range {range} is not within one chunk of this shard"
+        )));
+    }
+    if chunk.lastmod != order.lastmod {
+        return Err(conflict(format!(
+            "chunk {} has changed since the move was planned",
+            chunk.range
+        )));
+    }
+    Ok(chunk.clone())
+}
+
+/// While this lives, writes of the range are captured; at its end nothing of the migration is left
+/// in memory.
+struct Session<'a> {
+    role: &'a Arc<ShardRole>,
+    collection: &'a Arc<Collection>,
+    donation: &'a Arc<Donation>,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.collection.change(|state| {
+            state.capture = None;
+            state.block = None;
+        });
+        *self.role.donation.lock() = None;
+    }
+}
+
+impl<'a> Session<'a> {
+    fn begin(
+        role: &'a Arc<ShardRole>,
+        collection: &'a Arc<Collection>,
+        donation: &'a Arc<Donation>,
+    ) -> Result<Session<'a>, CommandError> {
+        let mut slot = role.donation.lock();
+        if let Some(other) = &*slot {
+            return Err(conflict(format!(
+                "this shard is currently donating a chunk of {}",
+                other.ns
+            )));
+        }
+        *slot = Some(donation.clone());
+        drop(slot);
+        collection.change(|state| state.capture = Some(donation.capture.clone()));
+        Ok(Session {
+            role,
+            collection,
+            donation,
+        })
+    }
+
+    async fn run(&self, note: &Note, order: &Order) -> Result<(), CommandError> {
+        // Writes that had begun before the capture may not have been seen by it; once they are
+        // over, every snapshot holds them.
+        self.role.drain_writes(&note.ns).await;
+        let before_commit = async {
+            self.start_recipient(note, order).await?;
+            let received = self.wait_until_steady(note).await?;
+            recovery::write(self.role, note).await?;
+            self.block(false);
+            self.role.drain_writes(&note.ns).await;
+            let request = rawdoc! { "_recvChunkCommit": &*note.ns, "migrationId": note.id };
+            self.ask(note, request, LAST_CHANGES_MAX).await?;
+            if self.donation.capture.overflowed() {
+                return Err(conflict("the range changes faster than it can be moved"));
+            }
+            Ok(received)
+        };
+        let received = match before_commit.await {
+            Ok(received) => received,
+            Err(error) => {
+                // No commit was sent, so this is the end of it.
+                recovery::conclude(self.role, note, false, 0).await?;
+                return Err(error);
+            }
+        };
+        self.block(true);
+        let committed = self.commit(note).await?;
+        recovery::conclude(self.role, note, committed.is_ok(), received).await?;
+        committed
+    }
+
+    fn block(&self, reads: bool) {
+        self.collection
+            .change(|state| state.block = Some(Block { reads, until: None }));
+    }
+
+    async fn ask(
+        &self,
+        note: &Note,
+        request: RawDocumentBuf,
+        timeout: Duration,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let treatment = Treatment::write()
+            .timeout(Some(timeout))
+            .patience(Duration::from_secs(5));
+        let peer = self.role.peer(&note.to_host)?;
+        Ok(peer.command(treatment, "admin", &request).await?)
+    }
+
+    async fn start_recipient(&self, note: &Note, order: &Order) -> Result<(), CommandError> {
+        let cuts = self.cuts().await?;
+        let mut points = RawArrayBuf::new();
+        for cut in &cuts {
+            points.push(cut.document().to_owned());
+        }
+        let request = rawdoc! {
+            "_recvChunkStart": &*note.ns,
+            "migrationId": note.id,
+            "uuid": note.uuid(),
+            "key": self.donation.pattern.document().to_owned(),
+            "min": note.min.clone(),
+            "max": note.max.clone(),
+            "fromShard": &*note.from,
+            "fromShardHost": order.from_host.as_str(),
+            "toShard": &*note.to,
+            "cuts": points,
+        };
+        self.ask(note, request, ASK_TIMEOUT).await.map(drop)
+    }
+
+    /// Where the range is cut for cloning.
+    async fn cuts(&self) -> Result<Vec<ShardKey>, CommandError> {
+        let (role, donation) = (self.role.clone(), self.donation.clone());
+        let work = move || {
+            let view = KeyView::open(role.node(), &donation.ns, &donation.pattern)?;
+            let Some(view) = view else {
+                return Ok(Vec::new());
+            };
+            let count = view.count(&donation.range)?;
+            if count < DOCUMENTS_PER_STREAM_MIN {
+                return Ok(Vec::new());
+            }
+            view.split_points(&donation.range, count, STREAMS)
+        };
+        tokio::task::spawn_blocking(work).await.map_err(internal)?
+    }
+
+    /// Waits until the recipient has everything but what changes right now. The bytes it got.
+    async fn wait_until_steady(&self, note: &Note) -> Result<u64, CommandError> {
+        let mut pause = LOOK_MIN;
+        let mut progress = (Instant::now(), 0);
+        loop {
+            let request = rawdoc! { "_recvChunkStatus": &*note.ns, "migrationId": note.id };
+            let status = self.ask(note, request, ASK_TIMEOUT).await?;
+            let bytes = number(&status, "clonedBytes");
+            let moved = bytes + number(&status, "caughtUp");
+            match status.get_str("state").unwrap_or_default() {
+                "steady" => return Ok(bytes),
+                "fail" => {
+                    let reason = status.get_str("errmsg").unwrap_or("the recipient failed");
+                    return Err(CommandError::new(ErrorCode::OperationFailed, reason));
+                }
+                _ => {}
+            }
+            if self.donation.capture.overflowed() {
+                return Err(conflict("the range changes faster than it can be moved"));
+            }
+            if moved != progress.1 {
+                progress = (Instant::now(), moved);
+            } else if progress.0.elapsed() > STALL_MAX {
+                let message = "the recipient makes no progress";
+                return Err(CommandError::new(ErrorCode::ExceededTimeLimit, message));
+            }
+            if self.role.term() == 0 {
+                let message = "this member is no longer primary";
+                return Err(CommandError::new(
+                    ErrorCode::InterruptedDueToReplStateChange,
+                    message,
+                ));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_MAX);
+        }
+    }
+
+    /// Commits, and finds out whether that worked. The outer error: nobody knows yet.
+    async fn commit(&self, note: &Note) -> Result<Result<(), CommandError>, CommandError> {
+        let identity = self.role.identified()?;
+        let treatment = Treatment::write()
+            .idempotent()
+            .timeout(Some(COMMIT_TIMEOUT));
+        let sent = identity
+            .config
+            .command(treatment, &note.commit_command())
+            .await;
+        let certain = match &sent {
+            Ok(_) => true,
+            Err(error) => is_refusal(error.code),
+        };
+        let committed = recovery::find_out(self.role, note, !certain).await?;
+        Ok(match (committed, sent) {
+            (true, _) => Ok(()),
+            (false, Err(error)) => Err(error),
+            (false, Ok(_)) => Err(internal("the range was committed and came back at once")),
+        })
+    }
+}
+
+/// The config primary looked at the commit and said no: it will not say yes later.
+fn is_refusal(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::ConflictingOperationInProgress
+            | ErrorCode::StaleEpoch
+            | ErrorCode::NamespaceNotSharded
+            | ErrorCode::ShardNotFound
+            | ErrorCode::BadValue
+            | ErrorCode::CommandNotFound
+    )
+}
+
+fn number(document: &RawDocument, field: &str) -> u64 {
+    match document.get(field) {
+        Ok(Some(RawBsonRef::Int64(n))) => u64::try_from(n).unwrap_or(0),
+        Ok(Some(RawBsonRef::Int32(n))) => u64::try_from(n).unwrap_or(0),
+        _ => 0,
+    }
+}

@@ -1,0 +1,510 @@
+//! The shard that receives a range.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use banyan_sharding::{ChunkRange, ShardKey, ShardKeyPattern};
+use banyan_wire::{CommandError, ErrorCode, Treatment};
+use bson::oid::ObjectId;
+use bson::spec::BinarySubtype;
+use bson::{
+    Binary, RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::orphans;
+use crate::shard::errors::{bad_value, conflict, internal};
+use crate::shard::keys::documents_in_range;
+use crate::shard::role::ShardRole;
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Between two questions for changes when there were none.
+const QUIET_PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Ready,
+    Clone,
+    CatchUp,
+    Steady,
+    Done,
+    Fail,
+}
+
+impl Phase {
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Ready => "ready",
+            Phase::Clone => "clone",
+            Phase::CatchUp => "catchup",
+            Phase::Steady => "steady",
+            Phase::Done => "done",
+            Phase::Fail => "fail",
+        }
+    }
+}
+
+/// A move to here that is under way.
+pub struct Reception {
+    pub id: ObjectId,
+    pub ns: String,
+    uuid: [u8; 16],
+    pattern: ShardKeyPattern,
+    pub range: ChunkRange,
+    from: String,
+    from_host: String,
+    cuts: Vec<ShardKey>,
+    progress: Mutex<(Phase, Option<CommandError>)>,
+    pub cloned: AtomicU64,
+    pub cloned_bytes: AtomicU64,
+    pub caught_up: AtomicU64,
+    /// The donor has stopped writes: what can be fetched now is the last.
+    last_call: AtomicBool,
+    abandoned: AtomicBool,
+    /// A change of `progress`, for those who wait for it; a change of the flags, for the task.
+    moved: Notify,
+    nudge: Notify,
+}
+
+impl Reception {
+    /// Reads `_recvChunkStart`.
+    pub fn parse(body: &RawDocument) -> Result<Reception, CommandError> {
+        let text = |name| body.get_str(name).map(str::to_owned).map_err(bad_value);
+        let key = body.get_document("key").map_err(bad_value)?;
+        let pattern = ShardKeyPattern::parse(key).map_err(bad_value)?;
+        let min = body.get_document("min").map_err(bad_value)?;
+        let max = body.get_document("max").map_err(bad_value)?;
+        let mut cuts = Vec::new();
+        for cut in body.get_array("cuts").map_err(bad_value)? {
+            let cut = cut.map_err(bad_value)?;
+            let cut = cut
+                .as_document()
+                .ok_or_else(|| bad_value("a cut is no document"))?;
+            cuts.push(pattern.key_of_bound(cut).map_err(bad_value)?);
+        }
+        let uuid = body.get_binary("uuid").map_err(bad_value)?.bytes;
+        Ok(Reception {
+            id: body.get_object_id("migrationId").map_err(bad_value)?,
+            ns: text("_recvChunkStart")?,
+            uuid: uuid.try_into().map_err(bad_value)?,
+            range: ChunkRange::parse(&pattern, min, max).map_err(bad_value)?,
+            pattern,
+            from: text("fromShard")?,
+            from_host: text("fromShardHost")?,
+            cuts,
+            progress: Mutex::new((Phase::Ready, None)),
+            cloned: AtomicU64::new(0),
+            cloned_bytes: AtomicU64::new(0),
+            caught_up: AtomicU64::new(0),
+            last_call: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            moved: Notify::new(),
+            nudge: Notify::new(),
+        })
+    }
+
+    pub fn progress(&self) -> (Phase, Option<CommandError>) {
+        self.progress.lock().clone()
+    }
+
+    /// Whether its task still runs. What it brought may be waiting for the donor's commit when it
+    /// no longer does; the pending deletion says so then.
+    pub fn is_active(&self) -> bool {
+        !matches!(self.progress().0, Phase::Done | Phase::Fail)
+    }
+
+    fn enter(&self, phase: Phase) {
+        let mut progress = self.progress.lock();
+        if progress.0 != phase {
+            progress.0 = phase;
+            drop(progress);
+            self.moved.notify_waiters();
+        }
+    }
+
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.nudge.notify_one();
+    }
+
+    fn check(&self) -> Result<(), CommandError> {
+        if self.abandoned.load(Ordering::Acquire) {
+            return Err(CommandError::new(
+                ErrorCode::Interrupted,
+                "the migration was abandoned",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Fetches the last changes and waits until they are in.
+    pub async fn finish_up(&self) -> Result<(), CommandError> {
+        self.last_call.store(true, Ordering::Release);
+        self.nudge.notify_one();
+        loop {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            moved.as_mut().enable();
+            match self.progress() {
+                (Phase::Done, _) => return Ok(()),
+                (Phase::Fail, error) => {
+                    return Err(error.unwrap_or_else(|| internal("the migration failed")));
+                }
+                _ => moved.await,
+            }
+        }
+    }
+
+    fn namespace(&self) -> Result<(&str, &str), CommandError> {
+        self.ns
+            .split_once('.')
+            .ok_or_else(|| internal("a namespace without a dot"))
+    }
+}
+
+/// Takes the place of the shard's one reception and starts to work.
+pub fn start(role: &Arc<ShardRole>, reception: Reception) -> Result<(), CommandError> {
+    let reception = Arc::new(reception);
+    {
+        let mut slot = role.reception.lock();
+        if let Some(other) = &*slot
+            && other.is_active()
+        {
+            return Err(conflict(format!(
+                "this shard is currently receiving a chunk of {}",
+                other.ns
+            )));
+        }
+        *slot = Some(reception.clone());
+    }
+    let role = role.clone();
+    tokio::spawn(async move {
+        if let Err(error) = receive(&role, &reception).await {
+            tracing::warn!(ns = reception.ns, range = %reception.range, %error, "receiving failed");
+            reception.progress.lock().1 = Some(error);
+            reception.enter(Phase::Fail);
+        }
+    });
+    Ok(())
+}
+
+/// The donor has said how it ended.
+pub async fn finish(
+    role: &Arc<ShardRole>,
+    ns: &str,
+    id: ObjectId,
+    committed: bool,
+) -> Result<(), CommandError> {
+    let active = role
+        .reception
+        .lock()
+        .clone()
+        .filter(|reception| reception.id == id);
+    if committed {
+        role.refresh(ns).await?;
+        role.orphans.forget(role, id).await?;
+    } else {
+        if let Some(reception) = &active {
+            reception.abandon();
+            wait_until_over(reception).await;
+        }
+        role.orphans.make_due(role, id).await?;
+    }
+    if active.is_some() {
+        let mut slot = role.reception.lock();
+        if slot.as_ref().is_some_and(|reception| reception.id == id) {
+            *slot = None;
+        }
+    }
+    Ok(())
+}
+
+async fn wait_until_over(reception: &Reception) {
+    loop {
+        let mut moved = std::pin::pin!(reception.moved.notified());
+        moved.as_mut().enable();
+        if !reception.is_active() {
+            return;
+        }
+        moved.await;
+    }
+}
+
+async fn receive(role: &Arc<ShardRole>, reception: &Arc<Reception>) -> Result<(), CommandError> {
+    make_room(role, reception).await?;
+    make_collection(role, reception).await?;
+    reception.enter(Phase::Clone);
+    clone_all(role, reception).await?;
+    reception.enter(Phase::CatchUp);
+    loop {
+        reception.check()?;
+        // Looked at before the question, so that an empty answer after it is the last.
+        let last_call = reception.last_call.load(Ordering::Acquire);
+        if catch_up_once(role, reception).await? {
+            continue;
+        }
+        if last_call {
+            reception.enter(Phase::Done);
+            return Ok(());
+        }
+        reception.enter(Phase::Steady);
+        let _ = tokio::time::timeout(QUIET_PAUSE, reception.nudge.notified()).await;
+    }
+}
+
+/// Writes down what is coming, and removes what an earlier attempt may have left of it.
+async fn make_room(role: &Arc<ShardRole>, reception: &Reception) -> Result<(), CommandError> {
+    let _removing = role.orphans.removing.lock().await;
+    role.refresh(&reception.ns).await?;
+    let filter = role.collection(&reception.ns).filter();
+    let filter = filter.ok_or_else(|| conflict("the collection is not sharded any more"))?;
+    if filter.table.uuid() != reception.uuid {
+        return Err(conflict("the collection was dropped and made again"));
+    }
+    if filter
+        .table
+        .overlapping(&reception.range)
+        .any(|chunk| chunk.shard == filter.shard)
+    {
+        return Err(conflict("this shard owns a part of the range already"));
+    }
+    orphans::remove_range(role, &reception.ns, &reception.pattern, &reception.range)
+        .await
+        .or_else(
+            // No collection or no index yet: nothing to remove either.
+            |error| {
+                if error.code == ErrorCode::IndexNotFound {
+                    Ok(0)
+                } else {
+                    Err(error)
+                }
+            },
+        )?;
+    let task = rawdoc! {
+        "_id": reception.id,
+        "nss": reception.ns.as_str(),
+        "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: reception.uuid.to_vec() },
+        "key": reception.pattern.document().to_owned(),
+        "min": reception.range.min.document().to_owned(),
+        "max": reception.range.max.document().to_owned(),
+        "donorShardId": reception.from.as_str(),
+        "donorHost": reception.from_host.as_str(),
+        "pending": true,
+    };
+    role.orphans.add(role, &reception.ns, task, 0).await
+}
+
+async fn ask(
+    role: &ShardRole,
+    reception: &Reception,
+    request: &RawDocument,
+) -> Result<RawDocumentBuf, CommandError> {
+    reception.check()?;
+    let treatment = Treatment::write()
+        .timeout(Some(ASK_TIMEOUT))
+        .patience(Duration::from_secs(5));
+    Ok(role
+        .peer(&reception.from_host)?
+        .command(treatment, "admin", request)
+        .await?)
+}
+
+/// The collection with the donor's options and indexes.
+async fn make_collection(role: &ShardRole, reception: &Reception) -> Result<(), CommandError> {
+    let request = rawdoc! { "_shardsvrDescribeCollection": reception.ns.as_str() };
+    let described = ask(role, reception, &request).await?;
+    let options = described.get_document("options").map_err(bad_value)?;
+    let indexes = described.get_array("indexes").map_err(bad_value)?;
+    create_collection(role, &reception.ns, options, indexes).await
+}
+
+/// Makes a collection and its indexes where they are not there yet.
+pub async fn create_collection(
+    role: &ShardRole,
+    ns: &str,
+    options: &RawDocument,
+    indexes: &RawArray,
+) -> Result<(), CommandError> {
+    let (database, collection) = ns
+        .split_once('.')
+        .ok_or_else(|| internal("a namespace without a dot"))?;
+    let mut create = rawdoc! { "create": collection };
+    for element in options.iter() {
+        let (name, value) = element.map_err(bad_value)?;
+        create.append(name, RawBson::from(value));
+    }
+    match role.local.command(database, create).await {
+        Err(error) if error.code != ErrorCode::NamespaceExists => return Err(error),
+        _ => {}
+    }
+    let mut specs = RawArrayBuf::new();
+    for index in indexes {
+        let index = index.map_err(bad_value)?;
+        let index = index
+            .as_document()
+            .ok_or_else(|| bad_value("an index is no document"))?;
+        if index.get_str("name").is_ok_and(|name| name == "_id_") {
+            continue;
+        }
+        let mut spec = RawDocumentBuf::new();
+        for element in index.iter() {
+            let (name, value) = element.map_err(bad_value)?;
+            if name.as_str() != "ns" {
+                spec.append(name, RawBson::from(value));
+            }
+        }
+        specs.push(spec);
+    }
+    if specs.is_empty() {
+        return Ok(());
+    }
+    let body = rawdoc! { "createIndexes": collection, "indexes": specs };
+    role.local.command(database, body).await.map(drop)
+}
+
+/// Clones all parts of the range at once.
+async fn clone_all(role: &Arc<ShardRole>, reception: &Arc<Reception>) -> Result<(), CommandError> {
+    let mut streams = tokio::task::JoinSet::new();
+    let mut min = reception.range.min.clone();
+    let ends = reception
+        .cuts
+        .iter()
+        .chain(std::iter::once(&reception.range.max));
+    for max in ends {
+        let part = ChunkRange {
+            min,
+            max: max.clone(),
+        };
+        min = max.clone();
+        let (role, reception) = (role.clone(), reception.clone());
+        streams.spawn(async move { clone_part(&role, &reception, &part).await });
+    }
+    while let Some(ended) = streams.join_next().await {
+        // The first failure ends the others with the set.
+        ended.map_err(internal)??;
+    }
+    Ok(())
+}
+
+async fn clone_part(
+    role: &ShardRole,
+    reception: &Reception,
+    part: &ChunkRange,
+) -> Result<(), CommandError> {
+    let (database, collection) = reception.namespace()?;
+    let mut after: Option<(RawBson, i64)> = None;
+    loop {
+        let mut request = rawdoc! {
+            "_migrateClone": reception.ns.as_str(),
+            "migrationId": reception.id,
+            "min": part.min.document().to_owned(),
+            "max": part.max.document().to_owned(),
+        };
+        if let Some((key, record)) = after.take() {
+            request.append(cstr!("afterKey"), key);
+            request.append(cstr!("afterRecord"), record);
+        }
+        let reply = ask(role, reception, &request).await?;
+        let objects = reply.get_array("objects").map_err(bad_value)?;
+        let count = objects.into_iter().count() as u64;
+        if count > 0 {
+            let body = rawdoc! { "insert": collection, "documents": objects.to_owned() };
+            role.local.write(database, body).await?;
+            reception.cloned.fetch_add(count, Ordering::Relaxed);
+            let bytes = objects.as_bytes().len() as u64;
+            reception.cloned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if reply.get_bool("done").map_err(bad_value)? {
+            return Ok(());
+        }
+        let key = reply.get("lastKey").map_err(bad_value)?;
+        let key = key.ok_or_else(|| bad_value("a clone batch without an end"))?;
+        after = Some((
+            RawBson::from(key),
+            reply.get_i64("lastRecord").map_err(bad_value)?,
+        ));
+    }
+}
+
+/// Fetches and applies what has changed. False if there was nothing.
+async fn catch_up_once(role: &Arc<ShardRole>, reception: &Reception) -> Result<bool, CommandError> {
+    let request = rawdoc! { "_transferMods": reception.ns.as_str(), "migrationId": reception.id };
+    let reply = ask(role, reception, &request).await?;
+    let reload = reply.get_array("reload").map_err(bad_value)?;
+    let deleted = reply.get_array("deleted").map_err(bad_value)?;
+    let changes = reload.into_iter().count() + deleted.into_iter().count();
+    if changes == 0 {
+        return Ok(false);
+    }
+    delete_ids(role, reception, deleted).await?;
+    upsert(role, reception, reload).await?;
+    reception
+        .caught_up
+        .fetch_add(changes as u64, Ordering::Relaxed);
+    Ok(true)
+}
+
+/// Only what lies in the range: a document of ours may have the same `_id`.
+async fn delete_ids(
+    role: &Arc<ShardRole>,
+    reception: &Reception,
+    ids: &RawArray,
+) -> Result<(), CommandError> {
+    let ids: Vec<RawBson> = ids.into_iter().flatten().map(RawBson::from).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let node = role.node().clone();
+    let (ns, pattern, range) = (
+        reception.ns.clone(),
+        reception.pattern.clone(),
+        reception.range.clone(),
+    );
+    let work = move || {
+        let present = documents_in_range(&node, &ns, &pattern, &range, &ids)?;
+        let mut deletes = RawArrayBuf::new();
+        for position in present.into_keys() {
+            if let Some(id) = ids.get(position) {
+                deletes.push(rawdoc! { "q": { "_id": { "$eq": id.clone() } }, "limit": 1 });
+            }
+        }
+        Ok::<_, CommandError>(deletes)
+    };
+    let deletes = tokio::task::spawn_blocking(work)
+        .await
+        .map_err(internal)??;
+    if deletes.is_empty() {
+        return Ok(());
+    }
+    let (database, collection) = reception.namespace()?;
+    let body = rawdoc! { "delete": collection, "deletes": deletes };
+    role.local.write(database, body).await.map(drop)
+}
+
+async fn upsert(
+    role: &ShardRole,
+    reception: &Reception,
+    documents: &RawArray,
+) -> Result<(), CommandError> {
+    let mut updates = RawArrayBuf::new();
+    for document in documents {
+        let Ok(RawBsonRef::Document(document)) = document else {
+            return Err(bad_value("a changed document is no document"));
+        };
+        let id = document.get("_id").map_err(bad_value)?;
+        let id = id.ok_or_else(|| bad_value("a changed document without _id"))?;
+        updates.push(rawdoc! {
+            "q": { "_id": { "$eq": RawBson::from(id) } },
+            "u": document.to_owned(),
+            "upsert": true,
+        });
+    }
+    if updates.is_empty() {
+        return Ok(());
+    }
+    let (database, collection) = reception.namespace()?;
+    let body = rawdoc! { "update": collection, "updates": updates };
+    role.local.write(database, body).await.map(drop)
+}

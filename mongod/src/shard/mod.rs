@@ -1,0 +1,23 @@
+//! The shard's part: what a data node does because it is one of many.
+//!
+//! A node becomes a shard when `addShard` writes its identity into it. From then on it holds, for
+//! each collection that routers ask it about, the routing table as it last read it from the config
+//! servers ([`metadata`]), refuses requests that were routed by another one, reads a newer one when
+//! it knows less than the request ([`refresh`]), and hides documents that are not its own. It
+//! watches what is written ([`role`]), cuts chunks that have grown ([`split`]), and gives and takes
+//! chunks ([`migration`]).
+//!
+//! Routing tables are trusted for one term of this member as primary: a new primary reads them
+//! anew, after it has settled the migrations that its predecessor left open.
+
+mod commands;
+mod errors;
+mod keys;
+mod metadata;
+mod migration;
+mod refresh;
+mod role;
+mod split;
+
+pub use commands::commands;
+pub use role::ShardRole;

@@ -1,0 +1,143 @@
+//! Reading what the config servers say about a collection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use banyan_configsvr::{ConfigReader, load_table};
+use banyan_sharding::split::CHUNK_BYTES_MAX_DEFAULT;
+use banyan_storage::Namespace;
+use banyan_wire::CommandError;
+use bson::{RawBsonRef, rawdoc};
+
+use super::errors::{conflict, not_a_shard};
+use super::metadata::{Collection, Filter, Known, State, Verdict};
+use super::role::{Identity, ShardRole};
+use banyan_sharding::ChunkVersion;
+
+/// How long a request waits for a critical section before its router is told to try again.
+const BLOCKED_PATIENCE: Duration = Duration::from_secs(10);
+
+impl ShardRole {
+    /// Reads the collection's routing table and puts it in force. Whoever asks while another one
+    /// reads takes what that one found, unless it began before the asking.
+    pub async fn refresh(&self, ns: &str) -> Result<(), CommandError> {
+        let collection = self.collection(ns);
+        let seen = collection.state.read().generation;
+        let _turn = collection.refreshing.lock().await;
+        // A reading that began after the asking has generation `seen + 2` at least: the one that
+        // was under way may have begun before.
+        if collection.state.read().generation > seen + 1 {
+            return Ok(());
+        }
+        let term = self.term();
+        if term != 0 {
+            self.recover_migrations(term).await?;
+        }
+        self.read_table(&collection, term).await
+    }
+
+    /// [`ShardRole::refresh`] without settling migrations first, which itself needs the table.
+    pub(super) async fn read_table(
+        &self,
+        collection: &Collection,
+        term: u64,
+    ) -> Result<(), CommandError> {
+        let identity = self.identity().ok_or_else(not_a_shard)?;
+        let before = collection.filter();
+        let known = before.as_deref().map(|filter| &*filter.table);
+        let table = load_table(&identity.config, &collection.ns, known).await?;
+        let known = match table {
+            None => Known::Unsharded,
+            Some(table) => {
+                let bytes_max = match table.entry().chunk_bytes_max {
+                    Some(bytes) => bytes,
+                    None => chunk_bytes_max(&identity).await?,
+                };
+                let owned = table.chunks_of(&identity.name).count().max(1);
+                let held = self.bytes_held(&collection.ns);
+                let estimate = i64::try_from(held / owned as u64).unwrap_or(i64::MAX);
+                let shard = identity.name.clone();
+                let before = before
+                    .as_deref()
+                    .filter(|before| before.table.version().same_collection(&table.version()));
+                Known::Sharded(Arc::new(Filter::new(
+                    table, shard, bytes_max, before, estimate,
+                )))
+            }
+        };
+        if self.term() != term {
+            return Err(conflict(
+                "this member's state changed while it read a routing table",
+            ));
+        }
+        collection.change(|state: &mut State| {
+            state.known = known;
+            state.term = term;
+            state.generation += 1;
+        });
+        Ok(())
+    }
+
+    /// What a collection takes here, orphans aside.
+    pub fn bytes_held(&self, ns: &str) -> u64 {
+        let Some(namespace) = Namespace::parse(ns) else {
+            return 0;
+        };
+        let catalog = self.node().store.catalog();
+        let bytes = catalog
+            .find(&namespace)
+            .map_or(0, |collection| collection.bytes());
+        bytes.saturating_sub(self.orphans.bytes(ns))
+    }
+
+    /// Waits for critical sections and reads newer tables until the request can be judged, or
+    /// refused.
+    pub(super) async fn catch_up(&self, collection: Arc<Collection>, received: ChunkVersion) {
+        let Some(identity) = self.identity() else {
+            return;
+        };
+        let until = tokio::time::Instant::now() + BLOCKED_PATIENCE;
+        let mut refreshed = false;
+        loop {
+            let mut changes = collection.changes.subscribe();
+            match collection.judge(&received, self.term(), true, &identity.name) {
+                Verdict::Agreed(_) | Verdict::Stale(_) => return,
+                Verdict::Behind if refreshed => return,
+                Verdict::Behind => {
+                    if let Err(error) = self.refresh(&collection.ns).await {
+                        tracing::warn!(ns = collection.ns, %error, "cannot read a routing table");
+                        return;
+                    }
+                    refreshed = true;
+                }
+                Verdict::Blocked => {
+                    // A block may also end by its own time, which nobody announces.
+                    let look_again = tokio::time::Instant::now() + Duration::from_millis(100);
+                    let _ = tokio::time::timeout_at(look_again.min(until), changes.changed()).await;
+                    if tokio::time::Instant::now() >= until {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn chunk_bytes_max(identity: &Identity) -> Result<u64, CommandError> {
+    let body = rawdoc! {
+        "find": "settings", "filter": { "_id": "chunksize" }, "limit": 1_i64, "singleBatch": true,
+    };
+    let found = identity.config.find(body).await?;
+    let megabytes = found
+        .first()
+        .and_then(|setting| match setting.get("value") {
+            Ok(Some(RawBsonRef::Int32(n))) => u64::try_from(n).ok(),
+            Ok(Some(RawBsonRef::Int64(n))) => u64::try_from(n).ok(),
+            Ok(Some(RawBsonRef::Double(n))) => Some(n as u64),
+            _ => None,
+        });
+    let bytes = megabytes
+        .filter(|mb| (1..=1024).contains(mb))
+        .map(|mb| mb * 1024 * 1024);
+    Ok(bytes.unwrap_or(CHUNK_BYTES_MAX_DEFAULT))
+}

@@ -1,0 +1,350 @@
+//! The shard's state, and its answers to the node's questions.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use banyan_configsvr::RemoteConfig;
+use banyan_node::commands::table::BoxFuture;
+use banyan_node::context::CommandContext;
+use banyan_node::local::Local;
+use banyan_node::node::Node;
+use banyan_node::role::{Change, Ownership, Role, Versions};
+use banyan_node::service::NodeService;
+use banyan_sharding::ChunkVersion;
+use banyan_storage::Namespace;
+use banyan_wire::{CommandError, ErrorCode, PoolOptions, ReplicaSet};
+use bson::oid::ObjectId;
+use bson::{RawBsonRef, RawDocument, rawdoc};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc;
+
+use super::errors::{bad_value, not_a_shard, stale_config};
+use super::metadata::{Collection, Known, Verdict};
+use super::migration::donor::Donation;
+use super::migration::orphans::{self, Orphans};
+use super::migration::recipient::Reception;
+use super::split::{self, SplitHint};
+
+/// How often a member that is no shard yet looks whether it has become one (a secondary learns of
+/// it through the log), and a shard whether it has become primary.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Chunks that wait to be looked at; hints beyond that are dropped and come again.
+const SPLIT_HINTS_MAX: usize = 256;
+
+/// Who this shard is, from the document that `addShard` wrote.
+pub struct Identity {
+    pub name: Arc<str>,
+    pub cluster: ObjectId,
+    pub config: RemoteConfig,
+}
+
+impl Identity {
+    pub fn parse(document: &RawDocument) -> Result<Identity, CommandError> {
+        let config = document
+            .get_str("configsvrConnectionString")
+            .map_err(bad_value)?;
+        Ok(Identity {
+            name: document.get_str("shardName").map_err(bad_value)?.into(),
+            cluster: document.get_object_id("clusterId").map_err(bad_value)?,
+            config: RemoteConfig {
+                set: ReplicaSet::parse(config, PoolOptions::default())?,
+            },
+        })
+    }
+}
+
+pub struct ShardRole {
+    pub local: Local,
+    identity: RwLock<Option<Arc<Identity>>>,
+    collections: RwLock<HashMap<String, Arc<Collection>>>,
+    splits: mpsc::Sender<SplitHint>,
+    pub orphans: Orphans,
+    /// At most one of each at a time.
+    pub donation: Mutex<Option<Arc<Donation>>>,
+    pub reception: Mutex<Option<Arc<Reception>>>,
+    /// The term in which the migrations of earlier primaries have been settled.
+    pub recovered_term: AtomicU64,
+    pub recovering: tokio::sync::Mutex<()>,
+    peers: Mutex<HashMap<String, ReplicaSet>>,
+}
+
+impl ShardRole {
+    /// Gives the node its role and starts what runs in the background. Must be called within a
+    /// runtime.
+    pub fn start(service: &Arc<NodeService>) -> Arc<ShardRole> {
+        let (splits, hints) = mpsc::channel(SPLIT_HINTS_MAX);
+        let role = Arc::new(ShardRole {
+            local: Local::new(service),
+            identity: RwLock::default(),
+            collections: RwLock::default(),
+            splits,
+            orphans: Orphans::default(),
+            donation: Mutex::default(),
+            reception: Mutex::default(),
+            recovered_term: AtomicU64::new(0),
+            recovering: tokio::sync::Mutex::default(),
+            peers: Mutex::default(),
+        });
+        service.node.set_role(role.clone());
+        tokio::spawn(watch(role.clone()));
+        tokio::spawn(split::run(role.clone(), hints));
+        tokio::spawn(orphans::run(role.clone()));
+        role
+    }
+
+    /// The role of the process that runs a command.
+    pub fn of(ctx: &CommandContext<'_>) -> Result<Arc<ShardRole>, CommandError> {
+        let role = ctx
+            .node
+            .role()
+            .cloned()
+            .map(|role| -> Arc<dyn Any + Send + Sync> { role });
+        role.and_then(|role| role.downcast().ok()).ok_or_else(|| {
+            let message = format!("{} can only be run on shards", ctx.spec.name);
+            CommandError::new(ErrorCode::NoShardingEnabled, message)
+        })
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.local.service().node
+    }
+
+    pub fn identity(&self) -> Option<Arc<Identity>> {
+        self.identity.read().clone()
+    }
+
+    pub fn identified(&self) -> Result<Arc<Identity>, CommandError> {
+        self.identity().ok_or_else(not_a_shard)
+    }
+
+    pub fn set_identity(&self, identity: Identity) {
+        *self.identity.write() = Some(Arc::new(identity));
+    }
+
+    /// The term in which this member is primary; 0 if it is not.
+    pub fn term(&self) -> u64 {
+        self.node().group.leader_term()
+    }
+
+    pub fn collection(&self, ns: &str) -> Arc<Collection> {
+        if let Some(known) = self.collections.read().get(ns) {
+            return known.clone();
+        }
+        let mut collections = self.collections.write();
+        collections
+            .entry(ns.to_owned())
+            .or_insert_with(|| Arc::new(Collection::new(ns)))
+            .clone()
+    }
+
+    fn known_collection(&self, ns: &str) -> Option<Arc<Collection>> {
+        self.collections.read().get(ns).cloned()
+    }
+
+    /// What is believed of each collection that is known to be sharded.
+    pub fn versions(&self) -> Vec<(String, ChunkVersion)> {
+        let collections = self.collections.read();
+        let known = collections.values().filter_map(|collection| {
+            let filter = collection.filter()?;
+            Some((
+                collection.ns.clone(),
+                filter.table.shard_version(&filter.shard),
+            ))
+        });
+        known.collect()
+    }
+
+    /// Waits until every write of the collection that has begun is over.
+    pub async fn drain_writes(&self, ns: &str) {
+        if let Some(namespace) = Namespace::parse(ns) {
+            drop(self.node().namespaces.exclusive(&[&namespace]).await);
+        }
+    }
+
+    /// Another shard, by its connection string.
+    pub fn peer(&self, host: &str) -> Result<ReplicaSet, CommandError> {
+        let mut peers = self.peers.lock();
+        if let Some(set) = peers.get(host) {
+            return Ok(set.clone());
+        }
+        let set = ReplicaSet::parse(host, PoolOptions::default())?;
+        peers.insert(host.to_owned(), set.clone());
+        Ok(set)
+    }
+
+    /// Reads the identity that the data holds, if it does.
+    pub async fn load_identity(&self) -> Result<Option<Identity>, CommandError> {
+        let body = rawdoc! {
+            "find": "system.version",
+            "filter": { "_id": "shardIdentity" },
+            "limit": 1_i64,
+            "singleBatch": true,
+            "$readPreference": { "mode": "primaryPreferred" },
+        };
+        let found = self.local.find("admin", body).await?;
+        found
+            .first()
+            .map(|document| Identity::parse(document))
+            .transpose()
+    }
+}
+
+/// Learns the identity, and settles old migrations soon after an election.
+async fn watch(role: Arc<ShardRole>) {
+    let stop = role.node().info.stop.clone();
+    loop {
+        if role.identity().is_none() {
+            // Not being readable yet is no news.
+            if let Ok(Some(identity)) = role.load_identity().await {
+                tracing::info!(shard = &*identity.name, "this server is a shard");
+                role.set_identity(identity);
+            }
+        } else {
+            let term = role.term();
+            if term != 0
+                && let Err(error) = role.recover_migrations(term).await
+            {
+                tracing::warn!(%error, "open migrations cannot be settled yet");
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+        }
+    }
+}
+
+/// The version in a request; `None` if it is to be ignored.
+fn received(versions: &Versions<'_>) -> Result<Option<ChunkVersion>, CommandError> {
+    let Some(RawBsonRef::Document(version)) = versions.shard else {
+        return Ok(None);
+    };
+    let parsed = ChunkVersion::from_document(version).ok_or_else(|| {
+        bad_value("shardVersion must be {e: ObjectId, t: Timestamp, v: Timestamp}")
+    })?;
+    Ok((!parsed.is_ignored()).then_some(parsed))
+}
+
+fn is_internal(namespace: &Namespace) -> bool {
+    matches!(namespace.database(), "admin" | "config" | "local")
+}
+
+impl Role for ShardRole {
+    fn prepare<'a>(
+        &'a self,
+        namespace: Namespace,
+        versions: Versions<'a>,
+    ) -> Option<BoxFuture<'a, ()>> {
+        let received = received(&versions).ok()??;
+        if is_internal(&namespace) {
+            return None;
+        }
+        let identity = self.identity()?;
+        let collection = self.collection(namespace.as_str());
+        match collection.judge(&received, self.term(), true, &identity.name) {
+            Verdict::Agreed(_) | Verdict::Stale(_) => None,
+            Verdict::Behind | Verdict::Blocked => {
+                Some(Box::pin(self.catch_up(collection, received)))
+            }
+        }
+    }
+
+    fn check(
+        &self,
+        namespace: &Namespace,
+        versions: Versions<'_>,
+        writes: bool,
+    ) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
+        let Some(received) = received(&versions)? else {
+            return Ok(None);
+        };
+        if is_internal(namespace) {
+            return Ok(None);
+        }
+        let identity = self.identified()?;
+        let ns = namespace.as_str();
+        let stale = |wanted, why| Err(stale_config(ns, received, wanted, &identity.name, why));
+        let Some(collection) = self.known_collection(ns) else {
+            return stale(None, "the routing table has not been read yet");
+        };
+        match collection.judge(&received, self.term(), writes, &identity.name) {
+            Verdict::Agreed(Some(filter)) if !filter.owns_all() => Ok(Some(filter)),
+            Verdict::Agreed(_) => Ok(None),
+            Verdict::Stale(wanted) => stale(Some(wanted), "the routing table has changed"),
+            Verdict::Blocked => stale(None, "a migration is being committed"),
+            Verdict::Behind => match &collection.state.read().known {
+                Known::Unknown => stale(None, "the routing table has not been read yet"),
+                Known::Unsharded => stale(
+                    Some(ChunkVersion::UNSHARDED),
+                    "the collection is not sharded",
+                ),
+                Known::Sharded(filter) => {
+                    let wanted = filter.table.shard_version(&identity.name);
+                    stale(Some(wanted), "the routing tables differ")
+                }
+            },
+        }
+    }
+
+    fn check_change(&self, namespace: &Namespace, change: Change<'_>) -> Result<(), CommandError> {
+        let Some(filter) = self
+            .known_collection(namespace.as_str())
+            .and_then(|c| c.filter())
+        else {
+            return Ok(());
+        };
+        let key = |document: &RawDocument| {
+            let mut key = Vec::with_capacity(48);
+            match filter.table.pattern().encode(document, &mut key) {
+                Ok(()) => Ok(key),
+                Err(error) => Err(CommandError::new(
+                    ErrorCode::ShardKeyNotFound,
+                    error.to_string(),
+                )),
+            }
+        };
+        match change {
+            Change::Insert { document } => key(document).map(drop),
+            Change::Delete { .. } => Ok(()),
+            Change::Update { before, after } => {
+                let (old, new) = (key(before), key(after)?);
+                let stays = old.is_ok_and(|old| old == new)
+                    || filter.table.find_encoded(&new).shard == filter.shard;
+                if stays {
+                    return Ok(());
+                }
+                Err(CommandError::new(
+                    ErrorCode::WouldChangeOwningShard,
+                    "the new value of the shard key would move the document to another shard",
+                ))
+            }
+        }
+    }
+
+    fn wrote(&self, namespace: &Namespace, change: Change<'_>) {
+        let Some(collection) = self.known_collection(namespace.as_str()) else {
+            return;
+        };
+        let state = collection.state.read();
+        if let Some(capture) = &state.capture {
+            capture.note(change);
+        }
+        if let Known::Sharded(filter) = &state.known
+            && let Some(position) = filter.account(change)
+        {
+            let hint = SplitHint {
+                ns: collection.ns.clone(),
+                filter: filter.clone(),
+                position,
+            };
+            if let Err(error) = self.splits.try_send(hint) {
+                let hint = error.into_inner();
+                hint.filter.checked(hint.position, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Cutting chunks that have grown.
+//!
+//! Writes count what they add to their chunk ([`super::metadata::Filter::account`]) and send a
+//! hint when it goes over the limit. The count is a guess (after a restart it starts from one), so
+//! the chunk is measured before it is cut.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use banyan_sharding::{Chunk, ShardKey};
+use banyan_wire::{CommandError, Treatment};
+use bson::{RawArrayBuf, rawdoc};
+use tokio::sync::mpsc;
+
+use super::errors::internal;
+use super::keys::KeyView;
+use super::metadata::Filter;
+use super::role::ShardRole;
+
+/// A chunk seems to have grown over its limit.
+pub struct SplitHint {
+    pub ns: String,
+    pub filter: Arc<Filter>,
+    /// Among the chunks of the filter's table.
+    pub position: usize,
+}
+
+/// Pieces that one cut makes at most.
+const PARTS_MAX: u64 = 16;
+
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// After a failed split its chunk is left alone for this long.
+const BACKOFF: Duration = Duration::from_secs(1);
+
+pub async fn run(role: Arc<ShardRole>, mut hints: mpsc::Receiver<SplitHint>) {
+    let stop = role.node().info.stop.clone();
+    loop {
+        let hint = tokio::select! {
+            () = stop.cancelled() => return,
+            hint = hints.recv() => hint,
+        };
+        let Some(hint) = hint else { return };
+        match consider(&role, &hint).await {
+            Ok(measured) => hint.filter.checked(hint.position, measured),
+            Err(error) => {
+                tracing::debug!(ns = hint.ns, %error, "a chunk was not split");
+                // Let it rest, but don't keep the others waiting.
+                tokio::spawn(async move {
+                    tokio::time::sleep(BACKOFF).await;
+                    hint.filter.checked(hint.position, None);
+                });
+            }
+        }
+    }
+}
+
+/// Measures the chunk and cuts it if it is too large. The answer is its size if it stays whole.
+async fn consider(role: &Arc<ShardRole>, hint: &SplitHint) -> Result<Option<u64>, CommandError> {
+    let collection = role.collection(&hint.ns);
+    let Some(current) = collection.filter() else {
+        return Ok(None);
+    };
+    let Some(seen) = hint.filter.table.chunks().get(hint.position).cloned() else {
+        return Ok(None);
+    };
+    let chunk = current.table.find(&seen.range.min).clone();
+    if chunk.range != seen.range || chunk.shard != current.shard {
+        // It has been cut or moved since.
+        return Ok(None);
+    }
+    let moving =
+        role.donation.lock().as_ref().is_some_and(|donation| {
+            donation.ns == hint.ns && donation.range.overlaps(&chunk.range)
+        });
+    if moving {
+        return Err(super::errors::conflict("the chunk is being moved"));
+    }
+    let (bytes, points) = find_points(role, &hint.ns, &current, &chunk).await?;
+    if points.is_empty() {
+        return Ok(Some(bytes));
+    }
+    commit(role, &hint.ns, &current, &chunk, &points).await?;
+    tracing::debug!(ns = hint.ns, chunk = %chunk.range, bytes, "split a chunk");
+    Ok(None)
+}
+
+async fn find_points(
+    role: &Arc<ShardRole>,
+    ns: &str,
+    filter: &Arc<Filter>,
+    chunk: &Arc<Chunk>,
+) -> Result<(u64, Vec<ShardKey>), CommandError> {
+    let (role, ns) = (role.clone(), ns.to_owned());
+    let (filter, chunk) = (filter.clone(), chunk.clone());
+    let work = move || {
+        let Some(view) = KeyView::open(role.node(), &ns, filter.table.pattern())? else {
+            return Ok((0, Vec::new()));
+        };
+        let count = view.count(&chunk.range)?;
+        let bytes = view.bytes_of(count);
+        let limit = filter.limit();
+        if bytes <= limit {
+            return Ok((bytes, Vec::new()));
+        }
+        // Pieces of half the limit, so that each has as far to go again.
+        let parts = (bytes / (limit / 2).max(1)).clamp(2, PARTS_MAX);
+        let parts = usize::try_from(parts).unwrap_or(2);
+        Ok((bytes, view.split_points(&chunk.range, count, parts)?))
+    };
+    tokio::task::spawn_blocking(work).await.map_err(internal)?
+}
+
+async fn commit(
+    role: &ShardRole,
+    ns: &str,
+    filter: &Filter,
+    chunk: &Chunk,
+    points: &[ShardKey],
+) -> Result<(), CommandError> {
+    let identity = role.identified()?;
+    let mut keys = RawArrayBuf::new();
+    for point in points {
+        keys.push(point.document().to_owned());
+    }
+    let body = rawdoc! {
+        "_configsvrCommitChunkSplit": ns,
+        "shard": &*identity.name,
+        "collEpoch": filter.table.version().epoch,
+        "min": chunk.range.min.document().to_owned(),
+        "max": chunk.range.max.document().to_owned(),
+        "splitPoints": keys,
+    };
+    let treatment = Treatment::write()
+        .idempotent()
+        .timeout(Some(COMMIT_TIMEOUT));
+    identity.config.command(treatment, &body).await?;
+    role.refresh(ns).await
+}
