@@ -42,13 +42,19 @@ impl<'a> Generic<'a> {
         elements.next(); // the command's own name, which was found already
         for element in elements {
             let (name, value) = element.map_err(|error| {
-                CommandError::new(ErrorCode::InvalidBSON, format!("malformed command: {error}"))
+                CommandError::new(
+                    ErrorCode::InvalidBSON,
+                    format!("malformed command: {error}"),
+                )
             })?;
             let name = name.as_str();
             if !generic.take(name, value, spec)? && !spec.accepts(name) {
                 return Err(CommandError::new(
                     ErrorCode::Location(40415),
-                    format!("BSON field '{}.{name}' is an unknown field.", spec.name),
+                    format!(
+                        "BSON field '{}.{name}' is an unknown field.",
+                        spec.parsed_as
+                    ),
                 ));
             }
         }
@@ -58,17 +64,35 @@ impl<'a> Generic<'a> {
     /// Whether the field is one of the generic ones; its value is kept if so.
     fn take(
         &mut self,
-        name: &str,
+        name: &'a str,
         value: RawBsonRef<'a>,
         spec: &CommandSpec,
     ) -> Result<bool, CommandError> {
-        let field = params::Field { command: spec.name, name, value };
+        let field = params::Field {
+            command: spec.parsed_as,
+            name,
+            value,
+        };
         match name {
-            "$db" | "$audit" | "$client" | "$configServerState" | "$oplogQueryData"
-            | "$replData" | "$configTime" | "$topologyTime" | "$gleStats" | "apiVersion"
-            | "apiStrict" | "apiDeprecationErrors" | "allowImplicitCollectionCreation"
-            | "clientOperationKey" | "maxTimeMSOpOnly" | "mayBypassWriteBlocking"
-            | "coordinator" | "helpCommand" | "help" => {}
+            "$db"
+            | "$audit"
+            | "$client"
+            | "$configServerState"
+            | "$oplogQueryData"
+            | "$replData"
+            | "$configTime"
+            | "$topologyTime"
+            | "$gleStats"
+            | "apiVersion"
+            | "apiStrict"
+            | "apiDeprecationErrors"
+            | "allowImplicitCollectionCreation"
+            | "clientOperationKey"
+            | "maxTimeMSOpOnly"
+            | "mayBypassWriteBlocking"
+            | "coordinator"
+            | "helpCommand"
+            | "help" => {}
             "lsid" => self.lsid = Some(field.document()?),
             "txnNumber" => self.txn_number = Some(field.i64()?),
             "autocommit" => self.autocommit = Some(field.bool()?),
@@ -107,7 +131,7 @@ fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
     if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
         return Err(CommandError::new(
             ErrorCode::BadValue,
-            format!("{milliseconds} value for maxTimeMS is out of range [0, 2147483647]"),
+            format!("{milliseconds} value for maxTimeMS is out of range"),
         ));
     }
     Ok(milliseconds.unsigned_abs())
@@ -143,7 +167,17 @@ impl<'a> CommandContext<'a> {
             .filter(|milliseconds| *milliseconds > 0)
             .map(|milliseconds| started + Duration::from_millis(milliseconds));
         let operation = OnceLock::new();
-        CommandContext { node, conn, request, spec, table, generic, started, deadline, operation }
+        CommandContext {
+            node,
+            conn,
+            request,
+            spec,
+            table,
+            generic,
+            started,
+            deadline,
+            operation,
+        }
     }
 
     pub fn database(&self) -> &'a str {
@@ -157,7 +191,11 @@ impl<'a> CommandContext<'a> {
     /// A field of the command, ready to be read as a type.
     pub fn field(&self, name: &'static str) -> Option<params::Field<'a>> {
         let value = self.body().get(name).ok().flatten()?;
-        Some(params::Field { command: self.spec.name, name, value })
+        Some(params::Field {
+            command: self.spec.name,
+            name,
+            value,
+        })
     }
 
     /// A field that has to be there.
@@ -205,7 +243,9 @@ impl<'a> CommandContext<'a> {
     /// to another thread; look at it in every long loop.
     pub fn interrupt(&self) -> &Interrupt {
         let registration = self.operation.get_or_init(|| {
-            self.node.operations.register(self.conn, self.request, self.spec, self.deadline)
+            self.node
+                .operations
+                .register(self.conn, self.request, self.spec, self.deadline)
         });
         registration.interrupt()
     }

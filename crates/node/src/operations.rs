@@ -35,7 +35,11 @@ pub struct Interrupt {
 
 impl Interrupt {
     pub fn new(shutdown: Arc<AtomicBool>, deadline: Option<Instant>) -> Interrupt {
-        Interrupt { cause: Arc::new(AtomicU8::new(0)), shutdown, deadline }
+        Interrupt {
+            cause: Arc::new(AtomicU8::new(0)),
+            shutdown,
+            deadline,
+        }
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -44,12 +48,18 @@ impl Interrupt {
 
     /// The same handle with another end, for a cursor whose `getMore`s each have a time limit.
     pub fn with_deadline(&self, deadline: Option<Instant>) -> Interrupt {
-        Interrupt { cause: self.cause.clone(), shutdown: self.shutdown.clone(), deadline }
+        Interrupt {
+            cause: self.cause.clone(),
+            shutdown: self.shutdown.clone(),
+            deadline,
+        }
     }
 
     pub fn raise(&self, cause: Cause) {
         // The first cause is the one that is told.
-        let _ = self.cause.compare_exchange(0, cause as u8, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self
+            .cause
+            .compare_exchange(0, cause as u8, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub fn is_raised(&self) -> bool {
@@ -60,7 +70,10 @@ impl Interrupt {
         match self.cause.load(Ordering::Relaxed) {
             0 => {}
             cause if cause == Cause::CursorKilled as u8 => {
-                return Err(CommandError::new(ErrorCode::CursorKilled, "cursor was killed"));
+                return Err(CommandError::new(
+                    ErrorCode::CursorKilled,
+                    "cursor was killed",
+                ));
             }
             cause if cause == Cause::SteppedDown as u8 => {
                 return Err(CommandError::new(
@@ -76,7 +89,10 @@ impl Interrupt {
                 ));
             }
             _ => {
-                return Err(CommandError::new(ErrorCode::Interrupted, "operation was interrupted"));
+                return Err(CommandError::new(
+                    ErrorCode::Interrupted,
+                    "operation was interrupted",
+                ));
             }
         }
         if self.shutdown.load(Ordering::Relaxed) {
@@ -134,7 +150,9 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        shard(&self.shards, self.operation.id).lock().remove(&self.operation.id);
+        shard(&self.shards, self.operation.id)
+            .lock()
+            .remove(&self.operation.id);
     }
 }
 
@@ -179,7 +197,10 @@ impl Operations {
             interrupt: Interrupt::new(self.shutdown.clone(), deadline),
         });
         shard(&self.shards, id).lock().insert(id, operation.clone());
-        Registration { operation, shards: self.shards.clone() }
+        Registration {
+            operation,
+            shards: self.shards.clone(),
+        }
     }
 
     /// A handle that only a shutdown raises, for work that no client asked for.
@@ -188,8 +209,11 @@ impl Operations {
     }
 
     pub fn all(&self) -> Vec<Arc<Operation>> {
-        let mut all: Vec<_> =
-            self.shards.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect();
+        let mut all: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>())
+            .collect();
         all.sort_by_key(|operation| operation.id);
         all
     }
@@ -237,12 +261,20 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
             .try_to_rfc3339_string()
             .unwrap_or_default(),
     };
-    let collection = operation.body.iter().next().and_then(Result::ok).map(|(_, value)| value);
+    let collection = operation
+        .body
+        .iter()
+        .next()
+        .and_then(Result::ok)
+        .map(|(_, value)| value);
     let namespace = match collection.and_then(|value| value.as_str()) {
         Some(collection) => format!("{}.{collection}", operation.database),
         None => format!("{}.$cmd", operation.database),
     };
     document.append(bson::cstr!("ns"), namespace);
-    document.append(bson::cstr!("command"), operation.body.to_raw_document_buf());
+    document.append(
+        bson::cstr!("command"),
+        bson::RawDocument::to_owned(&operation.body),
+    );
     document
 }

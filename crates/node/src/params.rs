@@ -2,7 +2,8 @@
 
 use banyan_document::kind;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArray, RawBsonRef, RawDocument};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawArray, RawBsonRef, RawDocument};
 
 /// A field of a command, and whose it is.
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +43,17 @@ impl<'a> Field<'a> {
 
     /// An integer of any numeric type; a double loses its fraction, as MongoDB's parser has it.
     pub fn i64(&self) -> Result<i64, CommandError> {
-        number(self.value)
-            .ok_or_else(|| self.wrong_type("types '[long, int, decimal, double']"))
+        number(self.value).ok_or_else(|| self.wrong_type("types '[long, int, decimal, double']"))
     }
 
     pub fn i32(&self) -> Result<i32, CommandError> {
         i32::try_from(self.i64()?).map_err(|_| {
             CommandError::new(
                 ErrorCode::BadValue,
-                format!("'{}.{}' is out of range for an int", self.command, self.name),
+                format!(
+                    "'{}.{}' is out of range for an int",
+                    self.command, self.name
+                ),
             )
         })
     }
@@ -84,7 +87,11 @@ impl<'a> Field<'a> {
     }
 
     pub fn document_or_null(&self) -> Result<Option<&'a RawDocument>, CommandError> {
-        if self.is_null() { Ok(None) } else { self.document().map(Some) }
+        if self.is_null() {
+            Ok(None)
+        } else {
+            self.document().map(Some)
+        }
     }
 
     pub fn array(&self) -> Result<&'a RawArray, CommandError> {
@@ -103,8 +110,18 @@ pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
         RawBsonRef::Double(value) => Some(value as i64),
         RawBsonRef::Decimal128(value) => {
             let text = value.to_string();
-            text.parse::<i64>().ok().or_else(|| text.parse::<f64>().ok().map(|v| v as i64))
+            text.parse::<i64>()
+                .ok()
+                .or_else(|| text.parse::<f64>().ok().map(|v| v as i64))
         }
         _ => None,
+    }
+}
+
+/// A UUID as BSON has it.
+pub fn uuid(bytes: &[u8; 16]) -> Binary {
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: bytes.to_vec(),
     }
 }

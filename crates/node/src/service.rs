@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
-use bson::{RawBsonRef, RawDocumentBuf, Timestamp, cstr, rawdoc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawBsonRef, RawDocumentBuf, Timestamp, cstr, rawdoc};
 
 use crate::clock::{self, Clock};
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
@@ -28,18 +29,17 @@ pub struct NodeService {
 impl NodeService {
     /// `extra` are the commands of the process's role.
     pub fn new(node: Arc<Node>, extra: &[&'static CommandSpec]) -> NodeService {
-        NodeService { node, table: Arc::new(Table::new(extra)) }
+        NodeService {
+            node,
+            table: Arc::new(Table::new(extra)),
+        }
     }
 
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    async fn answer(
-        &self,
-        conn: &Arc<Connection>,
-        request: &Request,
-    ) -> CommandResult {
+    async fn answer(&self, conn: &Arc<Connection>, request: &Request) -> CommandResult {
         let Some(spec) = self.table.find(&request.name) else {
             return Err(CommandError::new(
                 ErrorCode::CommandNotFound,
@@ -69,11 +69,18 @@ impl NodeService {
     /// Lets the role catch up with what a routed request knows.
     async fn prepare_role(&self, ctx: &CommandContext<'_>) {
         let generic = &ctx.generic;
-        let Some(version) = generic.shard_version else { return };
+        let Some(version) = generic.shard_version else {
+            return;
+        };
         let Some(role) = self.node.role() else { return };
-        let Some(collection) = ctx.argument().and_then(|value| value.as_str()) else { return };
+        let Some(collection) = ctx.argument().and_then(|value| value.as_str()) else {
+            return;
+        };
         let namespace = Namespace::new(ctx.database(), collection);
-        let versions = Versions { shard: Some(version), database: generic.database_version };
+        let versions = Versions {
+            shard: Some(version),
+            database: generic.database_version,
+        };
         if let Some(waiting) = role.prepare(namespace, versions) {
             waiting.await;
         }
@@ -107,13 +114,19 @@ impl NodeService {
         if !self.node.replication.is_replica_set() {
             return Ok(());
         }
-        if let Some(time) = generic.cluster_time.and_then(|d| d.get_timestamp("clusterTime").ok()) {
+        if let Some(time) = generic
+            .cluster_time
+            .and_then(|d| d.get_timestamp("clusterTime").ok())
+        {
             self.observe(time)?;
         }
         match spec.needs {
             Needs::Any => Ok(()),
             Needs::Primary if self.node.is_primary() => Ok(()),
-            Needs::Primary => Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary")),
+            Needs::Primary => Err(CommandError::new(
+                ErrorCode::NotWritablePrimary,
+                "not primary",
+            )),
             Needs::Readable => self.admit_read(request, generic),
         }
     }
@@ -157,21 +170,21 @@ impl NodeService {
         let set = self.node.replication.is_replica_set();
         for (name, value) in concern.iter().flatten() {
             match (name.as_str(), value) {
-                ("level", RawBsonRef::String("local" | "available" | "majority" | "snapshot")) => {}
-                ("level", RawBsonRef::String("linearizable")) if !set => {
+                ("level", RawBsonRef::String("local" | "available" | "majority")) => {}
+                // Every read is of one snapshot of what is committed.
+                ("level", RawBsonRef::String("snapshot")) if set => {}
+                ("level", RawBsonRef::String("linearizable" | "snapshot")) if !set => {
                     return Err(CommandError::new(
                         ErrorCode::NotAReplicaSet,
                         "node needs to be a replica set member to use read concern",
                     ));
                 }
                 ("level", RawBsonRef::String("linearizable")) => self.linearize().await?,
-                ("level", RawBsonRef::String(other)) => {
+                ("level", _) => {
                     return Err(CommandError::new(
-                        ErrorCode::BadValue,
-                        format!(
-                            "Enumeration value '{other}' for field 'readConcern.level' is not a \
-                             valid value."
-                        ),
+                        ErrorCode::FailedToParse,
+                        "readConcern.level must be either 'local', 'majority', 'linearizable', \
+                         'available', or 'snapshot'",
                     ));
                 }
                 ("afterClusterTime", RawBsonRef::Timestamp(time)) => {
@@ -205,12 +218,17 @@ impl NodeService {
     /// Asks a majority whether this is still the primary, and waits until everything that was
     /// committed by then is applied here.
     async fn linearize(&self) -> Result<(), CommandError> {
-        self.node.group.read_index().await.map(drop).map_err(|error| {
-            CommandError::new(
-                ErrorCode::NotWritablePrimary,
-                format!("cannot read linearizably: {error}"),
-            )
-        })
+        self.node
+            .group
+            .read_index()
+            .await
+            .map(drop)
+            .map_err(|error| {
+                CommandError::new(
+                    ErrorCode::NotWritablePrimary,
+                    format!("cannot read linearizably: {error}"),
+                )
+            })
     }
 
     async fn wait_until_applied(
@@ -253,7 +271,9 @@ impl NodeService {
         }
         self.node.counters.slow_commands.add(1);
         // The cursor's own name says enough; the whole command may hold the client's data.
-        let namespace = ctx.argument().and_then(|value| value.as_str().map(str::to_owned));
+        let namespace = ctx
+            .argument()
+            .and_then(|value| value.as_str().map(str::to_owned));
         tracing::info!(
             connection = ctx.conn.id,
             command = ctx.spec.name,
@@ -275,9 +295,15 @@ impl NodeService {
         if clock::to_bits(now) == 0 {
             return;
         }
-        let hash = bson::RawBinaryRef { subtype: bson::spec::BinarySubtype::Generic, bytes: &[0; 20] };
+        let hash = Binary {
+            subtype: BinarySubtype::Generic,
+            bytes: vec![0; 20],
+        };
         let signature = rawdoc! { "hash": hash, "keyId": 0_i64 };
-        reply.append(cstr!("$clusterTime"), rawdoc! { "clusterTime": now, "signature": signature });
+        reply.append(
+            cstr!("$clusterTime"),
+            rawdoc! { "clusterTime": now, "signature": signature },
+        );
         reply.append(cstr!("operationTime"), applied);
     }
 }

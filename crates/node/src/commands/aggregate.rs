@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use banyan_query::pipeline::{Pipeline, Stage};
 use banyan_query::QueryError;
+use banyan_query::pipeline::{Pipeline, Stage};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -25,8 +25,13 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", Run::Future(run))
     .in_transaction()
     .fields(&["pipeline", "cursor", "explain", "hint", "let", "collation"])
     .ignored(&[
-        "allowDiskUse", "bypassDocumentValidation", "fromMongos", "needsMerge",
-        "includeQueryStatsMetrics", "isMapReduceCommand", "runtimeConstants",
+        "allowDiskUse",
+        "bypassDocumentValidation",
+        "fromMongos",
+        "needsMerge",
+        "includeQueryStatsMetrics",
+        "isMapReduceCommand",
+        "runtimeConstants",
         "collectionUUID",
     ]);
 
@@ -49,7 +54,11 @@ impl<'a> Parameters<'a> {
         for (position, element) in body.iter().enumerate() {
             let Ok((name, value)) = element else { break };
             let name = name.as_str();
-            let field = Field { command: "aggregate", name, value };
+            let field = Field {
+                command: "aggregate",
+                name,
+                value,
+            };
             match name {
                 _ if position == 0 => parameters.collection = target(database, value)?,
                 "pipeline" => {
@@ -82,10 +91,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-fn target<'a>(
-    database: &str,
-    value: RawBsonRef<'a>,
-) -> Result<Option<&'a str>, CommandError> {
+fn target<'a>(database: &str, value: RawBsonRef<'a>) -> Result<Option<&'a str>, CommandError> {
     match value {
         RawBsonRef::String(name) => {
             check_collection_name(database, name)?;
@@ -171,14 +177,28 @@ pub fn rows(
             let documents =
                 pipeline_sources::documents(ctx, parameters.collection, name, argument)?;
             pipeline.remove_first();
-            (Box::new(documents.into_iter().map(|document| Ok(Row::Owned(document)))), None)
+            (
+                Box::new(
+                    documents
+                        .into_iter()
+                        .map(|document| Ok(Row::Owned(document))),
+                ),
+                None,
+            )
         }
         Some(_) => (Box::new(std::iter::empty()), None),
         None => {
             let Some(collection) = parameters.collection else {
                 return Err(CommandError::new(
                     ErrorCode::InvalidNamespace,
-                    "{aggregate: 1} is not valid for this pipeline: it needs a collection",
+                    if pipeline.is_empty() {
+                        "{aggregate: 1} is not valid for an empty pipeline.".to_owned()
+                    } else {
+                        let first = pipeline.stages().first().map_or("", Stage::name);
+                        format!(
+                            "{{aggregate: 1}} is not valid for '{first}'; a collection is required."
+                        )
+                    },
                 ));
             };
             let (rows, cost) = scan(ctx, parameters, collection, &mut pipeline, &slot)?;
@@ -189,7 +209,11 @@ pub fn rows(
     let input = input.map(|row| row.map_err(RunError));
     let run = pipeline.run(input, sources).map_err(errors::query)?;
     let rows = run.map(|document| document.map(Row::Owned).map_err(|RunError(error)| error));
-    Ok(Results { rows: Box::new(rows), slot, cost })
+    Ok(Results {
+        rows: Box::new(rows),
+        slot,
+        cost,
+    })
 }
 
 /// The documents of the collection that the leading `$match` stages let through.
@@ -294,7 +318,11 @@ pub fn explain(
             ..Query::default()
         };
         let cursor = explain_query(ctx, collection, query, verbosity)?;
-        if parameters.stages.iter().all(|stage| stage.get("$match").is_ok_and(|m| m.is_some())) {
+        if parameters
+            .stages
+            .iter()
+            .all(|stage| stage.get("$match").is_ok_and(|m| m.is_some()))
+        {
             return Ok(explain::finish(ctx, body, cursor));
         }
         explained.push(rawdoc! { "$cursor": cursor });

@@ -17,7 +17,11 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let scale_factor = scale(ctx)?;
     let catalog = ctx.node.store.catalog();
     let (mut collections, mut objects, mut bytes, mut indexes, mut index_size) = (0, 0, 0, 0, 0);
-    for collection in catalog.database(ctx.database()).into_iter().flat_map(|d| d.collections()) {
+    for collection in catalog
+        .database(ctx.database())
+        .into_iter()
+        .flat_map(|d| d.collections())
+    {
         collections += 1;
         objects += collection.documents();
         bytes += collection.bytes();
@@ -26,7 +30,11 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let long = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let scaled = |value: u64| long(value) as f64 / scale_factor as f64;
-    let average = if objects == 0 { 0.0 } else { bytes as f64 / objects as f64 };
+    let average = if objects == 0 {
+        0.0
+    } else {
+        bytes as f64 / objects as f64
+    };
     let (used, total) = file_system(&ctx.node.info.dbpath);
     Ok(rawdoc! {
         "db": ctx.database(),
@@ -39,7 +47,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "indexes": number(long(indexes)),
         "indexSize": scaled(index_size),
         "totalSize": scaled(bytes + index_size),
-        "scaleFactor": number(scale_factor),
+        "scaleFactor": scale_factor as f64,
         "fsUsedSize": scaled(used),
         "fsTotalSize": scaled(total),
         "ok": 1.0,

@@ -8,7 +8,7 @@ use banyan_document::key;
 use banyan_document::path::{self, Path};
 use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, rawdoc};
+use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, rawdoc};
 
 use super::find::{ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -42,7 +42,11 @@ impl<'a> Parameters<'a> {
         for (position, element) in body.iter().enumerate() {
             let Ok((name, value)) = element else { break };
             let name = name.as_str();
-            let field = Field { command: "distinct", name, value };
+            let field = Field {
+                command: "distinct",
+                name,
+                value,
+            };
             match name {
                 _ if position == 0 => parameters.collection = field.str()?,
                 "key" => key = Some(field.str()?),
@@ -85,8 +89,11 @@ fn distinct(
     let ownership = ownership(ctx, parameters.collection)?;
     let (catalog, snapshot) = ctx.node.view();
     let collection = catalog.get(ctx.database(), parameters.collection);
-    let query =
-        Query { filter: parameters.filter, hint: parameters.hint, ..Query::default() };
+    let query = Query {
+        filter: parameters.filter,
+        hint: parameters.hint,
+        ..Query::default()
+    };
     let plan = plan::choose(collection, &snapshot, &query)?;
     let slot = Arc::new(InterruptSlot::default());
     slot.set(Some(ctx.interrupt().clone()));
@@ -97,7 +104,9 @@ fn distinct(
         let (_, record) = matched?;
         path::visit(&record, &path, &mut |visit| {
             // The items of an array were visited one by one.
-            if !visit.whole_array && let Some(value) = visit.value {
+            if !visit.whole_array
+                && let Some(value) = visit.value
+            {
                 values.add(value);
             }
             ControlFlow::Continue(())
@@ -127,7 +136,7 @@ impl Values {
         key::encode(value, &mut self.key);
         if !self.seen.contains(&self.key) {
             self.seen.insert(self.key.clone());
-            self.array.push(value.to_raw_bson());
+            self.array.push(RawBson::from(value));
             self.bytes = self.array.as_bytes().len();
         }
     }

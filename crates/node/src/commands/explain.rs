@@ -16,8 +16,7 @@ use crate::params::Field;
 use crate::plan::explain::{Around, Ran, clamp, rejected, stages};
 use crate::plan::{Plan, Query};
 
-pub static SPEC: CommandSpec =
-    CommandSpec::new("explain", Run::Future(run)).fields(&["verbosity"]);
+pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run)).fields(&["verbosity"]);
 
 /// How much is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +28,9 @@ pub enum Verbosity {
 
 impl Verbosity {
     fn parse(field: Option<Field<'_>>) -> Result<Verbosity, CommandError> {
-        let Some(field) = field else { return Ok(Verbosity::AllPlans) };
+        let Some(field) = field else {
+            return Ok(Verbosity::AllPlans);
+        };
         match field.str()? {
             "queryPlanner" => Ok(Verbosity::Planner),
             "executionStats" => Ok(Verbosity::Execution),
@@ -58,12 +59,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     })
 }
 
-fn explain(
-    ctx: &CommandContext<'_>,
-    inner: &RawDocument,
-    verbosity: Verbosity,
-) -> CommandResult {
-    let name = inner.iter().next().and_then(Result::ok).map_or("", |(name, _)| name.as_str());
+fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) -> CommandResult {
+    let name = inner
+        .iter()
+        .next()
+        .and_then(Result::ok)
+        .map_or("", |(name, _)| name.as_str());
     let explained = match name {
         "find" => explain_find(ctx, inner, verbosity)?,
         "count" => explain_count(ctx, inner, verbosity)?,
@@ -89,7 +90,12 @@ fn explain(
             };
             explain_query(ctx, collection, query, verbosity)?
         }
-        "" => return Err(CommandError::new(ErrorCode::FailedToParse, "nothing to explain")),
+        "" => {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "nothing to explain",
+            ));
+        }
         other => {
             return Err(CommandError::new(
                 ErrorCode::CommandNotFound,
@@ -106,8 +112,12 @@ pub fn finish(
     inner: &RawDocument,
     mut reply: RawDocumentBuf,
 ) -> RawDocumentBuf {
-    let (host, _) =
-        ctx.node.info.address.rsplit_once(':').unwrap_or((ctx.node.info.address.as_str(), ""));
+    let (host, _) = ctx
+        .node
+        .info
+        .address
+        .rsplit_once(':')
+        .unwrap_or((ctx.node.info.address.as_str(), ""));
     reply.append(cstr!("command"), inner);
     reply.append(
         cstr!("serverInfo"),
@@ -123,9 +133,16 @@ pub fn finish(
 }
 
 fn collection_of(inner: &RawDocument) -> Result<&str, CommandError> {
-    let value = inner.iter().next().and_then(Result::ok).and_then(|(_, value)| value.as_str());
+    let value = inner
+        .iter()
+        .next()
+        .and_then(Result::ok)
+        .and_then(|(_, value)| value.as_str());
     value.ok_or_else(|| {
-        CommandError::new(ErrorCode::InvalidNamespace, "collection name has invalid type")
+        CommandError::new(
+            ErrorCode::InvalidNamespace,
+            "collection name has invalid type",
+        )
     })
 }
 
@@ -134,7 +151,11 @@ fn explain_find(
     inner: &RawDocument,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
-    explain_parameters(ctx, &find::Parameters::parse(ctx.database(), inner)?, verbosity)
+    explain_parameters(
+        ctx,
+        &find::Parameters::parse(ctx.database(), inner)?,
+        verbosity,
+    )
 }
 
 fn explain_parameters(
@@ -192,7 +213,11 @@ fn explain_count(
     let parameters = count::Parameters::parse(ctx.database(), inner)?;
     let started = Instant::now();
     let (counted, plan, cost) = count::count(ctx, &parameters)?;
-    let around = Around { filter: parameters.filter, count: true, ..Around::default() };
+    let around = Around {
+        filter: parameters.filter,
+        count: true,
+        ..Around::default()
+    };
     let ran = (verbosity > Verbosity::Planner).then(|| measured(counted, &cost, started));
     let namespace = format!("{}.{}", ctx.database(), parameters.collection);
     Ok(described(&namespace, &plan, &around, ran, verbosity))
@@ -206,7 +231,10 @@ fn explain_write(
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let collection = collection_of(inner)?;
-    let statement = inner.get_array(statements).ok().and_then(|a| a.get_document(0).ok());
+    let statement = inner
+        .get_array(statements)
+        .ok()
+        .and_then(|a| a.get_document(0).ok());
     let Some(statement) = statement else {
         return Err(CommandError::new(
             ErrorCode::InvalidLength,
@@ -251,7 +279,7 @@ fn described(
     let mut planner = rawdoc! {
         "namespace": namespace,
         "indexFilterSet": false,
-        "parsedQuery": filter,
+        "parsedQuery": filter.to_owned(),
         "maxIndexedOrSolutionsReached": false,
         "maxIndexedAndSolutionsReached": false,
         "maxScansToExplodeReached": false,
@@ -275,4 +303,3 @@ fn described(
     }
     reply
 }
-

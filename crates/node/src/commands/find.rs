@@ -17,23 +17,46 @@ use crate::errors;
 use crate::execute::batch::Batch;
 use crate::execute::find::{Matching, Shape, rows};
 use crate::execute::first::{self, BatchOptions};
+use crate::execute::local::{self, Documents};
 use crate::execute::source::Source;
 use crate::execute::tail::Tailing;
-use crate::execute::{InterruptSlot, blocking};
+use crate::execute::{InterruptSlot, Row, blocking};
 use crate::params::Field;
 use crate::plan::{self, Plan, Query};
 use crate::role::{Ownership, Versions};
 
 pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
+    .parsed_as("FindCommandRequest")
     .in_transaction()
     .fields(&[
-        "filter", "sort", "projection", "hint", "skip", "limit", "batchSize", "singleBatch",
-        "max", "min", "showRecordId", "returnKey", "tailable", "awaitData", "noCursorTimeout",
-        "collation", "let",
+        "filter",
+        "sort",
+        "projection",
+        "hint",
+        "skip",
+        "limit",
+        "batchSize",
+        "singleBatch",
+        "max",
+        "min",
+        "showRecordId",
+        "returnKey",
+        "tailable",
+        "awaitData",
+        "noCursorTimeout",
+        "collation",
+        "let",
     ])
     .ignored(&[
-        "allowDiskUse", "allowPartialResults", "oplogReplay", "term", "readOnce", "ntoreturn",
-        "_use44SortKeys", "includeQueryStatsMetrics", "runtimeConstants",
+        "allowDiskUse",
+        "allowPartialResults",
+        "oplogReplay",
+        "term",
+        "readOnce",
+        "ntoreturn",
+        "_use44SortKeys",
+        "includeQueryStatsMetrics",
+        "runtimeConstants",
     ]);
 
 /// What a `find` asks for.
@@ -61,12 +84,20 @@ impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
         let document = |field: Field<'a>| {
-            Ok::<_, CommandError>(field.document_or_null()?.filter(|document| !document.is_empty()))
+            Ok::<_, CommandError>(
+                field
+                    .document_or_null()?
+                    .filter(|document| !document.is_empty()),
+            )
         };
         for (position, element) in body.iter().enumerate() {
             let Ok((name, value)) = element else { break };
             let name = name.as_str();
-            let field = Field { command: "find", name, value };
+            let field = Field {
+                command: SPEC.parsed_as,
+                name,
+                value,
+            };
             if position == 0 {
                 parameters.collection = field.str().map_err(|_| not_a_name(value))?;
                 continue;
@@ -76,9 +107,8 @@ impl<'a> Parameters<'a> {
                 "sort" => parameters.sort = document(field)?,
                 "projection" => parameters.projection = document(field)?,
                 "hint" => {
-                    parameters.hint = Some(value).filter(
-                        |hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()),
-                    );
+                    parameters.hint = Some(value)
+                        .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
                 }
                 "skip" => parameters.skip = field.unsigned()?,
                 "limit" => parameters.limit = Some(field.unsigned()?).filter(|limit| *limit > 0),
@@ -125,8 +155,11 @@ impl<'a> Parameters<'a> {
 
 fn not_a_name(value: RawBsonRef<'_>) -> CommandError {
     CommandError::new(
-        ErrorCode::InvalidNamespace,
-        format!("Failed to parse: collection name has invalid type {}", banyan_document::kind::name(&value)),
+        ErrorCode::BadValue,
+        format!(
+            "collection name has invalid type {}",
+            banyan_document::kind::name(&value)
+        ),
     )
 }
 
@@ -134,7 +167,10 @@ fn not_a_name(value: RawBsonRef<'_>) -> CommandError {
 pub fn simple_collation(field: Field<'_>) -> Result<(), CommandError> {
     match field.document_or_null()? {
         Some(collation)
-            if !collation.is_empty() && collation.get_str("locale") != Ok("simple") =>
+            if !collation.is_empty()
+                && !collation
+                    .get_str("locale")
+                    .is_ok_and(|locale| locale == "simple") =>
         {
             Err(CommandError::new(
                 ErrorCode::NotImplemented,
@@ -154,8 +190,13 @@ pub fn query_context(
     if ctx.node.replication.is_replica_set() {
         context.cluster_time = Some(ctx.node.clock.now());
     }
-    for (name, value) in variables.into_iter().flat_map(|document| document.iter().flatten()) {
-        context.variables.push((name.as_str().to_owned(), value.to_raw_bson()));
+    for (name, value) in variables
+        .into_iter()
+        .flat_map(|document| document.iter().flatten())
+    {
+        context
+            .variables
+            .push((name.as_str().to_owned(), value.into()));
     }
     Ok(context)
 }
@@ -165,10 +206,14 @@ pub fn ownership(
     ctx: &CommandContext<'_>,
     collection: &str,
 ) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
-    let Some(role) = ctx.node.role() else { return Ok(None) };
+    let Some(role) = ctx.node.role() else {
+        return Ok(None);
+    };
     let namespace = Namespace::new(ctx.database(), collection);
-    let versions =
-        Versions { shard: ctx.generic.shard_version, database: ctx.generic.database_version };
+    let versions = Versions {
+        shard: ctx.generic.shard_version,
+        database: ctx.generic.database_version,
+    };
     role.check(&namespace, versions, false)
 }
 
@@ -214,20 +259,31 @@ pub fn lookup(
     snapshot: &Snapshot,
     id: RawBsonRef<'_>,
 ) -> Result<Option<banyan_storage::Record>, CommandError> {
-    let Some(index) = collection.id_index() else { return Ok(None) };
-    let mut key = Vec::with_capacity(32);
-    banyan_document::key::encode(id, &mut key);
-    let Some(record) = snapshot.unique_lookup(index, &key).map_err(errors::storage)? else {
+    let Some(index) = collection.id_index() else {
         return Ok(None);
     };
-    snapshot.record(collection.id, record).map_err(errors::storage)
+    let mut key = Vec::with_capacity(32);
+    banyan_document::key::encode(id, &mut key);
+    let Some(record) = snapshot
+        .unique_lookup(index, &key)
+        .map_err(errors::storage)?
+    else {
+        return Ok(None);
+    };
+    snapshot
+        .record(collection.id, record)
+        .map_err(errors::storage)
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
         let prepared = Prepared::new(ctx, &parameters)?;
-        if prepared.plan.is_point() { prepared.reply(ctx) } else { blocking(|| prepared.reply(ctx)) }
+        if prepared.plan.is_point() {
+            prepared.reply(ctx)
+        } else {
+            blocking(|| prepared.reply(ctx))
+        }
     })
 }
 
@@ -256,7 +312,7 @@ impl<'a> Prepared<'a> {
             .transpose()
             .map_err(errors::query)?
             .map(Arc::new);
-        let natural = parameters.sort.is_some_and(|sort| sort.get("$natural").is_ok_and(|v| v.is_some()));
+        let natural = parameters.sort.is_some_and(is_natural);
         let pattern = parameters
             .sort
             .filter(|_| !natural)
@@ -279,7 +335,14 @@ impl<'a> Prepared<'a> {
             sort_bytes_max: sort_bytes_max(ctx),
             show_record_id: parameters.show_record_id,
         };
-        Ok(Prepared { plan, parameters, snapshot, filter, shape, ownership })
+        Ok(Prepared {
+            plan,
+            parameters,
+            snapshot,
+            filter,
+            shape,
+            ownership,
+        })
     }
 
     /// The rows, and what finding them costs.
@@ -291,7 +354,32 @@ impl<'a> Prepared<'a> {
         let cost = source.cost.clone();
         let filter = Some(self.filter).filter(|_| !self.plan.exact);
         let matching = Matching::new(source, filter, self.ownership);
-        Ok((rows(matching, self.shape)?, cost))
+        Ok((rows(matching.rows(), self.shape)?, cost))
+    }
+
+    /// The rows of a collection that is a view of something else.
+    fn view_rows(mut self, documents: Documents) -> Result<crate::execute::Rows, CommandError> {
+        let natural = self.parameters.sort.is_some_and(is_natural);
+        self.shape.sort = self
+            .parameters
+            .sort
+            .filter(|_| !natural)
+            .map(SortPattern::parse)
+            .transpose()
+            .map_err(errors::query)?;
+        let filter = self.filter;
+        let matching = documents.filter_map(move |document| {
+            let document = match document {
+                Ok(document) => document,
+                Err(error) => return Some(Err(error)),
+            };
+            match filter.try_matches(&document) {
+                Ok(true) => Some(Ok((0, Row::Owned(document)))),
+                Ok(false) => None,
+                Err(error) => Some(Err(errors::query(error))),
+            }
+        });
+        rows(matching, self.shape)
     }
 
     fn reply(self, ctx: &CommandContext<'_>) -> CommandResult {
@@ -301,7 +389,16 @@ impl<'a> Prepared<'a> {
         slot.set(Some(ctx.interrupt().clone()));
         let scans = matches!(self.plan.access, plan::Access::Collection { .. });
         ctx.node.counters.collection_scans.add(u64::from(scans));
-        let mut cursor = if parameters.tailable {
+        let backwards = parameters.sort.is_some_and(|sort| {
+            is_natural(sort)
+                && sort
+                    .get_i32("$natural")
+                    .is_ok_and(|direction| direction < 0)
+        });
+        let view = local::documents(ctx.node, ctx.database(), parameters.collection, backwards);
+        let mut cursor = if let Some(documents) = view {
+            Cursor::new(namespace, self.view_rows(documents)?, slot)
+        } else if parameters.tailable {
             self.tailing(ctx, namespace, slot)?
         } else {
             let (rows, cost) = self.rows(slot.clone())?;
@@ -321,9 +418,8 @@ impl<'a> Prepared<'a> {
         namespace: String,
         slot: Arc<InterruptSlot>,
     ) -> Result<Cursor, CommandError> {
-        let capped = |collection: &Arc<Collection>| {
-            collection.options.get_bool("capped").unwrap_or(false)
-        };
+        let capped =
+            |collection: &Arc<Collection>| collection.options.get_bool("capped").unwrap_or(false);
         let Some(collection) = self.plan.collection.clone().filter(capped) else {
             return Err(CommandError::new(
                 ErrorCode::BadValue,
@@ -338,13 +434,26 @@ impl<'a> Prepared<'a> {
             slot.clone(),
         );
         let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
-        cursor.tail = if self.parameters.await_data { Tail::Waits } else { Tail::Stays };
+        cursor.tail = if self.parameters.await_data {
+            Tail::Waits
+        } else {
+            Tail::Stays
+        };
         Ok(cursor)
     }
 }
 
+/// `{$natural: ±1}`: the order in which the documents lie.
+fn is_natural(sort: &RawDocument) -> bool {
+    sort.get("$natural")
+        .is_ok_and(|direction| direction.is_some())
+}
+
 /// How much a sort may hold in memory.
 pub fn sort_bytes_max(ctx: &CommandContext<'_>) -> usize {
-    let bytes = ctx.node.parameters.value("internalQueryMaxBlockingSortMemoryUsageBytes");
+    let bytes = ctx
+        .node
+        .parameters
+        .value("internalQueryMaxBlockingSortMemoryUsageBytes");
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

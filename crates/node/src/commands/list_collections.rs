@@ -1,12 +1,12 @@
 //! `listCollections`: the collections of a database, with their options.
 
 use banyan_storage::Collection;
-use bson::spec::BinarySubtype;
-use bson::{RawBinaryRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
 use crate::execute::first;
+use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Inline(run))
     .aliases(&["listcollections"])
@@ -16,18 +16,36 @@ pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Inline(r
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     check_database_name(ctx.database())?;
     let filter = first::list_filter(ctx)?;
-    let name_only = ctx.field("nameOnly").map(|field| field.bool()).transpose()?.unwrap_or(false);
+    let name_only = ctx
+        .field("nameOnly")
+        .map(|field| field.bool())
+        .transpose()?
+        .unwrap_or(false);
     let catalog = ctx.node.store.catalog();
-    let collections = catalog.database(ctx.database()).into_iter().flat_map(|d| d.collections());
+    let collections = catalog
+        .database(ctx.database())
+        .into_iter()
+        .flat_map(|d| d.collections());
     let mut listed = Vec::new();
     for collection in collections {
         let described = describe(collection);
-        if filter.as_ref().is_some_and(|filter| !filter.matches(&described)) {
+        if filter
+            .as_ref()
+            .is_some_and(|filter| !filter.matches(&described))
+        {
             continue;
         }
-        listed.push(if name_only { brief(collection) } else { described });
+        listed.push(if name_only {
+            brief(collection)
+        } else {
+            described
+        });
     }
-    first::reply_with_list(ctx, format!("{}.$cmd.listCollections", ctx.database()), listed)
+    first::reply_with_list(
+        ctx,
+        format!("{}.$cmd.listCollections", ctx.database()),
+        listed,
+    )
 }
 
 fn brief(collection: &Collection) -> RawDocumentBuf {
@@ -37,7 +55,7 @@ fn brief(collection: &Collection) -> RawDocumentBuf {
 fn describe(collection: &Collection) -> RawDocumentBuf {
     let mut document = brief(collection);
     document.append(cstr!("options"), collection.options.clone());
-    let uuid = RawBinaryRef { subtype: BinarySubtype::Uuid, bytes: &collection.uuid };
+    let uuid = params::uuid(&collection.uuid);
     document.append(cstr!("info"), rawdoc! { "readOnly": false, "uuid": uuid });
     if let Some(index) = collection.id_index() {
         document.append(cstr!("idIndex"), index.spec.clone());

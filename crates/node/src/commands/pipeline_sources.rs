@@ -30,7 +30,12 @@ pub fn of(
     }
     let (catalog, snapshot) = ctx.node.view();
     let database = ctx.database().to_owned();
-    Ok(Some(Arc::new(Collections { catalog, snapshot, database, slot: slot.clone() })))
+    Ok(Some(Arc::new(Collections {
+        catalog,
+        snapshot,
+        database,
+        slot: slot.clone(),
+    })))
 }
 
 struct Collections {
@@ -48,7 +53,9 @@ impl Sources for Collections {
         filter: &RawDocument,
     ) -> Result<Documents, QueryError> {
         let parsed = Filter::parse(filter, &Context::default())?;
-        let collection = self.catalog.get(database.unwrap_or(&self.database), collection);
+        let collection = self
+            .catalog
+            .get(database.unwrap_or(&self.database), collection);
         let query = Query {
             filter: Some(filter).filter(|filter| !filter.is_empty()),
             ..Query::default()
@@ -58,14 +65,19 @@ impl Sources for Collections {
         let filter = Some(Arc::new(parsed)).filter(|_| !plan.exact);
         let matching = Matching::new(source, filter, None);
         Ok(Box::new(matching.map(|found| {
-            found.map(|(_, record)| record.to_raw_document_buf()).map_err(back)
+            found
+                .map(|(_, record)| RawDocument::to_owned(&record))
+                .map_err(back)
         })))
     }
 }
 
 /// A command's error on its way through a pipeline; its code survives.
 fn back(error: CommandError) -> QueryError {
-    QueryError::new(ErrorKind::Location(error.code.code().unsigned_abs()), error.message)
+    QueryError::new(
+        ErrorKind::Location(error.code.code().unsigned_abs()),
+        error.message,
+    )
 }
 
 /// What a source stage such as `$collStats` yields.
@@ -82,11 +94,21 @@ pub fn documents(
         }
         "$indexStats" => {
             let (_, found) = existing(ctx, collection)?;
-            Ok(found.indexes.iter().map(|index| index_stats(ctx, index)).collect())
+            Ok(found
+                .indexes
+                .iter()
+                .map(|index| index_stats(ctx, index))
+                .collect())
         }
         "$currentOp" => {
             ctx.interrupt();
-            Ok(ctx.node.operations.all().iter().map(|o| operations::describe(o)).collect())
+            Ok(ctx
+                .node
+                .operations
+                .all()
+                .iter()
+                .map(|o| operations::describe(o))
+                .collect())
         }
         // No session is kept, and no plan.
         "$listLocalSessions" | "$planCacheStats" => Ok(Vec::new()),

@@ -18,13 +18,15 @@ pub static REFRESH: CommandSpec =
 
 pub static END: CommandSpec = CommandSpec::new("endSessions", Run::Inline(end)).needs(Needs::Any);
 
-pub static KILL: CommandSpec =
-    CommandSpec::new("killSessions", Run::Inline(end)).needs(Needs::Any);
+pub static KILL: CommandSpec = CommandSpec::new("killSessions", Run::Inline(end)).needs(Needs::Any);
 
 fn start(ctx: &CommandContext<'_>) -> CommandResult {
     let id = uuid::Uuid::new_v4();
-    let id = RawBinaryRef { subtype: BinarySubtype::Uuid, bytes: id.as_bytes() };
-    let minutes = ctx.node.parameters.value("localLogicalSessionTimeoutMinutes");
+    let id = crate::params::uuid(id.as_bytes());
+    let minutes = ctx
+        .node
+        .parameters
+        .value("localLogicalSessionTimeoutMinutes");
     let minutes = i32::try_from(minutes).unwrap_or(i32::MAX);
     Ok(rawdoc! { "id": { "id": id }, "timeoutMinutes": minutes, "ok": 1.0 })
 }
@@ -64,13 +66,17 @@ fn named(ctx: &CommandContext<'_>) -> Result<Vec<[u8; 16]>, CommandError> {
 /// The bytes of `{id: UUID(…)}`.
 pub fn session_id(lsid: &RawDocument) -> Result<[u8; 16], CommandError> {
     match lsid.get("id") {
-        Ok(Some(RawBsonRef::Binary(RawBinaryRef { subtype: BinarySubtype::Uuid, bytes }))) => {
-            bytes.try_into().map_err(|_| not_a_session())
-        }
+        Ok(Some(RawBsonRef::Binary(RawBinaryRef {
+            subtype: BinarySubtype::Uuid,
+            bytes,
+        }))) => bytes.try_into().map_err(|_| not_a_session()),
         _ => Err(not_a_session()),
     }
 }
 
 fn not_a_session() -> CommandError {
-    CommandError::new(ErrorCode::InvalidUUID, "a session's id must be a UUID of 16 bytes")
+    CommandError::new(
+        ErrorCode::InvalidUUID,
+        "a session's id must be a UUID of 16 bytes",
+    )
 }

@@ -55,6 +55,8 @@ pub struct CommandSpec {
     /// Other spellings, such as the lower-case ones of the 2.x shell.
     pub aliases: &'static [&'static str],
     pub help: &'static str,
+    /// What messages about its fields call it: the name of MongoDB's parser for it.
+    pub parsed_as: &'static str,
     pub writes: bool,
     pub needs: Needs,
     pub admin_only: bool,
@@ -78,6 +80,7 @@ impl CommandSpec {
             name,
             aliases: &[],
             help: "",
+            parsed_as: name,
             writes: false,
             needs: Needs::Readable,
             admin_only: false,
@@ -97,6 +100,11 @@ impl CommandSpec {
 
     pub const fn help(mut self, help: &'static str) -> Self {
         self.help = help;
+        self
+    }
+
+    pub const fn parsed_as(mut self, name: &'static str) -> Self {
+        self.parsed_as = name;
         self
     }
 
@@ -173,8 +181,12 @@ impl Table {
 
     /// Every command once, by name.
     pub fn all(&self) -> Vec<&'static CommandSpec> {
-        let mut all: Vec<_> =
-            self.by_name.iter().filter(|(name, spec)| **name == spec.name).map(|(_, s)| *s).collect();
+        let mut all: Vec<_> = self
+            .by_name
+            .iter()
+            .filter(|(name, spec)| **name == spec.name)
+            .map(|(_, s)| *s)
+            .collect();
         all.sort_by_key(|spec| spec.name);
         all
     }

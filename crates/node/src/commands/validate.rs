@@ -2,18 +2,24 @@
 
 use banyan_storage::{Collection, Index, KeyRange, Snapshot, StorageError};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::spec::BinarySubtype;
-use bson::{RawArrayBuf, RawBinaryRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::execute::blocking;
 use crate::operations::Interrupt;
+use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
     .fields(&[])
-    .ignored(&["full", "scandata", "background", "checkBSONConformance", "metadata"]);
+    .ignored(&[
+        "full",
+        "scandata",
+        "background",
+        "checkBSONConformance",
+        "metadata",
+    ]);
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
@@ -73,7 +79,10 @@ fn inspect(
         for (at, index) in collection.indexes.iter().enumerate() {
             for key in keys_of(index, &record)? {
                 expected[at] += 1;
-                if !snapshot.has_index_key(index, &key, id).map_err(errors::storage)? {
+                if !snapshot
+                    .has_index_key(index, &key, id)
+                    .map_err(errors::storage)?
+                {
                     findings.missing_keys[at] += 1;
                 }
             }
@@ -122,11 +131,13 @@ impl Findings {
                     index.name
                 ));
             }
-            let Ok(name) = bson::raw::CString::try_from(index.name.as_str()) else { continue };
+            let Ok(name) = bson::raw::CString::try_from(index.name.as_str()) else {
+                continue;
+            };
             per_index.append(name.clone(), long(self.keys[at]));
             details.append(name, rawdoc! { "valid": missing + extra == 0 });
         }
-        let uuid = RawBinaryRef { subtype: BinarySubtype::Uuid, bytes: &collection.uuid };
+        let uuid = params::uuid(&collection.uuid);
         let errors: RawArrayBuf = self.errors.iter().take(100).map(String::as_str).collect();
         let mut reply = rawdoc! {
             "ns": namespace,

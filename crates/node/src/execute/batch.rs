@@ -42,7 +42,13 @@ impl Batch {
         bytes.extend_from_slice(name);
         let array_at = bytes.len();
         bytes.extend_from_slice(&[0; 4]);
-        Batch { bytes, cursor_at, array_at, count: 0, index: Digits::default() }
+        Batch {
+            bytes,
+            cursor_at,
+            array_at,
+            count: 0,
+            index: Digits::default(),
+        }
     }
 
     pub fn count(&self) -> u64 {
@@ -65,7 +71,9 @@ impl Batch {
     /// Takes rows until the batch is full (`false`) or the rows have ended (`true`).
     pub fn fill(&mut self, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
         while self.count < documents {
-            let Some(row) = cursor.next_row()? else { return Ok(true) };
+            let Some(row) = cursor.next_row()? else {
+                return Ok(true);
+            };
             if !self.has_room_for(&row) {
                 cursor.put_back(row);
                 return Ok(false);
@@ -83,7 +91,8 @@ impl Batch {
         self.bytes.extend_from_slice(&id.to_le_bytes());
         self.bytes.push(ElementType::String as u8);
         self.bytes.extend_from_slice(b"ns\0");
-        self.bytes.extend_from_slice(&(namespace.len() as i32 + 1).to_le_bytes());
+        self.bytes
+            .extend_from_slice(&(namespace.len() as i32 + 1).to_le_bytes());
         self.bytes.extend_from_slice(namespace.as_bytes());
         self.bytes.push(0);
         close(&mut self.bytes, self.cursor_at);
@@ -92,7 +101,10 @@ impl Batch {
         self.bytes.extend_from_slice(&1_f64.to_le_bytes());
         close(&mut self.bytes, 0);
         RawDocumentBuf::from_bytes(self.bytes).map_err(|error| {
-            CommandError::new(ErrorCode::InternalError, format!("a reply is malformed: {error}"))
+            CommandError::new(
+                ErrorCode::InternalError,
+                format!("a reply is malformed: {error}"),
+            )
         })
     }
 }
@@ -105,7 +117,10 @@ fn close(bytes: &mut Vec<u8>, at: usize) {
 }
 
 /// A reply of one batch that nothing follows.
-pub fn single(namespace: &str, rows: impl IntoIterator<Item = Row>) -> Result<RawDocumentBuf, CommandError> {
+pub fn single(
+    namespace: &str,
+    rows: impl IntoIterator<Item = Row>,
+) -> Result<RawDocumentBuf, CommandError> {
     let mut batch = Batch::first(256);
     for row in rows {
         batch.push(&row);
@@ -121,7 +136,10 @@ struct Digits {
 
 impl Default for Digits {
     fn default() -> Self {
-        Digits { digits: [b'0'; 20], start: 19 }
+        Digits {
+            digits: [b'0'; 20],
+            start: 19,
+        }
     }
 }
 
@@ -156,7 +174,9 @@ mod tests {
         let reply = batch.finish(7, "test.posts").unwrap();
         let documents: Vec<_> = (0..12).map(|n| rawdoc! { "_id": n }).collect();
         let mut array = bson::RawArrayBuf::new();
-        documents.into_iter().for_each(|document| array.push(document));
+        documents
+            .into_iter()
+            .for_each(|document| array.push(document));
         let expected = rawdoc! {
             "cursor": { "firstBatch": array, "id": 7_i64, "ns": "test.posts" },
             "ok": 1.0,

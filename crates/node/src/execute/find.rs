@@ -27,7 +27,17 @@ impl Matching {
         filter: Option<Arc<Filter>>,
         ownership: Option<Arc<dyn Ownership>>,
     ) -> Matching {
-        Matching { source, filter, ownership }
+        Matching {
+            source,
+            filter,
+            ownership,
+        }
+    }
+}
+
+impl Matching {
+    pub fn rows(self) -> impl Iterator<Item = Result<(RecordId, Row), CommandError>> + Send {
+        self.map(|found| found.map(|(id, record)| (id, Row::Record(record))))
     }
 }
 
@@ -40,7 +50,11 @@ impl Iterator for Matching {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };
-            let matches = match self.filter.as_ref().map(|filter| filter.try_matches(&record)) {
+            let matches = match self
+                .filter
+                .as_ref()
+                .map(|filter| filter.try_matches(&record))
+            {
                 Some(Err(error)) => return Some(Err(errors::query(error))),
                 Some(Ok(matches)) => matches,
                 None => true,
@@ -67,55 +81,81 @@ pub struct Shape {
 }
 
 /// The rows of a query. With a sort that no index gives, all documents are read here.
-pub fn rows(matching: Matching, shape: Shape) -> Result<Rows, CommandError> {
-    let Shape { sort, skip, limit, projection, positions, sort_bytes_max, show_record_id } = shape;
+pub fn rows<I>(matching: I, shape: Shape) -> Result<Rows, CommandError>
+where
+    I: Iterator<Item = Result<(RecordId, Row), CommandError>> + Send + 'static,
+{
+    let Shape {
+        sort,
+        skip,
+        limit,
+        projection,
+        positions,
+        sort_bytes_max,
+        show_record_id,
+    } = shape;
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
     let finish = move |row: Row, id: Option<RecordId>| -> Result<Row, CommandError> {
-        let Some(projection) = &projection else { return Ok(row) };
-        let position = positions.as_ref().and_then(|filter| filter.matches_with_position(&row));
+        let Some(projection) = &projection else {
+            return Ok(row);
+        };
+        let position = positions
+            .as_ref()
+            .and_then(|filter| filter.matches_with_position(&row));
         let mut projected = projection.apply(&row, position).map_err(errors::query)?;
         if let Some(id) = id.filter(|_| show_record_id) {
-            projected.append(bson::cstr!("$recordId"), i64::try_from(id).unwrap_or(i64::MAX));
+            projected.append(
+                bson::cstr!("$recordId"),
+                i64::try_from(id).unwrap_or(i64::MAX),
+            );
         }
         Ok(Row::Owned(projected))
     };
     let Some(pattern) = sort else {
-        let found = matching.skip_matching(skip);
+        let found = skip_found(matching, skip);
         return Ok(Box::new(found.map(move |found| {
-            let (id, record) = found?;
-            finish(Row::Record(record), Some(id))
+            let (id, row) = found?;
+            finish(row, Some(id))
         })));
     };
-    let wanted = limit
-        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(skip));
+    let wanted = limit.map(|limit| {
+        usize::try_from(limit)
+            .unwrap_or(usize::MAX)
+            .saturating_add(skip)
+    });
     let mut sorter = Sorter::with_memory(wanted, sort_bytes_max);
     for found in matching {
-        let (id, record) = found?;
-        let key = pattern.key(&record).map_err(errors::query)?;
+        let (id, row) = found?;
+        let key = pattern.key(&row).map_err(errors::query)?;
         if sorter.wants(&key) {
             // A copy: the record would keep its whole block alive.
-            let document = record.to_raw_document_buf();
+            let document = row.into_owned();
             let bytes = document.as_bytes().len();
-            sorter.push(key, (id, document), bytes).map_err(errors::query)?;
+            sorter
+                .push(key, (id, document), bytes)
+                .map_err(errors::query)?;
         }
     }
     let sorted = sorter.finish().skip(skip);
-    Ok(Box::new(sorted.map(move |(id, document)| finish(Row::Owned(document), Some(id)))))
+    Ok(Box::new(sorted.map(move |(id, document)| {
+        finish(Row::Owned(document), Some(id))
+    })))
 }
 
-impl Matching {
-    /// Passes over documents without hiding an error among them.
-    fn skip_matching(mut self, count: usize) -> impl Iterator<Item = <Self as Iterator>::Item> {
-        let mut left = count;
-        std::iter::from_fn(move || {
-            while left > 0 {
-                left -= 1;
-                match self.next()? {
-                    Ok(_) => {}
-                    error => return Some(error),
-                }
+/// Passes over what was found without hiding an error among it.
+fn skip_found<T>(
+    mut found: impl Iterator<Item = Result<T, CommandError>>,
+    count: usize,
+) -> impl Iterator<Item = Result<T, CommandError>> {
+    let mut left = count;
+    std::iter::from_fn(move || {
+        while left > 0 {
+            left -= 1;
+            match found.next()? {
+                Ok(_) => {}
+                error => return Some(error),
             }
-            self.next()
-        })
-    }
+        }
+        found.next()
+    })
 }

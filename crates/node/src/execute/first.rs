@@ -23,10 +23,16 @@ impl BatchOptions {
     /// From `cursor: {batchSize}`, as `aggregate` and the list commands have it.
     pub fn from_cursor_field(ctx: &CommandContext<'_>) -> Result<BatchOptions, CommandError> {
         let mut options = BatchOptions::default();
-        let Some(cursor) = ctx.field("cursor") else { return Ok(options) };
+        let Some(cursor) = ctx.field("cursor") else {
+            return Ok(options);
+        };
         for (name, value) in cursor.document()?.iter().flatten() {
             let name = name.as_str();
-            let field = crate::params::Field { command: ctx.spec.name, name, value };
+            let field = crate::params::Field {
+                command: ctx.spec.name,
+                name,
+                value,
+            };
             match name {
                 "batchSize" => options.size = Some(field.unsigned()?),
                 _ => {
@@ -65,7 +71,9 @@ pub fn reply(
     cursor.session = ctx.generic.lsid.map(session_id).transpose()?;
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
-        _ => ctx.deadline.map(|at| at.saturating_duration_since(std::time::Instant::now())),
+        _ => ctx
+            .deadline
+            .map(|at| at.saturating_duration_since(std::time::Instant::now())),
     };
     let id = ctx.node.cursors.open(cursor)?;
     batch.finish(id, &namespace)
@@ -78,7 +86,9 @@ pub fn reply_with_list(
     documents: Vec<RawDocumentBuf>,
 ) -> Result<RawDocumentBuf, CommandError> {
     let options = BatchOptions::from_cursor_field(ctx)?;
-    let rows = documents.into_iter().map(|document| Ok(Row::Owned(document)));
+    let rows = documents
+        .into_iter()
+        .map(|document| Ok(Row::Owned(document)));
     let slot = Arc::new(InterruptSlot::default());
     reply(ctx, Cursor::new(namespace, Box::new(rows), slot), options)
 }

@@ -4,6 +4,7 @@
 pub mod batch;
 pub mod find;
 pub mod first;
+pub mod local;
 pub mod source;
 pub mod tail;
 
@@ -42,7 +43,7 @@ impl AsRef<RawDocument> for Row {
 impl Row {
     pub fn into_owned(self) -> RawDocumentBuf {
         match self {
-            Row::Record(record) => record.to_raw_document_buf(),
+            Row::Record(record) => RawDocument::to_owned(&record),
             Row::Owned(document) => document,
         }
     }
@@ -84,7 +85,11 @@ impl Ticker {
 
     pub fn tick(&mut self) -> Result<(), CommandError> {
         self.count += 1;
-        if self.count.is_multiple_of(Self::PERIOD) { self.slot.check() } else { Ok(()) }
+        if self.count.is_multiple_of(Self::PERIOD) {
+            self.slot.check()
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -39,7 +39,9 @@ impl Cost {
         let known_keys = self.counted_keys.swap(keys, Ordering::Relaxed);
         let known_documents = self.counted_documents.swap(documents, Ordering::Relaxed);
         counters.keys_examined.add(keys.saturating_sub(known_keys));
-        counters.documents_examined.add(documents.saturating_sub(known_documents));
+        counters
+            .documents_examined
+            .add(documents.saturating_sub(known_documents));
     }
 }
 
@@ -125,9 +127,13 @@ impl Source {
                     if !walk.is_new(id) {
                         continue;
                     }
-                    let Some(collection) = &self.collection else { return Ok(None) };
-                    let record =
-                        self.snapshot.record(collection.id, id).map_err(errors::storage)?;
+                    let Some(collection) = &self.collection else {
+                        return Ok(None);
+                    };
+                    let record = self
+                        .snapshot
+                        .record(collection.id, id)
+                        .map_err(errors::storage)?;
                     self.cost.documents.fetch_add(1, Ordering::Relaxed);
                     // Index and records are of one snapshot, so a key without a record is damage.
                     return match record {
@@ -165,7 +171,11 @@ impl IndexWalk {
         let repeats = parts.len() > 1 || parts.iter().any(|part| part.multikey);
         let mut ranges: Vec<_> = parts
             .iter()
-            .flat_map(|part| part.ranges.iter().map(|range| (part.index.clone(), range.clone())))
+            .flat_map(|part| {
+                part.ranges
+                    .iter()
+                    .map(|range| (part.index.clone(), range.clone()))
+            })
             .collect();
         if reverse {
             ranges.reverse();
@@ -190,7 +200,9 @@ impl IndexWalk {
                     None => self.current = None,
                 }
             }
-            let Some((index, range)) = self.ranges.next() else { return Ok(None) };
+            let Some((index, range)) = self.ranges.next() else {
+                return Ok(None);
+            };
             match range.point {
                 Some(key) if index.unique => {
                     if let Some(id) = snapshot.unique_lookup(&index, &key)? {

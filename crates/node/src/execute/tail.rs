@@ -31,7 +31,15 @@ impl Tailing {
         slot: Arc<InterruptSlot>,
     ) -> Tailing {
         let ticker = Ticker::new(slot);
-        Tailing { node, collection, filter, projection, scan: None, last: 0, ticker }
+        Tailing {
+            node,
+            collection,
+            filter,
+            projection,
+            scan: None,
+            last: 0,
+            ticker,
+        }
     }
 
     fn step(&mut self) -> Result<Option<Row>, CommandError> {
@@ -46,7 +54,8 @@ impl Tailing {
                     ));
                 }
                 let after = self.last + 1;
-                self.scan.insert(snapshot.records(self.collection.id, after.., false))
+                self.scan
+                    .insert(snapshot.records(self.collection.id, after.., false))
             }
         };
         for found in scan {

@@ -64,12 +64,17 @@ pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<Index
     let mut per_field = Vec::with_capacity(fields.len());
     for (position, (path, order)) in fields.iter().enumerate() {
         let path_text = path.to_string();
-        let mine: Vec<&Predicate<'_>> =
-            conjunction.predicates.iter().filter(|p| p.path == path_text).collect();
+        let mine: Vec<&Predicate<'_>> = conjunction
+            .predicates
+            .iter()
+            .filter(|p| p.path == path_text)
+            .collect();
         excludes_missing |= mine.iter().any(|p| excludes_missing_field(&p.test));
         // Two fields under one array pair up per element, which separate bounds cannot express.
         let shares_array = multikey
-            && fields[..position].iter().any(|(earlier, _)| earlier.head() == path.head());
+            && fields[..position]
+                .iter()
+                .any(|(earlier, _)| earlier.head() == path.head());
         let confined = if shares_array || builder.closed {
             None
         } else {
@@ -106,12 +111,20 @@ pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<Index
 pub fn whole(index: &Arc<Index>) -> IndexBounds {
     IndexBounds {
         index: index.clone(),
-        ranges: vec![ScanRange { range: KeyRange::all(), point: None }],
+        ranges: vec![ScanRange {
+            range: KeyRange::all(),
+            point: None,
+        }],
         exact: false,
         points: 0,
         confined: 0,
         multikey: index.is_multikey(),
-        described: index.pattern.fields.iter().map(|_| vec![Interval::full().describe()]).collect(),
+        described: index
+            .pattern
+            .fields
+            .iter()
+            .map(|_| vec![Interval::full().describe()])
+            .collect(),
     }
 }
 
@@ -145,7 +158,9 @@ fn confine_field<'a>(
     }
     let mut result: Option<(Confined<'a>, usize, Option<usize>)> = None;
     for predicate in predicates {
-        let Some(next) = confine(&predicate.test, multikey) else { continue };
+        let Some(next) = confine(&predicate.test, multikey) else {
+            continue;
+        };
         result = Some(match result {
             None => (next, 1, predicate.element),
             Some((so_far, used, element)) => {
@@ -214,7 +229,9 @@ impl Builder {
         if self.closed {
             return false;
         }
-        let Some(confined) = confined else { return false };
+        let Some(confined) = confined else {
+            return false;
+        };
         let count = confined.intervals.len();
         if self.prefixes.len().saturating_mul(count) > RANGES_MAX {
             self.widened = Some(());
@@ -227,8 +244,11 @@ impl Builder {
             if count == 1 {
                 self.points += 1;
             }
-            let mut encoded: Vec<Vec<u8>> =
-                confined.intervals.iter().map(|i| encode(i.lower.value.get(), order)).collect();
+            let mut encoded: Vec<Vec<u8>> = confined
+                .intervals
+                .iter()
+                .map(|i| encode(i.lower.value.get(), order))
+                .collect();
             encoded.sort();
             encoded.dedup();
             self.prefixes = self
@@ -240,8 +260,11 @@ impl Builder {
         }
         let mut ranges = Vec::new();
         for prefix in &self.prefixes {
-            let mut here: Vec<_> =
-                confined.intervals.iter().map(|i| range_of(prefix, i, order)).collect();
+            let mut here: Vec<_> = confined
+                .intervals
+                .iter()
+                .map(|i| range_of(prefix, i, order))
+                .collect();
             here.sort();
             ranges.extend(here);
         }
@@ -263,7 +286,10 @@ impl Builder {
                 .collect();
         }
         if self.used == 0 {
-            return vec![ScanRange { range: KeyRange::all(), point: None }];
+            return vec![ScanRange {
+                range: KeyRange::all(),
+                point: None,
+            }];
         }
         let whole_key = self.used == fields;
         self.prefixes
@@ -305,7 +331,11 @@ fn range_of(
         // consist of ff bytes alone, so there is a successor.
         successor(first_key).unwrap_or_default()
     };
-    let upper = if last.inclusive { successor(last_key) } else { Some(last_key) };
+    let upper = if last.inclusive {
+        successor(last_key)
+    } else {
+        Some(last_key)
+    };
     (lower, upper)
 }
 
@@ -350,7 +380,11 @@ fn key_of(index: &Index, values: &RawDocument) -> Result<Vec<u8>, CommandError> 
             _ => return Err(wrong_ends()),
         }
     }
-    if given.next().is_some() { Err(wrong_ends()) } else { Ok(out) }
+    if given.next().is_some() {
+        Err(wrong_ends())
+    } else {
+        Ok(out)
+    }
 }
 
 fn wrong_ends() -> CommandError {
@@ -358,4 +392,157 @@ fn wrong_ends() -> CommandError {
         ErrorCode::Location(51174),
         "The index specified by hint does not match the fields of min() or max()",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_storage::IndexDefinition;
+    use bson::{RawDocumentBuf, rawdoc};
+
+    fn index(key: RawDocumentBuf, multikey: bool) -> Arc<Index> {
+        let spec = rawdoc! { "v": 2, "key": key, "name": "index" };
+        Arc::new(Index::parse(&IndexDefinition { id: 7, spec }, multikey).unwrap())
+    }
+
+    /// The bounds as explain shows them, and whether they are exact.
+    fn shown(
+        key: RawDocumentBuf,
+        multikey: bool,
+        filter: RawDocumentBuf,
+    ) -> (Vec<Vec<String>>, bool) {
+        let conjunction = Conjunction::of(&filter);
+        let bounds = bounds(&index(key, multikey), &conjunction).unwrap();
+        (bounds.described, bounds.exact)
+    }
+
+    /// Whether a document's key lies inside the bounds.
+    fn inside(key: RawDocumentBuf, filter: &RawDocumentBuf, document: &RawDocumentBuf) -> bool {
+        let index = index(key, false);
+        let bounds = bounds(&index, &Conjunction::of(filter)).unwrap();
+        let keys = index.pattern.keys(document).unwrap().keys;
+        keys.iter().any(|key| {
+            bounds.ranges.iter().any(|range| {
+                let above = match &range.range.lower {
+                    Bound::Included(lower) => key >= lower,
+                    Bound::Excluded(lower) => key > lower,
+                    Bound::Unbounded => true,
+                };
+                let below = match &range.range.upper {
+                    Bound::Included(upper) => key <= upper,
+                    Bound::Excluded(upper) => key < upper,
+                    Bound::Unbounded => true,
+                };
+                above && below
+            })
+        })
+    }
+
+    #[test]
+    fn equality_prefixes_and_a_range_combine() {
+        let (shown, exact) = shown(
+            rawdoc! { "a": 1, "b": -1, "c": 1 },
+            false,
+            rawdoc! { "a": 5, "b": { "$gt": 1, "$lte": 9 }, "c": 3 },
+        );
+        assert_eq!(shown, [["[5, 5]"], ["(1, 9]"], ["[MinKey, MaxKey]"]]);
+        // What is said about c is left to the filter.
+        assert!(!exact);
+    }
+
+    #[test]
+    fn ranges_stay_within_their_type() {
+        let (shown, exact) = shown(rawdoc! { "a": 1 }, false, rawdoc! { "a": { "$gt": 5 } });
+        assert_eq!(shown, [["(5, inf.0]"]]);
+        assert!(exact);
+        let range = rawdoc! { "a": { "$gt": 5 } };
+        assert!(inside(rawdoc! { "a": 1 }, &range, &rawdoc! { "a": 6.5 }));
+        assert!(!inside(rawdoc! { "a": 1 }, &range, &rawdoc! { "a": 5_i64 }));
+        assert!(!inside(rawdoc! { "a": 1 }, &range, &rawdoc! { "a": "x" }));
+        assert!(!inside(rawdoc! { "a": 1 }, &range, &rawdoc! {}));
+    }
+
+    #[test]
+    fn descending_fields_turn_the_ends_round() {
+        let range = rawdoc! { "a": { "$gte": 2, "$lt": 4 } };
+        for (value, expected) in [(1, false), (2, true), (3, true), (4, false)] {
+            let document = rawdoc! { "a": value };
+            assert_eq!(
+                inside(rawdoc! { "a": -1 }, &range, &document),
+                expected,
+                "{value}"
+            );
+            assert_eq!(
+                inside(rawdoc! { "a": -1, "b": 1 }, &range, &document),
+                expected,
+                "{value}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_array_may_meet_two_conditions_with_two_elements() {
+        let filter = rawdoc! { "a": { "$gt": 3, "$lt": 5 } };
+        let (shown_multikey, exact) = shown(rawdoc! { "a": 1 }, true, filter.clone());
+        assert_eq!(shown_multikey, [["(3, inf.0]"]]);
+        assert!(!exact);
+        let element = rawdoc! { "a": { "$elemMatch": { "$gt": 3, "$lt": 5 } } };
+        assert_eq!(shown(rawdoc! { "a": 1 }, true, element).0, [["(3, 5)"]]);
+        assert_eq!(shown(rawdoc! { "a": 1 }, false, filter).0, [["(3, 5)"]]);
+    }
+
+    #[test]
+    fn fields_of_one_array_are_not_combined() {
+        let filter = rawdoc! { "a.b": 1, "a.c": 2 };
+        let key = rawdoc! { "a.b": 1, "a.c": 1 };
+        let (multikey, _) = shown(key.clone(), true, filter.clone());
+        assert_eq!(multikey, [["[1, 1]"], ["[MinKey, MaxKey]"]]);
+        assert_eq!(shown(key, false, filter).0, [["[1, 1]"], ["[2, 2]"]]);
+    }
+
+    #[test]
+    fn points_of_an_in_are_sorted_and_kept_apart() {
+        let filter = rawdoc! { "a": { "$in": [3, 1, 3.0, 2] }, "b": 1 };
+        let bounds = bounds(
+            &index(rawdoc! { "a": 1, "b": 1 }, false),
+            &Conjunction::of(&filter),
+        )
+        .unwrap();
+        assert_eq!(bounds.ranges.len(), 3);
+        assert!(bounds.ranges.iter().all(|range| range.point.is_some()));
+        assert!(bounds.exact);
+        let mut sorted = bounds.ranges.clone();
+        sorted.sort_by(|a, b| a.point.cmp(&b.point));
+        let points = |ranges: &[ScanRange]| -> Vec<_> {
+            ranges.iter().map(|range| range.point.clone()).collect()
+        };
+        assert_eq!(points(&sorted), points(&bounds.ranges));
+    }
+
+    #[test]
+    fn null_takes_in_missing_fields_and_is_looked_at_again() {
+        let filter = rawdoc! { "a": bson::RawBson::Null };
+        assert!(inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "b": 1 }));
+        assert!(!inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "a": 0 }));
+        assert!(!shown(rawdoc! { "a": 1 }, false, filter).1);
+    }
+
+    #[test]
+    fn a_sparse_index_is_no_help_where_missing_fields_match() {
+        let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1", "sparse": true };
+        let index = Arc::new(Index::parse(&IndexDefinition { id: 7, spec }, false).unwrap());
+        let bounds = |filter: RawDocumentBuf| bounds(&index, &Conjunction::of(&filter)).is_some();
+        assert!(bounds(rawdoc! { "a": 1 }));
+        assert!(bounds(rawdoc! { "a": { "$exists": true } }));
+        assert!(!bounds(rawdoc! { "a": bson::RawBson::Null }));
+        assert!(!bounds(rawdoc! { "b": 1 }));
+        assert!(!bounds(rawdoc! {}));
+    }
+
+    #[test]
+    fn contradictions_leave_nothing_to_look_at() {
+        let filter = rawdoc! { "a": { "$gt": 5, "$lt": 3 } };
+        let bounds = bounds(&index(rawdoc! { "a": 1 }, false), &Conjunction::of(&filter)).unwrap();
+        assert!(bounds.ranges.is_empty());
+    }
 }

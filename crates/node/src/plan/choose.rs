@@ -24,7 +24,9 @@ pub fn choose(
     snapshot: &Snapshot,
     query: &Query<'_>,
 ) -> Result<Plan, CommandError> {
-    let Some(collection) = collection else { return Ok(Plan::nothing()) };
+    let Some(collection) = collection else {
+        return Ok(Plan::nothing());
+    };
     let filter = query.filter;
     let conjunction = filter.map(Conjunction::of).unwrap_or(Conjunction {
         complete: true,
@@ -34,13 +36,18 @@ pub fn choose(
     let plan = |access: Access, sorted: bool, rejected: Vec<Access>| {
         let exact = match &access {
             Access::Index { bounds, .. } => bounds.exact,
-            Access::Collection { .. } => {
-                conjunction.complete && conjunction.predicates.is_empty()
-            }
+            Access::Collection { .. } => conjunction.complete && conjunction.predicates.is_empty(),
             _ => false,
         };
         let collection = Some(collection.clone());
-        Plan { collection, access, sorted, exact, by_id, rejected }
+        Plan {
+            collection,
+            access,
+            sorted,
+            exact,
+            by_id,
+            rejected,
+        }
     };
     let natural = query.sort.and_then(natural_direction);
     if let Some(hint) = query.hint {
@@ -59,7 +66,10 @@ pub fn choose(
     }
     let candidates = candidates(collection, &conjunction, query.sort);
     if let Some(at) = candidates.iter().position(|c| c.bounds.is_unique_point()) {
-        let access = Access::Index { bounds: candidates[at].bounds.clone(), reverse: false };
+        let access = Access::Index {
+            bounds: candidates[at].bounds.clone(),
+            reverse: false,
+        };
         return Ok(plan(access, true, Vec::new()));
     }
     let union = union(collection, &conjunction);
@@ -72,7 +82,11 @@ pub fn choose(
         } else {
             candidate.cost(snapshot, collection, query)?
         };
-        let Candidate { bounds, reverse, sorted } = candidate;
+        let Candidate {
+            bounds,
+            reverse,
+            sorted,
+        } = candidate;
         options.push((cost, Access::Index { bounds, reverse }, sorted));
     }
     if let Some(parts) = union {
@@ -84,10 +98,16 @@ pub fn choose(
         options.push((cost, Access::Union(parts), query.sort.is_none()));
     }
     // Without anything that narrows the search, the collection itself is the way.
-    options.push((scan.full_cost(query), Access::Collection { reverse: false }, scan.sorted));
+    options.push((
+        scan.full_cost(query),
+        Access::Collection { reverse: false },
+        scan.sorted,
+    ));
     options.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut options = options.into_iter();
-    let Some((_, access, sorted)) = options.next() else { return Ok(Plan::nothing()) };
+    let Some((_, access, sorted)) = options.next() else {
+        return Ok(Plan::nothing());
+    };
     let rejected = options
         .map(|(_, access, _)| access)
         .filter(|access| !matches!(access, Access::Collection { .. }))
@@ -109,7 +129,10 @@ struct Scan {
 
 impl Candidate {
     fn scan(collection: &Collection, sorted: bool) -> Scan {
-        Scan { documents: collection.documents() as f64, sorted }
+        Scan {
+            documents: collection.documents() as f64,
+            sorted,
+        }
     }
 
     fn cost(
@@ -126,7 +149,11 @@ impl Candidate {
         if keys >= TRIAL_KEYS as f64 {
             // Past the trial's end, wider bounds are taken to hold a larger part.
             let share = 0.5_f64.powi(i32::try_from(2 * self.bounds.points).unwrap_or(8))
-                * if self.bounds.confined > self.bounds.points { 0.5 } else { 1.0 };
+                * if self.bounds.confined > self.bounds.points {
+                    0.5
+                } else {
+                    1.0
+                };
             keys = keys.max(collection.documents() as f64 * share);
         }
         // In the right order, reading stops as soon as enough is found.
@@ -151,13 +178,21 @@ impl Scan {
         // At least something, so that any index which narrows the search wins a small collection.
         1.0 + self.documents + sort_cost(self.documents, query.sort.is_some()) + {
             // An index's bounds are better news than they look: documents keep coming.
-            if query.filter.is_some_and(|filter| !filter.is_empty()) { TRIAL_KEYS as f64 } else { 0.0 }
+            if query.filter.is_some_and(|filter| !filter.is_empty()) {
+                TRIAL_KEYS as f64
+            } else {
+                0.0
+            }
         }
     }
 }
 
 fn sort_cost(documents: f64, needed: bool) -> f64 {
-    if needed { documents * (documents + 2.0).log2() * 0.5 } else { 0.0 }
+    if needed {
+        documents * (documents + 2.0).log2() * 0.5
+    } else {
+        0.0
+    }
 }
 
 /// The number of keys inside the bounds, as far as a trial goes.
@@ -193,12 +228,18 @@ fn candidates(
         if index.hidden || !is_complete_for(index, conjunction) {
             continue;
         }
-        let Some(bounds) = bounds::bounds(index, conjunction) else { continue };
+        let Some(bounds) = bounds::bounds(index, conjunction) else {
+            continue;
+        };
         let order = sort.and_then(|sort| order_of(&bounds, sort));
         if bounds.is_selective() || order.is_some() {
             let reverse = order.unwrap_or(false);
             let sorted = sort.is_none() || order.is_some();
-            candidates.push(Candidate { bounds, reverse, sorted });
+            candidates.push(Candidate {
+                bounds,
+                reverse,
+                sorted,
+            });
         }
     }
     candidates
@@ -206,11 +247,16 @@ fn candidates(
 
 /// Whether a partial index holds every document that matches.
 fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
-    let Some(partial) = &index.partial_filter else { return true };
+    let Some(partial) = &index.partial_filter else {
+        return true;
+    };
     let needed = Conjunction::of(partial);
     needed.complete
         && needed.predicates.iter().all(|need| {
-            let mut mine = conjunction.predicates.iter().filter(|have| have.path == need.path);
+            let mut mine = conjunction
+                .predicates
+                .iter()
+                .filter(|have| have.path == need.path);
             mine.any(|have| implies(&have.test, &need.test))
         })
 }
@@ -221,18 +267,19 @@ fn implies(have: &Test<'_>, need: &Test<'_>) -> bool {
         return match have {
             Test::Missing => false,
             Test::Equals(value) => !matches!(value, RawBsonRef::Null | RawBsonRef::Undefined),
-            Test::In(values) => {
-                !values.iter().any(|v| matches!(v, RawBsonRef::Null | RawBsonRef::Undefined))
-            }
+            Test::In(values) => !values
+                .iter()
+                .any(|v| matches!(v, RawBsonRef::Null | RawBsonRef::Undefined)),
             Test::Greater { than, .. } | Test::Less { than, .. } => {
                 !matches!(than, RawBsonRef::Null | RawBsonRef::Undefined)
             }
             _ => true,
         };
     }
-    let (Some(have), Some(need)) =
-        (super::interval::confine(have, false), super::interval::confine(need, false))
-    else {
+    let (Some(have), Some(need)) = (
+        super::interval::confine(have, false),
+        super::interval::confine(need, false),
+    ) else {
         return false;
     };
     // Inside means that cutting with the needed range leaves the interval as it was.
@@ -309,15 +356,20 @@ pub fn order_of(bounds: &IndexBounds, sort: &RawDocument) -> Option<bool> {
 
 /// Gives an access the direction that its sort asks for, if it can have it.
 fn orient(access: Access, sort: Option<&RawDocument>, natural: Option<bool>) -> (Access, bool) {
-    let Some(sort) = sort else { return (access, true) };
+    let Some(sort) = sort else {
+        return (access, true);
+    };
     match access {
         Access::Index { bounds, reverse } => match order_of(&bounds, sort) {
             Some(reverse) => (Access::Index { bounds, reverse }, true),
             None => (Access::Index { bounds, reverse }, false),
         },
-        Access::Collection { .. } if natural.is_some() => {
-            (Access::Collection { reverse: natural.unwrap_or(false) }, true)
-        }
+        Access::Collection { .. } if natural.is_some() => (
+            Access::Collection {
+                reverse: natural.unwrap_or(false),
+            },
+            true,
+        ),
         other => (other, false),
     }
 }
@@ -334,7 +386,10 @@ fn hinted(
             if let Some(reverse) = natural_direction(pattern) {
                 return Ok(Access::Collection { reverse });
             }
-            collection.indexes.iter().find(|index| has_pattern(index, pattern))
+            collection
+                .indexes
+                .iter()
+                .find(|index| has_pattern(index, pattern))
         }
         _ => {
             return Err(CommandError::new(
@@ -352,15 +407,93 @@ fn hinted(
     };
     if query.min.is_some() || query.max.is_some() {
         let bounds = bounds::between(index, query.min, query.max)?;
-        return Ok(Access::Index { bounds, reverse: false });
+        return Ok(Access::Index {
+            bounds,
+            reverse: false,
+        });
     }
     // A sparse or partial index is used as told, even if it misses documents.
     let bounds = bounds::bounds(index, conjunction).unwrap_or_else(|| bounds::whole(index));
-    Ok(Access::Index { bounds, reverse: false })
+    Ok(Access::Index {
+        bounds,
+        reverse: false,
+    })
 }
 
 fn has_pattern(index: &Index, pattern: &RawDocument) -> bool {
-    index.spec.get_document("key").is_ok_and(|key| {
-        banyan_document::compare::compare_documents(key, pattern).is_eq()
-    })
+    index
+        .spec
+        .get_document("key")
+        .is_ok_and(|key| banyan_document::compare::compare_documents(key, pattern).is_eq())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_storage::IndexDefinition;
+    use bson::{RawDocumentBuf, rawdoc};
+
+    fn order(
+        key: RawDocumentBuf,
+        multikey: bool,
+        filter: RawDocumentBuf,
+        sort: RawDocumentBuf,
+    ) -> Option<bool> {
+        let spec = rawdoc! { "v": 2, "key": key, "name": "index" };
+        let index = Index::parse(&IndexDefinition { id: 7, spec }, multikey).unwrap();
+        let bounds = bounds::bounds(&Arc::new(index), &Conjunction::of(&filter)).unwrap();
+        order_of(&bounds, &sort)
+    }
+
+    #[test]
+    fn an_index_gives_its_order_and_the_opposite_one() {
+        let key = rawdoc! { "a": 1, "b": -1 };
+        let order = |sort| order(key.clone(), false, rawdoc! {}, sort);
+        assert_eq!(order(rawdoc! { "a": 1 }), Some(false));
+        assert_eq!(order(rawdoc! { "a": -1 }), Some(true));
+        assert_eq!(order(rawdoc! { "a": 1, "b": -1 }), Some(false));
+        assert_eq!(order(rawdoc! { "a": -1, "b": 1 }), Some(true));
+        assert_eq!(order(rawdoc! { "a": 1, "b": 1 }), None);
+        assert_eq!(order(rawdoc! { "b": 1 }), None);
+    }
+
+    #[test]
+    fn fields_with_one_value_are_passed_over() {
+        let key = rawdoc! { "a": 1, "b": 1 };
+        assert_eq!(
+            order(key.clone(), false, rawdoc! { "a": 1 }, rawdoc! { "b": -1 }),
+            Some(true)
+        );
+        let range = rawdoc! { "a": { "$gt": 1 } };
+        assert_eq!(order(key.clone(), false, range, rawdoc! { "b": 1 }), None);
+        let several = rawdoc! { "a": { "$in": [1, 2] } };
+        assert_eq!(order(key, false, several, rawdoc! { "b": 1 }), None);
+    }
+
+    #[test]
+    fn arrays_inside_bounds_come_in_no_useful_order() {
+        let key = rawdoc! { "a": 1 };
+        let range = rawdoc! { "a": { "$gt": 1 } };
+        assert_eq!(order(key.clone(), true, range, rawdoc! { "a": 1 }), None);
+        assert_eq!(
+            order(key, true, rawdoc! {}, rawdoc! { "a": 1 }),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn a_partial_index_serves_filters_that_imply_its_own() {
+        let spec = rawdoc! {
+            "v": 2, "key": { "a": 1 }, "name": "index",
+            "partialFilterExpression": { "b": { "$gt": 5 } },
+        };
+        let index = Index::parse(&IndexDefinition { id: 7, spec }, false).unwrap();
+        let complete = |filter: RawDocumentBuf| is_complete_for(&index, &Conjunction::of(&filter));
+        assert!(complete(rawdoc! { "b": 6 }));
+        assert!(complete(rawdoc! { "b": { "$gt": 7 } }));
+        assert!(complete(rawdoc! { "b": { "$gt": 5 } }));
+        assert!(!complete(rawdoc! { "b": { "$gte": 5 } }));
+        assert!(!complete(rawdoc! { "b": 5 }));
+        assert!(!complete(rawdoc! { "a": 1 }));
+    }
 }
