@@ -323,6 +323,7 @@ impl<D: Disk> Core<D> {
         let from = message.from;
         let receiver = Receiver {
             id: self.settings.id,
+            term: self.term(),
             last_index: self.last_index(),
             may_lead: self.may_campaign(),
         };

@@ -52,6 +52,7 @@ pub(crate) fn decode(frame: &[u8]) -> Option<Frame> {
 /// What the check needs to know about the receiver.
 pub(crate) struct Receiver {
     pub id: PeerId,
+    pub term: u64,
     pub last_index: u64,
     pub may_lead: bool,
 }
@@ -77,9 +78,9 @@ pub(crate) fn check(message: &Message, receiver: &Receiver) -> Result<(), &'stat
     if numbers.iter().any(|&number| number >= LIMIT) {
         return Err("a number in it is out of range");
     }
-    // Only these two travel without a term: the term would be taken for a local message's.
-    if message.term == 0 && message.msg_type != MessageType::MsgReadIndex {
-        return Err("it has no term");
+    // Only a read travels without a term: any other would be taken for a local message.
+    if (message.term == 0) != (message.msg_type == MessageType::MsgReadIndex) {
+        return Err("its term is missing, or should be");
     }
     match message.msg_type {
         MessageType::MsgAppend => check_append(message),
@@ -100,6 +101,8 @@ pub(crate) fn check(message: &Message, receiver: &Receiver) -> Result<(), &'stat
                 Err("it has no context")
             }
         }
+        // Its refusal would have to carry our term, and zero is none.
+        MessageType::MsgRequestPreVote if receiver.term == 0 => Err("this member is blank"),
         MessageType::MsgTimeoutNow if !receiver.may_lead => Err("this member may not lead"),
         MessageType::MsgTimeoutNow
         | MessageType::MsgHeartbeat
@@ -171,6 +174,7 @@ mod tests {
     use crate::machine::{Member, Membership};
 
     const RECEIVER: Receiver = Receiver {
+        term: 3,
         id: 2,
         last_index: 10,
         may_lead: true,

@@ -15,11 +15,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use raft::ReadState;
-use raft::eraftpb::Message;
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use crate::core::{Core, Decided, Outlet, Settings};
 use crate::group::Change;
 use crate::log::memory::MemoryDisk;
+use crate::log::{conf_state, encode_membership};
 use crate::machine::{PeerId, Position, SnapshotMeta};
 
 struct Random(u64);
@@ -537,4 +538,136 @@ fn simulation_agrees_whatever_happens() {
 #[test]
 fn simulation_repeats_itself() {
     assert_eq!(run(4711).trace, run(4711).trace);
+}
+
+/// A message that no sane member would send, though each of its parts looks like one.
+fn nonsense(random: &mut Random, to: PeerId, core: &Core<MemoryDisk>) -> Message {
+    let mut number = |near: u64| match random.below(8) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => random.next() >> 4,
+        _ => (near + random.below(8)).saturating_sub(4),
+    };
+    let (last, commit, term) = (core.last_index(), core.commit(), core.term());
+    let mut message = Message {
+        to,
+        term: number(term),
+        log_term: number(term),
+        index: number(last),
+        commit: number(commit),
+        commit_term: number(term),
+        reject_hint: number(last),
+        request_snapshot: 0,
+        ..Message::default()
+    };
+    if random.once_in(4) {
+        message.term = term;
+    }
+    if random.once_in(6) {
+        message.request_snapshot = last;
+    }
+    message.from = random.below(7);
+    message.reject = random.once_in(2);
+    message.priority = random.next() as i64;
+    message.set_msg_type(ALL_KINDS[random.below(ALL_KINDS.len() as u64) as usize]);
+    let mut entries = Vec::new();
+    for offset in 0..random.below(4) {
+        let mut entry = Entry {
+            index: message.index.wrapping_add(1 + offset),
+            ..Entry::default()
+        };
+        entry.term = if random.once_in(3) {
+            message.term
+        } else {
+            message.log_term
+        };
+        if random.once_in(3) {
+            entry.set_entry_type(EntryType::EntryConfChange);
+            entry.data = Bytes::from(random.next().to_le_bytes().to_vec());
+        }
+        entries.push(entry);
+    }
+    message.set_entries(entries.into());
+    if random.once_in(3) {
+        let membership = core.membership();
+        let snapshot = message.mut_snapshot();
+        snapshot.mut_metadata().index = last + random.below(5);
+        snapshot.mut_metadata().term = term;
+        snapshot
+            .mut_metadata()
+            .set_conf_state(conf_state(membership));
+        snapshot.data = encode_membership(membership).into();
+    }
+    if random.once_in(3) {
+        message.context = Bytes::from(random.next().to_le_bytes().to_vec());
+    }
+    message
+}
+
+const ALL_KINDS: [MessageType; 19] = [
+    MessageType::MsgHup,
+    MessageType::MsgBeat,
+    MessageType::MsgPropose,
+    MessageType::MsgAppend,
+    MessageType::MsgAppendResponse,
+    MessageType::MsgRequestVote,
+    MessageType::MsgRequestVoteResponse,
+    MessageType::MsgSnapshot,
+    MessageType::MsgHeartbeat,
+    MessageType::MsgHeartbeatResponse,
+    MessageType::MsgUnreachable,
+    MessageType::MsgSnapStatus,
+    MessageType::MsgCheckQuorum,
+    MessageType::MsgTransferLeader,
+    MessageType::MsgTimeoutNow,
+    MessageType::MsgReadIndex,
+    MessageType::MsgReadIndexResp,
+    MessageType::MsgRequestPreVote,
+    MessageType::MsgRequestPreVoteResponse,
+];
+
+/// Whoever reaches the port can ruin a group with forged messages, but not stop a process.
+#[test]
+fn nonsense_stops_nobody() {
+    for seed in 1..60 {
+        let mut simulation = Simulation::new(seed);
+        for _ in 0..300 {
+            simulation.step();
+        }
+        let mut random = Random(seed);
+        for (&id, member) in &mut simulation.members {
+            let Some(core) = &mut member.core else {
+                continue;
+            };
+            for round in 0..400 {
+                let message = nonsense(&mut random, id, core);
+                let mut out = Out::default();
+                core.step(&crate::message::encode("stranger", &message), &mut out);
+                if round % 5 == 0 {
+                    core.tick();
+                }
+                if round % 7 == 0 {
+                    let _ = core.propose(vec![Bytes::from_static(b"x")]);
+                }
+                let mut quiet = Quiet;
+                // The disk may have been told to fail; a second attempt is only for this test.
+                if core.pump(true, &mut quiet).is_err() {
+                    break;
+                }
+                for (_, held) in out.installs {
+                    core.snapshot_installed(held, random.once_in(2));
+                }
+            }
+        }
+    }
+}
+
+struct Quiet;
+
+impl Outlet for Quiet {
+    fn send(&mut self, _to: PeerId, _address: &str, _frame: Bytes) {}
+    fn flush(&mut self) {}
+    fn decided(&mut self, _decided: Decided) {}
+    fn read_state(&mut self, _state: ReadState) {}
+    fn install(&mut self, _meta: SnapshotMeta, _held: Message) {}
 }
