@@ -68,7 +68,10 @@ impl CommandError {
 
     /// Reads the error out of a reply with `ok: 0`; `None` when the reply says it went well.
     pub fn from_reply(reply: &RawDocument) -> Option<CommandError> {
-        let mut ok = None;
+        let ok = reply.get("ok").ok().flatten().and_then(number);
+        if ok.is_some_and(|ok| ok != 0.0) {
+            return None;
+        }
         let mut code = None;
         let mut message = None;
         let mut labels = Vec::new();
@@ -77,16 +80,12 @@ impl CommandError {
             let Ok(element) = element else { break };
             let Ok(value) = element.value() else { break };
             match (element.key().as_str(), value) {
-                ("ok", value) => ok = number(value),
                 ("code", value) => code = number(value),
                 ("errmsg", RawBsonRef::String(text)) => message = Some(text.to_owned()),
                 ("errorLabels", RawBsonRef::Array(array)) => labels = known_labels(array),
-                ("codeName" | "$clusterTime" | "operationTime" | "$gleStats", _) => {}
+                ("ok" | "codeName" | "$clusterTime" | "operationTime" | "$gleStats", _) => {}
                 (_, value) => extra.append(element.key(), value),
             }
-        }
-        if ok.is_some_and(|ok| ok != 0.0) {
-            return None;
         }
         let code = code.map_or(ErrorCode::UnknownError, |code| {
             ErrorCode::from_code(code as i32)
