@@ -72,6 +72,8 @@ pub fn main() -> ! {
         eprintln!("a script host is started by mongod, not by hand");
         exit(EXIT_MISUSED);
     };
+    // Its memory would be outside of every heap limit, and no shell script ever had it.
+    v8::V8::set_flags_from_string("--no-expose-wasm");
     crate::runtime::initialize();
     for number in 0..configuration.lanes {
         // SAFETY: as above, one socket per lane follows the control socket.
