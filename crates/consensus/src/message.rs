@@ -101,8 +101,11 @@ pub(crate) fn check(message: &Message, receiver: &Receiver) -> Result<(), &'stat
                 Err("it has no context")
             }
         }
-        // Its refusal would have to carry our term, and zero is none.
-        MessageType::MsgRequestPreVote if receiver.term == 0 => Err("this member is blank"),
+        // A blank member grants it to anybody with a log. A refusal would have to carry our term,
+        // and zero is none.
+        MessageType::MsgRequestPreVote if receiver.term == 0 && message.index == 0 => {
+            Err("neither of us has a log")
+        }
         MessageType::MsgTimeoutNow if !receiver.may_lead => Err("this member may not lead"),
         MessageType::MsgTimeoutNow
         | MessageType::MsgHeartbeat
