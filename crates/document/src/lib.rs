@@ -10,6 +10,8 @@ pub mod compare;
 pub mod decimal;
 pub mod element;
 pub mod extjson;
+#[cfg(test)]
+mod golden;
 pub mod key;
 pub mod kind;
 pub mod number;

@@ -113,7 +113,7 @@ pub fn get<'a>(document: &'a RawDocument, path: &Path) -> Option<RawBsonRef<'a>>
 pub struct Visit<'a> {
     /// `None` where a document on the way lacks the field.
     pub value: Option<RawBsonRef<'a>>,
-    /// Where the value lies in the outermost array that was entered for it.
+    /// Where the value lies in the outermost array whose items were tried one by one for it.
     pub position: Option<usize>,
     /// The array at the end of the path itself, after its items.
     pub whole_array: bool,
@@ -236,12 +236,12 @@ where
             _ if rest.is_empty() => {
                 f(Visit {
                     value: Some(value),
-                    position,
+                    position: outer,
                     whole_array: false,
                 })?;
             }
-            RawBsonRef::Document(inner) => visit_document(inner, rest, leaf, position, f)?,
-            RawBsonRef::Array(inner) => visit_array(inner, rest, leaf, position, f)?,
+            RawBsonRef::Document(inner) => visit_document(inner, rest, leaf, outer, f)?,
+            RawBsonRef::Array(inner) => visit_array(inner, rest, leaf, outer, f)?,
             _ => {}
         }
     }
@@ -286,14 +286,14 @@ mod tests {
         let document = doc! {"a": [{"b": 1}, {"b": [2, 3]}, {"c": 1}, 5, [{"b": 9}]]};
         let expected = ["1@0", "2@1", "3@1", "[2, 3]@1 whole", "missing@2"];
         assert_eq!(visited(&document, "a.b", Leaf::Items), expected);
-        assert_eq!(visited(&document, "a.4.b", Leaf::Items)[3..], ["9@4"]);
+        assert_eq!(visited(&document, "a.4.b", Leaf::Items)[3..], ["9@0"]);
     }
 
     #[test]
     fn positions() {
         let document = doc! {"a": [[1, 2], 7], "n": {"0": "x"}};
-        assert_eq!(visited(&document, "a.0", Leaf::Items), ["[1, 2]@0"]);
-        assert_eq!(visited(&document, "a.0.1", Leaf::Items), ["2@0"]);
+        assert_eq!(visited(&document, "a.0", Leaf::Items), ["[1, 2]"]);
+        assert_eq!(visited(&document, "a.0.1", Leaf::Items), ["2"]);
         assert_eq!(visited(&document, "a.5", Leaf::Items), [""; 0]);
         assert_eq!(visited(&document, "n.0", Leaf::Items), ["\"x\""]);
         assert_eq!(position("10"), Some(10));

@@ -212,3 +212,78 @@ proptest! {
         check(&a, &b);
     }
 }
+
+/// Prints the keys of the block's documents under each pattern, as values, with `*` where an
+/// array was met.
+#[test]
+fn golden() {
+    crate::golden::check("src/key/keys.golden", |commands| {
+        let mut documents = Vec::new();
+        let mut output = Vec::new();
+        for command in commands {
+            let (name, argument) = crate::golden::split(command);
+            let parsed = crate::extjson::parse(argument).unwrap();
+            if name == "doc" {
+                documents.push(parsed);
+                continue;
+            }
+            let pattern = match KeyPattern::parse(&parsed) {
+                Ok(pattern) => pattern,
+                Err(error) => {
+                    output.push(format!("{argument} => error {error}"));
+                    continue;
+                }
+            };
+            output.push(format!("{argument} =>"));
+            for document in &documents {
+                output.push(format!(
+                    "  {}",
+                    show_keys(&pattern, document, name == "sparse")
+                ));
+            }
+        }
+        output
+    });
+}
+
+fn show_keys(pattern: &KeyPattern, document: &RawDocument, sparse: bool) -> String {
+    let keys = if sparse {
+        pattern.sparse_keys(document)
+    } else {
+        pattern.keys(document)
+    };
+    let keys = match keys {
+        Ok(keys) => keys,
+        Err(error) => return format!("error {} {error}", error.code()),
+    };
+    let shown: Vec<String> = keys
+        .keys
+        .iter()
+        .map(|key| {
+            let values = pattern.value_of_key(document, key).unwrap();
+            crate::extjson::relaxed_text(&values).unwrap()
+        })
+        .collect();
+    let multikey = if keys.multikey { " *" } else { "" };
+    format!(
+        "{}{multikey}",
+        if shown.is_empty() {
+            "none".into()
+        } else {
+            shown.join(" ")
+        }
+    )
+}
+
+#[test]
+fn keys_sort_as_their_fields_do() {
+    let pattern = KeyPattern::parse(&bson::rawdoc! {"a": 1, "b": -1}).unwrap();
+    let key = |a: i32, b: &str| {
+        let keys = pattern.keys(&bson::rawdoc! {"a": a, "b": b}).unwrap();
+        assert!(!keys.multikey);
+        keys.keys[0].clone()
+    };
+    assert!(key(1, "b") < key(1, "a"));
+    assert!(key(1, "ab") < key(1, "a"));
+    assert!(key(1, "a") < key(2, "b"));
+}

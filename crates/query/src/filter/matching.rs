@@ -12,6 +12,9 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 use super::{Comparison, Node, Predicate, Where};
 use crate::error::QueryError;
 
+/// 2^63
+const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
+
 /// `position` is set by the last path that matched inside an array.
 pub(super) fn matches(
     node: &Node,
@@ -252,12 +255,14 @@ fn matches_pattern(value: Option<RawBsonRef<'_>>, pattern: &crate::pattern::Patt
 }
 
 fn leaves_remainder(value: RawBsonRef<'_>, divisor: i64, remainder: i64) -> bool {
-    match Number::from_raw(value) {
-        Some(number) if !number.is_nan() && !number.is_infinite() => {
-            number.to_i64_saturating().wrapping_rem(divisor) == remainder
-        }
-        _ => false,
-    }
+    // Fractions are cut off; what is no 64-bit integer then leaves no remainder.
+    let in_range = |number: &Number| match number {
+        Number::Int32(_) | Number::Int64(_) => true,
+        Number::Double(_) | Number::Decimal(_) => number.to_f64().abs() < I64_LIMIT,
+    };
+    Number::from_raw(value)
+        .filter(in_range)
+        .is_some_and(|number| number.to_i64_saturating().wrapping_rem(divisor) == remainder)
 }
 
 impl Where {

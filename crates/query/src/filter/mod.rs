@@ -225,12 +225,6 @@ fn collect_equalities<'a>(node: &'a Node, found: &mut Vec<(&'a Path, RawBsonRef<
         } => {
             found.push((path, value.as_raw_bson_ref()));
         }
-        Node::Path {
-            path,
-            predicate: Predicate::In { values, patterns },
-        } if patterns.is_empty() && values.len() == 1 => {
-            found.extend(values.iter().map(|value| (path, value.as_raw_bson_ref())));
-        }
         _ => {}
     }
 }

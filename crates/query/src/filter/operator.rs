@@ -249,6 +249,9 @@ fn one_of(operator: &str, value: RawBsonRef<'_>) -> Result<Predicate, QueryError
     }
     values.sort_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()));
     values.dedup_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()).is_eq());
+    if values.len() == 1 && patterns.is_empty() {
+        return Ok(Predicate::Compare(Comparison::Eq, values.remove(0)));
+    }
     Ok(Predicate::In { values, patterns })
 }
 

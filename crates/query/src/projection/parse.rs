@@ -75,6 +75,7 @@ impl Parser<'_> {
             self.id = Some(include);
             return self.fields.insert(path, self.rule_of(include));
         }
+        self.fields.insert(path, self.rule_of(include))?;
         let mode = if include {
             Mode::Inclusion
         } else {
@@ -89,8 +90,7 @@ impl Parser<'_> {
                 31253,
                 format!("Cannot do inclusion on field {path} in exclusion projection"),
             ),
-        })?;
-        self.fields.insert(path, self.rule_of(include))
+        })
     }
 
     fn rule_of(&self, include: bool) -> Rule {
@@ -169,7 +169,8 @@ impl Parser<'_> {
         document: &RawDocument,
     ) -> Result<(), QueryError> {
         let Some(slice) = slice_of(value) else {
-            return self.expression(path, RawBsonRef::Document(document));
+            let expression = self.expression(path, RawBsonRef::Document(document));
+            return expression.map_err(|error| explain_slice(value, error));
         };
         self.slices = true;
         self.fields.insert(path, Rule::Slice(slice))
@@ -261,6 +262,33 @@ impl Parser<'_> {
             positional: self.positional,
         }
     }
+}
+
+/// What was given is neither form of `$slice`: says why not.
+fn explain_slice(value: RawBsonRef<'_>, error: QueryError) -> QueryError {
+    let why = match value {
+        RawBsonRef::Array(array) if !matches!(items(array).count(), 2 | 3) => {
+            "Location31272: $slice array argument should be of form [skip, limit]"
+        }
+        RawBsonRef::Array(_) => return error,
+        _ => "Location31273: $slice only supports numbers and [skip, limit] arrays",
+    };
+    let given = match value {
+        RawBsonRef::Array(array) => {
+            let shown: Vec<_> = items(array)
+                .map(|item| describe(Some(item.value())))
+                .collect();
+            format!("[ {} ]", shown.join(", "))
+        }
+        other => describe(Some(other)),
+    };
+    let message = format!(
+        "Invalid $slice syntax. The given syntax {{ $slice: {given} }} did not match the find() \
+         syntax because :: {why} :: The given syntax did not match the expression $slice syntax. \
+         :: caused by :: {}",
+        error.message
+    );
+    QueryError::new(error.kind, message)
 }
 
 fn slice_of(value: RawBsonRef<'_>) -> Option<Slice> {

@@ -329,6 +329,7 @@ impl Applier<'_> {
                 match get(self.root, from) {
                     Some(moved) => {
                         self.refuse_array_on(to, "destination")?;
+                        self.refuse_id(to)?;
                         self.put(slot, moved);
                     }
                     None => self.keep(slot, existing),
@@ -520,6 +521,17 @@ impl Applier<'_> {
                 }
                 _ => return Ok(()),
             }
+        }
+        Ok(())
+    }
+
+    /// Nothing can be moved onto an `_id`, even one of the same value.
+    fn refuse_id(&self, to: &Path) -> Result<(), QueryError> {
+        if to.head() == "_id" && banyan_document::field(self.root, "_id").is_some() {
+            let message = format!(
+                "Performing an update on the path '{to}' would modify the immutable field '_id'"
+            );
+            return Err(QueryError::new(ErrorKind::ImmutableField, message));
         }
         Ok(())
     }

@@ -187,17 +187,6 @@ impl Tree {
         }
     }
 
-    pub fn for_each_leaf<'t>(&'t self, f: &mut impl FnMut(&'t Leaf)) {
-        match self {
-            Tree::Leaf(leaf) => f(leaf),
-            Tree::Fields(Fields { children }) | Tree::Items(Items { children }) => {
-                for (_, child) in children {
-                    child.for_each_leaf(f);
-                }
-            }
-        }
-    }
-
     pub fn any_leaf(&self, f: &mut impl FnMut(&Leaf) -> bool) -> bool {
         match self {
             Tree::Leaf(leaf) => f(leaf),
