@@ -10,7 +10,6 @@ use banyan_mongos::registration;
 use banyan_mongos::router::{Identity, Router};
 use banyan_process::{Exit, Parsed, Started, fail};
 use banyan_wire::{Options, Server};
-use bson::RawDocumentBuf;
 use bson::oid::ObjectId;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -82,7 +81,7 @@ fn identity(parsed: &Parsed<Flags>, port: u16, stop: CancellationToken) -> Ident
     let settings = serde_json::to_value(&parsed.settings)
         .ok()
         .and_then(|value| bson::serialize_to_raw_document_buf(&value).ok())
-        .unwrap_or_else(RawDocumentBuf::new);
+        .unwrap_or_default();
     Identity {
         address: format!("{}:{port}", banyan_mongos::hostname()),
         port,

@@ -36,6 +36,9 @@ const DELETE_SINGLE: i32 = 1;
 /// More ids than this in one OP_KILL_CURSORS is not a client we know.
 const KILL_CURSORS_MAX: usize = 30_000;
 
+/// More collections or indexes than this are cut off for drivers that ask in the old way.
+const CATALOG_BATCH: i32 = 100_000;
+
 /// Turns the bytes after the header into a command.
 pub(crate) fn decode(header: Header, payload: &Bytes) -> Result<(Request, ReplyForm), DecodeError> {
     let mut bytes = payload.clone();
@@ -117,6 +120,9 @@ fn query(header: Header, bytes: &mut Bytes) -> Result<(Request, ReplyForm), Deco
     }
     let form = ReplyForm::Cursor;
     let filter = document(header, form, bytes)?;
+    if let Some((body, form)) = system_collection(&collection, &filter) {
+        return Ok((request(header, database, body, Origin::LegacyOp), form));
+    }
     let fields = if bytes.is_empty() {
         None
     } else {
@@ -124,6 +130,85 @@ fn query(header: Header, bytes: &mut Bytes) -> Result<(Request, ReplyForm), Deco
     };
     let (body, form) = find_command(&collection, flags, skip, wanted, &filter, fields.as_deref());
     Ok((request(header, database, body, Origin::LegacyOp), form))
+}
+
+/// The catalog as collections: what drivers read before there were commands for it.
+fn system_collection(
+    collection: &str,
+    filter: &RawDocument,
+) -> Option<(RawDocumentBuf, ReplyForm)> {
+    let whole = rawdoc! {"batchSize": CATALOG_BATCH};
+    match collection {
+        "system.namespaces" => Some((
+            rawdoc! {"listCollections": 1, "cursor": whole},
+            ReplyForm::Namespaces,
+        )),
+        "system.indexes" => {
+            let filter = filter
+                .get_document("$query")
+                .or_else(|_| filter.get_document("query"))
+                .unwrap_or(filter);
+            let (_, name) = filter.get_str("ns").ok()?.split_once('.')?;
+            Some((
+                rawdoc! {"listIndexes": name, "cursor": whole},
+                ReplyForm::Indexes,
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Turns the reply of `listCollections` into documents of `system.namespaces`.
+pub(crate) fn as_namespaces(reply: &RawDocument) -> RawDocumentBuf {
+    with_batch(reply, |database, entry| {
+        let name = entry.get_str("name").unwrap_or_default();
+        rawdoc! {"name": format!("{database}.{name}")}
+    })
+}
+
+/// Turns the reply of `listIndexes` into documents of `system.indexes`. A collection that isn't
+/// there has none.
+pub(crate) fn as_indexes(reply: &RawDocument) -> RawDocumentBuf {
+    if CommandError::from_reply(reply)
+        .is_some_and(|error| error.code == crate::ErrorCode::NamespaceNotFound)
+    {
+        let batch = RawArrayBuf::new();
+        return rawdoc! {"cursor": {"id": 0i64, "ns": "", "firstBatch": batch}, "ok": 1.0};
+    }
+    let ns = reply
+        .get_document("cursor")
+        .ok()
+        .and_then(|cursor| cursor.get_str("ns").ok());
+    with_batch(reply, |_, entry| {
+        let mut index = entry.to_owned();
+        index.append(cstr!("ns"), ns.unwrap_or_default());
+        index
+    })
+}
+
+/// A first batch with each document changed; `change` is also given the database's name.
+fn with_batch(
+    reply: &RawDocument,
+    change: impl Fn(&str, &RawDocument) -> RawDocumentBuf,
+) -> RawDocumentBuf {
+    let Ok(cursor) = reply.get_document("cursor") else {
+        return reply.to_owned();
+    };
+    let ns = cursor.get_str("ns").unwrap_or_default();
+    let database = ns.split_once('.').map_or(ns, |(database, _)| database);
+    let mut batch = RawArrayBuf::new();
+    for entry in cursor
+        .get_array("firstBatch")
+        .ok()
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if let RawBsonRef::Document(entry) = entry {
+            batch.push(change(database, entry));
+        }
+    }
+    rawdoc! {"cursor": {"id": 0i64, "ns": ns, "firstBatch": batch}, "ok": 1.0}
 }
 
 /// A command may be wrapped as `{$query: {…}, $readPreference: {…}}`.

@@ -87,6 +87,10 @@ pub enum ReplyForm {
     Command,
     /// OP_REPLY holding a cursor's batch.
     Cursor,
+    /// The same, as `system.namespaces` once showed collections.
+    Namespaces,
+    /// The same, as `system.indexes` once showed indexes.
+    Indexes,
     /// The request takes no reply.
     None,
 }

@@ -266,6 +266,7 @@ impl ReplicaSet {
     ) -> Result<(RawDocumentBuf, Pool), ReplicaSetError> {
         let started = Instant::now();
         let mut last = "no member is known".to_owned();
+        let mut attempts = 0;
         loop {
             let view = self.view();
             if let Some(pool) = view.choose(treatment.preference) {
@@ -291,8 +292,14 @@ impl ReplicaSet {
             if started.elapsed() >= treatment.patience {
                 return Err(self.no_member(treatment, last));
             }
-            if let Err(reason) = self.look(view.generation, treatment.preference).await {
+            attempts += 1;
+            let looked = self.look(view.generation, treatment.preference).await;
+            // A member that calls itself primary and refuses all the same is given a moment.
+            let pause = looked.is_err() || attempts > 1;
+            if let Err(reason) = looked {
                 last = reason;
+            }
+            if pause {
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;
             }
         }

@@ -439,6 +439,14 @@ fn encode(
         }
         ReplyForm::Command => legacy::encode_command_reply(out, id, response_to, reply),
         ReplyForm::Cursor => legacy::encode_cursor_reply(out, id, response_to, reply),
+        ReplyForm::Namespaces => {
+            let listed = legacy::as_namespaces(reply);
+            legacy::encode_cursor_reply(out, id, response_to, &listed);
+        }
+        ReplyForm::Indexes => {
+            let listed = legacy::as_indexes(reply);
+            legacy::encode_cursor_reply(out, id, response_to, &listed);
+        }
         ReplyForm::None => return id,
     }
     if let Some(compressor) = compressor

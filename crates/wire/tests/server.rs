@@ -1,5 +1,7 @@
 //! A server and its clients over real sockets.
 
+#![allow(clippy::unwrap_used)] // A test that can't go on has failed.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +48,11 @@ impl Echo {
             "update" => Ok(rawdoc! {"n": 1, "nModified": 1, "ok": 1.0}),
             "find" => Ok(rawdoc! {
                 "cursor": {"id": 0i64, "ns": "test.posts", "firstBatch": [{"a": 1}, {"a": 2}]},
+                "ok": 1.0,
+            }),
+            "listCollections" => Ok(rawdoc! {
+                "cursor": {"id": 0i64, "ns": "test.$cmd.listCollections",
+                    "firstBatch": [{"name": "posts", "type": "collection"}]},
                 "ok": 1.0,
             }),
             "large" => Ok(rawdoc! {"text": "x".repeat(3_000_000), "ok": 1.0}),
@@ -339,11 +346,32 @@ async fn legacy_opcodes_are_commands_in_disguise() {
     assert_eq!(reply[32..36], 2i32.to_le_bytes(), "two documents");
     assert_eq!(reply_document(&reply, 36), rawdoc! {"a": 1});
 
+    let namespaces = [
+        &zero[..],
+        b"test.system.namespaces\0",
+        &zero,
+        &zero,
+        doc.as_bytes(),
+    ];
+    let asked = legacy_message(message::OP_QUERY, &namespaces);
+    let reply = ask(&mut stream, &mut frames, &asked).await;
+    assert_eq!(reply_document(&reply, 36), rawdoc! {"name": "test.posts"});
+
     let wrapped = command(&rawdoc! {"$query": {"ping": 1}, "$readPreference": {"mode": "nearest"}});
     let reply = ask(&mut stream, &mut frames, &wrapped).await;
     assert_eq!(reply_document(&reply, 36).get_f64("ok").unwrap(), 1.0);
     let seen = running.service.seen.lock().clone();
-    assert_eq!(seen, ["insert", "update", "delete", "find", "ping"]);
+    assert_eq!(
+        seen,
+        [
+            "insert",
+            "update",
+            "delete",
+            "find",
+            "listCollections",
+            "ping"
+        ]
+    );
 }
 
 #[tokio::test]
