@@ -127,7 +127,9 @@ impl<'a> Generic<'a> {
 }
 
 fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
-    let milliseconds = field.i64()?;
+    let milliseconds = field
+        .i64()
+        .map_err(|_| CommandError::new(ErrorCode::BadValue, "maxTimeMS must be a number"))?;
     if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
         return Err(CommandError::new(
             ErrorCode::BadValue,
@@ -219,17 +221,11 @@ impl<'a> CommandContext<'a> {
     /// The collection that the command's own field names.
     pub fn collection(&self) -> Result<&'a str, CommandError> {
         match self.argument() {
-            Some(RawBsonRef::String(name)) => {
+            Some(value) => {
+                let name = collection_name(value)?;
                 check_collection_name(self.database(), name)?;
                 Ok(name)
             }
-            Some(other) => Err(CommandError::new(
-                ErrorCode::InvalidNamespace,
-                format!(
-                    "collection name has invalid type {}",
-                    banyan_document::kind::name(&other)
-                ),
-            )),
             None => Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
         }
     }
@@ -297,22 +293,38 @@ impl<'a> CommandContext<'a> {
     }
 }
 
+/// A command's own value where it has to be a collection's name.
+pub fn collection_name(value: RawBsonRef<'_>) -> Result<&str, CommandError> {
+    match value {
+        RawBsonRef::String(name) => Ok(name),
+        other => Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!(
+                "collection name has invalid type {}",
+                banyan_document::kind::name(&other)
+            ),
+        )),
+    }
+}
+
+const NAMESPACE_BYTES_MAX: usize = 255;
+
 /// What MongoDB refuses as a collection's name.
 pub fn check_collection_name(database: &str, name: &str) -> Result<(), CommandError> {
-    let invalid = |reason: &str| {
-        Err(CommandError::new(
-            ErrorCode::InvalidNamespace,
-            format!("Invalid namespace specified '{database}.{name}'{reason}"),
-        ))
-    };
+    let invalid = |message: String| Err(CommandError::new(ErrorCode::InvalidNamespace, message));
     if name.is_empty() || name.starts_with('.') || name.contains('\0') {
-        return invalid("");
+        return invalid(format!("Invalid namespace specified '{database}.{name}'"));
     }
     if name.contains('$') && name != "$cmd.aggregate" && name != "oplog.$main" {
-        return invalid(": a collection name may not contain '$'");
+        return invalid(format!(
+            "Invalid collection name specified '{database}.{name}'"
+        ));
     }
-    if database.len() + 1 + name.len() > 255 {
-        return invalid(": too long, at most 255 bytes");
+    if database.len() + 1 + name.len() > NAMESPACE_BYTES_MAX {
+        return invalid(format!(
+            "Fully qualified namespace is too long. Namespace: {database}.{name} Max: \
+             {NAMESPACE_BYTES_MAX}"
+        ));
     }
     check_database_name(database)
 }

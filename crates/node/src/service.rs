@@ -207,7 +207,7 @@ impl NodeService {
                 (name, _) => {
                     return Err(CommandError::new(
                         ErrorCode::InvalidOptions,
-                        format!("Unrecognized or mistyped option in readConcern: {name}"),
+                        format!("Unrecognized option in readConcern: {name}"),
                     ));
                 }
             }

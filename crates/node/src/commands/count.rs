@@ -9,7 +9,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use super::coll_stats::number;
 use super::find::{ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::{Cost, Source};
@@ -36,14 +36,17 @@ impl<'a> Parameters<'a> {
         for (position, element) in body.iter().enumerate() {
             let Ok((name, value)) = element else { break };
             let name = name.as_str();
-            let field = Field { command: "count", name, value };
+            let field = Field {
+                command: "count",
+                name,
+                value,
+            };
             match name {
-                _ if position == 0 => parameters.collection = field.str()?,
+                _ if position == 0 => parameters.collection = collection_name(value)?,
                 "query" => parameters.filter = field.document_or_null()?,
                 "hint" => {
-                    parameters.hint = Some(value).filter(
-                        |hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()),
-                    );
+                    parameters.hint = Some(value)
+                        .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
                 }
                 "skip" => parameters.skip = field.unsigned()?,
                 // A negative one means the same, as it always has.
@@ -89,7 +92,9 @@ pub fn count(
     let query = Query {
         filter: parameters.filter,
         hint: parameters.hint,
-        wanted: parameters.limit.map(|limit| limit.saturating_add(parameters.skip)),
+        wanted: parameters
+            .limit
+            .map(|limit| limit.saturating_add(parameters.skip)),
         ..Query::default()
     };
     let plan = plan::choose(collection, &snapshot, &query)?;

@@ -18,8 +18,8 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     // The asking command is listed too, as in MongoDB.
     ctx.interrupt();
     let filter = filter_of(ctx.body());
-    let filter = banyan_query::filter::Filter::parse(&filter, &Default::default())
-        .map_err(errors::query)?;
+    let filter =
+        banyan_query::filter::Filter::parse(&filter, &Default::default()).map_err(errors::query)?;
     let mut in_progress = RawArrayBuf::new();
     for operation in ctx.node.operations.all() {
         let mut described = operations::describe(&operation);
@@ -37,8 +37,17 @@ fn filter_of(body: &RawDocument) -> RawDocumentBuf {
     for (name, value) in body.iter().skip(1).flatten() {
         let option = matches!(
             name.as_str(),
-            "lsid" | "$ownOps" | "$all" | "$truncateOps" | "comment" | "maxTimeMS" | "$db"
-                | "$readPreference" | "$clusterTime" | "readConcern" | "writeConcern"
+            "lsid"
+                | "$ownOps"
+                | "$all"
+                | "$truncateOps"
+                | "comment"
+                | "maxTimeMS"
+                | "$db"
+                | "$readPreference"
+                | "$clusterTime"
+                | "readConcern"
+                | "writeConcern"
         );
         if !option {
             filter.append(name, value);
@@ -55,11 +64,12 @@ pub static KILL_SPEC: CommandSpec = CommandSpec::new("killOp", Run::Inline(kill)
 
 /// `killOp`: ends one of them.
 fn kill(ctx: &CommandContext<'_>) -> CommandResult {
-    let op = ctx.required("op")?;
+    let op = ctx
+        .field("op")
+        .ok_or_else(|| CommandError::new(ErrorCode::NoSuchKey, "Missing expected field \"op\""))?;
     let id = op.i64()?;
-    let id = i32::try_from(id).map_err(|_| {
-        CommandError::new(ErrorCode::Location(26823), format!("invalid op : {id}"))
-    })?;
+    let id = i32::try_from(id)
+        .map_err(|_| CommandError::new(ErrorCode::Location(26823), format!("invalid op : {id}")))?;
     // Asking to end what has ended already is no error.
     ctx.node.operations.kill(id, operations::Cause::Killed);
     Ok(rawdoc! { "info": "attempting to kill op", "ok": 1.0 })

@@ -12,7 +12,7 @@ use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, rawdoc};
 
 use super::find::{ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::Source;
@@ -48,7 +48,7 @@ impl<'a> Parameters<'a> {
                 value,
             };
             match name {
-                _ if position == 0 => parameters.collection = field.str()?,
+                _ if position == 0 => parameters.collection = collection_name(value)?,
                 "key" => key = Some(field.str()?),
                 "query" => parameters.filter = field.document_or_null()?,
                 "hint" => parameters.hint = Some(value),
@@ -80,7 +80,7 @@ fn distinct(
     parameters: &Parameters<'_>,
 ) -> Result<RawArrayBuf, CommandError> {
     let path = Path::parse(parameters.key)
-        .map_err(|error| CommandError::new(ErrorCode::BadValue, error.to_string()))?;
+        .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,

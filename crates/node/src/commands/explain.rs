@@ -13,7 +13,7 @@ use crate::execute::source::Cost;
 use crate::execute::{InterruptSlot, blocking};
 use crate::info;
 use crate::params::Field;
-use crate::plan::explain::{Around, Ran, clamp, rejected, stages};
+use crate::plan::explain::{Around, Ran, clamp, parsed, rejected, stages};
 use crate::plan::{Plan, Query};
 
 pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run)).fields(&["verbosity"]);
@@ -279,7 +279,7 @@ fn described(
     let mut planner = rawdoc! {
         "namespace": namespace,
         "indexFilterSet": false,
-        "parsedQuery": filter.to_owned(),
+        "parsedQuery": parsed(filter),
         "maxIndexedOrSolutionsReached": false,
         "maxIndexedAndSolutionsReached": false,
         "maxScansToExplodeReached": false,

@@ -1,21 +1,27 @@
 //! `getLog`: the last lines of the log, or what was worth a warning at the start.
 
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, rawdoc};
+use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
+use crate::params::Field;
 
-pub static SPEC: CommandSpec =
-    CommandSpec::new("getLog", Run::Inline(run)).needs(Needs::Any).admin_only().lenient();
+pub static SPEC: CommandSpec = CommandSpec::new("getLog", Run::Inline(run))
+    .needs(Needs::Any)
+    .admin_only()
+    .lenient();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let Some(RawBsonRef::String(which)) = ctx.argument() else {
-        return Err(CommandError::new(
-            ErrorCode::TypeMismatch,
-            "Argument to getLog must be of type String",
-        ));
+    let Some(value) = ctx.argument() else {
+        return Err(CommandError::new(ErrorCode::FailedToParse, "empty command"));
     };
+    let which = Field {
+        command: "getLog",
+        name: "getLog",
+        value,
+    }
+    .str()?;
     let lines = match which {
         "*" => return Ok(rawdoc! { "names": ["global", "startupWarnings"], "ok": 1.0 }),
         "global" => (ctx.node.info.recent_log)(),

@@ -9,13 +9,18 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::cursors::{Cursor, Tail};
 use crate::execute::{batch::Batch, blocking};
+use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
     .aliases(&["getmore"])
     .needs(Needs::Any)
     .in_transaction()
     .fields(&["collection", "batchSize"])
-    .ignored(&["term", "lastKnownCommittedOpTime", "includeQueryStatsMetrics"]);
+    .ignored(&[
+        "term",
+        "lastKnownCommittedOpTime",
+        "includeQueryStatsMetrics",
+    ]);
 
 /// How long a `getMore` on a waiting cursor stays when the client names no time.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
@@ -32,9 +37,15 @@ struct Parameters {
 fn parse(ctx: &CommandContext<'_>) -> Result<Parameters, CommandError> {
     let id = match ctx.argument() {
         Some(RawBsonRef::Int64(id)) => id,
-        Some(RawBsonRef::Int32(id)) => i64::from(id),
-        Some(RawBsonRef::Double(id)) if id.fract() == 0.0 => id as i64,
-        _ => {
+        Some(value) => {
+            let field = Field {
+                command: "getMore",
+                name: "getMore",
+                value,
+            };
+            return Err(field.wrong_type("type 'long'"));
+        }
+        None => {
             return Err(CommandError::new(
                 ErrorCode::TypeMismatch,
                 "BSON field 'getMore.getMore' is the wrong type, expected type 'long'",
@@ -56,7 +67,11 @@ fn parse(ctx: &CommandContext<'_>) -> Result<Parameters, CommandError> {
         _ => None,
     };
     let namespace = format!("{}.{collection}", ctx.database());
-    Ok(Parameters { id, namespace, batch_size })
+    Ok(Parameters {
+        id,
+        namespace,
+        batch_size,
+    })
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
@@ -64,7 +79,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let parameters = parse(ctx)?;
         let node = ctx.node;
         let mut cursor =
-            node.cursors.take(parameters.id, &parameters.namespace, ctx.interrupt())?;
+            node.cursors
+                .take(parameters.id, &parameters.namespace, ctx.interrupt())?;
+        if ctx.deadline.is_some() && cursor.tail != Tail::Waits {
+            node.cursors.put_back(parameters.id, cursor)?;
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+            ));
+        }
         let guard = node.cursors.guard(parameters.id);
         let result = continue_cursor(ctx, &parameters, &mut cursor).await;
         cursor.slot.set(None);
@@ -88,15 +111,11 @@ async fn continue_cursor(
     parameters: &Parameters,
     cursor: &mut Cursor,
 ) -> Result<(Batch, bool), CommandError> {
-    if ctx.deadline.is_some() && cursor.tail != Tail::Waits {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
-        ));
-    }
     let started = Instant::now();
     let deadline = cursor.time_left.map(|left| started + left);
-    cursor.slot.set(Some(ctx.interrupt().with_deadline(deadline)));
+    cursor
+        .slot
+        .set(Some(ctx.interrupt().with_deadline(deadline)));
     let documents = parameters.batch_size.unwrap_or(u64::MAX);
     let mut batch = Batch::next(4096);
     let mut ended = blocking(|| batch.fill(cursor, documents))?;

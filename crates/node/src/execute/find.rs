@@ -7,6 +7,7 @@ use banyan_query::projection::Projection;
 use banyan_query::sort::{SortPattern, Sorter};
 use banyan_storage::{Record, RecordId};
 use banyan_wire::CommandError;
+use bson::cstr;
 
 use super::source::Source;
 use super::{Row, Rows};
@@ -96,20 +97,20 @@ where
     } = shape;
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
     let finish = move |row: Row, id: Option<RecordId>| -> Result<Row, CommandError> {
-        let Some(projection) = &projection else {
-            return Ok(row);
+        let mut row = match &projection {
+            None if !show_record_id => return Ok(row),
+            None => row.into_owned(),
+            Some(projection) => {
+                let position = positions
+                    .as_ref()
+                    .and_then(|filter| filter.matches_with_position(&row));
+                projection.apply(&row, position).map_err(errors::query)?
+            }
         };
-        let position = positions
-            .as_ref()
-            .and_then(|filter| filter.matches_with_position(&row));
-        let mut projected = projection.apply(&row, position).map_err(errors::query)?;
         if let Some(id) = id.filter(|_| show_record_id) {
-            projected.append(
-                bson::cstr!("$recordId"),
-                i64::try_from(id).unwrap_or(i64::MAX),
-            );
+            row.append(cstr!("$recordId"), i64::try_from(id).unwrap_or(i64::MAX));
         }
-        Ok(Row::Owned(projected))
+        Ok(Row::Owned(row))
     };
     let Some(pattern) = sort else {
         let found = skip_found(matching, skip);

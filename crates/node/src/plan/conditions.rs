@@ -28,8 +28,14 @@ pub struct Predicate<'a> {
 pub enum Test<'a> {
     Equals(RawBsonRef<'a>),
     In(Vec<RawBsonRef<'a>>),
-    Greater { than: RawBsonRef<'a>, or_equal: bool },
-    Less { than: RawBsonRef<'a>, or_equal: bool },
+    Greater {
+        than: RawBsonRef<'a>,
+        or_equal: bool,
+    },
+    Less {
+        than: RawBsonRef<'a>,
+        or_equal: bool,
+    },
     Exists,
     /// `{$exists: false}`, which an index knows as null.
     Missing,
@@ -41,7 +47,10 @@ pub enum Test<'a> {
 
 impl<'a> Conjunction<'a> {
     pub fn of(filter: &'a RawDocument) -> Conjunction<'a> {
-        let mut conjunction = Conjunction { complete: true, ..Conjunction::default() };
+        let mut conjunction = Conjunction {
+            complete: true,
+            ..Conjunction::default()
+        };
         let mut elements = 0;
         conjunction.take_filter(filter, &mut elements);
         conjunction
@@ -60,7 +69,10 @@ impl<'a> Conjunction<'a> {
                 }
                 ("$or", RawBsonRef::Array(parts)) => {
                     self.complete = false;
-                    let parts = parts.into_iter().flatten().filter_map(|part| part.as_document());
+                    let parts = parts
+                        .into_iter()
+                        .flatten()
+                        .filter_map(|part| part.as_document());
                     self.disjunctions.push(parts.map(Conjunction::of).collect());
                 }
                 ("$comment", _) => {}
@@ -71,7 +83,11 @@ impl<'a> Conjunction<'a> {
     }
 
     fn push(&mut self, path: &str, test: Test<'a>, element: Option<usize>) {
-        self.predicates.push(Predicate { path: path.to_string(), test, element });
+        self.predicates.push(Predicate {
+            path: path.to_string(),
+            test,
+            element,
+        });
     }
 
     fn take_path(
@@ -106,10 +122,22 @@ impl<'a> Conjunction<'a> {
     ) {
         let test = match (operator, operand) {
             ("$eq", value) => Test::Equals(value),
-            ("$gt", than) => Test::Greater { than, or_equal: false },
-            ("$gte", than) => Test::Greater { than, or_equal: true },
-            ("$lt", than) => Test::Less { than, or_equal: false },
-            ("$lte", than) => Test::Less { than, or_equal: true },
+            ("$gt", than) => Test::Greater {
+                than,
+                or_equal: false,
+            },
+            ("$gte", than) => Test::Greater {
+                than,
+                or_equal: true,
+            },
+            ("$lt", than) => Test::Less {
+                than,
+                or_equal: false,
+            },
+            ("$lte", than) => Test::Less {
+                than,
+                or_equal: true,
+            },
             ("$in", RawBsonRef::Array(values)) => {
                 let values: Vec<_> = values.into_iter().flatten().collect();
                 let regex = |v: &RawBsonRef<'_>| matches!(v, RawBsonRef::RegularExpression(_));
@@ -187,7 +215,7 @@ impl<'a> Conjunction<'a> {
 }
 
 /// Whether a document in a field's place holds operators and not a value.
-fn is_operators(document: &RawDocument) -> bool {
+pub fn is_operators(document: &RawDocument) -> bool {
     match document.iter().next() {
         Some(Ok((name, _))) => {
             let name = name.as_str();
@@ -210,7 +238,9 @@ fn truth(value: RawBsonRef<'_>) -> bool {
 
 /// The literal characters that every match begins with.
 fn prefix_test<'a>(pattern: &str, options: &str) -> Test<'a> {
-    let Some(rest) = pattern.strip_prefix('^') else { return Test::Other };
+    let Some(rest) = pattern.strip_prefix('^') else {
+        return Test::Other;
+    };
     // An alternative may begin otherwise; options may change what a letter matches.
     if !options.is_empty() || rest.contains('|') {
         return Test::Other;
@@ -222,7 +252,11 @@ fn prefix_test<'a>(pattern: &str, options: &str) -> Test<'a> {
     if rest[literal.len()..].starts_with(['?', '*', '{']) {
         prefix.pop();
     }
-    if prefix.is_empty() { Test::Other } else { Test::Prefix(prefix) }
+    if prefix.is_empty() {
+        Test::Other
+    } else {
+        Test::Prefix(prefix)
+    }
 }
 
 #[cfg(test)]
@@ -239,7 +273,11 @@ mod tests {
         };
         let conjunction = Conjunction::of(&filter);
         assert!(conjunction.complete);
-        let paths: Vec<_> = conjunction.predicates.iter().map(|p| p.path.as_str()).collect();
+        let paths: Vec<_> = conjunction
+            .predicates
+            .iter()
+            .map(|p| p.path.as_str())
+            .collect();
         assert_eq!(paths, ["a", "b", "b", "c", "d"]);
     }
 

@@ -1,7 +1,9 @@
 //! A plan in MongoDB's words.
 
-use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::raw::CStr;
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::conditions::is_operators;
 use super::{Access, IndexBounds, Plan};
 
 /// What else happens to the documents, around the plan's access.
@@ -49,7 +51,10 @@ pub fn stages(plan: &Plan, around: &Around<'_>, ran: Option<&Ran>) -> RawDocumen
         outer.append(cstr!("limitAmount"), clamp(limit));
         stage = nest(outer, stage);
     }
-    if let Some(projection) = around.projection.filter(|projection| !projection.is_empty()) {
+    if let Some(projection) = around
+        .projection
+        .filter(|projection| !projection.is_empty())
+    {
         let mut outer = begin("PROJECTION_DEFAULT", ran, ran.map(|ran| ran.returned));
         outer.append(cstr!("transformBy"), projection);
         stage = nest(outer, stage);
@@ -66,16 +71,16 @@ pub fn stages(plan: &Plan, around: &Around<'_>, ran: Option<&Ran>) -> RawDocumen
 
 /// What the plans that lost would have done.
 pub fn rejected(plan: &Plan, around: &Around<'_>) -> RawArrayBuf {
-    plan.rejected.iter().map(|other| access(plan, other, around, None)).collect()
+    plan.rejected
+        .iter()
+        .map(|other| access(plan, other, around, None))
+        .collect()
 }
 
-fn access(
-    plan: &Plan,
-    access: &Access,
-    around: &Around<'_>,
-    ran: Option<&Ran>,
-) -> RawDocumentBuf {
-    let filter = around.filter.filter(|filter| !plan.exact && !filter.is_empty());
+fn access(plan: &Plan, access: &Access, around: &Around<'_>, ran: Option<&Ran>) -> RawDocumentBuf {
+    let filter = around
+        .filter
+        .filter(|filter| !plan.exact && !filter.is_empty());
     match access {
         Access::Nothing => begin("EOF", ran, Some(0)),
         Access::Collection { reverse } => {
@@ -96,10 +101,10 @@ fn access(
             stage
         }
         Access::Index { bounds, reverse } => {
-            let scan = index_scan(bounds, *reverse, ran);
             if around.count && plan.exact {
-                return scan;
+                return index_scan("COUNT_SCAN", bounds, *reverse, ran);
             }
+            let scan = index_scan("IXSCAN", bounds, *reverse, ran);
             let mut stage = begin("FETCH", ran, ran.map(|ran| ran.returned));
             append_filter(&mut stage, filter);
             if let Some(ran) = ran {
@@ -109,8 +114,10 @@ fn access(
         }
         Access::Union(parts) => {
             let mut union = begin("OR", ran, ran.map(|ran| ran.returned));
-            let scans: RawArrayBuf =
-                parts.iter().map(|bounds| index_scan(bounds, false, None)).collect();
+            let scans: RawArrayBuf = parts
+                .iter()
+                .map(|bounds| index_scan("IXSCAN", bounds, false, None))
+                .collect();
             union.append(cstr!("inputStages"), scans);
             let mut stage = begin("FETCH", ran, ran.map(|ran| ran.returned));
             append_filter(&mut stage, filter);
@@ -122,9 +129,14 @@ fn access(
     }
 }
 
-fn index_scan(bounds: &IndexBounds, reverse: bool, ran: Option<&Ran>) -> RawDocumentBuf {
+fn index_scan(
+    name: &str,
+    bounds: &IndexBounds,
+    reverse: bool,
+    ran: Option<&Ran>,
+) -> RawDocumentBuf {
     let index = &bounds.index;
-    let mut stage = begin("IXSCAN", ran, ran.map(|ran| ran.documents));
+    let mut stage = begin(name, ran, ran.map(|ran| ran.keys));
     if let Ok(pattern) = index.spec.get_document("key") {
         stage.append(cstr!("keyPattern"), pattern);
     }
@@ -153,7 +165,10 @@ fn begin(name: &str, ran: Option<&Ran>, returned: Option<u64>) -> RawDocumentBuf
     let mut stage = rawdoc! { "stage": name };
     if let (Some(ran), Some(returned)) = (ran, returned) {
         stage.append(cstr!("nReturned"), clamp(returned));
-        stage.append(cstr!("executionTimeMillisEstimate"), clamp(ran.milliseconds));
+        stage.append(
+            cstr!("executionTimeMillisEstimate"),
+            clamp(ran.milliseconds),
+        );
     }
     stage
 }
@@ -165,7 +180,7 @@ fn nest(mut outer: RawDocumentBuf, inner: RawDocumentBuf) -> RawDocumentBuf {
 
 fn append_filter(stage: &mut RawDocumentBuf, filter: Option<&RawDocument>) {
     if let Some(filter) = filter {
-        stage.append(cstr!("filter"), filter);
+        stage.append(cstr!("filter"), parsed(filter));
     }
 }
 
@@ -175,4 +190,48 @@ fn direction(reverse: bool) -> &'static str {
 
 pub fn clamp(count: u64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// A filter with its operators written out: `{a: {$eq: 1}}`.
+pub fn parsed(filter: &RawDocument) -> RawDocumentBuf {
+    let mut parts = Vec::new();
+    for (name, value) in filter.iter().flatten() {
+        match value {
+            RawBsonRef::Document(operators)
+                if !name.as_str().starts_with('$') && is_operators(operators) =>
+            {
+                for (operator, operand) in operators.iter().flatten() {
+                    let mut test = RawDocumentBuf::new();
+                    test.append(operator, operand);
+                    parts.push(part(name, RawBsonRef::Document(&test)));
+                }
+            }
+            value if name.as_str().starts_with('$') => parts.push(part(name, value)),
+            value => {
+                let mut test = RawDocumentBuf::new();
+                let operator = match value {
+                    RawBsonRef::RegularExpression(_) => cstr!("$regex"),
+                    _ => cstr!("$eq"),
+                };
+                test.append(operator, value);
+                parts.push(part(name, RawBsonRef::Document(&test)));
+            }
+        }
+    }
+    if parts.len() == 1 {
+        return parts.swap_remove(0);
+    }
+    let mut all = RawArrayBuf::new();
+    parts.into_iter().for_each(|part| all.push(part));
+    if all.is_empty() {
+        RawDocumentBuf::new()
+    } else {
+        rawdoc! { "$and": all }
+    }
+}
+
+fn part(name: &CStr, value: RawBsonRef<'_>) -> RawDocumentBuf {
+    let mut document = RawDocumentBuf::new();
+    document.append(name, value);
+    document
 }
