@@ -249,6 +249,7 @@ impl Decimal {
         }
     }
 
+    #[expect(clippy::should_implement_trait)] // It stands beside operations that have none.
     pub fn add(self, other: Decimal) -> Decimal {
         match (self, other) {
             (Decimal::NaN, _) | (_, Decimal::NaN) => Decimal::NaN,
@@ -480,7 +481,7 @@ impl Finite {
         let power = 10u128.pow(exponent);
         if self.exponent >= 0 {
             self.coefficient.checked_mul(power)
-        } else if self.coefficient % power == 0 {
+        } else if self.coefficient.is_multiple_of(power) {
             Some(self.coefficient / power)
         } else {
             None

@@ -238,17 +238,9 @@ fn whole<'a>(
     };
     raw(match number {
         Number::Double(v) => Number::Double(doubles(v)),
-        Number::Decimal(v) => Number::Decimal(to_whole(v, decimals)),
+        Number::Decimal(v) => Number::Decimal(v.round_to(0, decimals)),
         integer => integer,
     })
-}
-
-/// Decimals that are whole already keep their exponent.
-fn to_whole(value: Decimal, rounding: Rounding) -> Decimal {
-    match value {
-        Decimal::Finite(f) if f.exponent < 0 => value.round_to(0, rounding),
-        _ => value,
-    }
 }
 
 fn round<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {

@@ -8,7 +8,7 @@ use super::env::{Arena, ArrayBuilder, Env};
 use super::node::{Node, Special};
 use super::operator::Operator;
 use super::parse::{Parser, check_variable_name, malformed};
-use super::value::{Value, error, is_nullish, is_true, items, type_name};
+use super::value::{Value, describe, error, is_nullish, is_true, items, type_name};
 use crate::error::QueryError;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -225,7 +225,7 @@ impl Filter {
                 327391,
                 format!(
                     "$filter: limit must be represented as a 32-bit integral value: {}",
-                    super::value::describe(value)
+                    describe(value)
                 ),
             ),
             Some(limit) if limit < 1 => error(
@@ -331,7 +331,7 @@ impl Special for Reduce {
                 40080,
                 format!(
                     "$reduce requires that 'input' be an array, found: {}",
-                    type_name(input)
+                    describe(input)
                 ),
             );
         };

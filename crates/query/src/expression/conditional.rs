@@ -156,6 +156,18 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryE
     if branches.is_empty() {
         return error(40068, "$switch requires at least one branch");
     }
+    let decided = branches.iter().all(|(case, _)| match case {
+        Node::Constant(value) => !is_true(Some(value.as_raw_bson_ref())),
+        Node::Missing => true,
+        _ => false,
+    });
+    if decided && default.is_none() {
+        return error(
+            40069,
+            "Cannot execute a switch statement where all the cases evaluate to false without a \
+             default",
+        );
+    }
     Ok(Node::special(Switch { branches, default }))
 }
 

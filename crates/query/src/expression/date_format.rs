@@ -100,10 +100,7 @@ fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let Some(millis) = millis(args.get(0))? else {
         return Ok(if args.is_given(3) { args.get(3) } else { NULL });
     };
-    let format = format.unwrap_or(match zone {
-        Zone::Utc => "%Y-%m-%dT%H:%M:%S.%LZ",
-        _ => "%Y-%m-%dT%H:%M:%S.%L",
-    });
+    let format = format.unwrap_or("%Y-%m-%dT%H:%M:%S.%LZ");
     env.string(&print(format, millis, zone)?)
 }
 

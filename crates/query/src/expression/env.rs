@@ -1,6 +1,6 @@
 //! Where an expression runs: the document, the variables in scope, and the arena for results.
 
-use bson::{RawArray, RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument};
 use bumpalo::Bump;
 
 use banyan_document::DocumentWriter;
@@ -190,9 +190,4 @@ impl<'a> Env<'a> {
     pub fn document(&self, writer: DocumentWriter) -> Result<Value<'a>, QueryError> {
         Ok(Some(RawBsonRef::Document(self.arena.document(writer)?)))
     }
-}
-
-/// An array's elements as a slice, for operators that look at them more than once.
-pub(super) fn collect<'a>(array: &'a RawArray) -> Vec<RawBsonRef<'a>> {
-    super::value::items(array).collect()
 }

@@ -401,7 +401,10 @@ fn substr_code_points<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'
             Ok(number) => Ok(number),
             Err(_) => error(
                 codes[2],
-                format!("$substrCP: the {what} must be nonnegative integer."),
+                match index {
+                    1 => "$substrCP: the starting index must be nonnegative integer.",
+                    _ => "$substrCP: length must be a nonnegative integer.",
+                },
             ),
         }
     };

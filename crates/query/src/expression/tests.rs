@@ -1,1 +1,46 @@
+use banyan_document::extjson;
+use bson::RawDocumentBuf;
 
+use super::*;
+use crate::golden;
+
+fn parse(text: &str) -> RawDocumentBuf {
+    extjson::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Evaluates each expression over the block's document. The expected results are those of the
+/// reference server, apart from a block of known differences.
+#[test]
+fn golden() {
+    golden::check("src/expression/expression.golden", |commands| {
+        let mut document = RawDocumentBuf::new();
+        let mut output = Vec::new();
+        for command in commands {
+            match golden::split(command) {
+                ("doc", argument) => document = parse(argument),
+                (_, argument) => output.push(evaluate(argument, &document)),
+            }
+        }
+        output
+    });
+}
+
+fn evaluate(expression: &str, document: &RawDocumentBuf) -> String {
+    let wrapped = parse(&format!("{{\"r\":{expression}}}"));
+    let expression_value = wrapped.iter().next().unwrap().unwrap().1;
+    let result = Expression::parse(expression_value, &Context::default())
+        .and_then(|parsed| parsed.evaluate_owned(document));
+    match result {
+        Ok(None) => "missing".into(),
+        Ok(Some(value)) => {
+            let mut answer = RawDocumentBuf::new();
+            answer.append(bson::raw::cstr!("r"), value);
+            let text = extjson::canonical_text(&answer).unwrap();
+            text.trim_start_matches("{\"r\":")
+                .strip_suffix('}')
+                .unwrap()
+                .to_string()
+        }
+        Err(error) => format!("error {} {}", error.kind.code(), error.message),
+    }
+}

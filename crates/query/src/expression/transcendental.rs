@@ -48,6 +48,8 @@ pub(super) const OPERATORS: &[Operator] = &[
 type Result<T> = std::result::Result<T, QueryError>;
 
 fn double<'a>(value: f64) -> Result<Value<'a>> {
+    // One NaN: what the functions return may carry a sign.
+    let value = if value.is_nan() { f64::NAN } else { value };
     Ok(Some(Number::Double(value).to_raw()))
 }
 

@@ -13,7 +13,7 @@ use banyan_document::Number;
 use super::sort::SortKey;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{error, items, type_name};
+use crate::expression::value::{error, type_name};
 use crate::expression::{Expression, Parser};
 
 pub(super) use state::State;
@@ -148,16 +148,9 @@ fn parse_kind(
         }
         _ => return error(15952, format!("unknown group operator '{name}'")),
     };
-    if let RawBsonRef::Array(array) = argument
-        && items(array).count() != 1
-    {
+    if matches!(argument, RawBsonRef::Array(_)) {
         return error(40237, format!("The {name} accumulator is a unary operator"));
     }
-    let argument = match argument {
-        // One operand in an array is that operand.
-        RawBsonRef::Array(array) => items(array).next().unwrap_or(argument),
-        other => other,
-    };
     Ok((kind, Expression::parse(argument, context)?))
 }
 

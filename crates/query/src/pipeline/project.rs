@@ -569,7 +569,15 @@ fn add_field(
                 }
                 return Ok(());
             }
-            _ => {}
+            None => {
+                return error(
+                    40180,
+                    format!(
+                        "an empty object is not a valid value. Found empty object at path {path}"
+                    ),
+                );
+            }
+            Some(_) => {}
         }
     }
     let parsed = FieldPath::parse(path)?;

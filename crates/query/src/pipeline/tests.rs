@@ -1,1 +1,270 @@
+use banyan_document::extjson;
+use bson::RawDocumentBuf;
 
+use super::*;
+use crate::expression::value::items;
+use crate::golden;
+
+fn parse(text: &str) -> RawDocumentBuf {
+    extjson::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn pipeline(text: &str) -> Result<Pipeline, QueryError> {
+    let wrapped = parse(&format!("{{\"p\":{text}}}"));
+    let stages = wrapped.get_array("p").unwrap();
+    let stages: Vec<_> = items(stages)
+        .map(|stage| stage.as_document().unwrap())
+        .collect();
+    Pipeline::parse(&stages, &Context::default())
+}
+
+fn run(pipeline: &Pipeline, documents: &[RawDocumentBuf]) -> Result<Vec<String>, QueryError> {
+    let input = documents.iter().map(Ok::<_, QueryError>);
+    let results = pipeline.run(input, None)?;
+    results
+        .map(|result| Ok(extjson::canonical_text(&result?).unwrap()))
+        .collect()
+}
+
+/// Runs each pipeline over the block's documents. The expected results are those of the reference
+/// server, apart from a block of known differences.
+#[test]
+fn golden() {
+    golden::check("src/pipeline/pipeline.golden", |commands| {
+        let mut documents = Vec::new();
+        let mut output = Vec::new();
+        for command in commands {
+            let (name, argument) = golden::split(command);
+            if name == "doc" {
+                documents.push(parse(argument));
+                continue;
+            }
+            output.push(format!("> {argument}"));
+            match pipeline(argument).and_then(|pipeline| run(&pipeline, &documents)) {
+                Ok(results) => output.extend(results),
+                Err(error) => output.push(format!("error {} {}", error.kind.code(), error.message)),
+            }
+        }
+        output
+    });
+}
+
+/// Puts documents on two shards, runs the shards' part there and the router's part on what they
+/// give, and expects what one server gives for all documents.
+fn check_split(text: &str) {
+    let documents: Vec<_> = (0..20)
+        .map(|i| {
+            parse(&format!(
+                "{{\"_id\":{i},\"k\":{},\"v\":{}.5,\"t\":[1,{i}]}}",
+                i % 3,
+                i % 7
+            ))
+        })
+        .collect();
+    let whole = pipeline(text).unwrap();
+    let expected = run(&whole, &documents).unwrap();
+    let split = whole.split();
+    let stages: Vec<_> = split.shard.iter().map(|stage| &**stage).collect();
+    let shard = Pipeline::parse(&stages, &Context::default()).unwrap();
+    let mut streams: Vec<RawDocumentBuf> = Vec::new();
+    for part in [&documents[..7], &documents[7..]] {
+        let input = part.iter().map(Ok::<_, QueryError>);
+        for result in shard.run(input, None).unwrap() {
+            streams.push(result.unwrap());
+        }
+    }
+    if let Some(order) = &split.order {
+        streams.sort_by_key(|document| order.pattern.key(document).unwrap());
+    }
+    assert_eq!(run(&split.merge, &streams).unwrap(), expected, "{text}");
+}
+
+#[test]
+fn split_pipelines_give_the_same_results() {
+    let accumulators = r#"{"$group":{"_id":"$k","n":{"$sum":1},"s":{"$sum":"$v"},"a":{"$avg":"$v"},
+        "lo":{"$min":"$v"},"hi":{"$max":"$v"},"f":{"$first":"$_id"},"l":{"$last":"$_id"},
+        "p":{"$push":"$v"},"set":{"$addToSet":"$v"},"sd":{"$stdDevPop":"$v"},
+        "m":{"$mergeObjects":{"k":"$k"}},"f2":{"$firstN":{"n":2,"input":"$v"}},
+        "l2":{"$lastN":{"n":2,"input":"$v"}},"x2":{"$maxN":{"n":2,"input":"$v"}},
+        "t":{"$top":{"sortBy":{"_id":-1},"output":"$v"}},
+        "b2":{"$bottomN":{"n":2,"sortBy":{"_id":1},"output":"$_id"}},
+        "md":{"$median":{"input":"$v","method":"approximate"}}}}"#;
+    let sets = r#"{"$addFields":{"set":{"$sortArray":{"input":"$set","sortBy":1}},
+        "sd":{"$round":["$sd",9]}}}"#;
+    check_split(&format!(
+        r#"[{accumulators},{sets},{{"$sort":{{"_id":1}}}}]"#
+    ));
+    check_split(r#"[{"$match":{"k":1}},{"$sort":{"v":-1,"_id":1}},{"$skip":2},{"$limit":3}]"#);
+    check_split(r#"[{"$unwind":"$t"},{"$sortByCount":"$t"},{"$sort":{"count":-1,"_id":1}}]"#);
+    check_split(r#"[{"$match":{"v":{"$gt":1}}},{"$count":"n"}]"#);
+    check_split(r#"[{"$sort":{"_id":-1}},{"$group":{"_id":"$k","f":{"$first":"$_id"}}}]"#);
+    check_split(r#"[{"$project":{"v":1}},{"$limit":5}]"#);
+    check_split(r#"[{"$skip":3},{"$limit":4}]"#);
+    check_split(r#"[{"$sample":{"size":4}},{"$count":"n"}]"#);
+}
+
+/// Foreign documents from a list.
+struct Fixed(Vec<RawDocumentBuf>);
+
+impl Sources for Fixed {
+    fn documents(
+        &self,
+        _: Option<&str>,
+        collection: &str,
+        filter: &RawDocument,
+    ) -> Result<Documents, QueryError> {
+        assert_eq!(collection, "other");
+        let filter = crate::Filter::parse(filter, &Context::default())?;
+        let found: Vec<_> = self
+            .0
+            .iter()
+            .filter(|d| filter.matches(d))
+            .cloned()
+            .map(Ok)
+            .collect();
+        Ok(Box::new(found.into_iter()))
+    }
+}
+
+fn run_with_others(text: &str) -> Vec<String> {
+    let others = [
+        "{\"_id\":10,\"k\":1}",
+        "{\"_id\":11,\"k\":2}",
+        "{\"_id\":12}",
+    ];
+    let sources = Arc::new(Fixed(others.map(parse).to_vec()));
+    let documents = [
+        "{\"_id\":1,\"k\":1}",
+        "{\"_id\":2,\"k\":[1,2]}",
+        "{\"_id\":3}",
+    ]
+    .map(parse);
+    let input = documents.iter().map(Ok::<_, QueryError>);
+    let results = pipeline(text).unwrap().run(input, Some(sources)).unwrap();
+    results
+        .map(|result| extjson::relaxed_text(&result.unwrap()).unwrap())
+        .collect()
+}
+
+#[test]
+fn reads_other_collections() {
+    let lookup = r#"[{"$lookup":{"from":"other","localField":"k","foreignField":"k","as":"o"}},
+        {"$project":{"o":"$o._id"}}]"#;
+    let expected = [
+        r#"{"_id":1,"o":[10]}"#,
+        r#"{"_id":2,"o":[10,11]}"#,
+        r#"{"_id":3,"o":[12]}"#,
+    ];
+    assert_eq!(run_with_others(lookup), expected);
+    let correlated = r#"[{"$match":{"_id":1}},{"$lookup":{"from":"other","let":{"mine":"$k"},
+        "pipeline":[{"$match":{"$expr":{"$gt":["$k","$$mine"]}}},{"$project":{"_id":1}}],
+        "as":"o"}}]"#;
+    assert_eq!(
+        run_with_others(correlated),
+        [r#"{"_id":1,"k":1,"o":[{"_id":11}]}"#]
+    );
+    let union = r#"[{"$unionWith":{"coll":"other","pipeline":[{"$match":{"k":2}}]}},
+        {"$project":{"_id":1}}]"#;
+    let expected = [
+        r#"{"_id":1}"#,
+        r#"{"_id":2}"#,
+        r#"{"_id":3}"#,
+        r#"{"_id":11}"#,
+    ];
+    assert_eq!(run_with_others(union), expected);
+    let no_sources = pipeline(union).unwrap().start(None).err().unwrap();
+    assert_eq!(no_sources.kind, ErrorKind::NotImplemented);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let large = "x".repeat(1024 * 1024);
+    let document = bson::rawdoc! {"k": 1, "large": large};
+    for stage in [
+        r#"[{"$group":{"_id":"$k","all":{"$push":"$large"}}}]"#,
+        r#"[{"$sort":{"k":1}}]"#,
+        r#"[{"$facet":{"all":[{"$skip":0}]}}]"#,
+    ] {
+        let mut execution = pipeline(stage).unwrap().start(None).unwrap();
+        let failed = (0..200)
+            .find_map(|_| execution.push(&document).err())
+            .unwrap();
+        let kind = ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed;
+        assert_eq!(failed.kind, kind, "{stage}");
+    }
+}
+
+#[test]
+fn stops_reading_when_limits_are_reached() {
+    let text = r#"[{"$unwind":"$t"},{"$project":{"t":1}},{"$limit":3}]"#;
+    let mut read = 0;
+    let input = std::iter::repeat_with(|| {
+        read += 1;
+        Ok::<_, QueryError>(parse("{\"t\":[1,2]}"))
+    });
+    let count = pipeline(text).unwrap().run(input, None).unwrap().count();
+    assert_eq!((count, read), (3, 2));
+}
+
+#[test]
+fn sorts_know_their_limits() {
+    let limit = |text: &str| {
+        let pipeline = pipeline(text).unwrap();
+        pipeline.stages().iter().find_map(|stage| match stage {
+            Stage::Sort(sort) => Some(sort.limit),
+            _ => None,
+        })
+    };
+    let sort = r#"{"$sort":{"a":1}}"#;
+    assert_eq!(limit(&format!("[{sort}]")), Some(None));
+    assert_eq!(
+        limit(&format!(r#"[{sort},{{"$skip":2}},{{"$limit":3}}]"#)),
+        Some(Some(5))
+    );
+    assert_eq!(
+        limit(&format!(r#"[{sort},{{"$match":{{}}}},{{"$limit":3}}]"#)),
+        Some(None)
+    );
+}
+
+#[test]
+fn knows_which_fields_are_read() {
+    let of = |text: &str| pipeline(text).unwrap().dependencies();
+    let paths = |names: &[&str]| Dependencies::Paths(names.iter().map(|n| n.to_string()).collect());
+    let group = r#"{"$group":{"_id":"$a.b","n":{"$sum":"$c"}}}"#;
+    assert_eq!(of(&format!("[{group}]")), paths(&["a.b", "c"]));
+    assert_eq!(
+        of(&format!(
+            r#"[{{"$match":{{"d":1}}}},{{"$unwind":"$c"}},{group}]"#
+        )),
+        paths(&["a.b", "c", "d"])
+    );
+    assert_eq!(of(r#"[{"$match":{"d":1}}]"#), Dependencies::Whole);
+    assert_eq!(
+        of(r#"[{"$group":{"_id":null,"r":{"$push":"$$ROOT"}}}]"#),
+        Dependencies::Whole
+    );
+    assert_eq!(of(r#"[{"$count":"n"}]"#), paths(&[]));
+}
+
+/// The shape of the load that counts tags: fields that are not read must cost little.
+#[test]
+fn counts_tags() {
+    let pipeline =
+        pipeline(r#"[{"$unwind":"$tags"},{"$group":{"_id":"$tags","n":{"$sum":1}}}]"#).unwrap();
+    let mut execution = pipeline.start(None).unwrap();
+    for i in 0..1000 {
+        let tags: Vec<String> = (0..(2 + i % 4))
+            .map(|t| format!("tag{}", (i * 7 + t) % 43))
+            .collect();
+        let document = bson::rawdoc! {
+            "_id": i, "content": format!("data for content {i}"),
+            "tags": tags.into_iter().collect::<bson::RawArrayBuf>(),
+        };
+        execution.push(&document).unwrap();
+    }
+    while execution.drain().unwrap() {}
+    let results: Vec<_> = std::iter::from_fn(|| execution.pop()).collect();
+    let total: i32 = results.iter().map(|r| r.get_i32("n").unwrap()).sum();
+    assert_eq!((results.len(), total), (43, 3500));
+}

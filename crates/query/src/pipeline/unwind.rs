@@ -220,8 +220,8 @@ impl FlatStep {
         self.scratch.push(0);
         let length = (self.scratch.len() as u32).to_le_bytes();
         self.scratch[..4].copy_from_slice(&length);
-        let document = RawDocument::from_bytes(&self.scratch)
-            .map_err(|e| crate::expression::malformed(e.into()))?;
+        let document =
+            RawDocument::from_bytes(&self.scratch).map_err(crate::expression::malformed)?;
         let flow = next.push(document);
         self.scratch.truncate(head);
         flow
