@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_consensus::Status;
+use banyan_consensus::{PeerId, Status};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 
@@ -17,6 +17,7 @@ use crate::node::Node;
 /// How long a host may take to answer before a configuration that names it is refused.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const LEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const SUCCESSOR_TIMEOUT: Duration = Duration::from_millis(1200);
 const POLL: Duration = Duration::from_millis(5);
 
 /// A host of a configuration, and what it answered.
@@ -295,13 +296,20 @@ impl Replication {
             ));
         }
         let deadline = Instant::now() + catch_up;
+        // One that does not take the lead (it may be frozen) is asked again after the others.
+        let mut asked = Vec::new();
         while node.is_primary() {
-            match self.best_successor(&node.group.status()) {
+            let status = node.group.status();
+            if self.best_successor(&status, &asked).is_none() {
+                asked.clear();
+            }
+            match self.best_successor(&status, &asked) {
                 Some(successor) => {
+                    asked.push(successor);
                     self.stay_away(away);
                     node.group.transfer_leadership(successor);
                     let moved = || !node.is_primary();
-                    if wait("the successor", Duration::from_secs(2), moved)
+                    if wait("the successor", SUCCESSOR_TIMEOUT, moved)
                         .await
                         .is_ok()
                     {
@@ -336,7 +344,7 @@ impl Replication {
         Ok(())
     }
 
-    fn best_successor(&self, status: &Status) -> Option<u64> {
+    fn best_successor(&self, status: &Status, except: &[PeerId]) -> Option<PeerId> {
         let config = self.config()?;
         let electable = |address: &str| {
             config
@@ -347,7 +355,8 @@ impl Replication {
         status
             .peers
             .iter()
-            .filter(|peer| peer.id != self.id && peer.voter && peer.recent_active)
+            .filter(|peer| peer.id != self.id && !except.contains(&peer.id))
+            .filter(|peer| peer.voter && peer.recent_active)
             // Progress is looked at every tick, so it's a little old.
             .filter(|peer| peer.matched + 1000 >= status.commit)
             .filter_map(|peer| Some((electable(&peer.address)?, peer.matched, peer.id)))

@@ -386,11 +386,12 @@ impl Replication {
         };
         let own = status.membership.get(self.id);
         let Some(member) = own.and_then(|own| config.by_host(&own.address)) else {
-            let outsider = own.is_some() || status.applied.index > 0;
-            return if outsider {
-                MemberState::Removed
+            // While the state has arrived and the log has not, it knows of no members at all.
+            let joining = status.membership.members.is_empty();
+            return if joining {
+                MemberState::Startup2
             } else {
-                MemberState::Startup
+                MemberState::Removed
             };
         };
         if status.leader_ready {
