@@ -117,6 +117,7 @@ pub struct Operation {
     pub id: i32,
     pub connection: Arc<Connection>,
     pub command: &'static str,
+    pub writes: bool,
     pub database: String,
     /// The command as it came; copied only when someone asks, since [`Request`] shares its buffer.
     pub body: banyan_wire::Doc,
@@ -125,17 +126,19 @@ pub struct Operation {
     pub interrupt: Interrupt,
 }
 
+type Shard = Mutex<HashMap<i32, Arc<Operation>>>;
+
 /// All running operations of the process.
 pub struct Operations {
     next: AtomicI32,
     shutdown: Arc<AtomicBool>,
-    shards: Arc<[Mutex<HashMap<i32, Arc<Operation>>>]>,
+    shards: Arc<[Shard]>,
 }
 
 /// An operation is listed for as long as this lives.
 pub struct Registration {
     operation: Arc<Operation>,
-    shards: Arc<[Mutex<HashMap<i32, Arc<Operation>>>]>,
+    shards: Arc<[Shard]>,
 }
 
 impl Registration {
@@ -157,9 +160,9 @@ impl Drop for Registration {
 }
 
 fn shard(
-    shards: &[Mutex<HashMap<i32, Arc<Operation>>>],
+    shards: &[Shard],
     id: i32,
-) -> &Mutex<HashMap<i32, Arc<Operation>>> {
+) -> &Shard {
     &shards[id.unsigned_abs() as usize % SHARDS]
 }
 
@@ -190,6 +193,7 @@ impl Operations {
             id,
             connection: connection.clone(),
             command: spec.name,
+            writes: spec.writes,
             database: request.database.clone(),
             body: request.body.clone(),
             started: Instant::now(),

@@ -2,6 +2,7 @@
 
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
+use super::coll_stats::number;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::info;
@@ -26,6 +27,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "localTime": bson::DateTime::now(),
     };
     reply.append(cstr!("asserts"), asserts(ctx));
+    reply.append(cstr!("globalLock"), global_lock(ctx));
     reply.append(cstr!("connections"), connections(ctx));
     reply.append(cstr!("network"), network(ctx));
     reply.append(cstr!("opcounters"), opcounters(ctx));
@@ -52,18 +54,35 @@ fn asserts(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     }
 }
 
+/// Nothing waits for a lock of the whole process; what is told is what runs.
+fn global_lock(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    let operations = ctx.node.operations.all();
+    let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    let writers = operations.iter().filter(|operation| operation.writes).count();
+    rawdoc! {
+        "totalTime": long(ctx.node.info.started_instant.elapsed().as_micros()),
+        "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
+        "activeClients": {
+            "total": count(operations.len()),
+            "readers": count(operations.len() - writers),
+            "writers": count(writers),
+        },
+    }
+}
+
 fn connections(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     let Some(counters) = ctx.node.info.wire_counters.get() else { return RawDocumentBuf::new() };
     use std::sync::atomic::Ordering::Relaxed;
     let current = counters.current.load(Relaxed) as u64;
     let available = (banyan_wire::server::Options::default().connections_max as u64)
         .saturating_sub(current);
+    let count = |n: u64| number(i64::try_from(n).unwrap_or(i64::MAX));
     rawdoc! {
-        "current": long(current.into()),
-        "available": long(available.into()),
-        "totalCreated": long(counters.total.load(Relaxed).into()),
-        "rejected": long(counters.rejected.load(Relaxed).into()),
-        "active": i64::try_from(ctx.node.operations.all().len()).unwrap_or(i64::MAX),
+        "current": count(current),
+        "available": count(available),
+        "totalCreated": count(counters.total.load(Relaxed)),
+        "rejected": count(counters.rejected.load(Relaxed)),
+        "active": count(ctx.node.operations.all().len() as u64),
     }
 }
 

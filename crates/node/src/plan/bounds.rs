@@ -134,7 +134,8 @@ fn excludes_missing_field(test: &Test<'_>) -> bool {
         Test::Equals(value) => !null(value),
         Test::In(values) => !values.iter().any(null),
         Test::Greater { than, or_equal } | Test::Less { than, or_equal } => {
-            !(null(than) && *or_equal) && !matches!(than, RawBsonRef::MinKey | RawBsonRef::MaxKey)
+            let takes_null = null(than) && *or_equal;
+            !takes_null && !matches!(than, RawBsonRef::MinKey | RawBsonRef::MaxKey)
         }
         Test::Exists | Test::Prefix(_) | Test::Other => true,
         Test::Missing => false,
@@ -196,11 +197,14 @@ fn intersect<'a>(a: &Confined<'a>, b: &Confined<'a>) -> Confined<'a> {
     }
 }
 
+/// The first key of a range, and the one just after its last, unless nothing comes after it.
+type KeyPair = (Vec<u8>, Option<Vec<u8>>);
+
 /// Builds ranges field by field.
 struct Builder {
     /// The points so far: every combination of the leading fields' values.
     prefixes: Vec<Vec<u8>>,
-    ranges: Option<Vec<(Vec<u8>, Option<Vec<u8>>)>>,
+    ranges: Option<Vec<KeyPair>>,
     closed: bool,
     points: usize,
     confined: usize,
@@ -313,11 +317,7 @@ fn encode(value: RawBsonRef<'_>, order: FieldOrder) -> Vec<u8> {
 }
 
 /// The keys from the interval's first (included) to just after its last.
-fn range_of(
-    prefix: &[u8],
-    interval: &Interval<'_>,
-    order: FieldOrder,
-) -> (Vec<u8>, Option<Vec<u8>>) {
+fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> KeyPair {
     let (first, last) = match order {
         FieldOrder::Descending => (&interval.upper, &interval.lower),
         _ => (&interval.lower, &interval.upper),
