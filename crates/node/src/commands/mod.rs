@@ -29,6 +29,7 @@ mod list_indexes;
 mod out;
 mod ping;
 mod pipeline_sources;
+mod profile;
 mod raft_messages;
 mod repl_set_freeze;
 mod repl_set_get_config;
@@ -61,6 +62,7 @@ static SERVER: &[&CommandSpec] = &[
     &host_info::SPEC,
     &list_commands::SPEC,
     &ping::SPEC,
+    &profile::SPEC,
     &server_status::SPEC,
     &sessions::START,
     &sessions::REFRESH,
