@@ -124,7 +124,7 @@ async fn try_load(
     loop {
         let body = rawdoc! {
             "find": "chunks",
-            "filter": { "uuid": &uuid, "lastmod": { "$gte": since } },
+            "filter": { "uuid": uuid.clone(), "lastmod": { "$gte": since } },
             "sort": { "lastmod": 1 },
             "limit": CHUNKS_PER_PAGE,
             "batchSize": CHUNKS_PER_PAGE,

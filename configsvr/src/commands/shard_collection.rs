@@ -53,14 +53,13 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let outcome = shard_it(role, &wanted, &shards, &home, started).await;
     // Whatever came of it, the primary shard reads the truth and lets writes go on.
     let known = role.metadata.table(wanted.ns).await?;
-    let told = shards.iter().filter(|shard| {
-        shard.id == home.id
-            || known
-                .as_ref()
-                .is_some_and(|table| table.owns_any(&shard.id))
-    });
-    role.tell_shards(wanted.ns, told.map(|shard| shard.host.clone()))
-        .await;
+    let mut told = Vec::new();
+    for shard in &shards {
+        if shard.id == home.id || known.as_ref().is_some_and(|table| table.owns_any(&shard.id)) {
+            told.push(shard.host.clone());
+        }
+    }
+    role.tell_shards(wanted.ns, told).await;
     let chunks = outcome?;
     let mut details = wanted.details(&home);
     details.append(

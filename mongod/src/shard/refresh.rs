@@ -74,6 +74,9 @@ impl ShardRole {
             state.known = known;
             state.term = term;
             state.generation += 1;
+            if state.block.is_some_and(|block| block.is_over()) {
+                state.block = None;
+            }
         });
         Ok(())
     }

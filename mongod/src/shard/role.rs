@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use banyan_configsvr::RemoteConfig;
@@ -58,6 +58,8 @@ impl Identity {
 }
 
 pub struct ShardRole {
+    /// For what is started by the role and outlives the call.
+    itself: Weak<ShardRole>,
     pub local: Local,
     identity: RwLock<Option<Arc<Identity>>>,
     collections: RwLock<HashMap<String, Arc<Collection>>>,
@@ -77,7 +79,8 @@ impl ShardRole {
     /// runtime.
     pub fn start(service: &Arc<NodeService>) -> Arc<ShardRole> {
         let (splits, hints) = mpsc::channel(SPLIT_HINTS_MAX);
-        let role = Arc::new(ShardRole {
+        let role = Arc::new_cyclic(|itself| ShardRole {
+            itself: itself.clone(),
             local: Local::new(service),
             identity: RwLock::default(),
             collections: RwLock::default(),
@@ -106,6 +109,15 @@ impl ShardRole {
         role.and_then(|role| role.downcast().ok()).ok_or_else(|| {
             let message = format!("{} can only be run on shards", ctx.spec.name);
             CommandError::new(ErrorCode::NoShardingEnabled, message)
+        })
+    }
+
+    pub(super) fn strong(&self) -> Result<Arc<ShardRole>, CommandError> {
+        self.itself.upgrade().ok_or_else(|| {
+            CommandError::new(
+                ErrorCode::InterruptedAtShutdown,
+                "the server is shutting down",
+            )
         })
     }
 

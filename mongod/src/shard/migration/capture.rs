@@ -89,7 +89,8 @@ impl Capture {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.changed.lock().ids.is_empty()
     }
 

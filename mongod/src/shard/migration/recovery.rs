@@ -231,7 +231,7 @@ pub async fn conclude(
 impl ShardRole {
     /// Settles what earlier primaries left open. Nothing is answered for sharded collections in
     /// this term before that is done.
-    pub async fn recover_migrations(self: &Arc<Self>, term: u64) -> Result<(), CommandError> {
+    pub async fn recover_migrations(&self, term: u64) -> Result<(), CommandError> {
         if self.recovered_term.load(Ordering::Acquire) == term {
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl ShardRole {
             let note = Note::parse(&document)?;
             tracing::info!(ns = note.ns, id = %note.id, "settling a migration left open");
             let committed = find_out(self, &note, true).await?;
-            conclude(self, &note, committed, 0).await?;
+            conclude(&self.strong()?, &note, committed, 0).await?;
         }
         if self.term() != term {
             return Err(conflict(
