@@ -54,7 +54,11 @@ impl Pattern {
                     format!("(?{flags}){translated}")
                 };
                 let engine = fancy_regex::Regex::new(&flagged).map_err(|error| {
-                    let message = format!("Regular expression is invalid: {error}");
+                    // The usual mistake, in the reference's words.
+                    let text = error.to_string();
+                    let open = text.contains("without closing parenthesis");
+                    let reason = if open { "missing )".into() } else { text };
+                    let message = format!("Regular expression is invalid: {reason}");
                     QueryError::new(ErrorKind::Location(51091), message)
                 })?;
                 Engine::Backtracking(Box::new(engine))

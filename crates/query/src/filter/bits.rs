@@ -1,6 +1,6 @@
 //! `$bitsAllSet` and its family.
 
-use banyan_document::number::Number;
+use banyan_document::number::{Number, Rounding};
 use bson::RawBsonRef;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +26,7 @@ impl Bits {
                 let byte = binary.bytes.get(at as usize / 8);
                 byte.is_some_and(|byte| byte >> (at % 8) & 1 == 1)
             }),
-            _ => match Number::from_raw(value).and_then(Number::to_i64_exact) {
-                Some(integer) => self.check(|at| integer >> at.min(63) & 1 == 1),
-                None => false,
-            },
+            _ => integer(value).is_some_and(|v| self.check(|at| v >> at.min(63) & 1 == 1)),
         }
     }
 
@@ -41,5 +38,13 @@ impl Bits {
             BitTest::AnySet => positions.any(is_set),
             BitTest::AnyClear => !positions.all(is_set),
         }
+    }
+}
+
+/// Doubles count if they are integers; decimals are rounded.
+fn integer(value: RawBsonRef<'_>) -> Option<i64> {
+    match Number::from_raw(value)? {
+        Number::Decimal(v) => v.round_to(0, Rounding::HalfEven).to_i64_exact(),
+        other => other.to_i64_exact(),
     }
 }

@@ -101,6 +101,12 @@ impl<'c> Parser<'c> {
                 let message = format!("${operator} is not supported");
                 return Err(QueryError::new(ErrorKind::NotImplemented, message));
             }
+            "not" => {
+                return Err(bad(
+                    "unknown top level operator: $not. If you are trying to negate an entire \
+                     expression, use $nor.",
+                ));
+            }
             _ => {
                 return Err(bad(format!(
                     "unknown top level operator: ${operator}. If you have a field name that \

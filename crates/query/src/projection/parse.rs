@@ -28,7 +28,7 @@ pub(super) fn parse(projection: &RawDocument, context: &Context) -> Result<Proje
         slices: false,
     };
     for element in elements(projection) {
-        parser.field(element.name(), element.value())?;
+        parser.field(element.name(), element.name(), element.value())?;
     }
     Ok(parser.finish())
 }
@@ -46,7 +46,8 @@ struct Parser<'c> {
 }
 
 impl Parser<'_> {
-    fn field(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+    /// `name` is what the field is called where it stands: the path, or the end of it.
+    fn field(&mut self, path: &str, name: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         if let Some(above) = path.strip_suffix(".$") {
             return self.positional(path, above, value);
         }
@@ -62,15 +63,15 @@ impl Parser<'_> {
         FieldPath::parse(path)?;
         match value {
             RawBsonRef::Document(document) => self.document(path, document),
-            RawBsonRef::Boolean(flag) => self.flag(path, flag),
+            RawBsonRef::Boolean(flag) => self.flag(path, name, flag),
             other => match Number::from_raw(other) {
-                Some(number) => self.flag(path, !number.is_zero()),
+                Some(number) => self.flag(path, name, !number.is_zero()),
                 None => self.expression(path, other),
             },
         }
     }
 
-    fn flag(&mut self, path: &str, include: bool) -> Result<(), QueryError> {
+    fn flag(&mut self, path: &str, name: &str, include: bool) -> Result<(), QueryError> {
         if path == "_id" {
             self.id = Some(include);
             return self.fields.insert(path, self.rule_of(include));
@@ -84,11 +85,11 @@ impl Parser<'_> {
         self.decide(mode, || match mode {
             Mode::Exclusion => (
                 31254,
-                format!("Cannot do exclusion on field {path} in inclusion projection"),
+                format!("Cannot do exclusion on field {name} in inclusion projection"),
             ),
             Mode::Inclusion => (
                 31253,
-                format!("Cannot do inclusion on field {path} in exclusion projection"),
+                format!("Cannot do inclusion on field {name} in exclusion projection"),
             ),
         })
     }
@@ -141,7 +142,8 @@ impl Parser<'_> {
             }
             _ => {
                 for element in elements(document) {
-                    self.field(&format!("{path}.{}", element.name()), element.value())?;
+                    let name = element.name();
+                    self.field(&format!("{path}.{name}"), name, element.value())?;
                 }
                 Ok(())
             }
@@ -149,16 +151,22 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
-        self.decide(Mode::Inclusion, || {
-            let shown = format!("{path}: {}", describe(Some(value)));
-            (
-                31310,
-                format!("Cannot use an expression {shown} in an exclusion projection"),
-            )
-        })?;
         let expression = Expression::parse(value, self.context)?;
         self.fields
-            .insert(path, Rule::Expression(Box::new(expression)))
+            .insert(path, Rule::Expression(Box::new(expression)))?;
+        self.decide(Mode::Inclusion, || match value {
+            RawBsonRef::Document(_) => (
+                31252,
+                "Cannot use expression other than $meta in exclusion projection".into(),
+            ),
+            _ => {
+                let shown = format!("{path}: {}", describe(Some(value)));
+                (
+                    31310,
+                    format!("Cannot use an expression {shown} in an exclusion projection"),
+                )
+            }
+        })
     }
 
     /// A number or `[skip, limit]` cuts the array in place; anything else is the expression.
@@ -241,9 +249,8 @@ impl Parser<'_> {
     fn finish(mut self) -> Projection {
         let mode = self.mode.unwrap_or(match self.id {
             Some(true) => Mode::Inclusion,
-            Some(false) => Mode::Exclusion,
-            None if self.elem_match && !self.slices => Mode::Inclusion,
-            None => Mode::Exclusion,
+            _ if self.elem_match && !self.slices => Mode::Inclusion,
+            _ => Mode::Exclusion,
         });
         // The document's own `_id` stays unless it is excluded by name.
         let named = self.fields.rule("_id").is_some();

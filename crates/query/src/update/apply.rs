@@ -23,6 +23,12 @@ pub(super) fn apply(
     document: &RawDocument,
     context: &UpdateContext,
 ) -> Result<RawDocumentBuf, QueryError> {
+    for rename in &modifiers.renames {
+        rename.check(document)?;
+    }
+    if modifiers.positional && context.position.is_none() {
+        return Err(no_position());
+    }
     let mut applier = Applier {
         root: document,
         modifiers,
@@ -32,6 +38,10 @@ pub(super) fn apply(
     };
     applier.document(&modifiers.fields, Some(document))?;
     Ok(applier.writer.finish())
+}
+
+fn no_position() -> QueryError {
+    bad("The positional operator did not find the match needed from the query.")
 }
 
 struct Applier<'a> {
@@ -106,7 +116,18 @@ impl Applier<'_> {
         }
         // Children are in the order of their positions.
         for (at, child) in updates {
-            if at < length || !self.creates(&child.1) {
+            if at < length {
+                continue;
+            }
+            if let Some(below) = child.1.path_of_items() {
+                let path = if below.is_empty() {
+                    child.0.to_string()
+                } else {
+                    join(&child.0, &below)
+                };
+                return Err(self.must_exist(&path));
+            }
+            if !self.creates(&child.1) {
                 continue;
             }
             if at - length > BACKFILL_MAX {
@@ -145,6 +166,9 @@ impl Applier<'_> {
             Tree::Items(items) => self.items(items, slot, existing),
             Tree::Fields(fields) => {
                 let Some(element) = existing else {
+                    if let Some(path) = tree.path_of_items() {
+                        return Err(self.must_exist(&path));
+                    }
                     if self.creates(tree) {
                         self.begin_document(slot);
                         self.document(fields, None)?;
@@ -183,10 +207,7 @@ impl Applier<'_> {
         existing: Option<&Element<'_>>,
     ) -> Result<(), QueryError> {
         let Some(element) = existing else {
-            return Err(bad(format!(
-                "The path '{}' must exist in the document in order to apply array updates.",
-                self.path.join(".")
-            )));
+            return Err(self.must_exist(""));
         };
         let RawBsonRef::Array(array) = element.value() else {
             return Err(bad(format!(
@@ -247,9 +268,7 @@ impl Applier<'_> {
             return Ok(Cow::Borrowed(fields));
         }
         let Some(ArrayPosition(index)) = self.context.position else {
-            return Err(bad(
-                "The positional operator did not find the match needed from the query.",
-            ));
+            return Err(no_position());
         };
         fields.resolved(index, &self.path.join(".")).map(Cow::Owned)
     }
@@ -265,6 +284,14 @@ impl Applier<'_> {
         (name, tree): &(Box<str>, Tree),
         element: &Element<'_>,
     ) -> Result<(), QueryError> {
+        if let Some(path) = tree.path_of_items() {
+            let below = if path.is_empty() {
+                name.to_string()
+            } else {
+                join(name, &path)
+            };
+            return Err(self.must_exist(&below));
+        }
         let shown = show::element(element);
         let error = |message| Err(QueryError::new(ErrorKind::PathNotViable, message));
         if self.creates(tree) {
@@ -273,7 +300,7 @@ impl Applier<'_> {
             ));
         }
         let path = tree.first_path();
-        if tree.any_leaf(&mut |leaf| matches!(leaf.modifier, Modifier::RenameFrom(_))) {
+        if tree.any_leaf(&mut |leaf| matches!(leaf.modifier, Modifier::RenameFrom)) {
             let above = self.path.last().map_or("", String::as_str);
             return error(format!(
                 "cannot use the part ({above} of {path}) to traverse the element ({{{shown}}})"
@@ -285,6 +312,19 @@ impl Applier<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// The items of an array that is not there were meant, `below` where the walk is.
+    fn must_exist(&self, below: &str) -> QueryError {
+        let above = self.path.join(".");
+        let path = if below.is_empty() {
+            above
+        } else {
+            join(&above, below)
+        };
+        bad(format!(
+            "The path '{path}' must exist in the document in order to apply array updates."
+        ))
     }
 
     fn leaf(
@@ -300,7 +340,7 @@ impl Applier<'_> {
                 self.put(slot, new.as_raw_bson_ref());
             }
             Modifier::SetOnInsert(_) => self.keep(slot, existing),
-            Modifier::Unset => self.remove(slot, existing),
+            Modifier::Unset | Modifier::RenameFrom => self.remove(slot, existing),
             Modifier::Increment(by) => {
                 let sum = self.arithmetic(leaf, value, "$inc", *by, Number::checked_add)?;
                 self.put(slot, sum.to_raw());
@@ -320,21 +360,10 @@ impl Applier<'_> {
                 let result = self.bits(leaf, value, operations)?;
                 self.put(slot, result.to_raw());
             }
-            Modifier::RenameFrom(from) => {
-                self.refuse_array_on(from, "source")?;
-                self.remove(slot, existing);
-            }
-            Modifier::RenameTo { from, to } => {
-                self.refuse_array_on(from, "source")?;
-                match get(self.root, from) {
-                    Some(moved) => {
-                        self.refuse_array_on(to, "destination")?;
-                        self.refuse_id(to)?;
-                        self.put(slot, moved);
-                    }
-                    None => self.keep(slot, existing),
-                }
-            }
+            Modifier::RenameTo(from) => match get(self.root, from) {
+                Some(moved) => self.put(slot, moved),
+                None => self.keep(slot, existing),
+            },
             _ => self.array_leaf(leaf, slot, existing)?,
         }
         Ok(())
@@ -504,36 +533,6 @@ impl Applier<'_> {
             Some(element) if compare(new, element.value()) != wanted => self.keep(slot, existing),
             _ => self.put(slot, new),
         }
-    }
-
-    /// `$rename` moves fields of documents, not items of arrays.
-    fn refuse_array_on(&self, path: &Path, which: &str) -> Result<(), QueryError> {
-        let mut document = self.root;
-        for part in path.parts() {
-            match banyan_document::field(document, part) {
-                Some(RawBsonRef::Document(inner)) => document = inner,
-                Some(RawBsonRef::Array(_)) if Some(part) != path.parts().last() => {
-                    return Err(bad(format!(
-                        "The {which} field cannot be an array element, '{path}' in doc with {} \
-                         has an array field called '{part}'",
-                        show::id(self.root)
-                    )));
-                }
-                _ => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Nothing can be moved onto an `_id`, even one of the same value.
-    fn refuse_id(&self, to: &Path) -> Result<(), QueryError> {
-        if to.head() == "_id" && banyan_document::field(self.root, "_id").is_some() {
-            let message = format!(
-                "Performing an update on the path '{to}' would modify the immutable field '_id'"
-            );
-            return Err(QueryError::new(ErrorKind::ImmutableField, message));
-        }
-        Ok(())
     }
 
     fn put(&mut self, slot: Slot<'_>, value: RawBsonRef<'_>) {

@@ -14,6 +14,7 @@ mod array;
 mod array_filter;
 mod modifier;
 mod parse;
+mod rename;
 mod replace;
 mod show;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::filter::{ArrayPosition, Filter};
 use crate::pipeline::Pipeline;
 
 use array_filter::ArrayFilter;
+use rename::Rename;
 use tree::Fields;
 
 /// A parsed update.
@@ -50,6 +52,7 @@ enum Kind {
 struct Modifiers {
     fields: Fields,
     filters: Vec<ArrayFilter>,
+    renames: Vec<Rename>,
     /// Whether `$` stands in a path.
     positional: bool,
     /// Whether a result may nest deeper than the document and the operands were seen to.

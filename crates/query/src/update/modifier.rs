@@ -25,13 +25,10 @@ pub(super) enum Modifier {
     CurrentDate,
     CurrentTimestamp,
     Bit(Vec<(BitOperation, Number)>),
-    /// The source of a `$rename`; the path again, for the checks on it.
-    RenameFrom(Path),
-    /// The target: where from, and its own path.
-    RenameTo {
-        from: Path,
-        to: Path,
-    },
+    /// The source of a `$rename`.
+    RenameFrom,
+    /// The target, with its source.
+    RenameTo(Path),
     Push(Push),
     AddToSet(Vec<RawBson>),
     PopFirst,
@@ -149,13 +146,13 @@ impl Modifier {
     pub fn creates(&self, is_upsert: bool, has: impl FnOnce(&Path) -> bool) -> bool {
         match self {
             Modifier::Unset
-            | Modifier::RenameFrom(_)
+            | Modifier::RenameFrom
             | Modifier::PopFirst
             | Modifier::PopLast
             | Modifier::Pull(_)
             | Modifier::PullAll(_) => false,
             Modifier::SetOnInsert(_) => is_upsert,
-            Modifier::RenameTo { from, .. } => has(from),
+            Modifier::RenameTo(from) => has(from),
             _ => true,
         }
     }
@@ -177,7 +174,7 @@ impl Modifier {
             }
             Modifier::Push(push) => 1 + deepest(push.items()),
             Modifier::AddToSet(items) => 1 + deepest(items),
-            Modifier::RenameTo { .. } => MAX_DEPTH,
+            Modifier::RenameTo(_) => MAX_DEPTH,
             _ => 0,
         }
     }
@@ -335,13 +332,9 @@ fn rename(path: &str, operand: RawBsonRef<'_>) -> Result<Vec<(String, Modifier)>
             "The source and target field for $rename must not be on the same path: {shown}"
         )));
     }
-    let target_modifier = Modifier::RenameTo {
-        from: from.clone(),
-        to,
-    };
     Ok(vec![
-        (path.to_string(), Modifier::RenameFrom(from)),
-        (target.to_string(), target_modifier),
+        (path.to_string(), Modifier::RenameFrom),
+        (target.to_string(), Modifier::RenameTo(from)),
     ])
 }
 

@@ -2,11 +2,13 @@
 
 use banyan_document::element::{elements, items};
 use banyan_document::kind;
+use banyan_document::path::Path;
 use banyan_document::validate::{MAX_DEPTH, validate};
 use bson::{RawBsonRef, RawDocument};
 
 use super::array_filter::ArrayFilter;
 use super::modifier::{Modifier, Operator};
+use super::rename::Rename;
 use super::tree::{Fields, identifier};
 use super::{Kind, Modifiers, show, too_deep};
 use crate::context::Context;
@@ -94,6 +96,7 @@ fn modifiers(
             fields: Fields::default(),
             filters,
             positional: false,
+            renames: Vec::new(),
             may_deepen: false,
         },
         used: Vec::new(),
@@ -154,6 +157,12 @@ impl Builder {
         }
         if parts.len() + modifier.operand_depth() >= MAX_DEPTH {
             self.modifiers.may_deepen = true;
+        }
+        if let (Modifier::RenameTo(from), Ok(to)) = (&modifier, Path::parse(path)) {
+            self.modifiers.renames.push(Rename {
+                from: from.clone(),
+                to,
+            });
         }
         self.modifiers.fields.insert(&parts, path, modifier)
     }

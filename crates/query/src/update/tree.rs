@@ -187,6 +187,22 @@ impl Tree {
         }
     }
 
+    /// The path, from here, of the first array whose items are updated by `$[]`.
+    pub fn path_of_items(&self) -> Option<String> {
+        match self {
+            Tree::Leaf(_) => None,
+            Tree::Items(_) => Some(String::new()),
+            Tree::Fields(fields) => fields.children.iter().find_map(|(name, tree)| {
+                let below = tree.path_of_items()?;
+                Some(if below.is_empty() {
+                    name.to_string()
+                } else {
+                    join(name, &below)
+                })
+            }),
+        }
+    }
+
     pub fn any_leaf(&self, f: &mut impl FnMut(&Leaf) -> bool) -> bool {
         match self {
             Tree::Leaf(leaf) => f(leaf),
