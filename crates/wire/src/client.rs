@@ -116,6 +116,11 @@ impl Pool {
         &self.inner.address
     }
 
+    /// Whether both are handles of one pool.
+    pub fn is(&self, other: &Pool) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Runs a command (without `$db`); an `ok: 0` reply is `ClientError::Command`.
     pub async fn command(
         &self,

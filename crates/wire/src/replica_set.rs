@@ -4,6 +4,7 @@
 //! refuses or can't be reached; there is no background polling.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,11 +92,14 @@ pub struct Treatment {
     pub timeout: Option<Duration>,
     /// How long to look for a member that answers.
     pub patience: Duration,
+    /// A primary that takes longer to answer makes the others be asked who the primary is.
+    pub ask_others_after: Duration,
 }
 
 /// An election takes a second or two; a restart of the whole set a little longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+const ASK_OTHERS_AFTER: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 impl Treatment {
@@ -105,16 +109,21 @@ impl Treatment {
             idempotent: true,
             timeout: None,
             patience: PATIENCE,
+            ask_others_after: ASK_OTHERS_AFTER,
         }
     }
 
     pub fn write() -> Treatment {
-        let preference = ReadPreference::Primary;
         Treatment {
-            preference,
             idempotent: false,
-            timeout: None,
-            patience: PATIENCE,
+            ..Treatment::read(ReadPreference::Primary)
+        }
+    }
+
+    pub fn ask_others_after(self, ask_others_after: Duration) -> Treatment {
+        Treatment {
+            ask_others_after,
+            ..self
         }
     }
 
@@ -270,7 +279,7 @@ impl ReplicaSet {
         loop {
             let view = self.view();
             if let Some(pool) = view.choose(treatment.preference) {
-                match pool.exchange(request, treatment.timeout).await {
+                match self.watched(pool, treatment, request).await {
                     Ok(reply) => match refusal(&reply, treatment.idempotent) {
                         Some(error) if started.elapsed() < treatment.patience => {
                             last = format!("{}: {error}", pool.address());
@@ -301,6 +310,37 @@ impl ReplicaSet {
             }
             if pause {
                 tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+            }
+        }
+    }
+
+    /// One exchange with a member. While it takes long, the others are asked now and then whether
+    /// one of them is the primary by now: a member that hangs would be waited for without end.
+    async fn watched(
+        &self,
+        pool: &Pool,
+        treatment: Treatment,
+        request: &Outgoing,
+    ) -> Result<RawDocumentBuf, ClientError> {
+        let mut exchange = pin!(pool.exchange(request, treatment.timeout));
+        loop {
+            match tokio::time::timeout(treatment.ask_others_after, &mut exchange).await {
+                Ok(outcome) => return outcome,
+                Err(_) if treatment.preference != ReadPreference::Primary => {}
+                Err(_) => {
+                    let (greetings, _) = self.greet_everyone().await;
+                    let other = greetings
+                        .iter()
+                        .find(|greeting| greeting.primary && !greeting.pool.is(pool));
+                    if let Some(other) = other {
+                        let text = format!("{} is the primary now", other.pool.address());
+                        let source = std::io::Error::other(text);
+                        return Err(ClientError::Io {
+                            address: pool.address().to_owned(),
+                            source,
+                        });
+                    }
+                }
             }
         }
     }

@@ -422,3 +422,65 @@ async fn a_set_client_finds_the_primary_again_after_a_restart() {
     tokio::spawn(server.serve(Arc::new(Echo::default()), CancellationToken::new()));
     set.command(read, "admin", &ping).await.unwrap();
 }
+
+/// Says hello as one of two members, and never answers anything else unless it is the primary.
+struct Member {
+    primary: std::sync::atomic::AtomicBool,
+    hosts: Mutex<Vec<String>>,
+}
+
+impl Service for Member {
+    async fn call(self: &Arc<Self>, _: &Arc<Connection>, request: Request) -> Reply {
+        let primary = self.primary.load(std::sync::atomic::Ordering::SeqCst);
+        if request.name == "hello" {
+            let hosts = bson::RawArrayBuf::from_iter(self.hosts.lock().iter().map(String::as_str));
+            let reply = rawdoc! {
+                "setName": "s", "isWritablePrimary": primary, "secondary": !primary,
+                "hosts": hosts, "ok": 1.0,
+            };
+            return reply.into();
+        }
+        if !primary {
+            std::future::pending::<()>().await;
+        }
+        rawdoc! {"ok": 1.0}.into()
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_hangs_is_left_for_its_successor() {
+    let (mut members, mut hosts) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let server = Server::bind(&["localhost"], 0, Options::default())
+            .await
+            .unwrap();
+        hosts.push(server.addresses()[0].to_string());
+        let member = Arc::new(Member {
+            primary: true.into(),
+            hosts: Mutex::default(),
+        });
+        tokio::spawn(server.serve(member.clone(), CancellationToken::new()));
+        members.push(member);
+    }
+    let lead = |leader: usize| {
+        for (index, member) in members.iter().enumerate() {
+            member
+                .primary
+                .store(index == leader, std::sync::atomic::Ordering::SeqCst);
+            *member.hosts.lock() = hosts.clone();
+        }
+    };
+    lead(0);
+    let set = ReplicaSet::parse(&format!("s/{}", hosts.join(",")), PoolOptions::default()).unwrap();
+    let read = Treatment::read(ReadPreference::Primary).ask_others_after(Duration::from_millis(20));
+    set.command(read, "admin", &rawdoc! {"ping": 1})
+        .await
+        .unwrap();
+    assert_eq!(set.primary().unwrap(), hosts[0]);
+    // The first one hangs from now on, and its connection stays open.
+    lead(1);
+    set.command(read, "admin", &rawdoc! {"ping": 1})
+        .await
+        .unwrap();
+    assert_eq!(set.primary().unwrap(), hosts[1]);
+}

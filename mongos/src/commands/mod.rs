@@ -31,6 +31,7 @@ mod hello;
 mod host_info;
 mod is_db_grid;
 mod kill_cursors;
+mod kill_op;
 mod list_collections;
 mod list_commands;
 mod list_databases;
@@ -159,6 +160,7 @@ pub static TABLE: &[&[CommandSpec]] = &[
         set_parameter::SPEC,
         list_commands::SPEC,
         current_op::SPEC,
+        kill_op::SPEC,
         shutdown::SPEC,
     ],
     sessions::SPECS,
