@@ -14,6 +14,8 @@ pub mod choose;
 pub mod conditions;
 pub mod explain;
 pub mod interval;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -1,0 +1,286 @@
+//! A plan is only a shortcut: whichever indexes there are, the same documents come back, in the
+//! order that was asked for. A collection without indexes is the judge.
+
+use std::sync::Arc;
+
+use banyan_query::filter::Filter;
+use banyan_query::sort::SortPattern;
+use banyan_storage::{
+    Batch, CatalogChange, Collection, Index, IndexDefinition, Namespace, Store, StoreOptions,
+};
+use bson::{Bson, RawDocumentBuf, doc, rawdoc};
+
+use super::{Access, Plan, Query, choose};
+use crate::execute::InterruptSlot;
+use crate::execute::find::{Matching, Shape, rows};
+use crate::execute::source::Source;
+
+struct Fixture {
+    _directory: tempfile::TempDir,
+    store: Store,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
+        Fixture { _directory: directory, store }
+    }
+
+    /// A collection with these documents and indexes (besides `_id_`).
+    fn collection(
+        &self,
+        name: &str,
+        documents: &[RawDocumentBuf],
+        indexes: &[RawDocumentBuf],
+    ) -> Arc<Collection> {
+        let ids = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
+        let specs = std::iter::once(&ids).chain(indexes);
+        let definitions = specs
+            .map(|spec| IndexDefinition { id: self.store.allocate_id(), spec: spec.clone() })
+            .collect();
+        let mut batch = Batch::new();
+        let id = self.store.allocate_id();
+        batch.change_catalog(CatalogChange::CreateCollection {
+            id,
+            namespace: Namespace::new("test", name),
+            uuid: [7; 16],
+            options: RawDocumentBuf::new(),
+            indexes: definitions,
+        });
+        self.store.commit(batch).unwrap();
+        let collection = self.store.catalog().by_id(id).unwrap().clone();
+        let mut batch = Batch::new();
+        for (record, document) in documents.iter().enumerate() {
+            let record = record as u64 + 1;
+            batch.insert_record(&collection, record, document);
+            for index in &collection.indexes {
+                add_keys(&mut batch, &collection, index, record, document);
+            }
+        }
+        self.store.commit(batch).unwrap();
+        collection
+    }
+
+    fn plan(&self, collection: &Arc<Collection>, query: &Query<'_>) -> Plan {
+        choose(Some(collection), &self.store.snapshot(), query).unwrap()
+    }
+
+    /// The ids that a query finds, and how.
+    fn find(&self, collection: &Arc<Collection>, query: &Query<'_>) -> (Vec<i32>, Plan) {
+        let plan = self.plan(collection, query);
+        let slot = Arc::new(InterruptSlot::default());
+        let source = Source::new(self.store.snapshot(), &plan, slot);
+        let context = banyan_query::Context::default();
+        let filter = query.filter.map(|filter| Arc::new(Filter::parse(filter, &context).unwrap()));
+        let matching = Matching::new(source, filter.filter(|_| !plan.exact), None);
+        let sort = query.sort.map(|sort| SortPattern::parse(sort).unwrap());
+        let shape = Shape {
+            sort: sort.filter(|_| !plan.sorted),
+            sort_bytes_max: 1 << 20,
+            ..Shape::default()
+        };
+        let found = rows(matching.rows(), shape).unwrap();
+        (found.map(|row| row.unwrap().get_i32("_id").unwrap()).collect(), plan)
+    }
+}
+
+fn add_keys(
+    batch: &mut Batch,
+    collection: &Collection,
+    index: &Arc<Index>,
+    record: u64,
+    document: &RawDocumentBuf,
+) {
+    if let Some(partial) = &index.partial_filter
+        && !crate::errors::parse_filter(partial).unwrap().matches(document)
+    {
+        return;
+    }
+    let keys = match index.sparse {
+        true => index.pattern.sparse_keys(document).unwrap(),
+        false => index.pattern.keys(document).unwrap(),
+    };
+    if keys.multikey {
+        batch.note_multikey(collection.id, index);
+    }
+    for key in keys.keys {
+        batch.put_index_key(collection, index, &key, record);
+    }
+}
+
+/// Documents whose fields take turns through values of many types.
+fn documents() -> Vec<RawDocumentBuf> {
+    let values = [
+        Bson::Null,
+        Bson::Int32(1),
+        Bson::Int32(3),
+        Bson::Double(2.5),
+        Bson::Int64(5),
+        Bson::String("a".into()),
+        Bson::String("ab".into()),
+        Bson::String("b".into()),
+        Bson::Boolean(true),
+        doc! { "x": 1 }.into(),
+        vec![Bson::Int32(1), Bson::Int32(5)].into(),
+        Bson::Array(Vec::new()),
+        Bson::Double(f64::NAN),
+        Bson::MinKey,
+        Bson::MaxKey,
+    ];
+    let mut documents = Vec::new();
+    for id in 0..150_usize {
+        let mut document = doc! { "_id": id as i32 };
+        if !id.is_multiple_of(7) {
+            document.insert("a", values[id * 11 % values.len()].clone());
+        }
+        if !id.is_multiple_of(5) {
+            document.insert("b", (id * 13 % 10) as i32);
+        }
+        if id.is_multiple_of(2) {
+            let item = |n: usize| doc! { "p": (n % 3) as i32, "q": (n % 4) as i32 };
+            let items: Vec<Bson> = (0..id % 4).map(|n| item(n + id / 3).into()).collect();
+            document.insert("s", items);
+        }
+        documents.push(RawDocumentBuf::try_from(&document).unwrap());
+    }
+    documents
+}
+
+fn index(key: RawDocumentBuf, name: &str) -> RawDocumentBuf {
+    rawdoc! { "v": 2, "key": key, "name": name }
+}
+
+fn filters() -> Vec<RawDocumentBuf> {
+    let filters = vec![
+        doc! {},
+        doc! { "a": 1 },
+        doc! { "a": Bson::Null },
+        doc! { "a": { "$exists": true } },
+        doc! { "a": { "$exists": false } },
+        doc! { "a": { "$gt": 1 } },
+        doc! { "a": { "$gte": 1, "$lt": 5 } },
+        doc! { "a": { "$lte": "ab" } },
+        doc! { "a": { "$in": [1, "a", Bson::Null] } },
+        doc! { "a": { "$in": [5, 3] } },
+        doc! { "a": { "$ne": 1 } },
+        doc! { "a": { "$elemMatch": { "$gt": 3, "$lt": 9 } } },
+        doc! { "a": { "$regex": "^a" } },
+        doc! { "a": [1, 5] },
+        doc! { "a": [] },
+        doc! { "a": { "x": 1 } },
+        doc! { "a": f64::NAN },
+        doc! { "a": { "$lt": f64::INFINITY } },
+        doc! { "a": { "$gt": 9, "$lt": 2 } },
+        doc! { "a": 3, "b": { "$gt": 2 } },
+        doc! { "b": { "$in": [1, 2, 3] }, "a": { "$gte": 1 } },
+        doc! { "b": { "$gt": 6 } },
+        doc! { "b": { "$gt": 2, "$lte": 6 } },
+        doc! { "s.p": 1 },
+        doc! { "s.p": 1, "s.q": 2 },
+        doc! { "s": { "$elemMatch": { "p": 1, "q": 2 } } },
+        doc! { "s.p": Bson::Null },
+        doc! { "$or": [{ "a": 1 }, { "b": 3 }] },
+        doc! { "$or": [{ "a": 1 }, { "b": 3 }], "s.p": { "$lte": 1 } },
+        doc! { "$and": [{ "a": { "$gt": 1 } }, { "b": { "$lt": 5 } }] },
+        doc! { "$nor": [{ "a": 1 }] },
+        doc! { "_id": { "$in": [1, 5, 1000] } },
+        doc! { "_id": 5, "a": { "$exists": true } },
+        doc! { "_id": { "$gt": 140 } },
+    ];
+    filters.iter().map(|filter| RawDocumentBuf::try_from(filter).unwrap()).collect()
+}
+
+#[test]
+fn indexes_change_how_documents_are_found_and_not_which() {
+    let fixture = Fixture::new();
+    let documents = documents();
+    let judge = fixture.collection("judge", &documents, &[]);
+    let candidates = [
+        vec![index(rawdoc! { "a": 1 }, "a"), index(rawdoc! { "b": 1 }, "b")],
+        vec![index(rawdoc! { "a": -1 }, "a"), index(rawdoc! { "b": -1, "a": 1 }, "ba")],
+        vec![index(rawdoc! { "b": 1, "a": -1 }, "ba"), index(rawdoc! { "s.p": 1, "s.q": -1 }, "s")],
+        vec![index(rawdoc! { "a": 1, "b": 1 }, "ab"), index(rawdoc! { "b": "hashed" }, "h")],
+        vec![
+            rawdoc! { "v": 2, "key": { "a": 1 }, "name": "sparse", "sparse": true },
+            rawdoc! {
+                "v": 2, "key": { "b": 1 }, "name": "partial",
+                "partialFilterExpression": { "b": { "$gt": 5 } },
+            },
+        ],
+    ];
+    let sorts = [
+        None,
+        Some(rawdoc! { "_id": -1 }),
+        Some(rawdoc! { "a": 1, "_id": 1 }),
+        Some(rawdoc! { "b": 1, "a": -1, "_id": 1 }),
+        Some(rawdoc! { "b": -1, "a": 1, "_id": 1 }),
+    ];
+    for (number, indexes) in candidates.iter().enumerate() {
+        let name = format!("candidate{number}");
+        let candidate = fixture.collection(&name, &documents, indexes);
+        for filter in &filters() {
+            for sort in &sorts {
+                let query =
+                    Query { filter: Some(filter), sort: sort.as_deref(), ..Query::default() };
+                let (mut expected, _) = fixture.find(&judge, &query);
+                let (mut found, plan) = fixture.find(&candidate, &query);
+                if sort.is_none() {
+                    expected.sort_unstable();
+                    found.sort_unstable();
+                }
+                assert_eq!(found, expected, "{filter:?} {sort:?} by {:?}", plan.access);
+            }
+        }
+    }
+}
+
+#[test]
+fn selective_filters_use_an_index() {
+    let fixture = Fixture::new();
+    let indexes = [index(rawdoc! { "b": 1, "a": 1 }, "ba"), index(rawdoc! { "a": 1 }, "a")];
+    let collection = fixture.collection("posts", &documents(), &indexes);
+    let used = |filter: RawDocumentBuf| {
+        let query = Query { filter: Some(&filter), ..Query::default() };
+        match fixture.plan(&collection, &query).access {
+            Access::Index { bounds, .. } => bounds.index.name.clone(),
+            Access::Union(parts) => format!("{} parts", parts.len()),
+            Access::Collection { .. } => "collection".to_owned(),
+            Access::Nothing => "nothing".to_owned(),
+        }
+    };
+    assert_eq!(used(rawdoc! { "_id": 3 }), "_id_");
+    assert_eq!(used(rawdoc! { "_id": 3, "b": 9, "a": 1 }), "_id_");
+    assert_eq!(used(rawdoc! { "b": 3, "a": 1 }), "ba");
+    assert_eq!(used(rawdoc! { "a": { "$gt": 3 } }), "a");
+    assert_eq!(used(rawdoc! { "s.p": 3 }), "collection");
+    assert_eq!(used(rawdoc! {}), "collection");
+    assert_eq!(used(rawdoc! { "$or": [{ "_id": 3 }, { "a": 1 }] }), "2 parts");
+    assert_eq!(used(rawdoc! { "$or": [{ "_id": 3 }, { "s.p": 1 }] }), "collection");
+}
+
+#[test]
+fn an_order_is_taken_from_an_index_when_few_are_wanted() {
+    let fixture = Fixture::new();
+    let collection =
+        fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
+    let sort = rawdoc! { "b": -1 };
+    let query = Query { sort: Some(&sort), wanted: Some(3), ..Query::default() };
+    let plan = fixture.plan(&collection, &query);
+    assert!(plan.sorted);
+    assert!(matches!(plan.access, Access::Index { reverse: true, .. }), "{:?}", plan.access);
+}
+
+#[test]
+fn a_hint_is_followed_or_refused() {
+    let fixture = Fixture::new();
+    let collection =
+        fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
+    let name = rawdoc! { "hint": "b" };
+    let query = Query { hint: name.get("hint").unwrap(), ..Query::default() };
+    assert!(matches!(fixture.plan(&collection, &query).access, Access::Index { .. }));
+    let unknown = rawdoc! { "hint": { "c": 1 } };
+    let query = Query { hint: unknown.get("hint").unwrap(), ..Query::default() };
+    let error = choose(Some(&collection), &fixture.store.snapshot(), &query).unwrap_err();
+    assert_eq!(error.code, banyan_wire::ErrorCode::BadValue);
+}
