@@ -5,7 +5,7 @@ use bson::{RawArray, RawBsonRef};
 use banyan_document::{Number, compare};
 
 use super::comparison::compare_values;
-use super::env::{ArrayBuilder, Env};
+use super::env::{ArrayBuilder, Env, check_size};
 use super::node::{Node, Special};
 use super::operator::{Arguments, Form, NamedCodes, Operator, Parameter, required};
 use super::parse::{Parser, malformed};
@@ -196,6 +196,7 @@ fn concat_arrays<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         for element in banyan_document::items(array) {
             builder.writer.push_element(&element);
         }
+        check_size(builder.writer.len())?;
     }
     env.array(builder)
 }

@@ -8,7 +8,7 @@ use super::env::{Arena, ArrayBuilder, Env};
 use super::node::{Node, Special};
 use super::operator::Operator;
 use super::parse::{Parser, check_variable_name, malformed};
-use super::value::{Value, describe, error, is_nullish, is_true, items, type_name};
+use super::value::{Value, check_depth, describe, error, is_nullish, is_true, items, type_name};
 use crate::error::QueryError;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -345,7 +345,9 @@ impl Special for Reduce {
                 let step = env.with_arena(&arena);
                 let value = result.as_ref().map(RawBson::as_raw_bson_ref);
                 let step = step.bind(self.this, Some(item)).bind(self.value, value);
-                self.body.evaluate(&step)?.map(RawBson::from)
+                let value = self.body.evaluate(&step)?;
+                value.map(check_depth).transpose()?;
+                value.map(RawBson::from)
             };
             result = next;
         }

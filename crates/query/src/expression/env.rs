@@ -10,6 +10,9 @@ use crate::error::{ErrorKind, QueryError};
 
 /// The most that one evaluation may compute: six documents of the largest size.
 const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// The most that one value on the way may take; what leaves a pipeline is bounded by the size of
+/// a document.
+const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Memory for the values computed in one evaluation. Reset it between documents.
 #[derive(Default)]
@@ -75,17 +78,33 @@ impl Arena {
     }
 }
 
+/// Refuses a value under construction that no document could hold any more.
+pub(crate) fn check_size(bytes: usize) -> Result<(), QueryError> {
+    if bytes > VALUE_BYTES_MAX {
+        return Err(QueryError::new(
+            ErrorKind::BsonObjectTooLarge,
+            format!("a computed value is larger than {VALUE_BYTES_MAX} bytes"),
+        ));
+    }
+    Ok(())
+}
+
 /// An array being built. It is wrapped in a document, because a raw array can only be read out
 /// of one.
 pub struct ArrayBuilder {
     pub writer: DocumentWriter,
+    /// Values were left out because the array is too large; `finish` says so.
+    full: bool,
 }
 
 impl Default for ArrayBuilder {
     fn default() -> ArrayBuilder {
         let mut writer = DocumentWriter::new();
         writer.begin_array("");
-        ArrayBuilder { writer }
+        ArrayBuilder {
+            writer,
+            full: false,
+        }
     }
 }
 
@@ -95,14 +114,21 @@ impl ArrayBuilder {
     }
 
     pub fn push(&mut self, value: RawBsonRef<'_>) {
+        if self.writer.len() > VALUE_BYTES_MAX {
+            self.full = true;
+            return;
+        }
         self.writer.push(value);
     }
 
     pub fn push_str(&mut self, text: &str) {
-        self.writer.push(RawBsonRef::String(text));
+        self.push(RawBsonRef::String(text));
     }
 
     pub fn finish(self, arena: &Arena) -> Result<Value<'_>, QueryError> {
+        if self.full {
+            check_size(usize::MAX)?;
+        }
         arena.first_value(self.writer)
     }
 }

@@ -42,6 +42,7 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 use crate::context::Context;
 use crate::error::QueryError;
 
+pub(crate) use env::check_size;
 pub use env::{Arena, Env};
 pub use field::FieldPath;
 pub use value::Value;

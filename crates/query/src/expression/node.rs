@@ -8,7 +8,7 @@ use bson::{RawBson, RawBsonRef};
 
 use banyan_document::DocumentWriter;
 
-use super::env::{ArrayBuilder, Env};
+use super::env::{ArrayBuilder, Env, check_size};
 use super::field::FieldPath;
 use super::operator::{Arguments, Run};
 use super::value::Value;
@@ -84,6 +84,7 @@ impl Node {
                 for (name, node) in fields.iter() {
                     if let Some(value) = node.evaluate(env)? {
                         writer.append(name, value);
+                        check_size(writer.len())?;
                     }
                 }
                 env.document(writer)

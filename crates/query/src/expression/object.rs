@@ -2,9 +2,10 @@
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, elements, field};
+use banyan_document::{DocumentWriter, Element, elements, field};
+use indexmap::IndexMap;
 
-use super::env::{ArrayBuilder, Env};
+use super::env::{ArrayBuilder, Env, check_size};
 use super::node::{Node, Special};
 use super::operator::{Arguments, Operator};
 use super::parse::{Parser, malformed};
@@ -31,23 +32,17 @@ type Result<T> = std::result::Result<T, QueryError>;
 const NULL: Value<'static> = Some(RawBsonRef::Null);
 
 /// The documents' fields in one: a later value wins and keeps the earlier one's place.
-pub(crate) fn merge_documents(documents: &[&RawDocument]) -> RawDocumentBuf {
-    let mut writer = DocumentWriter::new();
-    for (index, document) in documents.iter().enumerate() {
-        let (before, after) = (&documents[..index], &documents[index + 1..]);
-        for element in elements(document) {
-            let name = element.name();
-            if before.iter().any(|earlier| field(earlier, name).is_some()) {
-                continue;
-            }
-            let latest = after.iter().rev().find_map(|later| field(later, name));
-            match latest {
-                Some(value) => writer.append(name, value),
-                None => writer.append_element(&element),
-            }
-        }
+pub(crate) fn merge_documents(documents: &[&RawDocument]) -> Result<RawDocumentBuf> {
+    let mut latest: IndexMap<&str, Element<'_>> = IndexMap::new();
+    for element in documents.iter().flat_map(|document| elements(document)) {
+        latest.insert(element.name(), element);
     }
-    writer.finish()
+    let mut writer = DocumentWriter::new();
+    for element in latest.values() {
+        writer.append_element(element);
+        check_size(writer.len())?;
+    }
+    Ok(writer.finish())
 }
 
 fn merge_objects<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -68,7 +63,7 @@ fn merge_objects<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             }
         }
     }
-    let merged = merge_documents(&documents);
+    let merged = merge_documents(&documents)?;
     env.arena.copy(Some(RawBsonRef::Document(&merged)))
 }
 
@@ -117,7 +112,7 @@ fn array_to_object<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>>
             );
         }
     };
-    let mut fields: Vec<(&str, RawBsonRef<'_>)> = Vec::new();
+    let mut fields: IndexMap<&str, RawBsonRef<'_>> = IndexMap::new();
     for item in items(array) {
         let (name, value) = match item {
             RawBsonRef::Array(pair) => pair_of_array(pair)?,
@@ -135,10 +130,7 @@ fn array_to_object<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>>
         if name.contains('\0') {
             return error(4940400, "Key field cannot contain an embedded null byte");
         }
-        match fields.iter_mut().find(|(known, _)| *known == name) {
-            Some(known) => known.1 = value,
-            None => fields.push((name, value)),
-        }
+        fields.insert(name, value);
     }
     let mut writer = DocumentWriter::new();
     fields

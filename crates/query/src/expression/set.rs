@@ -70,16 +70,15 @@ fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let left = array(args, 0, 17048, message)?;
     let message = "both operands of $setDifference must be arrays. Second argument is of type: ";
     let right = set(array(args, 1, 17049, message)?);
-    // The order of the first operand stays.
-    let mut seen: Vec<RawBsonRef<'a>> = Vec::new();
-    let mut kept = Vec::new();
-    for item in items(left).filter(|item| !holds(&right, *item)) {
-        if let Err(at) = seen.binary_search_by(|known| compare(*known, item)) {
-            seen.insert(at, item);
-            kept.push(item);
-        }
-    }
-    env.array_of(kept)
+    // The order of the first operand stays; of equal elements the first does.
+    let mut kept: Vec<_> = items(left)
+        .filter(|item| !holds(&right, *item))
+        .enumerate()
+        .collect();
+    kept.sort_by(|(i, a), (j, b)| compare(*a, *b).then(i.cmp(j)));
+    kept.dedup_by(|(_, a), (_, b)| compare(*a, *b).is_eq());
+    kept.sort_unstable_by_key(|(index, _)| *index);
+    env.array_of(kept.into_iter().map(|(_, item)| item))
 }
 
 fn equals<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {

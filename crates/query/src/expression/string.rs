@@ -7,7 +7,7 @@ use bson::RawBsonRef;
 use banyan_document::Number;
 
 use super::array::search_range;
-use super::env::{ArrayBuilder, Env};
+use super::env::{ArrayBuilder, Env, check_size};
 use super::operator::{Arguments, Form, NamedCodes, Operator, Parameter, optional, required};
 use super::value::{Value, describe, error, format_double, is_nullish, type_name};
 use crate::error::QueryError;
@@ -117,7 +117,10 @@ fn concat<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let mut joined = String::new();
     for value in &args.values {
         match value {
-            Some(RawBsonRef::String(text)) => joined.push_str(text),
+            Some(RawBsonRef::String(text)) => {
+                joined.push_str(text);
+                check_size(joined.len())?;
+            }
             value if is_nullish(*value) => return Ok(NULL),
             other => {
                 return error(
@@ -191,20 +194,13 @@ fn index_of_bytes<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         return Ok(NULL);
     };
     let (start, end) = search_range(args)?;
-    let end = end.min(text.len());
-    let found = text
-        .as_bytes()
-        .get(start..end)
-        .and_then(|window| {
-            if token.is_empty() {
-                return Some(0);
-            }
-            window
-                .windows(token.len())
-                .position(|part| part == token.as_bytes())
-        })
-        .map_or(-1, |index| (start + index) as i32);
-    Ok(Some(RawBsonRef::Int32(found)))
+    let end = text.floor_char_boundary(end.min(text.len()));
+    // A match can only begin where a character does.
+    let start = text.ceil_char_boundary(start.min(text.len() + 1));
+    let found = text.get(start..end).and_then(|window| window.find(token));
+    Ok(Some(RawBsonRef::Int32(
+        found.map_or(-1, |index| (start + index) as i32),
+    )))
 }
 
 fn index_of_code_points<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
@@ -212,19 +208,23 @@ fn index_of_code_points<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'
         return Ok(NULL);
     };
     let (start, end) = search_range(args)?;
-    let text: Vec<char> = text.chars().collect();
-    let token: Vec<char> = token.chars().collect();
-    let end = end.min(text.len());
-    let found = text
-        .get(start..end)
-        .and_then(|window| {
-            if token.is_empty() {
-                return Some(0);
-            }
-            window.windows(token.len()).position(|part| part == token)
-        })
-        .map_or(-1, |index| (start + index) as i32);
-    Ok(Some(RawBsonRef::Int32(found)))
+    // Where the n-th character begins; the end of the text for the one after the last.
+    let position = |n: usize| {
+        let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+        starts.nth(n)
+    };
+    let window = match (position(start), position(end).unwrap_or(text.len())) {
+        (Some(start), end) => text.get(start..end),
+        (None, _) => None,
+    };
+    let found = window.and_then(|window| {
+        window
+            .find(token)
+            .map(|at| start + window[..at].chars().count())
+    });
+    Ok(Some(RawBsonRef::Int32(
+        found.map_or(-1, |index| index as i32),
+    )))
 }
 
 fn trim<'a>(args: &Arguments<'a>, _: &Env<'a>, left: bool, right: bool) -> Result<Value<'a>> {
@@ -243,7 +243,7 @@ fn trim<'a>(args: &Arguments<'a>, _: &Env<'a>, left: bool, right: bool) -> Resul
             );
         }
     };
-    let chars: Option<Vec<char>> = match args.get(1) {
+    let mut chars: Option<Vec<char>> = match args.get(1) {
         None if !args.is_given(1) => None,
         Some(RawBsonRef::String(chars)) => Some(chars.chars().collect()),
         value if is_nullish(value) => return Ok(NULL),
@@ -258,8 +258,9 @@ fn trim<'a>(args: &Arguments<'a>, _: &Env<'a>, left: bool, right: bool) -> Resul
             );
         }
     };
+    chars.iter_mut().for_each(|chars| chars.sort_unstable());
     let cut = |c: char| match &chars {
-        Some(chars) => chars.contains(&c),
+        Some(chars) => chars.binary_search(&c).is_ok(),
         None => c == '\0' || c.is_whitespace(),
     };
     if left {
@@ -294,6 +295,8 @@ fn replace<'a>(args: &Arguments<'a>, env: &Env<'a>, count: usize) -> Result<Valu
         return Ok(NULL);
     }
     let [input, find, replacement] = texts;
+    let matches = input.matches(find).take(count).count();
+    check_size(matches.saturating_mul(replacement.len()))?;
     env.string(&input.replacen(find, replacement, count))
 }
 

@@ -44,3 +44,29 @@ fn evaluate(expression: &str, document: &RawDocumentBuf) -> String {
         Err(error) => format!("error {} {}", error.kind.code(), error.message),
     }
 }
+
+/// Small expressions must not compute large values, however they go about it.
+#[test]
+fn computed_values_are_bounded() {
+    let large = "x".repeat(1 << 20);
+    let mut document = RawDocumentBuf::new();
+    document.append(bson::raw::cstr!("s"), large.as_str());
+    let thousand = "\"$s\",".repeat(200);
+    let list = thousand.trim_end_matches(',');
+    for expression in [
+        format!("[{list}]"),
+        format!("{{\"$concat\":[{list}]}}"),
+        "{\"$map\":{\"input\":{\"$range\":[0,100000]},\"in\":\"$s\"}}".into(),
+        "{\"$replaceAll\":{\"input\":\"$s\",\"find\":\"x\",\"replacement\":\"$s\"}}".into(),
+        "{\"$zip\":{\"inputs\":[{\"$range\":[0,100000]},[]],\"defaults\":[0,\"$s\"],
+            \"useLongestLength\":true}}"
+            .into(),
+        "{\"$range\":[0,2147483647]}".into(),
+    ] {
+        let result = evaluate(&expression, &document);
+        assert!(
+            result.starts_with("error 10334 ") || result.starts_with("error 146 "),
+            "{result}"
+        );
+    }
+}

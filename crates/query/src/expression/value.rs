@@ -2,6 +2,7 @@
 
 use bson::RawBsonRef;
 use bson::raw::RawArrayIter;
+use bson::spec::ElementType;
 
 use banyan_document::number::Number;
 
@@ -123,6 +124,42 @@ pub fn format_double(value: f64) -> String {
         return format!("{}e{sign}{:02}", trim(mantissa), exponent.abs());
     }
     trim(&format!("{value:.*}", (DIGITS - 1 - exponent) as usize))
+}
+
+/// Deeper than this no computed document may nest: what walks documents does so recursively.
+const DEPTH_MAX: usize = 200;
+
+/// Refuses a computed value that nests too deep. Call it wherever a result can become part of
+/// another document again: between stages, and between the steps of a fold.
+pub(crate) fn check_depth(value: RawBsonRef<'_>) -> Result<(), QueryError> {
+    if is_deeper(value, DEPTH_MAX) {
+        return Err(QueryError::new(
+            ErrorKind::Overflow,
+            format!("a computed document exceeds the limit of {DEPTH_MAX} levels of nesting"),
+        ));
+    }
+    Ok(())
+}
+
+fn is_deeper(value: RawBsonRef<'_>, levels: usize) -> bool {
+    let mut elements = match value {
+        RawBsonRef::Document(document) => document.iter_elements(),
+        RawBsonRef::Array(array) => array.iter_elements(),
+        _ => return false,
+    };
+    if levels == 0 {
+        return true;
+    }
+    elements.any(|element| {
+        element.is_ok_and(|element| {
+            matches!(
+                element.element_type(),
+                ElementType::EmbeddedDocument | ElementType::Array
+            ) && element
+                .value()
+                .is_ok_and(|value| is_deeper(value, levels - 1))
+        })
+    })
 }
 
 /// The elements of an array; those of a validated document always parse.

@@ -13,7 +13,7 @@ use super::lookup::Sources;
 use super::stage::{Stage, parse_nested};
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::expression::value::{error, show, type_name};
+use crate::expression::value::{check_depth, error, show, type_name};
 
 #[derive(Debug)]
 pub struct Facet {
@@ -152,7 +152,9 @@ impl Step for FacetStep {
             let finished = std::mem::replace(&mut running.writer, open_array(&running.name));
             writer.append_all(&finished.finish());
         }
-        next.push(&writer.finish())?;
+        let results = writer.finish();
+        check_depth(RawBsonRef::Document(&results))?;
+        next.push(&results)?;
         Ok(Drained::Done)
     }
 }

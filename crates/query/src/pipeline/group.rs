@@ -14,7 +14,7 @@ use super::sort;
 use super::stage::Stage;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::error;
+use crate::expression::value::{check_depth, error};
 use crate::expression::{Arena, Expression, is_operator};
 
 /// What one blocking stage may hold.
@@ -321,6 +321,7 @@ impl Step for GroupStep {
                     .collect();
                 self.memory_bytes += 2 * self.key.len() + GROUP_BYTES;
                 self.memory_bytes += group.accumulators.len() * size_of::<State>();
+                check_depth(id)?;
                 let entry = Entry {
                     id: id.into(),
                     states,
@@ -358,6 +359,7 @@ impl Step for GroupStep {
                     Mode::Partial => state.partial(&accumulator.kind),
                     Mode::Complete | Mode::Merge => state.finish(&accumulator.kind),
                 };
+                check_depth(value.as_raw_bson_ref())?;
                 writer.append(&accumulator.field, value.as_raw_bson_ref());
             }
             entry.states = Box::default();

@@ -11,8 +11,8 @@ use super::execute::{Flow, Next, Step};
 use super::stage::Stage;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{error, show_document};
-use crate::expression::{Arena, Env, FieldPath, Node, Parser, is_operator};
+use crate::expression::value::{check_depth, error, show_document};
+use crate::expression::{Arena, Env, FieldPath, Node, Parser, check_size, is_operator};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -439,7 +439,7 @@ impl Projector {
                     if self.mode == Mode::Addition
                         && let Some(value) = node.evaluate(env)?
                     {
-                        writer.append(element.name(), value);
+                        append(writer, element.name(), value)?;
                     }
                 }
                 Some(Action::Nested(inner)) => {
@@ -467,7 +467,7 @@ impl Projector {
                     let in_place = self.mode == Mode::Addition
                         && banyan_document::field(document, name).is_some();
                     if !in_place && let Some(value) = node.evaluate(env)? {
-                        writer.append(name, value);
+                        append(writer, name, value)?;
                     }
                 }
                 Action::Nested(inner)
@@ -538,7 +538,7 @@ impl Projector {
             match action {
                 Action::Compute(node) => {
                     if let Some(value) = node.evaluate(env)? {
-                        writer.append(name, value);
+                        append(writer, name, value)?;
                     }
                 }
                 Action::Nested(inner) if inner.computes => {
@@ -551,6 +551,17 @@ impl Projector {
         }
         Ok(())
     }
+}
+
+/// A computed value, unless it is too deep or the document becomes too large.
+fn append(
+    writer: &mut DocumentWriter,
+    name: &str,
+    value: RawBsonRef<'_>,
+) -> Result<(), QueryError> {
+    check_depth(value)?;
+    writer.append(name, value);
+    check_size(writer.len())
 }
 
 fn add_field(

@@ -8,7 +8,7 @@ use super::execute::{Flow, Next, Step};
 use super::stage::Stage;
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::expression::value::{describe, error, type_name};
+use crate::expression::value::{check_depth, describe, error, type_name};
 use crate::expression::{Arena, Expression};
 
 #[derive(Debug)]
@@ -97,7 +97,10 @@ impl Step for ReplaceStep {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         match self.replace.expression.evaluate(document, &self.arena)? {
-            Some(RawBsonRef::Document(result)) => next.push(result),
+            Some(RawBsonRef::Document(result)) => {
+                check_depth(RawBsonRef::Document(result))?;
+                next.push(result)
+            }
             other => error(
                 40228,
                 format!(

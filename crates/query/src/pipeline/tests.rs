@@ -268,3 +268,25 @@ fn counts_tags() {
     let total: i32 = results.iter().map(|r| r.get_i32("n").unwrap()).sum();
     assert_eq!((results.len(), total), (43, 3500));
 }
+
+/// Documents that swallow themselves, stage by stage or element by element, must end in an error
+/// before they are too deep to be walked.
+#[test]
+fn depth_is_bounded() {
+    let path = ["a"; 100].join(".");
+    let stage = format!("{{\"$addFields\":{{\"{path}\":\"$$ROOT\"}}}}");
+    let nested = [stage.as_str(); 5].join(",");
+    let documents = [parse("{\"_id\":1}")];
+    let failed = run(&pipeline(&format!("[{nested}]")).unwrap(), &documents).unwrap_err();
+    assert_eq!(failed.kind, ErrorKind::Overflow);
+    let fold = r#"[{"$project":{"r":{"$reduce":{"input":{"$range":[0,1000]},"initialValue":{},
+        "in":{"v":"$$value"}}}}}]"#;
+    let failed = pipeline(fold)
+        .and_then(|p| run(&p, &documents))
+        .unwrap_err();
+    assert_eq!(failed.kind, ErrorKind::Overflow);
+    let wrap = r#"{"$replaceWith":{"a":"$$ROOT"}}"#;
+    let wraps = [wrap; 300].join(",");
+    let failed = run(&pipeline(&format!("[{wraps}]")).unwrap(), &documents).unwrap_err();
+    assert_eq!(failed.kind, ErrorKind::Overflow);
+}

@@ -360,7 +360,7 @@ fn merge_object(merged: &mut RawDocumentBuf, value: Value<'_>) -> Result<(), Que
             ),
         );
     };
-    *merged = crate::expression::merge_documents(&[&**merged, document]);
+    *merged = crate::expression::merge_documents(&[&**merged, document])?;
     Ok(())
 }
 
