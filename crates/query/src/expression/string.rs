@@ -194,9 +194,14 @@ fn index_of_bytes<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         return Ok(NULL);
     };
     let (start, end) = search_range(args)?;
-    let end = text.floor_char_boundary(end.min(text.len()));
-    // A match can only begin where a character does.
-    let start = text.ceil_char_boundary(start.min(text.len() + 1));
+    // A match begins and ends where characters do.
+    let start = (start..=text.len()).find(|at| text.is_char_boundary(*at));
+    let end = (0..=end.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
+    let (Some(start), Some(end)) = (start, end) else {
+        return Ok(Some(RawBsonRef::Int32(-1)));
+    };
     let found = text.get(start..end).and_then(|window| window.find(token));
     Ok(Some(RawBsonRef::Int32(
         found.map_or(-1, |index| (start + index) as i32),
