@@ -97,8 +97,15 @@ impl Cursor {
 }
 
 enum Slot {
-    Idle { cursor: Box<Cursor>, since: Instant },
-    InUse { namespace: String, session: Option<[u8; 16]>, interrupt: Interrupt },
+    Idle {
+        cursor: Box<Cursor>,
+        since: Instant,
+    },
+    InUse {
+        namespace: String,
+        session: Option<[u8; 16]>,
+        interrupt: Interrupt,
+    },
 }
 
 impl Slot {
@@ -166,7 +173,13 @@ impl CursorManager {
                 continue;
             }
             if let Some(cursor) = cursor.take() {
-                shard.insert(id, Slot::Idle { cursor, since: Instant::now() });
+                shard.insert(
+                    id,
+                    Slot::Idle {
+                        cursor,
+                        since: Instant::now(),
+                    },
+                );
             }
             self.open.fetch_add(1, Ordering::Relaxed);
             self.opened.fetch_add(1, Ordering::Relaxed);
@@ -183,7 +196,9 @@ impl CursorManager {
         interrupt: &Interrupt,
     ) -> Result<Box<Cursor>, CommandError> {
         let mut shard = self.shard(id).lock();
-        let Some(slot) = shard.get_mut(&id) else { return Err(not_found(id)) };
+        let Some(slot) = shard.get_mut(&id) else {
+            return Err(not_found(id));
+        };
         if slot.namespace() != namespace {
             return Err(CommandError::new(
                 ErrorCode::Unauthorized,
@@ -225,14 +240,24 @@ impl CursorManager {
             }
             return Err(not_found(id));
         }
-        shard.insert(id, Slot::Idle { cursor, since: Instant::now() });
+        shard.insert(
+            id,
+            Slot::Idle {
+                cursor,
+                since: Instant::now(),
+            },
+        );
         Ok(())
     }
 
     /// Closes a cursor that was taken, unless told that it was given back. For commands that end
     /// early: by an error, by a panic, by being dropped.
     pub fn guard(&self, id: i64) -> Guard<'_> {
-        Guard { manager: self, id, armed: true }
+        Guard {
+            manager: self,
+            id,
+            armed: true,
+        }
     }
 
     /// Forgets a cursor that is at its end.
@@ -254,7 +279,9 @@ impl CursorManager {
 
     fn kill_if(&self, id: i64, fits: impl Fn(&Slot) -> bool) -> bool {
         let mut shard = self.shard(id).lock();
-        let Some(slot) = shard.get(&id).filter(|slot| fits(slot)) else { return false };
+        let Some(slot) = shard.get(&id).filter(|slot| fits(slot)) else {
+            return false;
+        };
         match slot {
             // Whoever holds it sees the cause, and removes it when giving it back.
             Slot::InUse { interrupt, .. } => interrupt.raise(Cause::CursorKilled),
@@ -308,8 +335,12 @@ impl CursorManager {
 
     /// Closes cursors that have been idle for too long; to be called every few seconds.
     pub fn reap(&self) -> usize {
-        let idle_max =
-            Duration::from_millis(self.idle_max_ms.load(Ordering::Relaxed).max(0).unsigned_abs());
+        let idle_max = Duration::from_millis(
+            self.idle_max_ms
+                .load(Ordering::Relaxed)
+                .max(0)
+                .unsigned_abs(),
+        );
         let now = Instant::now();
         let reaped = self.kill_where(|slot| match slot {
             Slot::Idle { cursor, since } => {
@@ -360,5 +391,8 @@ pub struct CursorCounts {
 }
 
 pub fn not_found(id: i64) -> CommandError {
-    CommandError::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))
+    CommandError::new(
+        ErrorCode::CursorNotFound,
+        format!("cursor id {id} not found"),
+    )
 }

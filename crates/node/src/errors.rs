@@ -24,3 +24,33 @@ pub fn storage(error: StorageError) -> CommandError {
 pub fn parse_filter(filter: &RawDocument) -> Result<Filter, CommandError> {
     Filter::parse(filter, &banyan_query::Context::default()).map_err(query)
 }
+
+/// A value as MongoDB's messages show it.
+pub fn shown(value: bson::RawBsonRef<'_>) -> String {
+    use bson::RawBsonRef;
+    match value {
+        RawBsonRef::Double(value) if value == value.trunc() && value.abs() < 1e15 => {
+            format!("{value:.1}")
+        }
+        RawBsonRef::Double(value) => value.to_string(),
+        RawBsonRef::Int32(value) => value.to_string(),
+        RawBsonRef::Int64(value) => value.to_string(),
+        RawBsonRef::String(value) => format!("{value:?}"),
+        RawBsonRef::Boolean(value) => value.to_string(),
+        RawBsonRef::Null => "null".to_owned(),
+        RawBsonRef::ObjectId(id) => format!("ObjectId('{}')", id.to_hex()),
+        RawBsonRef::DateTime(time) => format!("new Date({})", time.timestamp_millis()),
+        RawBsonRef::Document(document) => {
+            let fields = document.iter().flatten();
+            let fields: Vec<_> = fields
+                .map(|(name, value)| format!("{}: {}", name.as_str(), shown(value)))
+                .collect();
+            format!("{{ {} }}", fields.join(", "))
+        }
+        RawBsonRef::Array(array) => {
+            let items: Vec<_> = array.into_iter().flatten().map(shown).collect();
+            format!("[ {} ]", items.join(", "))
+        }
+        other => format!("{other:?}"),
+    }
+}

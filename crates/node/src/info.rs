@@ -70,13 +70,22 @@ impl ServerInfo {
 pub fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
-    if name.is_empty() { "localhost".to_string() } else { name.to_string() }
+    if name.is_empty() {
+        "localhost".to_string()
+    } else {
+        name.to_string()
+    }
 }
 
 fn proc_field(file: &str, field: &str) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with(field))?;
-    Some(line[field.len()..].trim_start_matches([':', '\t', ' ']).trim().to_string())
+    Some(
+        line[field.len()..]
+            .trim_start_matches([':', '\t', ' '])
+            .trim()
+            .to_string(),
+    )
 }
 
 /// A field of `/proc/meminfo` or `/proc/self/status` given in kB, in megabytes.
@@ -128,6 +137,8 @@ pub fn host_info() -> RawDocumentBuf {
 
 fn os_release(field: &str) -> Option<String> {
     let text = std::fs::read_to_string("/etc/os-release").ok()?;
-    let line = text.lines().find(|line| line.starts_with(field) && line[field.len()..].starts_with('='))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(field) && line[field.len()..].starts_with('='))?;
     Some(line[field.len() + 1..].trim_matches('"').to_string())
 }

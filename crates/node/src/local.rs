@@ -27,7 +27,10 @@ impl Local {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let closed = CancellationToken::new();
         let connection = Connection::new(CONNECTION_ID, nowhere, nowhere, closed);
-        Local { service: service.clone(), connection: Arc::new(connection) }
+        Local {
+            service: service.clone(),
+            connection: Arc::new(connection),
+        }
     }
 
     pub fn service(&self) -> &Arc<NodeService> {
@@ -86,9 +89,11 @@ impl Local {
             let cursor = reply.get_document("cursor").map_err(malformed)?;
             for name in ["firstBatch", "nextBatch"] {
                 if let Ok(batch) = cursor.get_array(name) {
-                    found.extend(batch.into_iter().flatten().filter_map(|document| {
-                        document.as_document().map(RawDocument::to_owned)
-                    }));
+                    found.extend(
+                        batch.into_iter().flatten().filter_map(|document| {
+                            document.as_document().map(RawDocument::to_owned)
+                        }),
+                    );
                 }
             }
             let id = cursor.get_i64("id").map_err(malformed)?;
@@ -96,7 +101,10 @@ impl Local {
                 return Ok(found);
             }
             let namespace = cursor.get_str("ns").map_err(malformed)?;
-            let collection = namespace.split_once('.').map_or("", |(_, name)| name).to_owned();
+            let collection = namespace
+                .split_once('.')
+                .map_or("", |(_, name)| name)
+                .to_owned();
             let more = rawdoc! { "getMore": id, "collection": collection };
             reply = self.command(database, more).await?;
         }
@@ -112,7 +120,9 @@ pub fn write_error(reply: &RawDocument) -> Option<CommandError> {
             _ => None,
         };
         if let Some(error) = error {
-            let code = error.get_i32("code").unwrap_or(ErrorCode::UnknownError.code());
+            let code = error
+                .get_i32("code")
+                .unwrap_or(ErrorCode::UnknownError.code());
             let message = error.get_str("errmsg").unwrap_or("write failed");
             return Some(CommandError::new(ErrorCode::from_code(code), message));
         }
@@ -121,5 +131,8 @@ pub fn write_error(reply: &RawDocument) -> Option<CommandError> {
 }
 
 fn malformed(error: bson::error::Error) -> CommandError {
-    CommandError::new(ErrorCode::InternalError, format!("malformed reply: {error}"))
+    CommandError::new(
+        ErrorCode::InternalError,
+        format!("malformed reply: {error}"),
+    )
 }

@@ -159,10 +159,7 @@ impl Drop for Registration {
     }
 }
 
-fn shard(
-    shards: &[Shard],
-    id: i32,
-) -> &Shard {
+fn shard(shards: &[Shard], id: i32) -> &Shard {
     &shards[id.unsigned_abs() as usize % SHARDS]
 }
 

@@ -20,11 +20,25 @@ struct Setting {
 }
 
 const fn integer(name: &'static str, default: i64, min: i64, max: i64) -> Setting {
-    Setting { name, default, min, max, boolean: false, startup_only: false }
+    Setting {
+        name,
+        default,
+        min,
+        max,
+        boolean: false,
+        startup_only: false,
+    }
 }
 
 const fn boolean(name: &'static str, default: bool) -> Setting {
-    Setting { name, default: default as i64, min: 0, max: 1, boolean: true, startup_only: false }
+    Setting {
+        name,
+        default: default as i64,
+        min: 0,
+        max: 1,
+        boolean: true,
+        startup_only: false,
+    }
 }
 
 impl Setting {
@@ -39,7 +53,12 @@ static SETTINGS: &[Setting] = &[
     integer("clientCursorMonitorFrequencySecs", 4, 1, 3600),
     integer("cursorTimeoutMillis", 600_000, 1, i64::MAX),
     boolean("enableTestCommands", false).startup_only(),
-    integer("internalQueryMaxBlockingSortMemoryUsageBytes", 104_857_600, 1 << 20, 1 << 40),
+    integer(
+        "internalQueryMaxBlockingSortMemoryUsageBytes",
+        104_857_600,
+        1 << 20,
+        1 << 40,
+    ),
     // Megabytes per isolate, as MongoDB names it.
     integer("jsHeapLimitMB", 512, 32, 65_536).startup_only(),
     // 0 leaves both to the script hosts: an isolate for each core, and their own heap limit.
@@ -72,7 +91,9 @@ impl Default for Parameters {
 
 impl Parameters {
     pub fn new() -> Parameters {
-        Parameters { values: SETTINGS.iter().map(|s| AtomicI64::new(s.default)).collect() }
+        Parameters {
+            values: SETTINGS.iter().map(|s| AtomicI64::new(s.default)).collect(),
+        }
     }
 
     /// The value of a numeric or boolean parameter; 0 for one that does not exist.
@@ -93,7 +114,10 @@ impl Parameters {
     pub fn all(&self) -> Vec<(&'static str, RawBson)> {
         let settings = SETTINGS.iter().map(|s| s.name);
         let fixed = ["featureCompatibilityVersion", "authenticationMechanisms"];
-        settings.chain(fixed).filter_map(|name| Some((name, self.get(name)?))).collect()
+        settings
+            .chain(fixed)
+            .filter_map(|name| Some((name, self.get(name)?)))
+            .collect()
     }
 
     pub fn get(&self, name: &str) -> Option<RawBson> {
@@ -118,7 +142,9 @@ impl Parameters {
         let Some(at) = position(name) else {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
-                format!("attempted to set unrecognized parameter [{name}], use help:true to see options "),
+                format!(
+                    "attempted to set unrecognized parameter [{name}], use help:true to see options "
+                ),
             ));
         };
         let setting = &SETTINGS[at];
@@ -152,7 +178,10 @@ impl Parameters {
                 ),
             ));
         }
-        Ok(shown(setting, self.values[at].swap(number, Ordering::Relaxed)))
+        Ok(shown(
+            setting,
+            self.values[at].swap(number, Ordering::Relaxed),
+        ))
     }
 }
 
@@ -175,20 +204,34 @@ mod tests {
     #[test]
     fn a_parameter_is_set_within_its_limits() {
         let parameters = Parameters::new();
-        let was = parameters.set("logLevel", RawBsonRef::Int32(2), false).unwrap();
+        let was = parameters
+            .set("logLevel", RawBsonRef::Int32(2), false)
+            .unwrap();
         assert_eq!(was, RawBson::Int32(0));
         assert_eq!(parameters.value("logLevel"), 2);
-        let error = parameters.set("logLevel", RawBsonRef::Double(9.0), false).unwrap_err();
+        let error = parameters
+            .set("logLevel", RawBsonRef::Double(9.0), false)
+            .unwrap_err();
         assert_eq!(error.code, ErrorCode::BadValue);
         assert_eq!(parameters.value("logLevel"), 2);
-        let error = parameters.set("quiet", RawBsonRef::Null, false).unwrap_err();
+        let error = parameters
+            .set("quiet", RawBsonRef::Null, false)
+            .unwrap_err();
         assert_eq!(error.code, ErrorCode::TypeMismatch);
-        let error = parameters.set("nope", RawBsonRef::Int32(1), false).unwrap_err();
+        let error = parameters
+            .set("nope", RawBsonRef::Int32(1), false)
+            .unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidOptions);
-        let error =
-            parameters.set("enableTestCommands", RawBsonRef::Boolean(true), false).unwrap_err();
+        let error = parameters
+            .set("enableTestCommands", RawBsonRef::Boolean(true), false)
+            .unwrap_err();
         assert_eq!(error.code, ErrorCode::IllegalOperation);
-        parameters.set("enableTestCommands", RawBsonRef::String("true"), true).unwrap();
-        assert_eq!(parameters.get("enableTestCommands"), Some(RawBson::Boolean(true)));
+        parameters
+            .set("enableTestCommands", RawBsonRef::String("true"), true)
+            .unwrap();
+        assert_eq!(
+            parameters.get("enableTestCommands"),
+            Some(RawBson::Boolean(true))
+        );
     }
 }

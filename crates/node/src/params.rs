@@ -125,3 +125,29 @@ pub fn uuid(bytes: &[u8; 16]) -> Binary {
         bytes: bytes.to_vec(),
     }
 }
+
+/// The documents of an array.
+pub fn documents(field: Field<'_>) -> Result<Vec<&RawDocument>, CommandError> {
+    let mut documents = Vec::new();
+    for item in field.array()?.into_iter().flatten() {
+        match item {
+            RawBsonRef::Document(document) => documents.push(document),
+            _ => return Err(field.wrong_type("an array of documents")),
+        }
+    }
+    Ok(documents)
+}
+
+pub fn unknown_field(parser: &str, name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(40415),
+        format!("BSON field '{parser}.{name}' is an unknown field."),
+    )
+}
+
+pub fn missing_field(parser: &str, name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(40414),
+        format!("BSON field '{parser}.{name}' is missing but a required field"),
+    )
+}

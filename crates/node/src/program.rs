@@ -48,8 +48,7 @@ impl<P> Program<'_, P> {
             }
         }
         let title = format!("{} {}", self.name, env!("CARGO_PKG_VERSION"));
-        let started =
-            banyan_process::start(&title, self.parsed, self.common, &self.without_effect);
+        let started = banyan_process::start(&title, self.parsed, self.common, &self.without_effect);
         let runtime = match banyan_wire::server::runtime() {
             Ok(runtime) => runtime,
             Err(error) => fail(Exit::Abrupt, &format!("cannot start threads: {error}")),
@@ -90,11 +89,7 @@ impl<P> Program<'_, P> {
         self.listen(options, &mut started).await
     }
 
-    async fn listen(
-        self,
-        options: NodeOptions,
-        started: &mut Started,
-    ) -> Result<(), ProgramError> {
+    async fn listen(self, options: NodeOptions, started: &mut Started) -> Result<(), ProgramError> {
         let mut server_options = Options::default();
         if let Some(connections) = self.common.max_connections {
             server_options.connections_max = connections;
@@ -102,7 +97,10 @@ impl<P> Program<'_, P> {
         // The port first: a second server on the same port should not even look at the data.
         let server = Server::bind(&self.common.hosts(), self.port, server_options)
             .await
-            .map_err(|source| ProgramError::Listen { port: self.port, source })?;
+            .map_err(|source| ProgramError::Listen {
+                port: self.port,
+                source,
+            })?;
         let addresses = server.addresses();
         let counters = server.counters();
         let node = tokio::task::block_in_place(|| Node::open(options))?;
@@ -144,7 +142,8 @@ impl<P> Program<'_, P> {
                 .map_err(|error| ProgramError::Parameter(error.message))?;
         }
         let idle_max_ms = node.parameters.value("cursorTimeoutMillis").unsigned_abs();
-        node.cursors.set_idle_max(Duration::from_millis(idle_max_ms));
+        node.cursors
+            .set_idle_max(Duration::from_millis(idle_max_ms));
         Ok(())
     }
 }
@@ -179,14 +178,20 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Closes cursors that nobody has asked for in a long time.
 async fn reap_cursors(node: Arc<Node>) {
     loop {
-        let seconds = node.parameters.value("clientCursorMonitorFrequencySecs").max(1);
+        let seconds = node
+            .parameters
+            .value("clientCursorMonitorFrequencySecs")
+            .max(1);
         tokio::select! {
             () = node.info.stop.cancelled() => return,
             () = tokio::time::sleep(Duration::from_secs(seconds.unsigned_abs())) => {}
         }
         let reaped = node.cursors.reap();
         if reaped > 0 {
-            info!(cursors = reaped, "closed cursors that were idle for too long");
+            info!(
+                cursors = reaped,
+                "closed cursors that were idle for too long"
+            );
         }
     }
 }

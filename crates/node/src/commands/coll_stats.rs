@@ -52,16 +52,25 @@ pub fn append_storage_stats(
     let capped = collection.is_some_and(|c| c.options.get_bool("capped").unwrap_or(false));
     let index_total = collection.map_or(0, index_bytes);
     reply.append(cstr!("size"), scaled(bytes));
-    reply.append(cstr!("count"), number(i64::try_from(documents).unwrap_or(i64::MAX)));
+    reply.append(
+        cstr!("count"),
+        number(i64::try_from(documents).unwrap_or(i64::MAX)),
+    );
     if let Some(average) = bytes.checked_div(documents) {
         // Of one document, so never scaled.
-        reply.append(cstr!("avgObjSize"), number(i64::try_from(average).unwrap_or(i64::MAX)));
+        reply.append(
+            cstr!("avgObjSize"),
+            number(i64::try_from(average).unwrap_or(i64::MAX)),
+        );
     }
     reply.append(cstr!("numOrphanDocs"), 0);
     reply.append(cstr!("storageSize"), scaled(bytes));
     reply.append(cstr!("freeStorageSize"), 0);
     reply.append(cstr!("capped"), capped);
-    reply.append(cstr!("nindexes"), i32::try_from(indexes.len()).unwrap_or(i32::MAX));
+    reply.append(
+        cstr!("nindexes"),
+        i32::try_from(indexes.len()).unwrap_or(i32::MAX),
+    );
     reply.append(cstr!("indexBuilds"), RawArrayBuf::new());
     reply.append(cstr!("totalIndexSize"), scaled(index_total));
     reply.append(cstr!("totalSize"), scaled(bytes + index_total));

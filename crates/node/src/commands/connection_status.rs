@@ -14,7 +14,12 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "authenticatedUsers": RawArrayBuf::new(),
         "authenticatedUserRoles": RawArrayBuf::new(),
     };
-    if ctx.field("showPrivileges").map(|field| field.bool()).transpose()?.unwrap_or(false) {
+    if ctx
+        .field("showPrivileges")
+        .map(|field| field.bool())
+        .transpose()?
+        .unwrap_or(false)
+    {
         auth.append(cstr!("authenticatedUserPrivileges"), RawArrayBuf::new());
     }
     Ok(rawdoc! { "authInfo": auth, "ok": 1.0 })

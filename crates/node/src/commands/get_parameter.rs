@@ -35,7 +35,10 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     if found == 0 {
-        return Err(CommandError::new(ErrorCode::InvalidOptions, "no option found to get"));
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "no option found to get",
+        ));
     }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)

@@ -6,8 +6,9 @@ use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::info;
 
-pub static SPEC: CommandSpec =
-    CommandSpec::new("hostInfo", Run::Inline(run)).needs(Needs::Any).lenient();
+pub static SPEC: CommandSpec = CommandSpec::new("hostInfo", Run::Inline(run))
+    .needs(Needs::Any)
+    .lenient();
 
 fn run(_: &CommandContext<'_>) -> CommandResult {
     let mut reply = info::host_info();

@@ -42,7 +42,11 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             true => ctx.node.cursors.kill_any(id),
             false => ctx.node.cursors.kill(id, &namespace),
         };
-        if found { killed.push(id) } else { not_found.push(id) }
+        if found {
+            killed.push(id)
+        } else {
+            not_found.push(id)
+        }
     }
     Ok(rawdoc! {
         "cursorsKilled": killed,

@@ -5,14 +5,17 @@ use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 
-pub static SPEC: CommandSpec =
-    CommandSpec::new("listCommands", Run::Inline(run)).needs(Needs::Any).lenient();
+pub static SPEC: CommandSpec = CommandSpec::new("listCommands", Run::Inline(run))
+    .needs(Needs::Any)
+    .lenient();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let mut commands = RawDocumentBuf::new();
     for spec in ctx.table.all() {
         // A leading underscore marks what members say to each other.
-        let Ok(name) = bson::raw::CString::try_from(spec.name) else { continue };
+        let Ok(name) = bson::raw::CString::try_from(spec.name) else {
+            continue;
+        };
         let aliases: RawArrayBuf = spec.aliases.iter().copied().collect();
         commands.append(
             name,

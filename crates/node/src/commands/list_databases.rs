@@ -14,19 +14,32 @@ pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Inline(run
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let filter = list_filter(ctx)?;
-    let name_only = ctx.field("nameOnly").map(|field| field.bool()).transpose()?.unwrap_or(false);
+    let name_only = ctx
+        .field("nameOnly")
+        .map(|field| field.bool())
+        .transpose()?
+        .unwrap_or(false);
     let catalog = ctx.node.store.catalog();
     let mut databases = RawArrayBuf::new();
     let mut total = 0;
     for database in catalog.databases() {
-        let size: u64 = database.collections().map(|c| c.bytes() + index_bytes(c)).sum();
+        let size: u64 = database
+            .collections()
+            .map(|c| c.bytes() + index_bytes(c))
+            .sum();
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         let mut described: RawDocumentBuf = rawdoc! { "name": &*database.name };
         if !name_only {
             described.append(bson::cstr!("sizeOnDisk"), size);
-            described.append(bson::cstr!("empty"), database.collections().all(|c| c.documents() == 0));
+            described.append(
+                bson::cstr!("empty"),
+                database.collections().all(|c| c.documents() == 0),
+            );
         }
-        if filter.as_ref().is_none_or(|filter| filter.matches(&described)) {
+        if filter
+            .as_ref()
+            .is_none_or(|filter| filter.matches(&described))
+        {
             total += size;
             databases.push(described);
         }
@@ -43,5 +56,9 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 pub fn index_bytes(collection: &banyan_storage::Collection) -> u64 {
-    collection.indexes.iter().map(|index| index.key_bytes()).sum()
+    collection
+        .indexes
+        .iter()
+        .map(|index| index.key_bytes())
+        .sum()
 }

@@ -20,6 +20,10 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             format!("ns does not exist: {}.{name}", ctx.database()),
         ));
     };
-    let listed = collection.indexes.iter().map(|index| index.spec.clone()).collect();
+    let listed = collection
+        .indexes
+        .iter()
+        .map(|index| index.spec.clone())
+        .collect();
     first::reply_with_list(ctx, ctx.namespace()?, listed)
 }

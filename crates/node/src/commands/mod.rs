@@ -11,6 +11,7 @@ mod connection_status;
 pub mod count;
 mod current_op;
 mod db_stats;
+mod delete;
 pub mod distinct;
 pub mod explain;
 mod fetch_snapshot;
@@ -21,6 +22,7 @@ mod get_more;
 mod get_parameter;
 mod hello;
 mod host_info;
+mod insert;
 mod kill_cursors;
 mod list_collections;
 mod list_commands;
@@ -42,13 +44,14 @@ mod server_status;
 pub mod sessions;
 mod set_parameter;
 mod shutdown;
+mod update;
 mod validate;
 mod whats_my_uri;
 
 use table::CommandSpec;
 
 /// The commands of every data-bearing member, by who answers them.
-pub static BUILT_IN: &[&[&CommandSpec]] = &[SERVER, REPLICATION, READ];
+pub static BUILT_IN: &[&[&CommandSpec]] = &[SERVER, REPLICATION, READ, WRITE];
 
 /// About the process: nothing here touches a collection.
 static SERVER: &[&CommandSpec] = &[
@@ -103,3 +106,6 @@ static REPLICATION: &[&CommandSpec] = &[
     &repl_set_reconfig::SPEC,
     &repl_set_step_down::SPEC,
 ];
+
+/// What changes documents, collections and indexes.
+static WRITE: &[&CommandSpec] = &[&delete::SPEC, &insert::SPEC, &update::SPEC];

@@ -17,7 +17,10 @@ pub async fn write(
     rows: Rows,
 ) -> Result<(), CommandError> {
     if !ctx.node.is_primary() {
-        return Err(CommandError::new(ErrorCode::NotWritablePrimary, "not primary"));
+        return Err(CommandError::new(
+            ErrorCode::NotWritablePrimary,
+            "not primary",
+        ));
     }
     let (database, collection) = output.target();
     let database = database.unwrap_or(ctx.database());
@@ -82,7 +85,9 @@ async fn prepare(
         if target.options.get_bool("capped").unwrap_or(false) {
             return Err(CommandError::new(
                 ErrorCode::Location(17152),
-                format!("namespace '{database}.{collection}' is capped so it can't be used for $out"),
+                format!(
+                    "namespace '{database}.{collection}' is capped so it can't be used for $out"
+                ),
             ));
         }
         for (name, value) in target.options.iter().flatten() {
@@ -175,7 +180,11 @@ fn statement(
 ) -> Result<RawDocumentBuf, CommandError> {
     let mut query = RawDocumentBuf::new();
     let id = [String::from("_id")];
-    let on = if merge.on.is_empty() { &id[..] } else { &merge.on[..] };
+    let on = if merge.on.is_empty() {
+        &id[..]
+    } else {
+        &merge.on[..]
+    };
     for field in on {
         let path = banyan_document::path::Path::parse(field)
             .map_err(|error| CommandError::new(ErrorCode::BadValue, error.to_string()))?;

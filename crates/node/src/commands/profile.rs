@@ -15,7 +15,12 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let Some(value) = ctx.argument() else {
         return Err(CommandError::new(ErrorCode::FailedToParse, "empty command"));
     };
-    let level = Field { command: "profile", name: "profile", value }.i64()?;
+    let level = Field {
+        command: "profile",
+        name: "profile",
+        value,
+    }
+    .i64()?;
     if level > 0 || level < -1 {
         return Err(CommandError::new(
             ErrorCode::NotImplemented,

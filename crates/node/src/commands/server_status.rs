@@ -58,7 +58,10 @@ fn asserts(ctx: &CommandContext<'_>) -> RawDocumentBuf {
 fn global_lock(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     let operations = ctx.node.operations.all();
     let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-    let writers = operations.iter().filter(|operation| operation.writes).count();
+    let writers = operations
+        .iter()
+        .filter(|operation| operation.writes)
+        .count();
     rawdoc! {
         "totalTime": long(ctx.node.info.started_instant.elapsed().as_micros()),
         "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
@@ -71,11 +74,13 @@ fn global_lock(ctx: &CommandContext<'_>) -> RawDocumentBuf {
 }
 
 fn connections(ctx: &CommandContext<'_>) -> RawDocumentBuf {
-    let Some(counters) = ctx.node.info.wire_counters.get() else { return RawDocumentBuf::new() };
+    let Some(counters) = ctx.node.info.wire_counters.get() else {
+        return RawDocumentBuf::new();
+    };
     use std::sync::atomic::Ordering::Relaxed;
     let current = counters.current.load(Relaxed) as u64;
-    let available = (banyan_wire::server::Options::default().connections_max as u64)
-        .saturating_sub(current);
+    let available =
+        (banyan_wire::server::Options::default().connections_max as u64).saturating_sub(current);
     let count = |n: u64| number(i64::try_from(n).unwrap_or(i64::MAX));
     rawdoc! {
         "current": count(current),
@@ -87,7 +92,9 @@ fn connections(ctx: &CommandContext<'_>) -> RawDocumentBuf {
 }
 
 fn network(ctx: &CommandContext<'_>) -> RawDocumentBuf {
-    let Some(counters) = ctx.node.info.wire_counters.get() else { return RawDocumentBuf::new() };
+    let Some(counters) = ctx.node.info.wire_counters.get() else {
+        return RawDocumentBuf::new();
+    };
     use std::sync::atomic::Ordering::Relaxed;
     rawdoc! {
         "bytesIn": long(counters.bytes_in.load(Relaxed).into()),

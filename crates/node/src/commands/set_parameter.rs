@@ -13,8 +13,14 @@ pub static SPEC: CommandSpec = CommandSpec::new("setParameter", Run::Inline(run)
     .lenient();
 
 /// Generic fields that are no parameter's name.
-const GENERIC: &[&str] =
-    &["lsid", "comment", "maxTimeMS", "writeConcern", "readConcern", "txnNumber"];
+const GENERIC: &[&str] = &[
+    "lsid",
+    "comment",
+    "maxTimeMS",
+    "writeConcern",
+    "readConcern",
+    "txnNumber",
+];
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let mut was: Option<RawBson> = None;
@@ -32,8 +38,14 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             "no option found to set, use help:true to see options ",
         ));
     };
-    let idle_max_ms = ctx.node.parameters.value("cursorTimeoutMillis").unsigned_abs();
-    ctx.node.cursors.set_idle_max(std::time::Duration::from_millis(idle_max_ms));
+    let idle_max_ms = ctx
+        .node
+        .parameters
+        .value("cursorTimeoutMillis")
+        .unsigned_abs();
+    ctx.node
+        .cursors
+        .set_idle_max(std::time::Duration::from_millis(idle_max_ms));
     let mut reply = rawdoc! { "was": was };
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)

@@ -56,7 +56,7 @@ struct Oplog {
 impl Oplog {
     fn new(node: Arc<Node>, reverse: bool) -> Oplog {
         let status = node.group.status();
-        let (next, end) = (status.first_index.max(1), status.applied + 1);
+        let (next, end) = (status.first_index.max(1), status.applied.index + 1);
         Oplog {
             node,
             reverse,

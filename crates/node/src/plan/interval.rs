@@ -50,8 +50,14 @@ impl<'a> Interval<'a> {
         upper_inclusive: bool,
     ) -> Interval<'a> {
         Interval {
-            lower: End { value: Value::Given(lower), inclusive: lower_inclusive },
-            upper: End { value: Value::Given(upper), inclusive: upper_inclusive },
+            lower: End {
+                value: Value::Given(lower),
+                inclusive: lower_inclusive,
+            },
+            upper: End {
+                value: Value::Given(upper),
+                inclusive: upper_inclusive,
+            },
         }
     }
 
@@ -97,7 +103,10 @@ impl<'a> Interval<'a> {
             Ordering::Equal if self.upper.inclusive => &other.upper,
             Ordering::Equal => &self.upper,
         };
-        let both = Interval { lower: lower.clone(), upper: upper.clone() };
+        let both = Interval {
+            lower: lower.clone(),
+            upper: upper.clone(),
+        };
         (!both.is_empty()).then_some(both)
     }
 
@@ -121,7 +130,11 @@ fn describe_value(value: RawBsonRef<'_>) -> String {
         RawBsonRef::Undefined => "undefined".into(),
         RawBsonRef::String(text) => format!("\"{text}\""),
         RawBsonRef::Double(number) if number.is_infinite() => {
-            if number > 0.0 { "inf.0".into() } else { "-inf.0".into() }
+            if number > 0.0 {
+                "inf.0".into()
+            } else {
+                "-inf.0".into()
+            }
         }
         RawBsonRef::Double(number) if number.fract() == 0.0 => format!("{number:.1}"),
         RawBsonRef::Double(number) => number.to_string(),
@@ -132,7 +145,9 @@ fn describe_value(value: RawBsonRef<'_>) -> String {
         RawBsonRef::DateTime(date) => format!("new Date({})", date.timestamp_millis()),
         RawBsonRef::Document(document) if document.is_empty() => "{}".into(),
         RawBsonRef::Array(array) if array.is_empty() => "[]".into(),
-        other => bson::Bson::try_from(other).map(|bson| bson.to_string()).unwrap_or_default(),
+        other => bson::Bson::try_from(other)
+            .map(|bson| bson.to_string())
+            .unwrap_or_default(),
     }
 }
 
@@ -148,19 +163,29 @@ pub struct Confined<'a> {
 
 /// Where a test's values lie in an index. `None`: anywhere.
 pub fn confine<'a>(test: &Test<'a>, multikey: bool) -> Option<Confined<'a>> {
-    let exact = |intervals| Some(Confined { intervals, exact: true, matches_missing: false });
+    let exact = |intervals| {
+        Some(Confined {
+            intervals,
+            exact: true,
+            matches_missing: false,
+        })
+    };
     match test {
         Test::Equals(value) => equals(*value, multikey),
         Test::In(values) => {
-            let mut all =
-                Confined { intervals: Vec::new(), exact: true, matches_missing: false };
+            let mut all = Confined {
+                intervals: Vec::new(),
+                exact: true,
+                matches_missing: false,
+            };
             for value in values {
                 let one = equals(*value, multikey)?;
                 all.intervals.extend(one.intervals);
                 all.exact &= one.exact;
                 all.matches_missing |= one.matches_missing;
             }
-            all.intervals.sort_by(|a, b| compare(a.lower.value.get(), b.lower.value.get()));
+            all.intervals
+                .sort_by(|a, b| compare(a.lower.value.get(), b.lower.value.get()));
             all.intervals.dedup_by(|b, a| {
                 compare(a.lower.value.get(), b.lower.value.get()).is_eq()
                     && compare(a.upper.value.get(), b.upper.value.get()).is_eq()
@@ -169,28 +194,58 @@ pub fn confine<'a>(test: &Test<'a>, multikey: bool) -> Option<Confined<'a>> {
         }
         Test::Greater { than, or_equal } => {
             if is_null(*than) {
-                return if *or_equal { equals(*than, multikey) } else { exact(Vec::new()) };
+                return if *or_equal {
+                    equals(*than, multikey)
+                } else {
+                    exact(Vec::new())
+                };
             }
             if is_nan(*than) {
-                return if *or_equal { equals(*than, multikey) } else { exact(Vec::new()) };
+                return if *or_equal {
+                    equals(*than, multikey)
+                } else {
+                    exact(Vec::new())
+                };
             }
             let (_, _, upper, upper_inclusive) = brackets(*than)?;
-            exact(vec![Interval::new(*than, *or_equal, upper, upper_inclusive)])
+            exact(vec![Interval::new(
+                *than,
+                *or_equal,
+                upper,
+                upper_inclusive,
+            )])
         }
         Test::Less { than, or_equal } => {
             if is_null(*than) || is_nan(*than) {
-                return if *or_equal { equals(*than, multikey) } else { exact(Vec::new()) };
+                return if *or_equal {
+                    equals(*than, multikey)
+                } else {
+                    exact(Vec::new())
+                };
             }
             let (lower, lower_inclusive, _, _) = brackets(*than)?;
-            exact(vec![Interval::new(lower, lower_inclusive, *than, *or_equal)])
+            exact(vec![Interval::new(
+                lower,
+                lower_inclusive,
+                *than,
+                *or_equal,
+            )])
         }
         Test::Prefix(prefix) => {
             let mut end = prefix.clone();
             // The next string after all that begin so; a character has no successor at its end.
-            let next = end.pop().and_then(|last| char::from_u32(u32::from(last) + 1))?;
+            let next = end
+                .pop()
+                .and_then(|last| char::from_u32(u32::from(last) + 1))?;
             end.push(next);
-            let lower = End { value: Value::Text(prefix.clone()), inclusive: true };
-            let upper = End { value: Value::Text(end), inclusive: false };
+            let lower = End {
+                value: Value::Text(prefix.clone()),
+                inclusive: true,
+            };
+            let upper = End {
+                value: Value::Text(end),
+                inclusive: false,
+            };
             Some(Confined {
                 intervals: vec![Interval { lower, upper }],
                 exact: false,
@@ -208,7 +263,11 @@ pub fn confine<'a>(test: &Test<'a>, multikey: bool) -> Option<Confined<'a>> {
 
 fn equals<'a>(value: RawBsonRef<'a>, multikey: bool) -> Option<Confined<'a>> {
     let confined = |interval, exact, matches_missing| {
-        Some(Confined { intervals: vec![interval], exact, matches_missing })
+        Some(Confined {
+            intervals: vec![interval],
+            exact,
+            matches_missing,
+        })
     };
     match value {
         // What a null looks like in an index of arrays depends on where the array ends.
@@ -239,9 +298,14 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 /// The ends of the values that compare with this one: `(lower, inclusive, upper, inclusive)`.
-fn brackets(value: RawBsonRef<'_>) -> Option<(RawBsonRef<'static>, bool, RawBsonRef<'static>, bool)> {
+fn brackets(
+    value: RawBsonRef<'_>,
+) -> Option<(RawBsonRef<'static>, bool, RawBsonRef<'static>, bool)> {
     let empty_document = RawDocument::from_bytes(EMPTY_DOCUMENT).ok()?;
-    let empty_binary = RawBinaryRef { subtype: BinarySubtype::Generic, bytes: &[] };
+    let empty_binary = RawBinaryRef {
+        subtype: BinarySubtype::Generic,
+        bytes: &[],
+    };
     let first_id = ObjectId::from_bytes([0; 12]);
     Some(match value {
         RawBsonRef::Int32(_)
@@ -253,26 +317,40 @@ fn brackets(value: RawBsonRef<'_>) -> Option<(RawBsonRef<'static>, bool, RawBson
             RawBsonRef::Double(f64::INFINITY),
             true,
         ),
-        RawBsonRef::String(_) | RawBsonRef::Symbol(_) => {
-            (RawBsonRef::String(""), true, RawBsonRef::Document(empty_document), false)
-        }
+        RawBsonRef::String(_) | RawBsonRef::Symbol(_) => (
+            RawBsonRef::String(""),
+            true,
+            RawBsonRef::Document(empty_document),
+            false,
+        ),
         RawBsonRef::Document(_) => {
             let holder = RawDocument::from_bytes(EMPTY_ARRAY).ok()?;
             let (_, empty_array) = holder.iter().next()?.ok()?;
-            (RawBsonRef::Document(empty_document), true, empty_array, false)
+            (
+                RawBsonRef::Document(empty_document),
+                true,
+                empty_array,
+                false,
+            )
         }
-        RawBsonRef::Binary(_) => {
-            (RawBsonRef::Binary(empty_binary), true, RawBsonRef::ObjectId(first_id), false)
-        }
+        RawBsonRef::Binary(_) => (
+            RawBsonRef::Binary(empty_binary),
+            true,
+            RawBsonRef::ObjectId(first_id),
+            false,
+        ),
         RawBsonRef::ObjectId(_) => (
             RawBsonRef::ObjectId(first_id),
             true,
             RawBsonRef::ObjectId(ObjectId::from_bytes([0xff; 12])),
             true,
         ),
-        RawBsonRef::Boolean(_) => {
-            (RawBsonRef::Boolean(false), true, RawBsonRef::Boolean(true), true)
-        }
+        RawBsonRef::Boolean(_) => (
+            RawBsonRef::Boolean(false),
+            true,
+            RawBsonRef::Boolean(true),
+            true,
+        ),
         RawBsonRef::DateTime(_) => (
             RawBsonRef::DateTime(bson::DateTime::MIN),
             true,
@@ -280,9 +358,15 @@ fn brackets(value: RawBsonRef<'_>) -> Option<(RawBsonRef<'static>, bool, RawBson
             true,
         ),
         RawBsonRef::Timestamp(_) => (
-            RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 }),
+            RawBsonRef::Timestamp(Timestamp {
+                time: 0,
+                increment: 0,
+            }),
             true,
-            RawBsonRef::Timestamp(Timestamp { time: u32::MAX, increment: u32::MAX }),
+            RawBsonRef::Timestamp(Timestamp {
+                time: u32::MAX,
+                increment: u32::MAX,
+            }),
             true,
         ),
         _ => return None,

@@ -45,8 +45,13 @@ pub struct Query<'a> {
 pub enum Access {
     /// There is nothing to find: the collection does not exist.
     Nothing,
-    Collection { reverse: bool },
-    Index { bounds: IndexBounds, reverse: bool },
+    Collection {
+        reverse: bool,
+    },
+    Index {
+        bounds: IndexBounds,
+        reverse: bool,
+    },
     /// The parts of an `$or`, each with its own index; a record is taken once.
     Union(Vec<IndexBounds>),
 }

@@ -24,7 +24,10 @@ impl Fixture {
     fn new() -> Fixture {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
-        Fixture { _directory: directory, store }
+        Fixture {
+            _directory: directory,
+            store,
+        }
     }
 
     /// A collection with these documents and indexes (besides `_id_`).
@@ -37,7 +40,10 @@ impl Fixture {
         let ids = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
         let specs = std::iter::once(&ids).chain(indexes);
         let definitions = specs
-            .map(|spec| IndexDefinition { id: self.store.allocate_id(), spec: spec.clone() })
+            .map(|spec| IndexDefinition {
+                id: self.store.allocate_id(),
+                spec: spec.clone(),
+            })
             .collect();
         let mut batch = Batch::new();
         let id = self.store.allocate_id();
@@ -72,7 +78,9 @@ impl Fixture {
         let slot = Arc::new(InterruptSlot::default());
         let source = Source::new(self.store.snapshot(), &plan, slot);
         let context = banyan_query::Context::default();
-        let filter = query.filter.map(|filter| Arc::new(Filter::parse(filter, &context).unwrap()));
+        let filter = query
+            .filter
+            .map(|filter| Arc::new(Filter::parse(filter, &context).unwrap()));
         let matching = Matching::new(source, filter.filter(|_| !plan.exact), None);
         let sort = query.sort.map(|sort| SortPattern::parse(sort).unwrap());
         let shape = Shape {
@@ -81,7 +89,12 @@ impl Fixture {
             ..Shape::default()
         };
         let found = rows(matching.rows(), shape).unwrap();
-        (found.map(|row| row.unwrap().get_i32("_id").unwrap()).collect(), plan)
+        (
+            found
+                .map(|row| row.unwrap().get_i32("_id").unwrap())
+                .collect(),
+            plan,
+        )
     }
 }
 
@@ -93,7 +106,9 @@ fn add_keys(
     document: &RawDocumentBuf,
 ) {
     if let Some(partial) = &index.partial_filter
-        && !crate::errors::parse_filter(partial).unwrap().matches(document)
+        && !crate::errors::parse_filter(partial)
+            .unwrap()
+            .matches(document)
     {
         return;
     }
@@ -188,7 +203,10 @@ fn filters() -> Vec<RawDocumentBuf> {
         doc! { "_id": 5, "a": { "$exists": true } },
         doc! { "_id": { "$gt": 140 } },
     ];
-    filters.iter().map(|filter| RawDocumentBuf::try_from(filter).unwrap()).collect()
+    filters
+        .iter()
+        .map(|filter| RawDocumentBuf::try_from(filter).unwrap())
+        .collect()
 }
 
 #[test]
@@ -197,10 +215,22 @@ fn indexes_change_how_documents_are_found_and_not_which() {
     let documents = documents();
     let judge = fixture.collection("judge", &documents, &[]);
     let candidates = [
-        vec![index(rawdoc! { "a": 1 }, "a"), index(rawdoc! { "b": 1 }, "b")],
-        vec![index(rawdoc! { "a": -1 }, "a"), index(rawdoc! { "b": -1, "a": 1 }, "ba")],
-        vec![index(rawdoc! { "b": 1, "a": -1 }, "ba"), index(rawdoc! { "s.p": 1, "s.q": -1 }, "s")],
-        vec![index(rawdoc! { "a": 1, "b": 1 }, "ab"), index(rawdoc! { "b": "hashed" }, "h")],
+        vec![
+            index(rawdoc! { "a": 1 }, "a"),
+            index(rawdoc! { "b": 1 }, "b"),
+        ],
+        vec![
+            index(rawdoc! { "a": -1 }, "a"),
+            index(rawdoc! { "b": -1, "a": 1 }, "ba"),
+        ],
+        vec![
+            index(rawdoc! { "b": 1, "a": -1 }, "ba"),
+            index(rawdoc! { "s.p": 1, "s.q": -1 }, "s"),
+        ],
+        vec![
+            index(rawdoc! { "a": 1, "b": 1 }, "ab"),
+            index(rawdoc! { "b": "hashed" }, "h"),
+        ],
         vec![
             rawdoc! { "v": 2, "key": { "a": 1 }, "name": "sparse", "sparse": true },
             rawdoc! {
@@ -221,8 +251,11 @@ fn indexes_change_how_documents_are_found_and_not_which() {
         let candidate = fixture.collection(&name, &documents, indexes);
         for filter in &filters() {
             for sort in &sorts {
-                let query =
-                    Query { filter: Some(filter), sort: sort.as_deref(), ..Query::default() };
+                let query = Query {
+                    filter: Some(filter),
+                    sort: sort.as_deref(),
+                    ..Query::default()
+                };
                 let (mut expected, _) = fixture.find(&judge, &query);
                 let (mut found, plan) = fixture.find(&candidate, &query);
                 if sort.is_none() {
@@ -238,10 +271,16 @@ fn indexes_change_how_documents_are_found_and_not_which() {
 #[test]
 fn selective_filters_use_an_index() {
     let fixture = Fixture::new();
-    let indexes = [index(rawdoc! { "b": 1, "a": 1 }, "ba"), index(rawdoc! { "a": 1 }, "a")];
+    let indexes = [
+        index(rawdoc! { "b": 1, "a": 1 }, "ba"),
+        index(rawdoc! { "a": 1 }, "a"),
+    ];
     let collection = fixture.collection("posts", &documents(), &indexes);
     let used = |filter: RawDocumentBuf| {
-        let query = Query { filter: Some(&filter), ..Query::default() };
+        let query = Query {
+            filter: Some(&filter),
+            ..Query::default()
+        };
         match fixture.plan(&collection, &query).access {
             Access::Index { bounds, .. } => bounds.index.name.clone(),
             Access::Union(parts) => format!("{} parts", parts.len()),
@@ -255,32 +294,53 @@ fn selective_filters_use_an_index() {
     assert_eq!(used(rawdoc! { "a": { "$gt": 3 } }), "a");
     assert_eq!(used(rawdoc! { "s.p": 3 }), "collection");
     assert_eq!(used(rawdoc! {}), "collection");
-    assert_eq!(used(rawdoc! { "$or": [{ "_id": 3 }, { "a": 1 }] }), "2 parts");
-    assert_eq!(used(rawdoc! { "$or": [{ "_id": 3 }, { "s.p": 1 }] }), "collection");
+    assert_eq!(
+        used(rawdoc! { "$or": [{ "_id": 3 }, { "a": 1 }] }),
+        "2 parts"
+    );
+    assert_eq!(
+        used(rawdoc! { "$or": [{ "_id": 3 }, { "s.p": 1 }] }),
+        "collection"
+    );
 }
 
 #[test]
 fn an_order_is_taken_from_an_index_when_few_are_wanted() {
     let fixture = Fixture::new();
-    let collection =
-        fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
+    let collection = fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
     let sort = rawdoc! { "b": -1 };
-    let query = Query { sort: Some(&sort), wanted: Some(3), ..Query::default() };
+    let query = Query {
+        sort: Some(&sort),
+        wanted: Some(3),
+        ..Query::default()
+    };
     let plan = fixture.plan(&collection, &query);
     assert!(plan.sorted);
-    assert!(matches!(plan.access, Access::Index { reverse: true, .. }), "{:?}", plan.access);
+    assert!(
+        matches!(plan.access, Access::Index { reverse: true, .. }),
+        "{:?}",
+        plan.access
+    );
 }
 
 #[test]
 fn a_hint_is_followed_or_refused() {
     let fixture = Fixture::new();
-    let collection =
-        fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
+    let collection = fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
     let name = rawdoc! { "hint": "b" };
-    let query = Query { hint: name.get("hint").unwrap(), ..Query::default() };
-    assert!(matches!(fixture.plan(&collection, &query).access, Access::Index { .. }));
+    let query = Query {
+        hint: name.get("hint").unwrap(),
+        ..Query::default()
+    };
+    assert!(matches!(
+        fixture.plan(&collection, &query).access,
+        Access::Index { .. }
+    ));
     let unknown = rawdoc! { "hint": { "c": 1 } };
-    let query = Query { hint: unknown.get("hint").unwrap(), ..Query::default() };
+    let query = Query {
+        hint: unknown.get("hint").unwrap(),
+        ..Query::default()
+    };
     let error = choose(Some(&collection), &fixture.store.snapshot(), &query).unwrap_err();
     assert_eq!(error.code, banyan_wire::ErrorCode::BadValue);
 }

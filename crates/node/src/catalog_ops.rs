@@ -1,0 +1,147 @@
+//! Changes of what exists: collections and indexes come and go.
+//!
+//! Whoever changes a namespace holds its latch exclusively from the look at the catalog until the
+//! change is applied, so that no write is under way that was worked out against the old state.
+
+use std::sync::Arc;
+
+use banyan_document::key::KeyPattern;
+use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocumentBuf, rawdoc};
+
+use crate::errors;
+use crate::node::Node;
+use crate::operations::Interrupt;
+use crate::write::apply::Prepared;
+use crate::write::effects;
+use crate::write::entry::EntryBuilder;
+use crate::write::insert::duplicate;
+use crate::write::propose::Outcome;
+
+pub const ID_INDEX: &str = "_id_";
+
+/// Makes these changes one entry. The caller holds the namespaces' latches.
+pub async fn apply(
+    node: &Node,
+    changes: &[CatalogChange],
+    term: u64,
+) -> Result<Outcome, CommandError> {
+    let mut entry = EntryBuilder::new();
+    for change in changes {
+        entry.catalog(change);
+    }
+    node.propose(&entry, Prepared::nothing(node), term, false)
+        .await
+}
+
+/// What it takes to make a collection with its index on `_id`.
+pub fn creation(node: &Node, namespace: &Namespace, options: RawDocumentBuf) -> CatalogChange {
+    let id_index = IndexDefinition {
+        id: node.store.allocate_id(),
+        spec: rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX },
+    };
+    CatalogChange::CreateCollection {
+        id: node.store.allocate_id(),
+        namespace: namespace.clone(),
+        uuid: *uuid::Uuid::new_v4().as_bytes(),
+        options,
+        indexes: vec![id_index],
+    }
+}
+
+/// Makes a collection unless there is one. False if there was one.
+pub async fn create_if_missing(
+    node: &Arc<Node>,
+    namespace: &Namespace,
+) -> Result<bool, CommandError> {
+    let term = node.writable_term()?;
+    let _exclusive = node.namespaces.exclusive(&[namespace]).await;
+    if node.store.catalog().find(namespace).is_some() {
+        return Ok(false);
+    }
+    refuse_other_case(node, namespace)?;
+    apply(
+        node,
+        &[creation(node, namespace, RawDocumentBuf::new())],
+        term,
+    )
+    .await?;
+    Ok(true)
+}
+
+/// Databases whose names differ in letter case alone could not live side by side everywhere.
+pub fn refuse_other_case(node: &Node, namespace: &Namespace) -> Result<(), CommandError> {
+    match node
+        .store
+        .catalog()
+        .database_in_other_case(namespace.database())
+    {
+        Some(other) => Err(CommandError::new(
+            ErrorCode::DatabaseDifferCase,
+            format!(
+                "db already exists with different case already have: [{}] trying to create [{}]",
+                other.name,
+                namespace.database()
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Refuses an index that the collection's records do not allow. Reads all of them.
+pub fn check_records(
+    node: &Node,
+    collection: &Collection,
+    definition: &IndexDefinition,
+    interrupt: &Interrupt,
+) -> Result<(), CommandError> {
+    let index = Index::parse(definition, false).map_err(errors::storage)?;
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let snapshot = node.store.snapshot();
+    for (count, found) in snapshot.records(collection.id, .., false).enumerate() {
+        let (_, document) = found.map_err(errors::storage)?;
+        if count % 64 == 0 {
+            interrupt.check()?;
+        }
+        let keys = effects::keys_of(&index, &document).map_err(|error| {
+            CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
+        })?;
+        if index.unique {
+            seen.extend(keys.keys);
+        }
+    }
+    seen.sort_unstable();
+    let Some(twice) = seen.windows(2).find(|pair| pair[0] == pair[1]) else {
+        return Ok(());
+    };
+    for found in snapshot.records(collection.id, .., false) {
+        let (_, document) = found.map_err(errors::storage)?;
+        let keys = effects::keys_of(&index, &document).unwrap_or_default();
+        if keys.keys.contains(&twice[0]) {
+            return Err(duplicate(collection, &index, &document, &twice[0]));
+        }
+    }
+    Ok(())
+}
+
+/// The name that an index gets when none is given: `a_1_b_-1`.
+pub fn index_name(key: &bson::RawDocument) -> String {
+    let part = |(name, value): (&bson::raw::CStr, bson::RawBsonRef<'_>)| {
+        format!(
+            "{}_{}",
+            name.as_str(),
+            errors::shown(value).trim_matches('"')
+        )
+    };
+    key.iter().flatten().map(part).collect::<Vec<_>>().join("_")
+}
+
+/// Whether the two patterns are the same index.
+pub fn same_pattern(a: &KeyPattern, b: &KeyPattern) -> bool {
+    a.fields.len() == b.fields.len()
+        && a.fields
+            .iter()
+            .zip(&b.fields)
+            .all(|((p, o), (q, r))| p.to_string() == q.to_string() && o == r)
+}

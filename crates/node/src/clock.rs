@@ -1,0 +1,102 @@
+//! The hybrid clock behind `operationTime` and `$clusterTime`: wall seconds and a counter.
+//!
+//! A time is given to each entry when it is proposed, but entries may reach the log in another
+//! order. The time that counts is settled when an entry is applied: the later of its own and one
+//! more than its predecessor's. All members apply the same log, so all agree, and times grow
+//! along the log: whoever has applied a time has applied everything before it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bson::Timestamp;
+
+#[derive(Debug, Default)]
+pub struct Clock {
+    latest: AtomicU64,
+}
+
+impl Clock {
+    pub fn new() -> Clock {
+        Clock::default()
+    }
+
+    /// A time later than every one given out or seen so far.
+    pub fn tick(&self) -> Timestamp {
+        let wall = wall_seconds() << 32 | 1;
+        let advance = |latest: u64| Some(wall.max(latest + 1));
+        let before = self
+            .latest
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance);
+        from_bits(before.unwrap_or_default().saturating_add(1).max(wall))
+    }
+
+    /// Takes note of a time that somebody else has seen.
+    pub fn observe(&self, time: Timestamp) {
+        self.latest.fetch_max(to_bits(time), Ordering::Relaxed);
+    }
+
+    /// The latest time given out or seen.
+    pub fn now(&self) -> Timestamp {
+        from_bits(self.latest.load(Ordering::Relaxed))
+    }
+
+    /// Whether a client's claim about the time is so far ahead of the wall clock that it must be
+    /// wrong.
+    pub fn is_implausible(time: Timestamp) -> bool {
+        const YEAR_SECONDS: u64 = 365 * 24 * 3600;
+        u64::from(time.time) > wall_seconds() + YEAR_SECONDS
+    }
+}
+
+pub fn to_bits(time: Timestamp) -> u64 {
+    u64::from(time.time) << 32 | u64::from(time.increment)
+}
+
+pub fn from_bits(bits: u64) -> Timestamp {
+    Timestamp {
+        time: (bits >> 32) as u32,
+        increment: bits as u32,
+    }
+}
+
+pub fn wall_ms() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn wall_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_grow_whatever_is_observed() {
+        let clock = Clock::new();
+        let first = clock.tick();
+        let second = clock.tick();
+        assert!(to_bits(second) > to_bits(first));
+        let ahead = Timestamp {
+            time: second.time + 100,
+            increment: 7,
+        };
+        clock.observe(ahead);
+        let third = clock.tick();
+        assert_eq!(
+            third,
+            Timestamp {
+                time: ahead.time,
+                increment: 8
+            }
+        );
+        clock.observe(first);
+        assert_eq!(clock.now(), third);
+    }
+}

@@ -1,0 +1,131 @@
+//! `delete`: statements that remove one record or all that match.
+
+use banyan_query::filter::Filter;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument};
+
+use super::find::{query_context, simple_collation};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::context::CommandContext;
+use crate::errors;
+use crate::params::{self, Field};
+use crate::write::modify::{self, Action, Target};
+use crate::write::report::{self, WriteReport, ordered, statement_ids};
+use crate::write::sessions::StatementOutcome;
+use crate::write::staging::Staging;
+
+pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
+    .parsed_as("delete")
+    .privilege("remove")
+    .writes()
+    .in_transaction()
+    .fields(&["deletes", "ordered", "let"])
+    .ignored(&["runtimeConstants", "encryptionInformation"]);
+
+struct Statement<'a> {
+    filter: &'a RawDocument,
+    hint: Option<RawBsonRef<'a>>,
+    multi: bool,
+}
+
+impl<'a> Statement<'a> {
+    fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
+        let (mut filter, mut limit, mut hint) = (None, None, None);
+        for (name, value) in document.iter().flatten() {
+            let name = name.as_str();
+            let field = Field {
+                command: "delete.deletes",
+                name,
+                value,
+            };
+            match name {
+                "q" => filter = Some(field.document()?),
+                "limit" => limit = Some(field.i64()?),
+                "hint" => hint = Some(value),
+                "collation" => simple_collation(field)?,
+                "sampleId" => {}
+                _ => return Err(params::unknown_field("delete.deletes", name)),
+            }
+        }
+        let limit = limit.ok_or_else(|| params::missing_field("delete.deletes", "limit"))?;
+        if !(0..=1).contains(&limit) {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                format!("The limit field in delete objects must be 0 or 1. Got {limit}"),
+            ));
+        }
+        Ok(Statement {
+            filter: filter.ok_or_else(|| params::missing_field("delete.deletes", "q"))?,
+            hint,
+            multi: limit == 0,
+        })
+    }
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(delete(ctx))
+}
+
+async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
+    let collection = ctx.collection()?;
+    let documents = ctx.request.batch("deletes")?;
+    report::check_size(documents.len())?;
+    let statements = documents
+        .iter()
+        .map(|d| Statement::parse(d))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut staging = Staging::open(ctx, collection, false).await?;
+    let mut report = WriteReport::new(ordered(ctx)?);
+    let ids = statement_ids(ctx, documents.len())?;
+    for (at, statement) in statements.iter().enumerate() {
+        if report.is_over() {
+            break;
+        }
+        match one(&mut staging, statement, ids.of(at)).await {
+            Ok(deleted) => report.n += deleted,
+            Err(error) if report::ends_command(&error) => return Err(error),
+            Err(error) => report.refuse(at, error),
+        }
+        if staging.is_full() {
+            staging.flush().await?;
+        }
+    }
+    ctx.node.counters.delete.add(report.n);
+    let concern_error = staging.finish().await?;
+    Ok(report.reply(concern_error, |_| {}))
+}
+
+async fn one(
+    staging: &mut Staging<'_>,
+    statement: &Statement<'_>,
+    id: i32,
+) -> Result<u64, CommandError> {
+    if let Some(StatementOutcome::Delete { deleted }) = staging.settled(id) {
+        return Ok(deleted);
+    }
+    if statement.multi && staging.is_retryable() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Cannot use retryable writes with limit=0",
+        ));
+    }
+    let ctx = staging.ctx;
+    let variables = ctx.field("let").map(|field| field.document()).transpose()?;
+    let context = query_context(ctx, variables)?;
+    let target = Target {
+        filter: Filter::parse(statement.filter, &context).map_err(errors::query)?,
+        filter_document: statement.filter,
+        hint: statement.hint,
+        sort: None,
+        multi: statement.multi,
+        keep_documents: false,
+    };
+    let effect = modify::run(staging, &target, &Action::Delete).await?;
+    staging.settle(
+        id,
+        StatementOutcome::Delete {
+            deleted: effect.matched,
+        },
+    );
+    Ok(effect.matched)
+}

@@ -1,0 +1,107 @@
+//! `insert`: documents go in, one after another.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::RawDocument;
+
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::context::CommandContext;
+use crate::write::insert::Candidate;
+use crate::write::report::{self, StatementIds, WriteReport, ordered, statement_ids};
+use crate::write::sessions::StatementOutcome;
+use crate::write::staging::Staging;
+
+pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
+    .writes()
+    .in_transaction()
+    .fields(&["documents", "ordered"])
+    .ignored(&["bypassDocumentValidation", "encryptionInformation"]);
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(insert(ctx))
+}
+
+async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
+    let collection = ctx.collection()?;
+    let documents = ctx.request.batch("documents")?;
+    report::check_size(documents.len())?;
+    let mut staging = Staging::open(ctx, collection, true).await?;
+    let mut report = WriteReport::new(ordered(ctx)?);
+    let statements = statement_ids(ctx, documents.len())?;
+    let mut at = 0;
+    while at < documents.len() && !report.is_over() {
+        at = stage_some(&mut staging, &documents, at, &statements, &mut report).await?;
+    }
+    ctx.node.counters.insert.add(report.n);
+    let concern_error = staging.finish().await?;
+    Ok(report.reply(concern_error, |_| {}))
+}
+
+/// Documents whose keys are looked up in one snapshot.
+const TOGETHER_MAX: usize = 1_000;
+
+/// Stages documents from `at` on; where to go on.
+async fn stage_some(
+    staging: &mut Staging<'_>,
+    documents: &[&RawDocument],
+    mut at: usize,
+    statements: &StatementIds,
+    report: &mut WriteReport,
+) -> Result<usize, CommandError> {
+    let Some(collection) = staging.collection.clone() else {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            "the collection is gone",
+        ));
+    };
+    let mut candidates: Vec<(usize, Candidate<'_>)> = Vec::new();
+    let mut busy = None;
+    while at < documents.len() && candidates.len() < TOGETHER_MAX {
+        if staging.settled(statements.of(at)).is_some() {
+            report.n += 1;
+            at += 1;
+            continue;
+        }
+        match Candidate::new(&collection, documents[at]) {
+            Ok(candidate) => match candidate.latch(staging, &collection) {
+                Ok(()) => candidates.push((at, candidate)),
+                Err(latch) => {
+                    busy = Some(latch);
+                    break;
+                }
+            },
+            Err(error) => {
+                // The documents before it come first: an ordered batch ends here.
+                if candidates.is_empty() {
+                    report.refuse(at, error);
+                    return Ok(at + 1);
+                }
+                break;
+            }
+        }
+        at += 1;
+    }
+    let snapshot = staging.ctx.node.store.snapshot();
+    for (position, candidate) in candidates {
+        match candidate.stage(staging, &collection, &snapshot) {
+            Ok(()) => {
+                report.n += 1;
+                staging.settle(statements.of(position), StatementOutcome::Insert);
+            }
+            Err(error) => {
+                report.refuse(position, error);
+                if report.is_over() {
+                    return Ok(at);
+                }
+            }
+        }
+        if staging.is_full() {
+            // The latches of those that follow are let go of with the entry: they start afresh.
+            staging.flush().await?;
+            return Ok(position + 1);
+        }
+    }
+    if let Some(latch) = busy {
+        staging.wait_for(latch).await?;
+    }
+    Ok(at)
+}

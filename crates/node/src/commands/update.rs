@@ -1,0 +1,220 @@
+//! `update`: statements that modify, replace or upsert.
+
+use banyan_query::filter::Filter;
+use banyan_query::update::{Update, UpdateContext};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use super::find::{query_context, simple_collation};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::context::CommandContext;
+use crate::errors;
+use crate::params::{self, Field};
+use crate::write::modify::{self, Action, Target};
+use crate::write::report::{self, WriteReport, ordered, statement_ids};
+use crate::write::sessions::StatementOutcome;
+use crate::write::staging::Staging;
+
+pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
+    .writes()
+    .in_transaction()
+    .fields(&["updates", "ordered", "let"])
+    .ignored(&[
+        "bypassDocumentValidation",
+        "runtimeConstants",
+        "encryptionInformation",
+    ]);
+
+/// One statement, parsed.
+struct Statement<'a> {
+    filter: &'a RawDocument,
+    update: RawBsonRef<'a>,
+    array_filters: Vec<&'a RawDocument>,
+    constants: Option<&'a RawDocument>,
+    hint: Option<RawBsonRef<'a>>,
+    multi: bool,
+    upsert: bool,
+}
+
+impl<'a> Statement<'a> {
+    fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
+        let (mut filter, mut update) = (None, None);
+        let mut statement = Statement {
+            filter: document,
+            update: RawBsonRef::Null,
+            array_filters: Vec::new(),
+            constants: None,
+            hint: None,
+            multi: false,
+            upsert: false,
+        };
+        for (name, value) in document.iter().flatten() {
+            let name = name.as_str();
+            let field = Field {
+                command: "update.updates",
+                name,
+                value,
+            };
+            match name {
+                "q" => filter = Some(field.document()?),
+                "u" => update = Some(value),
+                "c" => statement.constants = Some(field.document()?),
+                "multi" => statement.multi = field.bool()?,
+                "upsert" => statement.upsert = field.bool()?,
+                "hint" => statement.hint = Some(value),
+                "arrayFilters" => statement.array_filters = params::documents(field)?,
+                "collation" => simple_collation(field)?,
+                "upsertSupplied" | "sampleId" => {}
+                _ => return Err(params::unknown_field("update.updates", name)),
+            }
+        }
+        statement.filter = filter.ok_or_else(|| params::missing_field("update.updates", "q"))?;
+        statement.update = update.ok_or_else(|| params::missing_field("update.updates", "u"))?;
+        Ok(statement)
+    }
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(update(ctx))
+}
+
+/// What an update statement has come to.
+struct Done {
+    matched: u64,
+    modified: u64,
+    upserted: Option<RawDocumentBuf>,
+}
+
+async fn update(ctx: &CommandContext<'_>) -> CommandResult {
+    let collection = ctx.collection()?;
+    let documents = ctx.request.batch("updates")?;
+    report::check_size(documents.len())?;
+    let statements = documents
+        .iter()
+        .map(|d| Statement::parse(d))
+        .collect::<Result<Vec<_>, _>>()?;
+    let create = statements.iter().any(|statement| statement.upsert);
+    let mut staging = Staging::open(ctx, collection, create).await?;
+    let mut report = WriteReport::new(ordered(ctx)?);
+    let ids = statement_ids(ctx, documents.len())?;
+    let mut modified = 0;
+    let mut upserted = RawArrayBuf::new();
+    for (at, statement) in statements.iter().enumerate() {
+        if report.is_over() {
+            break;
+        }
+        match one(&mut staging, statement, ids.of(at)).await {
+            Ok(done) => {
+                report.n += done.matched;
+                modified += done.modified;
+                if let Some(id) = done.upserted {
+                    report.n += 1;
+                    let mut line = rawdoc! { "index": i32::try_from(at).unwrap_or(i32::MAX) };
+                    for (name, value) in id.iter().flatten() {
+                        line.append(name, value);
+                    }
+                    upserted.push(line);
+                }
+            }
+            Err(error) if report::ends_command(&error) => return Err(error),
+            Err(error) => report.refuse(at, error),
+        }
+        if staging.is_full() {
+            staging.flush().await?;
+        }
+    }
+    ctx.node.counters.update.add(statements.len() as u64);
+    let concern_error = staging.finish().await?;
+    Ok(report.reply(concern_error, |reply| {
+        if !upserted.is_empty() {
+            reply.append(cstr!("upserted"), upserted);
+        }
+        reply.append(
+            cstr!("nModified"),
+            i32::try_from(modified).unwrap_or(i32::MAX),
+        );
+    }))
+}
+
+async fn one(
+    staging: &mut Staging<'_>,
+    statement: &Statement<'_>,
+    id: i32,
+) -> Result<Done, CommandError> {
+    if let Some(StatementOutcome::Update {
+        matched,
+        modified,
+        upserted,
+    }) = staging.settled(id)
+    {
+        return Ok(Done {
+            matched,
+            modified,
+            upserted,
+        });
+    }
+    let ctx = staging.ctx;
+    let variables = match statement.constants {
+        Some(constants) => Some(constants),
+        None => ctx.field("let").map(|field| field.document()).transpose()?,
+    };
+    let context = query_context(ctx, variables)?;
+    let update = Update::parse(statement.update, &statement.array_filters, &context)
+        .map_err(errors::query)?;
+    if statement.multi && update.is_replacement() {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "multi update is not supported for replacement-style update",
+        ));
+    }
+    if statement.multi && staging.is_retryable() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Cannot use retryable writes with multi=true",
+        ));
+    }
+    let target = Target {
+        filter: Filter::parse(statement.filter, &context).map_err(errors::query)?,
+        filter_document: statement.filter,
+        hint: statement.hint,
+        sort: None,
+        multi: statement.multi,
+        keep_documents: false,
+    };
+    let update_context = UpdateContext::new(DateTime::now(), ctx.node.clock.now());
+    let action = Action::Update(&update, update_context.clone());
+    loop {
+        let effect = modify::run(staging, &target, &action).await?;
+        let mut done = Done {
+            matched: effect.matched,
+            modified: effect.modified,
+            upserted: None,
+        };
+        if effect.matched == 0 && statement.upsert {
+            match modify::upsert(staging, &target, &update, &update_context).await? {
+                Some(document) => done.upserted = Some(id_document(&document)),
+                None => continue,
+            }
+        }
+        let (matched, modified) = (done.matched, done.modified);
+        let upserted = done.upserted.clone();
+        staging.settle(
+            id,
+            StatementOutcome::Update {
+                matched,
+                modified,
+                upserted,
+            },
+        );
+        return Ok(done);
+    }
+}
+
+/// `{_id: …}` of a document.
+fn id_document(document: &RawDocument) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    if let Ok(Some(id)) = document.get("_id") {
+        out.append(cstr!("_id"), id);
+    }
+    out
+}

@@ -1,0 +1,168 @@
+//! The node: everything that the commands of one process share.
+
+use std::fs;
+use std::sync::{Arc, OnceLock};
+
+use banyan_consensus::Group;
+use banyan_storage::{Catalog, OpenError, Snapshot, Store, StoreOptions};
+use banyan_wire::{CommandError, ErrorCode};
+
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::cursors::CursorManager;
+use crate::info::ServerInfo;
+use crate::operations::Operations;
+use crate::parameters::Parameters;
+use crate::replication::Replication;
+use crate::role::Role;
+use crate::write::{Latches, Machine, NamespaceLatches};
+
+/// How a node is opened.
+pub struct NodeOptions {
+    pub info: ServerInfo,
+    /// `--replSet`; without it the node is a set of one that nobody can join.
+    pub replica_set: Option<String>,
+    pub store: StoreOptions,
+    /// `--oplogSize`.
+    pub log_bytes_max: u64,
+}
+
+impl NodeOptions {
+    pub fn new(info: ServerInfo) -> NodeOptions {
+        NodeOptions {
+            info,
+            replica_set: None,
+            store: StoreOptions::default(),
+            log_bytes_max: 256 << 20,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("the log in {}: {source}", .path.display())]
+    Log {
+        path: std::path::PathBuf,
+        source: banyan_consensus::Error,
+    },
+    #[error("{0}")]
+    Start(String),
+}
+
+/// One data-bearing member. Always behind an `Arc`.
+pub struct Node {
+    pub info: ServerInfo,
+    pub parameters: Parameters,
+    pub counters: Counters,
+    pub operations: Operations,
+    pub cursors: CursorManager,
+    pub clock: Arc<Clock>,
+    pub store: Store,
+    pub machine: Arc<Machine>,
+    pub group: Group<Machine>,
+    pub replication: Arc<Replication>,
+    /// Held by writes on the records and unique keys they change.
+    pub latches: Arc<Latches>,
+    /// Held shared by writes, exclusively by whoever changes what a namespace is.
+    pub namespaces: NamespaceLatches,
+    role: OnceLock<Arc<dyn Role>>,
+}
+
+impl Node {
+    /// Opens the data directory and joins whatever group it belongs to. A standalone is ready to
+    /// serve soon after; a member of a set once the set has been initiated.
+    pub fn open(options: NodeOptions) -> Result<Arc<Node>, NodeError> {
+        let store = Store::open(&options.info.dbpath, &options.store)?;
+        let clock = Arc::new(Clock::new());
+        let machine = Arc::new(
+            Machine::open(store.clone(), clock.clone()).map_err(|error| {
+                let path = options.info.dbpath.clone();
+                OpenError::Damaged {
+                    path,
+                    reason: error.to_string(),
+                }
+            })?,
+        );
+        let log_path = options.info.dbpath.join("log");
+        fs::create_dir_all(&log_path)
+            .map_err(|error| NodeError::Start(format!("{}: {error}", log_path.display())))?;
+        let replication = Replication::open(&options, &store, &machine)?;
+        let group = Group::open(
+            &log_path,
+            replication.group_options(options.log_bytes_max),
+            machine.clone(),
+            replication.transport(),
+        )
+        .map_err(|source| NodeError::Log {
+            path: log_path,
+            source,
+        })?;
+        let node = Arc::new(Node {
+            info: options.info,
+            parameters: Parameters::new(),
+            counters: Counters::default(),
+            operations: Operations::new(),
+            cursors: CursorManager::new(),
+            clock,
+            store,
+            machine,
+            group,
+            replication,
+            latches: Arc::default(),
+            namespaces: NamespaceLatches::default(),
+            role: OnceLock::new(),
+        });
+        let weak = Arc::downgrade(&node);
+        node.machine.on_change(Box::new(move |namespace, change| {
+            if let Some(node) = weak.upgrade()
+                && let Some(role) = node.role.get()
+            {
+                role.wrote(namespace, change);
+            }
+        }));
+        node.replication.start(&node)?;
+        Ok(node)
+    }
+
+    /// Gives the node its part in a sharded cluster. Only the first one counts.
+    pub fn set_role(&self, role: Arc<dyn Role>) {
+        let _ = self.role.set(role);
+    }
+
+    pub fn role(&self) -> Option<&Arc<dyn Role>> {
+        self.role.get()
+    }
+
+    /// The catalog first, then the snapshot: every index of the one is complete in the other.
+    pub fn view(&self) -> (Arc<Catalog>, Snapshot) {
+        let catalog = self.store.catalog();
+        (catalog, self.store.snapshot())
+    }
+
+    /// The term in which this member may take writes.
+    pub fn writable_term(&self) -> Result<u64, CommandError> {
+        match self.group.leader_term() {
+            0 => Err(CommandError::new(
+                ErrorCode::NotWritablePrimary,
+                "not primary",
+            )),
+            term => Ok(term),
+        }
+    }
+
+    pub fn is_primary(&self) -> bool {
+        self.group.leader_term() != 0
+    }
+
+    /// Ends everything in good order: what is applied becomes durable.
+    pub fn close(&self) {
+        self.operations.shut_down();
+        self.cursors.kill_all();
+        self.group.stop();
+        if let Err(error) = self.store.persist() {
+            tracing::error!(%error, "cannot sync the data");
+        }
+    }
+}

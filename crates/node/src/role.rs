@@ -1,0 +1,79 @@
+//! What a shard or a config server adds to a node, as hooks that the write path and the commands
+//! call. A node without a role has none of them set.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use banyan_storage::Namespace;
+use banyan_wire::CommandError;
+use bson::{RawBsonRef, RawDocument};
+
+use crate::commands::table::BoxFuture;
+
+/// Which documents of a collection this shard owns, as of one shard version.
+pub trait Ownership: Send + Sync {
+    fn owns(&self, document: &RawDocument) -> bool;
+}
+
+/// What the request says about the routing table that it was routed with.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Versions<'a> {
+    pub shard: Option<RawBsonRef<'a>>,
+    pub database: Option<RawBsonRef<'a>>,
+}
+
+/// One document's change, as it was committed.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    Insert {
+        document: &'a RawDocument,
+    },
+    Update {
+        before: &'a RawDocument,
+        after: &'a RawDocument,
+    },
+    Delete {
+        before: &'a RawDocument,
+    },
+}
+
+/// The role's own commands find it again through `Any`.
+pub trait Role: Any + Send + Sync {
+    /// Asked before a command that carries versions runs, while nothing is held: a shard that
+    /// knows less than the request refreshes here, and a critical section is waited for. `None`
+    /// when there is nothing to wait for, which is the common case.
+    fn prepare<'a>(
+        &'a self,
+        _namespace: Namespace,
+        _versions: Versions<'a>,
+    ) -> Option<BoxFuture<'a, ()>> {
+        None
+    }
+
+    /// Compares the versions of a request with what this shard knows: `StaleConfig` if they
+    /// differ, otherwise which documents are its own (`None`: all of them).
+    ///
+    /// A write calls this while it holds the namespace's latch, so whoever wants the writes of a
+    /// collection to cease (a migration's critical section) takes that latch exclusively
+    /// ([`crate::write::NamespaceLatches`]), changes what this answers, and lets go.
+    fn check(
+        &self,
+        namespace: &Namespace,
+        versions: Versions<'_>,
+        writes: bool,
+    ) -> Result<Option<Arc<dyn Ownership>>, CommandError>;
+
+    /// Refuses a change that this shard may not make although the versions agree: a document
+    /// without a full shard key, a changed shard key. Called before the write is proposed.
+    fn check_change(
+        &self,
+        _namespace: &Namespace,
+        _change: Change<'_>,
+    ) -> Result<(), CommandError> {
+        Ok(())
+    }
+
+    /// Called on the primary for every committed change, in commit order, before the latches of
+    /// the write are released. Must not block.
+    fn wrote(&self, namespace: &Namespace, change: Change<'_>);
+}

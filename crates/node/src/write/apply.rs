@@ -1,0 +1,439 @@
+//! The state machine: committed entries become storage batches.
+//!
+//! The position of the last applied entry lies in meta beside what the entries did, in the same
+//! batch. An entry that was applied before a crash and whose position was lost is applied again,
+//! to the same effect.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
+use banyan_storage::{
+    Batch, CatalogChange, CollectionId, Index, IndexDefinition, Namespace, StorageError, Store,
+};
+use bson::{DateTime, RawDocumentBuf, Timestamp};
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use super::effects::{self, EffectError};
+use super::entry::{Entry, Operation, SessionStamp};
+use super::latches::Held;
+use super::sessions::{SessionId, SessionRecord, meta_key};
+use crate::clock::{self, Clock};
+use crate::role::Change;
+
+/// Keys of the state's own place in meta.
+const APPLIED: &[u8] = b"applied";
+const CONFIGURATION: &[u8] = b"configuration";
+
+/// What a proposer hands over with its entry: the batch, and what keeps others away until the
+/// batch is in.
+pub struct Prepared {
+    pub batch: Batch,
+    pub latches: Held,
+}
+
+/// The last applied entry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Applied {
+    pub position: Position,
+    /// As [`clock::to_bits`].
+    pub time: u64,
+    pub wall_ms: i64,
+}
+
+impl Applied {
+    fn encode(&self) -> [u8; 32] {
+        let mut out = [0; 32];
+        out[..8].copy_from_slice(&self.position.term.to_le_bytes());
+        out[8..16].copy_from_slice(&self.position.index.to_le_bytes());
+        out[16..24].copy_from_slice(&self.time.to_le_bytes());
+        out[24..].copy_from_slice(&self.wall_ms.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Applied> {
+        let (term, rest) = bytes.split_first_chunk()?;
+        let (index, rest) = rest.split_first_chunk()?;
+        let (time, rest) = rest.split_first_chunk()?;
+        let (wall_ms, _) = rest.split_first_chunk()?;
+        let position = Position {
+            term: u64::from_le_bytes(*term),
+            index: u64::from_le_bytes(*index),
+        };
+        let (time, wall_ms) = (u64::from_le_bytes(*time), i64::from_le_bytes(*wall_ms));
+        Some(Applied {
+            position,
+            time,
+            wall_ms,
+        })
+    }
+}
+
+/// Told of every document that a proposal of this member's own has changed.
+pub type ChangeListener = Box<dyn Fn(&Namespace, Change<'_>) + Send + Sync>;
+/// Fetches the leader's state into the store.
+pub type SnapshotSource = Box<dyn Fn(&SnapshotMeta) -> Result<(), String> + Send + Sync>;
+type ConfigListener = Box<dyn Fn() + Send + Sync>;
+
+pub struct Machine {
+    store: Store,
+    clock: Arc<Clock>,
+    applied: Mutex<Applied>,
+    index: AtomicU64,
+    time: AtomicU64,
+    durable: AtomicU64,
+    configuration: RwLock<Option<RawDocumentBuf>>,
+    on_change: RwLock<Option<ChangeListener>>,
+    on_config: RwLock<Option<ConfigListener>>,
+    snapshots: RwLock<Option<SnapshotSource>>,
+}
+
+impl Machine {
+    pub fn open(store: Store, clock: Arc<Clock>) -> Result<Machine, StorageError> {
+        let machine = Machine {
+            store,
+            clock,
+            applied: Mutex::default(),
+            index: AtomicU64::new(0),
+            time: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            configuration: RwLock::default(),
+            on_change: RwLock::default(),
+            on_config: RwLock::default(),
+            snapshots: RwLock::default(),
+        };
+        machine.load()?;
+        // What is read back at the start need not be on disk, only in the engine's journal.
+        machine.store.persist()?;
+        machine
+            .durable
+            .store(machine.applied_index(), Ordering::Release);
+        Ok(machine)
+    }
+
+    fn load(&self) -> Result<(), StorageError> {
+        let snapshot = self.store.snapshot();
+        let applied = match snapshot.meta(APPLIED)? {
+            None => Applied::default(),
+            Some(bytes) => Applied::decode(&bytes).ok_or_else(|| StorageError::Damaged {
+                place: "the applied position".to_owned(),
+                reason: format!("{} bytes instead of 32", bytes.len()),
+            })?,
+        };
+        let configuration = snapshot.meta(CONFIGURATION)?.map(|bytes| bytes.to_vec());
+        let configuration = configuration.map(RawDocumentBuf::from_bytes).transpose();
+        *self.configuration.write() = configuration.map_err(|error| StorageError::Damaged {
+            place: "the replica set's configuration".to_owned(),
+            reason: error.to_string(),
+        })?;
+        *self.applied.lock() = applied;
+        self.publish(applied);
+        Ok(())
+    }
+
+    fn publish(&self, applied: Applied) {
+        self.clock.observe(clock::from_bits(applied.time));
+        self.time.store(applied.time, Ordering::Release);
+        self.index.store(applied.position.index, Ordering::Release);
+    }
+
+    pub fn applied_index(&self) -> u64 {
+        self.index.load(Ordering::Acquire)
+    }
+
+    pub fn last_applied(&self) -> Applied {
+        *self.applied.lock()
+    }
+
+    /// The time of the last applied operation.
+    pub fn operation_time(&self) -> Timestamp {
+        clock::from_bits(self.time.load(Ordering::Acquire))
+    }
+
+    /// When the last applied entry was proposed.
+    pub fn last_wall(&self) -> DateTime {
+        DateTime::from_millis(self.applied.lock().wall_ms)
+    }
+
+    /// The replica set's configuration, as of the last applied entry.
+    pub fn set_config(&self) -> Option<RawDocumentBuf> {
+        self.configuration.read().clone()
+    }
+
+    pub fn on_change(&self, listener: ChangeListener) {
+        *self.on_change.write() = Some(listener);
+    }
+
+    pub fn on_config(&self, listener: ConfigListener) {
+        *self.on_config.write() = Some(listener);
+    }
+
+    pub fn fetch_snapshots_from(&self, source: SnapshotSource) {
+        *self.snapshots.write() = Some(source);
+    }
+
+    fn take(&self, entries: Vec<Committed<Prepared>>) -> Result<(), EffectError> {
+        let mut applying = Applying {
+            machine: self,
+            batch: Batch::new(),
+            applied: self.last_applied(),
+            sessions: HashMap::new(),
+            done: Vec::new(),
+        };
+        for entry in entries {
+            applying.entry(entry)?;
+        }
+        applying.commit()
+    }
+
+    fn notify(&self, data: &[u8]) -> Result<(), EffectError> {
+        let listener = self.on_change.read();
+        let Some(listener) = &*listener else {
+            return Ok(());
+        };
+        let catalog = self.store.catalog();
+        for operation in Entry::decode(data)?.operations() {
+            let operation = operation?;
+            let (id, change) = match &operation {
+                Operation::Insert {
+                    collection,
+                    document,
+                    ..
+                } => (*collection, Change::Insert { document }),
+                Operation::Update {
+                    collection,
+                    before,
+                    after,
+                    ..
+                } => (*collection, Change::Update { before, after }),
+                Operation::Delete {
+                    collection, before, ..
+                } => (*collection, Change::Delete { before }),
+                Operation::Catalog(_) | Operation::SetConfig { .. } | Operation::Noop { .. } => {
+                    continue;
+                }
+            };
+            if let Some(collection) = catalog.by_id(id) {
+                listener(&collection.namespace, change);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Entries on their way into one batch.
+struct Applying<'a> {
+    machine: &'a Machine,
+    batch: Batch,
+    /// As of the last entry that is in the batch.
+    applied: Applied,
+    sessions: HashMap<SessionId, SessionRecord>,
+    /// Of our own proposals: what listeners are told, and what is let go of, after the commit.
+    done: Vec<(Bytes, Prepared)>,
+}
+
+impl Applying<'_> {
+    fn entry(&mut self, committed: Committed<Prepared>) -> Result<(), EffectError> {
+        // The log may begin before the state's position.
+        if committed.position.index <= self.applied.position.index {
+            return Ok(());
+        }
+        if committed.data.is_empty() {
+            self.applied.position = committed.position;
+            return Ok(());
+        }
+        let entry = Entry::decode(&committed.data)?;
+        let next = Applied {
+            position: committed.position,
+            time: clock::to_bits(entry.time).max(self.applied.time + 1),
+            wall_ms: entry.wall_ms,
+        };
+        let is_worked_out = committed
+            .prepared
+            .as_ref()
+            .is_some_and(|p| !p.batch.is_empty());
+        if !is_worked_out && changes_definitions(&entry)? {
+            // What follows is worked out against the catalog as this leaves it, and an index is
+            // built from the records as they are.
+            self.commit()?;
+            self.definitions(&entry)?;
+            self.applied = next;
+            self.commit()?;
+            if entry
+                .operations()
+                .any(|operation| matches!(operation, Ok(Operation::SetConfig { .. })))
+            {
+                self.machine.configuration_changed()?;
+            }
+            return Ok(());
+        }
+        self.applied = next;
+        match committed.prepared {
+            Some(mut prepared) if is_worked_out => {
+                self.batch.append(std::mem::take(&mut prepared.batch));
+                self.done.push((committed.data.clone(), prepared));
+            }
+            prepared => {
+                effects::work_out(&mut self.batch, &self.machine.store.catalog(), &entry)?;
+                self.done
+                    .extend(prepared.map(|prepared| (Bytes::new(), prepared)));
+            }
+        }
+        if let Some(stamp) = &entry.session {
+            self.stamp(stamp, entry.wall_ms)?;
+        }
+        Ok(())
+    }
+
+    fn stamp(&mut self, stamp: &SessionStamp, wall_ms: i64) -> Result<(), EffectError> {
+        let known = match self.sessions.remove(&stamp.session) {
+            Some(record) => Some(record),
+            None => SessionRecord::load(&self.machine.store.snapshot(), &stamp.session)?,
+        };
+        self.sessions
+            .insert(stamp.session, SessionRecord::merge(known, stamp, wall_ms));
+        Ok(())
+    }
+
+    fn definitions(&mut self, entry: &Entry<'_>) -> Result<(), EffectError> {
+        for operation in entry.operations() {
+            match operation? {
+                Operation::Catalog(CatalogChange::CreateIndex {
+                    collection, index, ..
+                }) => {
+                    let multikey = self.build(collection, &index)?;
+                    let change = CatalogChange::CreateIndex {
+                        collection,
+                        index,
+                        multikey,
+                    };
+                    self.batch.change_catalog(change);
+                }
+                Operation::Catalog(change) => self.batch.change_catalog(change),
+                Operation::SetConfig { document } => {
+                    self.batch.put_meta(CONFIGURATION, document.as_bytes());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the keys of all records into a new index; whether it is multikey. Until the index is
+    /// in the catalog nobody looks at them.
+    fn build(
+        &mut self,
+        collection: CollectionId,
+        definition: &IndexDefinition,
+    ) -> Result<bool, EffectError> {
+        let store = &self.machine.store;
+        let catalog = store.catalog();
+        let Some(collection) = catalog.by_id(collection) else {
+            return Ok(false);
+        };
+        let index = Arc::new(Index::parse(definition, false)?);
+        let mut multikey = false;
+        for (count, found) in store
+            .snapshot()
+            .records(collection.id, .., false)
+            .enumerate()
+        {
+            let (record, document) = found?;
+            let keys = effects::keys_of(&index, &document)?;
+            multikey |= keys.multikey;
+            for key in &keys.keys {
+                self.batch.put_index_key(collection, &index, key, record);
+            }
+            if count % BUILD_RECORDS_PER_BATCH == BUILD_RECORDS_PER_BATCH - 1 {
+                self.commit()?;
+            }
+        }
+        Ok(multikey)
+    }
+
+    fn commit(&mut self) -> Result<(), EffectError> {
+        for (session, record) in self.sessions.drain() {
+            self.batch.put_meta(&meta_key(&session), &record.encode());
+        }
+        self.batch.put_meta(APPLIED, &self.applied.encode());
+        self.machine.store.commit(std::mem::take(&mut self.batch))?;
+        *self.machine.applied.lock() = self.applied;
+        self.machine.publish(self.applied);
+        for (data, prepared) in self.done.drain(..) {
+            if !data.is_empty() {
+                self.machine.notify(&data)?;
+            }
+            drop(prepared);
+        }
+        Ok(())
+    }
+}
+
+/// Records whose keys go into one batch while an index is built.
+const BUILD_RECORDS_PER_BATCH: usize = 20_000;
+
+fn changes_definitions(entry: &Entry<'_>) -> Result<bool, EffectError> {
+    for operation in entry.operations() {
+        // Operations on definitions and on documents do not share an entry.
+        return Ok(matches!(
+            operation?,
+            Operation::Catalog(_) | Operation::SetConfig { .. }
+        ));
+    }
+    Ok(false)
+}
+
+impl Machine {
+    fn configuration_changed(&self) -> Result<(), EffectError> {
+        let stored = self.store.snapshot().meta(CONFIGURATION)?;
+        let document = stored.and_then(|bytes| RawDocumentBuf::from_bytes(bytes.to_vec()).ok());
+        *self.configuration.write() = document;
+        if let Some(listener) = &*self.on_config.read() {
+            listener();
+        }
+        Ok(())
+    }
+}
+
+impl StateMachine for Machine {
+    type Prepared = Prepared;
+
+    fn applied(&self) -> Position {
+        self.applied.lock().position
+    }
+
+    fn apply(&self, entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {
+        self.take(entries)
+            .map_err(|error| ApplyError(format!("cannot apply the log: {error}")))
+    }
+
+    fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    fn make_durable(&self) -> io::Result<u64> {
+        let applied = self.applied_index();
+        self.store.persist().map_err(io::Error::other)?;
+        self.durable.fetch_max(applied, Ordering::AcqRel);
+        Ok(applied)
+    }
+
+    fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError> {
+        let fetched = match &*self.snapshots.read() {
+            Some(fetch) => fetch(&meta),
+            None => Err("nobody to fetch a snapshot from".to_owned()),
+        };
+        self.load().map_err(|error| ApplyError(error.to_string()))?;
+        self.durable.store(0, Ordering::Release);
+        fetched.map_err(ApplyError)?;
+        self.make_durable()
+            .map_err(|error| ApplyError(error.to_string()))?;
+        if let Some(listener) = &*self.on_config.read() {
+            listener();
+        }
+        Ok(())
+    }
+}

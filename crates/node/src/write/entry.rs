@@ -1,0 +1,520 @@
+//! The log entry: what one command batch does, as bytes.
+//!
+//! Operations are physical: they name records by id and carry documents, so that applying one
+//! twice leaves what applying it once does, and a member needs nothing but the entry and the
+//! catalog to work its effects out. A document's earlier state is part of the operation, since
+//! index keys and counts follow from the difference; for an update it is written as what differs
+//! from the later state, which for most updates is a handful of bytes.
+//!
+//! ```text
+//! format u8 | time u64 | wall clock ms i64 | session flag u8 [lsid 16 | txnNumber i64 | statements]
+//! then until the end: tag u8 | fields
+//! ```
+//!
+//! Integers in the header are little-endian; ids, lengths and counts are LEB128. Documents carry
+//! their own length. A reader that meets a format or a tag it doesn't know must stop: the entry was
+//! committed, so skipping it would lose data.
+
+use std::borrow::Cow;
+
+use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, Namespace, RecordId};
+use bson::{RawDocument, RawDocumentBuf, Timestamp};
+
+use super::sessions::{SessionId, Statement};
+use crate::clock;
+
+pub const FORMAT: u8 = 1;
+
+/// One change. `Cow`s borrow from the entry's bytes where they can.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Operation<'a> {
+    Insert {
+        collection: CollectionId,
+        record: RecordId,
+        document: &'a RawDocument,
+    },
+    Update {
+        collection: CollectionId,
+        record: RecordId,
+        before: Cow<'a, RawDocument>,
+        after: &'a RawDocument,
+    },
+    Delete {
+        collection: CollectionId,
+        record: RecordId,
+        before: &'a RawDocument,
+    },
+    /// Changes the catalog. A new index on a collection with records is built when this is
+    /// applied.
+    Catalog(CatalogChange),
+    /// Replaces the replica set's configuration.
+    SetConfig { document: &'a RawDocument },
+    /// Nothing but a note and the passing of time.
+    Noop { document: &'a RawDocument },
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("log entry: {0}")]
+pub struct EntryError(String);
+
+impl EntryError {
+    pub(super) fn unknown(what: &str, tag: u8) -> EntryError {
+        EntryError(format!("{what} tag {tag} is not known here"))
+    }
+}
+
+fn bad<T>(what: impl Into<String>) -> Result<T, EntryError> {
+    Err(EntryError(what.into()))
+}
+
+/// Statements of one session that the entry settles.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionStamp {
+    pub session: SessionId,
+    pub txn_number: i64,
+    pub statements: Vec<Statement>,
+}
+
+mod tag {
+    pub const INSERT: u8 = 1;
+    pub const UPDATE: u8 = 2;
+    pub const DELETE: u8 = 3;
+    pub const SET_CONFIG: u8 = 4;
+    pub const NOOP: u8 = 5;
+    pub const CREATE_COLLECTION: u8 = 16;
+    pub const DROP_COLLECTION: u8 = 17;
+    pub const RENAME_COLLECTION: u8 = 18;
+    pub const SET_OPTIONS: u8 = 19;
+    pub const CREATE_INDEX: u8 = 20;
+    pub const DROP_INDEX: u8 = 21;
+    pub const SET_INDEX_SPEC: u8 = 22;
+}
+
+/// Builds the body of an entry; the header is put before it when the entry is proposed.
+#[derive(Debug, Default)]
+pub struct EntryBuilder {
+    operations: Vec<u8>,
+    count: usize,
+    pub session: Option<SessionStamp>,
+}
+
+impl EntryBuilder {
+    pub fn new() -> EntryBuilder {
+        EntryBuilder::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.session.is_none()
+    }
+
+    pub fn operations(&self) -> usize {
+        self.count
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub fn insert(&mut self, collection: CollectionId, record: RecordId, document: &RawDocument) {
+        self.start(tag::INSERT, collection, record);
+        self.operations.extend_from_slice(document.as_bytes());
+    }
+
+    pub fn update(
+        &mut self,
+        collection: CollectionId,
+        record: RecordId,
+        before: &RawDocument,
+        after: &RawDocument,
+    ) {
+        self.start(tag::UPDATE, collection, record);
+        let (before, after) = (before.as_bytes(), after.as_bytes());
+        let prefix = common_prefix(before, after);
+        let suffix = common_suffix(&before[prefix..], &after[prefix..]);
+        let middle = &before[prefix..before.len() - suffix];
+        let out = &mut self.operations;
+        out.extend_from_slice(after);
+        put_varint(out, prefix as u64);
+        put_varint(out, suffix as u64);
+        put_bytes(out, middle);
+    }
+
+    pub fn delete(&mut self, collection: CollectionId, record: RecordId, before: &RawDocument) {
+        self.start(tag::DELETE, collection, record);
+        self.operations.extend_from_slice(before.as_bytes());
+    }
+
+    pub fn noop(&mut self, document: &RawDocument) {
+        self.document(tag::NOOP, document);
+    }
+
+    pub fn set_config(&mut self, document: &RawDocument) {
+        self.document(tag::SET_CONFIG, document);
+    }
+
+    fn document(&mut self, tag: u8, document: &RawDocument) {
+        self.operations.push(tag);
+        self.operations.extend_from_slice(document.as_bytes());
+        self.count += 1;
+    }
+
+    fn start(&mut self, tag: u8, collection: CollectionId, record: RecordId) {
+        self.operations.push(tag);
+        put_varint(&mut self.operations, collection.into());
+        put_varint(&mut self.operations, record);
+        self.count += 1;
+    }
+
+    pub fn catalog(&mut self, change: &CatalogChange) {
+        let out = &mut self.operations;
+        let tag = match change {
+            CatalogChange::CreateCollection { .. } => tag::CREATE_COLLECTION,
+            CatalogChange::DropCollection { .. } => tag::DROP_COLLECTION,
+            CatalogChange::RenameCollection { .. } => tag::RENAME_COLLECTION,
+            CatalogChange::SetOptions { .. } => tag::SET_OPTIONS,
+            CatalogChange::CreateIndex { .. } => tag::CREATE_INDEX,
+            CatalogChange::DropIndex { .. } => tag::DROP_INDEX,
+            CatalogChange::SetIndexSpec { .. } => tag::SET_INDEX_SPEC,
+        };
+        out.push(tag);
+        put_varint(out, change.collection().into());
+        match change {
+            CatalogChange::CreateCollection {
+                namespace,
+                uuid,
+                options,
+                indexes,
+                ..
+            } => {
+                put_bytes(out, namespace.as_str().as_bytes());
+                out.extend_from_slice(uuid);
+                out.extend_from_slice(options.as_bytes());
+                put_varint(out, indexes.len() as u64);
+                for index in indexes {
+                    put_index(out, index);
+                }
+            }
+            CatalogChange::DropCollection { .. } => {}
+            CatalogChange::RenameCollection { to, .. } => put_bytes(out, to.as_str().as_bytes()),
+            CatalogChange::SetOptions { options, .. } => out.extend_from_slice(options.as_bytes()),
+            CatalogChange::CreateIndex { index, .. }
+            | CatalogChange::SetIndexSpec { index, .. } => put_index(out, index),
+            CatalogChange::DropIndex { index, .. } => put_varint(out, (*index).into()),
+        }
+        self.count += 1;
+    }
+
+    /// The entry as it is proposed.
+    pub fn encode(&self, time: Timestamp, wall_ms: i64) -> Vec<u8> {
+        let session_bytes = self
+            .session
+            .as_ref()
+            .map_or(0, |s| 64 + 32 * s.statements.len());
+        let mut out = Vec::with_capacity(24 + session_bytes + self.operations.len());
+        out.push(FORMAT);
+        out.extend_from_slice(&clock::to_bits(time).to_le_bytes());
+        out.extend_from_slice(&wall_ms.to_le_bytes());
+        match &self.session {
+            None => out.push(0),
+            Some(stamp) => {
+                out.push(1);
+                out.extend_from_slice(&stamp.session);
+                out.extend_from_slice(&stamp.txn_number.to_le_bytes());
+                put_varint(&mut out, stamp.statements.len() as u64);
+                for statement in &stamp.statements {
+                    statement.encode(&mut out);
+                }
+            }
+        }
+        out.extend_from_slice(&self.operations);
+        out
+    }
+}
+
+fn put_index(out: &mut Vec<u8>, index: &IndexDefinition) {
+    put_varint(out, index.id.into());
+    out.extend_from_slice(index.spec.as_bytes());
+}
+
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = 16;
+    let steps = a
+        .chunks_exact(STEP)
+        .zip(b.chunks_exact(STEP))
+        .take_while(|(a, b)| a == b)
+        .count();
+    let start = steps * STEP;
+    start
+        + a[start..]
+            .iter()
+            .zip(&b[start..])
+            .take_while(|(a, b)| a == b)
+            .count()
+}
+
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = 16;
+    let steps = a
+        .rchunks_exact(STEP)
+        .zip(b.rchunks_exact(STEP))
+        .take_while(|(a, b)| a == b)
+        .count();
+    let (a, b) = (&a[..a.len() - steps * STEP], &b[..b.len() - steps * STEP]);
+    let rest = a
+        .iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take_while(|(a, b)| a == b)
+        .count();
+    steps * STEP + rest
+}
+
+/// An entry as it was read from the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry<'a> {
+    /// As it was when the entry was proposed; see [`crate::clock`] for the time that counts.
+    pub time: Timestamp,
+    pub wall_ms: i64,
+    pub session: Option<SessionStamp>,
+    operations: Reader<'a>,
+}
+
+impl<'a> Entry<'a> {
+    pub fn decode(bytes: &'a [u8]) -> Result<Entry<'a>, EntryError> {
+        let mut reader = Reader { bytes };
+        let format = reader.u8()?;
+        if format != FORMAT {
+            return bad(format!("format {format} is not known here"));
+        }
+        let time = clock::from_bits(u64::from_le_bytes(reader.array()?));
+        let wall_ms = i64::from_le_bytes(reader.array()?);
+        let session = match reader.u8()? {
+            0 => None,
+            1 => {
+                let session = reader.array()?;
+                let txn_number = i64::from_le_bytes(reader.array()?);
+                let count = reader.varint()?;
+                let statements = (0..count)
+                    .map(|_| Statement::decode(&mut reader))
+                    .collect::<Result<_, _>>()?;
+                Some(SessionStamp {
+                    session,
+                    txn_number,
+                    statements,
+                })
+            }
+            other => return bad(format!("session flag {other}")),
+        };
+        Ok(Entry {
+            time,
+            wall_ms,
+            session,
+            operations: reader,
+        })
+    }
+
+    pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, EntryError>> + use<'a> {
+        let mut reader = self.operations.clone();
+        std::iter::from_fn(move || {
+            if reader.bytes.is_empty() {
+                return None;
+            }
+            let operation = reader.operation();
+            if operation.is_err() {
+                reader.bytes = &[];
+            }
+            Some(operation)
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Reader<'a> {
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], EntryError> {
+        let Some((head, rest)) = self.bytes.split_at_checked(count) else {
+            return bad(format!("{count} bytes expected, {} left", self.bytes.len()));
+        };
+        self.bytes = rest;
+        Ok(head)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], EntryError> {
+        let Some((head, rest)) = self.bytes.split_first_chunk::<N>() else {
+            return bad(format!("{N} bytes expected, {} left", self.bytes.len()));
+        };
+        self.bytes = rest;
+        Ok(*head)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, EntryError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, EntryError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        bad("an integer of more than 64 bits")
+    }
+
+    fn id(&mut self) -> Result<u32, EntryError> {
+        let value = self.varint()?;
+        u32::try_from(value).or_else(|_| bad(format!("id {value} is too large")))
+    }
+
+    fn length(&mut self) -> Result<usize, EntryError> {
+        let value = self.varint()?;
+        usize::try_from(value).or_else(|_| bad(format!("length {value} is too large")))
+    }
+
+    pub(super) fn length_and_bytes(&mut self) -> Result<&'a [u8], EntryError> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    pub(super) fn document(&mut self) -> Result<&'a RawDocument, EntryError> {
+        let Some(length) = self.bytes.first_chunk::<4>() else {
+            return bad("a document without a length");
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        let bytes = self.take(length)?;
+        RawDocument::from_bytes(bytes).or_else(|error| bad(error.to_string()))
+    }
+
+    fn namespace(&mut self) -> Result<Namespace, EntryError> {
+        let bytes = self.length_and_bytes()?;
+        let text = std::str::from_utf8(bytes).ok().and_then(Namespace::parse);
+        text.map_or_else(|| bad("a namespace that is none"), Ok)
+    }
+
+    fn index(&mut self) -> Result<IndexDefinition, EntryError> {
+        Ok(IndexDefinition {
+            id: self.id()?,
+            spec: self.document()?.to_owned(),
+        })
+    }
+
+    fn operation(&mut self) -> Result<Operation<'a>, EntryError> {
+        let tag = self.u8()?;
+        match tag {
+            tag::SET_CONFIG => {
+                return Ok(Operation::SetConfig {
+                    document: self.document()?,
+                });
+            }
+            tag::NOOP => {
+                return Ok(Operation::Noop {
+                    document: self.document()?,
+                });
+            }
+            _ => {}
+        }
+        let id = self.id()?;
+        Ok(match tag {
+            tag::INSERT => {
+                let record = self.varint()?;
+                Operation::Insert {
+                    collection: id,
+                    record,
+                    document: self.document()?,
+                }
+            }
+            tag::UPDATE => self.update(id)?,
+            tag::DELETE => {
+                let record = self.varint()?;
+                Operation::Delete {
+                    collection: id,
+                    record,
+                    before: self.document()?,
+                }
+            }
+            _ => Operation::Catalog(self.catalog_change(tag, id)?),
+        })
+    }
+
+    fn update(&mut self, collection: CollectionId) -> Result<Operation<'a>, EntryError> {
+        let record = self.varint()?;
+        let after = self.document()?;
+        let prefix = self.length()?;
+        let suffix = self.length()?;
+        let middle = self.length_and_bytes()?;
+        let bytes = after.as_bytes();
+        let (Some(head), Some(tail)) = (
+            bytes.get(..prefix),
+            bytes
+                .len()
+                .checked_sub(suffix)
+                .and_then(|at| bytes.get(at..)),
+        ) else {
+            return bad("a difference larger than its document");
+        };
+        let before = RawDocumentBuf::from_bytes([head, middle, tail].concat())
+            .or_else(|error| bad(error.to_string()))?;
+        Ok(Operation::Update {
+            collection,
+            record,
+            before: Cow::Owned(before),
+            after,
+        })
+    }
+
+    fn catalog_change(&mut self, tag: u8, id: u32) -> Result<CatalogChange, EntryError> {
+        Ok(match tag {
+            tag::CREATE_COLLECTION => CatalogChange::CreateCollection {
+                id,
+                namespace: self.namespace()?,
+                uuid: self.array()?,
+                options: self.document()?.to_owned(),
+                indexes: {
+                    let count = self.varint()?;
+                    (0..count).map(|_| self.index()).collect::<Result<_, _>>()?
+                },
+            },
+            tag::DROP_COLLECTION => CatalogChange::DropCollection { id },
+            tag::RENAME_COLLECTION => CatalogChange::RenameCollection {
+                id,
+                to: self.namespace()?,
+            },
+            tag::SET_OPTIONS => CatalogChange::SetOptions {
+                id,
+                options: self.document()?.to_owned(),
+            },
+            tag::CREATE_INDEX => CatalogChange::CreateIndex {
+                collection: id,
+                index: self.index()?,
+                multikey: false,
+            },
+            tag::DROP_INDEX => CatalogChange::DropIndex {
+                collection: id,
+                index: self.id()?,
+            },
+            tag::SET_INDEX_SPEC => CatalogChange::SetIndexSpec {
+                collection: id,
+                index: self.index()?,
+            },
+            other => return bad(format!("tag {other} is not known here")),
+        })
+    }
+}

@@ -1,0 +1,299 @@
+//! What keeps two writes from working on the same thing at the same time.
+//!
+//! A latch is a 64-bit hash of what it stands for (a record, a unique key, a session); two things
+//! with one hash only wait for each other needlessly. Waiting is asynchronous and first come,
+//! first served. To be free of deadlocks whoever holds latches never waits for another: it tries,
+//! and when that fails lets go of (or finishes with) what it holds, and waits with empty hands.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::sync::Arc;
+
+use banyan_storage::{CollectionId, IndexId, Namespace, RecordId};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
+
+const SHARDS: usize = 64;
+
+/// Names one latch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LatchKey(u64);
+
+/// Latch keys are hashes already.
+#[derive(Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
+}
+
+type Waiters = VecDeque<oneshot::Sender<Held>>;
+type Shard = HashMap<LatchKey, Waiters, BuildHasherDefault<AsIs>>;
+
+pub struct Latches {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+}
+
+impl Default for Latches {
+    fn default() -> Self {
+        Latches {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Latches {
+    pub fn record(&self, collection: CollectionId, record: RecordId) -> LatchKey {
+        LatchKey(self.hasher.hash_one((b'r', collection, record)))
+    }
+
+    pub fn unique_key(&self, index: IndexId, key: &[u8]) -> LatchKey {
+        LatchKey(self.hasher.hash_one((b'k', index, key)))
+    }
+
+    pub fn session(&self, session: &[u8; 16]) -> LatchKey {
+        LatchKey(self.hasher.hash_one((b's', session)))
+    }
+
+    /// Takes the latch if it is free.
+    fn try_take(&self, key: LatchKey) -> bool {
+        let mut shard = self.shard(key).lock();
+        if shard.contains_key(&key) {
+            return false;
+        }
+        shard.insert(key, Waiters::new());
+        true
+    }
+
+    /// Waits for the latch, behind all who came before. The caller must hold no other.
+    pub async fn wait(self: &Arc<Self>, key: LatchKey) -> Held {
+        let turn = {
+            let mut shard = self.shard(key).lock();
+            match shard.get_mut(&key) {
+                None => {
+                    shard.insert(key, Waiters::new());
+                    return Held {
+                        latches: self.clone(),
+                        keys: vec![key],
+                    };
+                }
+                Some(waiters) => {
+                    let (sender, receiver) = oneshot::channel();
+                    waiters.push_back(sender);
+                    receiver
+                }
+            }
+        };
+        match turn.await {
+            Ok(held) => held,
+            // Unreachable while the table lives: a waiter is only removed by being served.
+            Err(_) => Held {
+                latches: self.clone(),
+                keys: Vec::new(),
+            },
+        }
+    }
+
+    fn release(self: &Arc<Self>, key: LatchKey) {
+        loop {
+            let next = {
+                let mut shard = self.shard(key).lock();
+                match shard.get_mut(&key).and_then(VecDeque::pop_front) {
+                    Some(waiter) => waiter,
+                    None => {
+                        shard.remove(&key);
+                        return;
+                    }
+                }
+            };
+            match next.send(Held {
+                latches: self.clone(),
+                keys: vec![key],
+            }) {
+                Ok(()) => return,
+                // The waiter has given up. Take the latch back and look for another.
+                Err(mut returned) => returned.keys.clear(),
+            }
+        }
+    }
+
+    fn shard(&self, key: LatchKey) -> &Mutex<Shard> {
+        &self.shards[key.0 as usize % SHARDS]
+    }
+}
+
+/// Latches that are held, until this is dropped.
+pub struct Held {
+    latches: Arc<Latches>,
+    keys: Vec<LatchKey>,
+}
+
+impl Held {
+    pub fn none(latches: &Arc<Latches>) -> Held {
+        Held {
+            latches: latches.clone(),
+            keys: Vec::new(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn holds(&self, key: LatchKey) -> bool {
+        self.keys.contains(&key)
+    }
+
+    /// Takes one more if it is free; one that is held already is fine too. The check for that is
+    /// linear and only made when the latch is not free.
+    pub fn try_add(&mut self, key: LatchKey) -> bool {
+        if self.latches.try_take(key) {
+            self.keys.push(key);
+            return true;
+        }
+        self.holds(key)
+    }
+
+    /// Like [`Self::try_add`], but one that is held already is fine only if it was taken after the
+    /// first `since`.
+    pub fn try_add_since(&mut self, key: LatchKey, since: usize) -> bool {
+        if self.latches.try_take(key) {
+            self.keys.push(key);
+            return true;
+        }
+        self.keys
+            .get(since..)
+            .is_some_and(|keys| keys.contains(&key))
+    }
+
+    /// Takes over what another holds.
+    pub fn merge(&mut self, mut other: Held) {
+        self.keys.append(&mut other.keys);
+    }
+
+    /// Lets go of all that were taken after the first `count`.
+    pub fn shrink_to(&mut self, count: usize) {
+        for key in self.keys.drain(count.min(self.keys.len())..) {
+            self.latches.release(key);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+/// Latches on what a namespace is: its collection, options and indexes, and (for a shard) whether
+/// it may be written to at all.
+pub struct NamespaceLatches {
+    stripes: Box<[Arc<RwLock<()>>]>,
+    hasher: RandomState,
+}
+
+impl Default for NamespaceLatches {
+    fn default() -> Self {
+        NamespaceLatches {
+            stripes: (0..SHARDS).map(|_| Arc::default()).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+pub type NamespaceShared = OwnedRwLockReadGuard<()>;
+pub type NamespaceExclusive = OwnedRwLockWriteGuard<()>;
+
+impl NamespaceLatches {
+    /// For writes of documents.
+    pub async fn shared(&self, namespace: &Namespace) -> NamespaceShared {
+        let stripe = self.stripes[self.stripe(namespace)].clone();
+        match stripe.clone().try_read_owned() {
+            Ok(guard) => guard,
+            Err(_) => stripe.read_owned().await,
+        }
+    }
+
+    pub fn try_shared(&self, namespace: &Namespace) -> Option<NamespaceShared> {
+        self.stripes[self.stripe(namespace)]
+            .clone()
+            .try_read_owned()
+            .ok()
+    }
+
+    /// For whoever changes the namespaces themselves. Waits for the writes that have begun.
+    pub async fn exclusive(&self, namespaces: &[&Namespace]) -> Vec<NamespaceExclusive> {
+        let mut stripes: Vec<usize> = namespaces.iter().map(|name| self.stripe(name)).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        let mut guards = Vec::with_capacity(stripes.len());
+        for stripe in stripes {
+            guards.push(self.stripes[stripe].clone().write_owned().await);
+        }
+        guards
+    }
+
+    fn stripe(&self, namespace: &Namespace) -> usize {
+        self.hasher.hash_one(namespace.as_str()) as usize % self.stripes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    #[test]
+    fn a_latch_is_handed_over_in_order_and_past_those_who_left() {
+        let latches = Arc::new(Latches::default());
+        let key = latches.record(1, 1);
+        let mut holder = Held::none(&latches);
+        assert!(holder.try_add(key));
+        assert!(holder.try_add(key), "taking it twice is harmless");
+        let mut first = Box::pin(latches.wait(key));
+        let mut second = Box::pin(latches.wait(key));
+        let mut third = Box::pin(latches.wait(key));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(first);
+        drop(holder);
+        let held = second.as_mut().now_or_never().expect("its turn");
+        assert!(held.holds(key));
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(held);
+        drop(third.as_mut().now_or_never().expect("its turn"));
+        assert!(Held::none(&latches).try_add(key));
+    }
+
+    #[test]
+    fn a_latch_that_was_granted_to_a_dropped_waiter_goes_on() {
+        let latches = Arc::new(Latches::default());
+        let key = latches.session(&[7; 16]);
+        let mut holder = Held::none(&latches);
+        assert!(holder.try_add(key));
+        let mut waiter = Box::pin(latches.wait(key));
+        assert!(waiter.as_mut().now_or_never().is_none());
+        drop(holder); // granted, but never polled again
+        drop(waiter);
+        assert!(Held::none(&latches).try_add(key));
+    }
+}

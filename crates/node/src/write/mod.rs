@@ -1,0 +1,37 @@
+//! The life of a write.
+//!
+//! 1. A command takes its namespace's latch shared ([`latches::NamespaceLatches`]), so that the
+//!    collection and its indexes stay what they are until the write is done.
+//! 2. For each document it latches the record and the unique index keys it will change
+//!    ([`latches::Latches`]), reads what it needs from a snapshot taken after that, and stages the
+//!    effect ([`staging`]): operations for the log entry, and the storage batch that they amount
+//!    to. Constraint violations are answered here.
+//! 3. The entry ([`entry`]) is proposed, with the batch beside it. One command batch is one entry
+//!    unless it grows too large or has to wait for a latch.
+//! 4. A committed entry is applied ([`apply`]) in one atomic batch together with the applied
+//!    position and the session's record ([`sessions`]). The proposer's batch is used as it is; a
+//!    member that did not propose the entry works the same batch out of it ([`effects`]).
+//! 5. Then the latches open, the proposal's future resolves, and the write concern is waited for
+//!    ([`concern`]).
+//!
+//! Latches travel with the prepared batch: they open when the entry is applied or known to be
+//! lost, even if the client that caused it is gone by then.
+
+pub mod apply;
+pub mod concern;
+pub mod effects;
+pub mod entry;
+pub mod insert;
+pub mod latches;
+pub mod modify;
+pub mod propose;
+pub mod report;
+pub mod sessions;
+pub mod staging;
+
+pub use apply::{Applied, Machine, Prepared, SnapshotSource};
+pub use concern::WriteConcern;
+pub use entry::{Entry, EntryBuilder, Operation};
+pub use latches::{Latches, NamespaceLatches};
+pub use propose::Outcome;
+pub use staging::Staging;

@@ -1,0 +1,140 @@
+//! What a write command tells: how much was done, and which statements were refused.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+
+use crate::context::CommandContext;
+use crate::params;
+
+/// Most statements of one command.
+pub const WRITE_BATCH_MAX: usize = 100_000;
+
+pub fn ordered(ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
+    ctx.field("ordered").map_or(Ok(true), |field| field.bool())
+}
+
+/// The statements' numbers within their transaction number.
+pub enum StatementIds {
+    From(i32),
+    Listed(Vec<i32>),
+}
+
+impl StatementIds {
+    pub fn of(&self, at: usize) -> i32 {
+        match self {
+            StatementIds::From(first) => {
+                first.saturating_add(i32::try_from(at).unwrap_or(i32::MAX))
+            }
+            StatementIds::Listed(ids) => ids.get(at).copied().unwrap_or(-1),
+        }
+    }
+}
+
+pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<StatementIds, CommandError> {
+    let Some(listed) = ctx.generic.stmt_ids else {
+        return Ok(StatementIds::From(ctx.generic.stmt_id.unwrap_or(0)));
+    };
+    let ids: Option<Vec<i32>> = match listed {
+        RawBsonRef::Array(ids) => ids
+            .into_iter()
+            .map(|id| params::number(id.ok()?).and_then(|id| i32::try_from(id).ok()))
+            .collect(),
+        _ => None,
+    };
+    match ids.filter(|ids| ids.len() == count) {
+        Some(ids) => Ok(StatementIds::Listed(ids)),
+        None => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Number of statement ids must match the number of batch entries",
+        )),
+    }
+}
+
+/// Collects the outcome of one write command.
+pub struct WriteReport {
+    ordered: bool,
+    pub n: u64,
+    errors: Vec<(usize, CommandError)>,
+}
+
+impl WriteReport {
+    pub fn new(ordered: bool) -> WriteReport {
+        WriteReport {
+            ordered,
+            n: 0,
+            errors: Vec::new(),
+        }
+    }
+
+    pub fn refuse(&mut self, at: usize, error: CommandError) {
+        self.errors.push((at, error));
+    }
+
+    /// Nothing further is tried.
+    pub fn is_over(&self) -> bool {
+        self.ordered && !self.errors.is_empty()
+    }
+
+    /// `more` adds the command's own fields.
+    pub fn reply(
+        mut self,
+        concern_error: Option<RawDocumentBuf>,
+        more: impl FnOnce(&mut RawDocumentBuf),
+    ) -> RawDocumentBuf {
+        let mut reply = rawdoc! { "n": i32::try_from(self.n).unwrap_or(i32::MAX) };
+        more(&mut reply);
+        if !self.errors.is_empty() {
+            self.errors.sort_by_key(|(at, _)| *at);
+            let mut errors = RawArrayBuf::new();
+            for (at, error) in &self.errors {
+                errors.push(write_error(*at, error));
+            }
+            reply.append(cstr!("writeErrors"), errors);
+        }
+        if let Some(error) = concern_error {
+            reply.append(cstr!("writeConcernError"), error);
+        }
+        reply.append(cstr!("ok"), 1.0);
+        reply
+    }
+}
+
+fn write_error(at: usize, error: &CommandError) -> RawDocumentBuf {
+    let mut out = rawdoc! {
+        "index": i32::try_from(at).unwrap_or(i32::MAX),
+        "code": error.code.code(),
+    };
+    if let Some(extra) = &error.extra {
+        for (name, value) in extra.iter().flatten() {
+            out.append(name, value);
+        }
+    }
+    out.append(cstr!("errmsg"), error.message.as_str());
+    out
+}
+
+/// Refuses an empty batch, or one that is too large.
+pub fn check_size(count: usize) -> Result<(), CommandError> {
+    if (1..=WRITE_BATCH_MAX).contains(&count) {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::InvalidLength,
+        format!(
+            "Write batch sizes must be between 1 and {WRITE_BATCH_MAX}. Got {count} operations."
+        ),
+    ))
+}
+
+/// Errors of the member or of its shard's knowledge concern the whole command, not a statement.
+pub fn ends_command(error: &CommandError) -> bool {
+    error.code.is_not_primary()
+        || error.code.is_shutdown()
+        || matches!(
+            error.code,
+            ErrorCode::StaleConfig
+                | ErrorCode::MaxTimeMSExpired
+                | ErrorCode::Interrupted
+                | ErrorCode::InternalError
+        )
+}

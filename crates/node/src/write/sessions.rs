@@ -1,0 +1,292 @@
+//! Retryable statements: what each session's latest transaction number has done so far.
+//!
+//! The record of a session lies in meta and is written in the batch of the statements themselves,
+//! so a statement is recorded exactly if it has taken effect, on every member. A retry finds the
+//! recorded outcome, also after a failover. A session works on one transaction number at a time;
+//! a higher one forgets the lower.
+
+use banyan_storage::{Snapshot, StorageError};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocument, RawDocumentBuf};
+
+use super::entry::{EntryError, Reader, SessionStamp, put_varint};
+
+/// The UUID in `lsid`.
+pub type SessionId = [u8; 16];
+
+/// Prefix of the sessions' keys in meta.
+const META_PREFIX: u8 = b's';
+
+pub fn meta_key(session: &SessionId) -> [u8; 17] {
+    let mut key = [META_PREFIX; 17];
+    key[1..].copy_from_slice(session);
+    key
+}
+
+/// What consecutive statements have come to. Inserts of one batch share one of these.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    pub first: i32,
+    pub count: u32,
+    pub outcome: StatementOutcome,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum StatementOutcome {
+    Insert,
+    /// `upserted` is `{_id: …}`.
+    Update {
+        matched: u64,
+        modified: u64,
+        upserted: Option<RawDocumentBuf>,
+    },
+    Delete {
+        deleted: u64,
+    },
+    /// The fields of a `findAndModify` reply.
+    FindAndModify {
+        reply: RawDocumentBuf,
+    },
+}
+
+mod tag {
+    pub const INSERT: u8 = 1;
+    pub const UPDATE: u8 = 2;
+    pub const UPSERT: u8 = 3;
+    pub const DELETE: u8 = 4;
+    pub const FIND_AND_MODIFY: u8 = 5;
+}
+
+impl Statement {
+    pub fn new(id: i32, outcome: StatementOutcome) -> Statement {
+        Statement {
+            first: id,
+            count: 1,
+            outcome,
+        }
+    }
+
+    fn covers(&self, id: i32) -> bool {
+        (i64::from(id) - i64::from(self.first)) >= 0
+            && i64::from(id) - i64::from(self.first) < i64::from(self.count)
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.first.to_le_bytes());
+        put_varint(out, self.count.into());
+        match &self.outcome {
+            StatementOutcome::Insert => out.push(tag::INSERT),
+            StatementOutcome::Update {
+                matched,
+                modified,
+                upserted,
+            } => {
+                out.push(if upserted.is_some() {
+                    tag::UPSERT
+                } else {
+                    tag::UPDATE
+                });
+                put_varint(out, *matched);
+                put_varint(out, *modified);
+                if let Some(id) = upserted {
+                    out.extend_from_slice(id.as_bytes());
+                }
+            }
+            StatementOutcome::Delete { deleted } => {
+                out.push(tag::DELETE);
+                put_varint(out, *deleted);
+            }
+            StatementOutcome::FindAndModify { reply } => {
+                out.push(tag::FIND_AND_MODIFY);
+                out.extend_from_slice(reply.as_bytes());
+            }
+        }
+    }
+
+    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Statement, EntryError> {
+        let first = i32::from_le_bytes(reader.array()?);
+        let count = u32::try_from(reader.varint()?).unwrap_or(u32::MAX);
+        let tag = reader.u8()?;
+        let outcome = match tag {
+            tag::INSERT => StatementOutcome::Insert,
+            tag::UPDATE | tag::UPSERT => {
+                let matched = reader.varint()?;
+                let modified = reader.varint()?;
+                let upserted = (tag == tag::UPSERT)
+                    .then(|| reader.document().map(RawDocument::to_owned))
+                    .transpose()?;
+                StatementOutcome::Update {
+                    matched,
+                    modified,
+                    upserted,
+                }
+            }
+            tag::DELETE => StatementOutcome::Delete {
+                deleted: reader.varint()?,
+            },
+            tag::FIND_AND_MODIFY => StatementOutcome::FindAndModify {
+                reply: reader.document()?.to_owned(),
+            },
+            other => return Err(EntryError::unknown("statement", other)),
+        };
+        Ok(Statement {
+            first,
+            count,
+            outcome,
+        })
+    }
+}
+
+/// What is recorded of one session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionRecord {
+    pub txn_number: i64,
+    pub last_write_ms: i64,
+    pub statements: Vec<Statement>,
+}
+
+impl SessionRecord {
+    /// Takes in what an entry has settled.
+    pub fn merge(
+        known: Option<SessionRecord>,
+        stamp: &SessionStamp,
+        wall_ms: i64,
+    ) -> SessionRecord {
+        let mut record = match known {
+            Some(record) if record.txn_number == stamp.txn_number => record,
+            _ => SessionRecord {
+                txn_number: stamp.txn_number,
+                last_write_ms: 0,
+                statements: Vec::new(),
+            },
+        };
+        record.last_write_ms = wall_ms;
+        for statement in &stamp.statements {
+            push(&mut record.statements, statement.clone());
+        }
+        record
+    }
+
+    pub fn find(&self, statement: i32) -> Option<&StatementOutcome> {
+        self.statements
+            .iter()
+            .find(|known| known.covers(statement))
+            .map(|known| &known.outcome)
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(24 + 16 * self.statements.len());
+        out.extend_from_slice(&self.txn_number.to_le_bytes());
+        out.extend_from_slice(&self.last_write_ms.to_le_bytes());
+        for statement in &self.statements {
+            statement.encode(&mut out);
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<SessionRecord, EntryError> {
+        let mut reader = Reader { bytes };
+        let txn_number = i64::from_le_bytes(reader.array()?);
+        let last_write_ms = i64::from_le_bytes(reader.array()?);
+        let mut statements = Vec::new();
+        while !reader.bytes.is_empty() {
+            statements.push(Statement::decode(&mut reader)?);
+        }
+        Ok(SessionRecord {
+            txn_number,
+            last_write_ms,
+            statements,
+        })
+    }
+
+    pub fn load(
+        snapshot: &Snapshot,
+        session: &SessionId,
+    ) -> Result<Option<SessionRecord>, StorageError> {
+        let Some(bytes) = snapshot.meta(&meta_key(session))? else {
+            return Ok(None);
+        };
+        SessionRecord::decode(&bytes)
+            .map(Some)
+            .map_err(|error| StorageError::Damaged {
+                place: "the record of a session".to_owned(),
+                reason: error.to_string(),
+            })
+    }
+}
+
+/// Adds a statement, in one piece with the last where both are inserts in a row.
+pub fn push(statements: &mut Vec<Statement>, statement: Statement) {
+    if let Some(last) = statements.last_mut()
+        && last.outcome == StatementOutcome::Insert
+        && statement.outcome == StatementOutcome::Insert
+        && i64::from(last.first) + i64::from(last.count) == i64::from(statement.first)
+        && last.count.checked_add(statement.count).is_some()
+    {
+        last.count += statement.count;
+        return;
+    }
+    statements.push(statement);
+}
+
+/// The session and transaction number of a retryable write, as the command names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retryable {
+    pub session: SessionId,
+    pub txn_number: i64,
+}
+
+impl Retryable {
+    pub fn parse(
+        lsid: Option<&RawDocument>,
+        txn_number: Option<i64>,
+    ) -> Result<Option<Retryable>, CommandError> {
+        let Some(txn_number) = txn_number else {
+            return Ok(None);
+        };
+        let invalid = |message: &str| CommandError::new(ErrorCode::InvalidOptions, message);
+        let Some(lsid) = lsid else {
+            return Err(invalid(
+                "Transaction number requires a session ID to also be specified",
+            ));
+        };
+        if txn_number < 0 {
+            return Err(invalid("Transaction number cannot be negative"));
+        }
+        let id = lsid
+            .get_binary("id")
+            .ok()
+            .and_then(|id| id.bytes.try_into().ok());
+        let Some(session) = id else {
+            return Err(CommandError::new(
+                ErrorCode::TypeMismatch,
+                "BSON field 'OperationSessionInfo.lsid.id' is not a UUID",
+            ));
+        };
+        Ok(Some(Retryable {
+            session,
+            txn_number,
+        }))
+    }
+
+    /// What is known of this transaction number: nothing yet, or the statements so far.
+    pub fn check(
+        &self,
+        known: Option<SessionRecord>,
+    ) -> Result<Option<SessionRecord>, CommandError> {
+        match known {
+            Some(record) if record.txn_number > self.txn_number => Err(CommandError::new(
+                ErrorCode::TransactionTooOld,
+                format!(
+                    "Retryable write with txnNumber {} is prohibited on session {} because a newer \
+                     retryable write with txnNumber {} has already started on this session.",
+                    self.txn_number,
+                    uuid::Uuid::from_bytes(self.session),
+                    record.txn_number
+                ),
+            )),
+            Some(record) if record.txn_number == self.txn_number => Ok(Some(record)),
+            _ => Ok(None),
+        }
+    }
+}

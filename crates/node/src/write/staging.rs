@@ -1,0 +1,251 @@
+//! One write command on one collection, from its latches to its entries.
+//!
+//! Statements stage their effects here. What is staged becomes one entry when the command ends,
+//! when it has grown large, or when the next statement needs a latch that it cannot have at once:
+//! whoever holds latches never waits for another.
+
+use std::sync::Arc;
+
+use banyan_consensus::Position;
+use banyan_document::validate::MAX_DOCUMENT_BYTES;
+use banyan_storage::{Batch, Collection, Namespace};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::RawDocument;
+
+use super::apply::Prepared;
+use super::concern::WriteConcern;
+use super::entry::{EntryBuilder, SessionStamp};
+use super::latches::{Held, LatchKey, NamespaceShared};
+use super::sessions::{self, Retryable, SessionRecord, Statement, StatementOutcome};
+use crate::catalog_ops;
+use crate::clock;
+use crate::context::CommandContext;
+use crate::errors;
+use crate::role::{Change, Ownership, Versions};
+
+/// One entry holds no more than this, but for a single document that is larger.
+const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
+const ENTRY_OPERATIONS_MAX: usize = 2_000;
+
+pub struct Staging<'a> {
+    pub ctx: &'a CommandContext<'a>,
+    pub namespace: Namespace,
+    /// `None`: it does not exist, and need not for this command.
+    pub collection: Option<Arc<Collection>>,
+    pub ownership: Option<Arc<dyn Ownership>>,
+    pub concern: WriteConcern,
+    _shared: NamespaceShared,
+    term: u64,
+    pub entry: EntryBuilder,
+    pub batch: Batch,
+    held: Held,
+    /// The first so many of the latches belong to what is staged, or about to be.
+    claimed: usize,
+    retry: Option<Retry>,
+    last: Option<Position>,
+}
+
+/// What a retryable command knows of its earlier tries.
+struct Retry {
+    id: Retryable,
+    known: Option<SessionRecord>,
+    /// Statements whose effects are staged but not proposed.
+    fresh: Vec<Statement>,
+    /// Keeps other tries of this session away until the command ends.
+    _held: Held,
+}
+
+impl<'a> Staging<'a> {
+    /// Takes the namespace's latch and makes sure that this member may write to it. `create`: a
+    /// collection that is missing is made.
+    pub async fn open(
+        ctx: &'a CommandContext<'a>,
+        collection: &str,
+        create: bool,
+    ) -> Result<Staging<'a>, CommandError> {
+        let node = ctx.node;
+        let namespace = Namespace::new(ctx.database(), collection);
+        refuse_views(&namespace)?;
+        let concern = WriteConcern::parse(ctx.generic.write_concern)?;
+        concern.check(node)?;
+        let retry = Retry::begin(ctx).await?;
+        loop {
+            let term = node.writable_term()?;
+            let shared = node.namespaces.shared(&namespace).await;
+            let ownership = match node.role() {
+                Some(role) => {
+                    let versions = Versions {
+                        shard: ctx.generic.shard_version,
+                        database: ctx.generic.database_version,
+                    };
+                    role.check(&namespace, versions, true)?
+                }
+                None => None,
+            };
+            let found = node.store.catalog().find(&namespace).cloned();
+            if found.is_none() && create {
+                drop(shared);
+                catalog_ops::create_if_missing(node, &namespace).await?;
+                continue;
+            }
+            return Ok(Staging {
+                ctx,
+                namespace,
+                collection: found,
+                ownership,
+                concern,
+                _shared: shared,
+                term,
+                entry: EntryBuilder::new(),
+                batch: Batch::new(),
+                held: Held::none(&node.latches),
+                claimed: 0,
+                retry,
+                last: None,
+            });
+        }
+    }
+
+    /// The outcome of a statement that an earlier try has settled.
+    pub fn settled(&self, statement: i32) -> Option<StatementOutcome> {
+        self.retry
+            .as_ref()?
+            .known
+            .as_ref()?
+            .find(statement)
+            .cloned()
+    }
+
+    /// Records what a staged statement comes to.
+    pub fn settle(&mut self, statement: i32, outcome: StatementOutcome) {
+        if let Some(retry) = &mut self.retry {
+            sessions::push(&mut retry.fresh, Statement::new(statement, outcome));
+        }
+    }
+
+    pub fn is_retryable(&self) -> bool {
+        self.retry.is_some()
+    }
+
+    pub fn is_clear(&self) -> bool {
+        self.entry.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.entry.bytes() >= ENTRY_BYTES_MAX || self.entry.operations() >= ENTRY_OPERATIONS_MAX
+    }
+
+    /// Takes a latch for the statement at hand, if nobody else has it and nothing that was staged
+    /// before does.
+    pub fn try_latch(&mut self, key: LatchKey) -> bool {
+        self.held.try_add_since(key, self.claimed)
+    }
+
+    /// The latches taken since the last claim belong to what is staged.
+    pub fn claim(&mut self) {
+        self.claimed = self.held.len();
+    }
+
+    /// Lets go of the latches taken since the last claim.
+    pub fn unlatch(&mut self) {
+        self.held.shrink_to(self.claimed);
+    }
+
+    /// Commits what is staged, then waits for a latch with empty hands and keeps it.
+    pub async fn wait_for(&mut self, key: LatchKey) -> Result<(), CommandError> {
+        self.flush().await?;
+        self.held.shrink_to(0);
+        self.claimed = 0;
+        let turn = self.ctx.node.latches.wait(key).await;
+        self.held.merge(turn);
+        self.ctx.check_interrupt()
+    }
+
+    /// Asks the role about a change before it is staged.
+    pub fn check_change(&self, change: Change<'_>) -> Result<(), CommandError> {
+        match self.ctx.node.role() {
+            Some(role) => role.check_change(&self.namespace, change),
+            None => Ok(()),
+        }
+    }
+
+    pub fn owns(&self, document: &RawDocument) -> bool {
+        self.ownership
+            .as_ref()
+            .is_none_or(|ownership| ownership.owns(document))
+    }
+
+    /// Proposes what is staged and waits until it is applied.
+    pub async fn flush(&mut self) -> Result<(), CommandError> {
+        let fresh = self
+            .retry
+            .as_mut()
+            .map(|retry| std::mem::take(&mut retry.fresh));
+        let fresh = fresh.unwrap_or_default();
+        if self.entry.is_empty() && fresh.is_empty() {
+            return Ok(());
+        }
+        let mut entry = std::mem::take(&mut self.entry);
+        if let Some(retry) = self.retry.as_mut().filter(|_| !fresh.is_empty()) {
+            let stamp = SessionStamp {
+                session: retry.id.session,
+                txn_number: retry.id.txn_number,
+                statements: fresh,
+            };
+            let known = retry.known.take();
+            retry.known = Some(SessionRecord::merge(known, &stamp, clock::wall_ms()));
+            entry.session = Some(stamp);
+        }
+        let node = self.ctx.node;
+        let latches = std::mem::replace(&mut self.held, Held::none(&node.latches));
+        self.claimed = 0;
+        let batch = std::mem::take(&mut self.batch);
+        let prepared = Prepared { batch, latches };
+        let outcome = node
+            .propose(&entry, prepared, self.term, self.concern.journal)
+            .await?;
+        self.last = Some(outcome.position);
+        Ok(())
+    }
+
+    /// Commits the rest and waits for the write concern; its error, if it is not met.
+    pub async fn finish(mut self) -> Result<Option<bson::RawDocumentBuf>, CommandError> {
+        self.flush().await?;
+        match self.last {
+            Some(position) => Ok(self.concern.wait(self.ctx.node, position).await),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Retry {
+    async fn begin(ctx: &CommandContext<'_>) -> Result<Option<Retry>, CommandError> {
+        let Some(id) = Retryable::parse(ctx.generic.lsid, ctx.generic.txn_number)? else {
+            return Ok(None);
+        };
+        let node = ctx.node;
+        let latch = node.latches.session(&id.session);
+        let held = node.latches.wait(latch).await;
+        let known =
+            SessionRecord::load(&node.store.snapshot(), &id.session).map_err(errors::storage)?;
+        Ok(Some(Retry {
+            known: id.check(known)?,
+            id,
+            fresh: Vec::new(),
+            _held: held,
+        }))
+    }
+}
+
+/// Names that are views of something else, or nobody's to write to.
+fn refuse_views(namespace: &Namespace) -> Result<(), CommandError> {
+    let is_view = namespace.database() == "local"
+        && matches!(namespace.collection(), "oplog.rs" | "system.replset");
+    if is_view {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("cannot write to {namespace}"),
+        ));
+    }
+    Ok(())
+}
