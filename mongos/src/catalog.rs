@@ -17,6 +17,8 @@ use tracing::{debug, info};
 
 use crate::shards::{CONFIG, find_all};
 
+/// Clients may ask for any number of collections that don't exist; it is only a cache.
+const ROUTES_MAX: usize = 50_000;
 /// A half-seen change of the chunks heals by reading again.
 const LOAD_ATTEMPTS: u32 = 10;
 const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -182,6 +184,21 @@ impl Catalog {
             .entry(ns.to_owned())
             .or_default()
             .clone();
+        let loaded = self.load_in_turn(ns, seen, &turn).await;
+        let mut loading = self.loading.lock();
+        // Nobody else waits: one handle is in the map, one is ours.
+        if Arc::strong_count(&turn) <= 2 {
+            loading.remove(ns);
+        }
+        loaded
+    }
+
+    async fn load_in_turn(
+        &self,
+        ns: &str,
+        seen: u64,
+        turn: &tokio::sync::Mutex<()>,
+    ) -> Result<Option<Arc<Route>>, CommandError> {
         let _turn = turn.lock().await;
         let before = self.routes.read().get(ns).cloned();
         if let Some(known) = &before
@@ -213,7 +230,11 @@ impl Catalog {
             table,
             generation,
         });
-        self.routes.write().insert(ns.to_owned(), route.clone());
+        let mut routes = self.routes.write();
+        if routes.len() >= ROUTES_MAX {
+            routes.clear();
+        }
+        routes.insert(ns.to_owned(), route.clone());
         Ok(Some(route))
     }
 

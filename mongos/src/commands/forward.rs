@@ -2,17 +2,25 @@
 
 use std::sync::Arc;
 
-use banyan_wire::{CommandError, Outgoing, Request};
+use banyan_document::DocumentWriter;
+use banyan_wire::{CommandError, Outgoing, ReadPreference, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::catalog::Route;
 use crate::commands::Context;
 use crate::cursors::{Cursor, Forwarded, Source, with_cursor_id};
-use crate::dispatch::{Answer, treatment};
+use crate::dispatch::{Answer, read_preference, treatment};
 use crate::fields;
 
 /// The request as it came, with the versions of the route.
 pub fn outgoing(request: &Request, route: &Route, shard: &str) -> Outgoing {
+    if let Some(concern) = timeless_read_concern(&request.body) {
+        let mut added = DocumentWriter::new();
+        added.append_doc("readConcern", &concern);
+        added.append_all(&route.versions(shard));
+        let outgoing = Outgoing::forward(&request.body, &["readConcern"], &added.finish());
+        return with_sequences(request, outgoing);
+    }
     with_sequences(
         request,
         Outgoing::forward(&request.body, &[], &route.versions(shard)),
@@ -27,13 +35,38 @@ pub fn changed(
     route: &Route,
     shard: &str,
 ) -> Outgoing {
-    let mut fields = banyan_document::DocumentWriter::new();
+    let mut dropped = dropped.to_vec();
+    let mut fields = DocumentWriter::new();
+    if let Some(concern) = timeless_read_concern(&request.body) {
+        dropped.push("readConcern");
+        fields.append_doc("readConcern", &concern);
+    }
     fields.append_all(added);
     fields.append_all(&route.versions(shard));
     with_sequences(
         request,
-        Outgoing::forward(&request.body, dropped, &fields.finish()),
+        Outgoing::forward(&request.body, &dropped, &fields.finish()),
     )
+}
+
+/// The read concern without `afterClusterTime`, where that may go. The time is one that some shard
+/// told the client, and another shard may never reach it. The primary of a shard has applied every
+/// write that was acknowledged, so a read there is late enough anyway.
+fn timeless_read_concern(body: &RawDocument) -> Option<RawDocumentBuf> {
+    let Some(RawBsonRef::Document(concern)) = fields::get(body, "readConcern") else {
+        return None;
+    };
+    fields::get(concern, "afterClusterTime")?;
+    if read_preference(body) != ReadPreference::Primary {
+        return None;
+    }
+    let mut out = DocumentWriter::new();
+    for element in banyan_document::elements(concern) {
+        if element.name() != "afterClusterTime" {
+            out.append_element(&element);
+        }
+    }
+    Some(out.finish())
 }
 
 fn with_sequences(request: &Request, outgoing: Outgoing) -> Outgoing {
@@ -117,4 +150,29 @@ pub async fn gather(
         .into_iter()
         .map(|answer| answer.and_then(Answer::checked))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::{Timestamp, rawdoc};
+
+    #[test]
+    fn a_time_of_one_shard_is_not_asked_of_another() {
+        let time = Timestamp {
+            time: 1,
+            increment: 1,
+        };
+        let concern = rawdoc! {"level": "majority", "afterClusterTime": time};
+        let body = rawdoc! {"find": "a", "readConcern": concern.clone()};
+        assert_eq!(
+            timeless_read_concern(&body),
+            Some(rawdoc! {"level": "majority"})
+        );
+        let body = rawdoc! {"find": "a", "readConcern": {"level": "majority"}};
+        assert_eq!(timeless_read_concern(&body), None);
+        let secondary = rawdoc! {"mode": "secondary"};
+        let body = rawdoc! {"find": "a", "readConcern": concern, "$readPreference": secondary};
+        assert_eq!(timeless_read_concern(&body), None, "a secondary may lag");
+    }
 }

@@ -299,7 +299,6 @@ fn map_command(context: &Context<'_>, route: &Route, shard: &str) -> bson::RawDo
             "verbose",
             "jsMode",
             "maxTimeMS",
-            "readConcern",
             "$readPreference",
         ],
     );
