@@ -11,6 +11,7 @@
 //! anew, after it has settled the migrations that its predecessor left open.
 
 mod commands;
+mod databases;
 mod errors;
 mod keys;
 mod metadata;

@@ -21,6 +21,7 @@ use bson::{RawBsonRef, RawDocument, rawdoc};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
+use super::databases::Databases;
 use super::errors::{bad_value, not_a_shard, stale_config};
 use super::metadata::{Collection, Known, Verdict};
 use super::migration::donor::Donation;
@@ -63,6 +64,7 @@ pub struct ShardRole {
     pub local: Local,
     identity: RwLock<Option<Arc<Identity>>>,
     collections: RwLock<HashMap<String, Arc<Collection>>>,
+    pub databases: Databases,
     splits: mpsc::Sender<SplitHint>,
     pub orphans: Orphans,
     /// At most one of each at a time.
@@ -84,6 +86,7 @@ impl ShardRole {
             local: Local::new(service),
             identity: RwLock::default(),
             collections: RwLock::default(),
+            databases: Databases::default(),
             splits,
             orphans: Orphans::default(),
             donation: Mutex::default(),
@@ -241,6 +244,17 @@ fn received(versions: &Versions<'_>) -> Result<Option<ChunkVersion>, CommandErro
     Ok((!parsed.is_ignored()).then_some(parsed))
 }
 
+/// The version of the database, which counts for collections that are not sharded.
+fn database_version<'a>(
+    versions: &Versions<'a>,
+    received: &ChunkVersion,
+) -> Option<&'a RawDocument> {
+    match versions.database {
+        Some(RawBsonRef::Document(version)) if received.is_unsharded() => Some(version),
+        _ => None,
+    }
+}
+
 fn is_internal(namespace: &Namespace) -> bool {
     matches!(namespace.database(), "admin" | "config" | "local")
 }
@@ -257,12 +271,24 @@ impl Role for ShardRole {
         }
         let identity = self.identity()?;
         let collection = self.collection(namespace.as_str());
-        match collection.judge(&received, self.term(), true, &identity.name) {
-            Verdict::Agreed(_) | Verdict::Stale(_) => None,
-            Verdict::Behind | Verdict::Blocked => {
-                Some(Box::pin(self.catch_up(collection, received)))
-            }
+        let term = self.term();
+        let database = database_version(&versions, &received)
+            .filter(|version| !self.databases.agrees(namespace.database(), version, term));
+        let judged = collection.judge(&received, term, true, &identity.name);
+        let ready = matches!(judged, Verdict::Agreed(_) | Verdict::Stale(_));
+        if ready && database.is_none() {
+            return None;
         }
+        Some(Box::pin(async move {
+            if database.is_some()
+                && let Err(error) = self.refresh_database(&identity, namespace.database()).await
+            {
+                tracing::warn!(%namespace, %error, "cannot read a database's entry");
+            }
+            if !ready {
+                self.catch_up(collection, received).await;
+            }
+        }))
     }
 
     fn check(
@@ -280,6 +306,11 @@ impl Role for ShardRole {
         let identity = self.identified()?;
         let ns = namespace.as_str();
         let stale = |wanted, why| Err(stale_config(ns, received, wanted, &identity.name, why));
+        if let Some(version) = database_version(&versions, &received)
+            && !self.databases.agrees(namespace.database(), version, self.term())
+        {
+            return Err(self.databases.refusal(namespace.database(), version));
+        }
         let Some(collection) = self.known_collection(ns) else {
             return stale(None, "the routing table has not been read yet");
         };

@@ -36,6 +36,9 @@ const DOCUMENTS_PER_STREAM_MIN: u64 = 2_000;
 /// A move away from here that is under way.
 pub struct Donation {
     pub id: ObjectId,
+    /// Another primary may have taken writes between two terms of this one, and they would not
+    /// have been captured: a migration is of one term.
+    term: u64,
     pub ns: String,
     pub range: ChunkRange,
     pub pattern: ShardKeyPattern,
@@ -61,6 +64,7 @@ pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), Comma
     if *order.to == *identity.name {
         return Err(bad_value("the range is to move to the shard that it is on"));
     }
+    let term = role.term();
     role.refresh(&order.ns).await?;
     let collection = role.collection(&order.ns);
     let filter = collection.filter().ok_or_else(|| {
@@ -74,6 +78,7 @@ pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), Comma
     let chunk = owned_chunk(&filter, &order, &range, &identity)?;
     let donation = Arc::new(Donation {
         id: ObjectId::new(),
+        term,
         ns: order.ns.clone(),
         range: range.clone(),
         pattern: filter.table.pattern().clone(),
@@ -182,6 +187,7 @@ impl<'a> Session<'a> {
             if self.donation.capture.overflowed() {
                 return Err(conflict("the range changes faster than it can be moved"));
             }
+            self.check_term()?;
             Ok(received)
         };
         let received = match before_commit.await {
@@ -196,6 +202,14 @@ impl<'a> Session<'a> {
         let committed = self.commit(note).await?;
         recovery::conclude(self.role, note, committed.is_ok(), received).await?;
         committed
+    }
+
+    fn check_term(&self) -> Result<(), CommandError> {
+        if self.role.term() == self.donation.term {
+            return Ok(());
+        }
+        let message = "this member has not been primary all the time";
+        Err(CommandError::new(ErrorCode::InterruptedDueToReplStateChange, message))
     }
 
     fn block(&self, reads: bool) {
@@ -306,7 +320,7 @@ impl<'a> Session<'a> {
             Ok(_) => true,
             Err(error) => is_refusal(error.code),
         };
-        let committed = recovery::find_out(self.role, note, !certain).await?;
+        let committed = recovery::find_out(self.role, note, !certain, self.donation.term).await?;
         Ok(match (committed, sent) {
             (true, _) => Ok(()),
             (false, Err(error)) => Err(error),

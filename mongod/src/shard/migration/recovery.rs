@@ -145,13 +145,17 @@ pub async fn is_open(role: &ShardRole, id: ObjectId) -> Result<bool, CommandErro
 
 /// Asks the config servers who owns the range. With `fence` a commit that may still be under way
 /// is made impossible first.
-pub async fn find_out(role: &ShardRole, note: &Note, fence: bool) -> Result<bool, CommandError> {
+pub async fn find_out(
+    role: &ShardRole,
+    note: &Note,
+    fence: bool,
+    term: u64,
+) -> Result<bool, CommandError> {
     let identity = role.identified()?;
     let mut pause = Duration::from_millis(50);
     loop {
-        let term = role.term();
-        if term == 0 {
-            return Err(conflict("this member is no longer primary"));
+        if role.term() != term {
+            return Err(conflict("this member is no longer the primary that it was"));
         }
         let asked = async {
             if fence {
@@ -243,7 +247,7 @@ impl ShardRole {
         for document in self.local.find("config", body).await? {
             let note = Note::parse(&document)?;
             tracing::info!(ns = note.ns, id = %note.id, "settling a migration left open");
-            let committed = find_out(self, &note, true).await?;
+            let committed = find_out(self, &note, true, term).await?;
             conclude(&self.strong()?, &note, committed, 0).await?;
         }
         if self.term() != term {
