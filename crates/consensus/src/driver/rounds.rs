@@ -419,7 +419,8 @@ impl<S: StateMachine> Shared<S> {
             rounds.leading_term = leading_term;
         }
         self.inline.store(inline, Ordering::Release);
-        if changed || ticking {
+        // Whoever waits for more than a majority looks at the progress of the others.
+        if changed || ticking || !alone {
             rounds.role = rounds.core.role();
             rounds.leader = rounds.core.leader();
             rounds.membership_index = rounds.core.membership().index;

@@ -5,6 +5,7 @@
 pub mod table;
 
 pub mod aggregate;
+mod append_oplog_note;
 mod build_info;
 mod coll_stats;
 mod connection_status;
@@ -95,6 +96,7 @@ static READ: &[&CommandSpec] = &[
 
 /// What keeps a replica set together, and what tells clients about it.
 static REPLICATION: &[&CommandSpec] = &[
+    &append_oplog_note::SPEC,
     &fetch_snapshot::SPEC,
     &hello::SPEC,
     &raft_messages::SPEC,
