@@ -10,13 +10,19 @@ mod build_info;
 mod coll_stats;
 mod connection_status;
 pub mod count;
+mod create;
+mod create_indexes;
 mod current_op;
 mod db_stats;
 mod delete;
 pub mod distinct;
+mod drop;
+mod drop_database;
+mod drop_indexes;
 pub mod explain;
 mod fetch_snapshot;
 pub mod find;
+mod find_and_modify;
 mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
@@ -34,6 +40,7 @@ mod ping;
 mod pipeline_sources;
 mod profile;
 mod raft_messages;
+mod rename_collection;
 mod repl_set_freeze;
 mod repl_set_get_config;
 mod repl_set_get_status;
@@ -110,4 +117,15 @@ static REPLICATION: &[&CommandSpec] = &[
 ];
 
 /// What changes documents, collections and indexes.
-static WRITE: &[&CommandSpec] = &[&delete::SPEC, &insert::SPEC, &update::SPEC];
+static WRITE: &[&CommandSpec] = &[
+    &create::SPEC,
+    &create_indexes::SPEC,
+    &delete::SPEC,
+    &drop::SPEC,
+    &drop_database::SPEC,
+    &drop_indexes::SPEC,
+    &find_and_modify::SPEC,
+    &insert::SPEC,
+    &rename_collection::SPEC,
+    &update::SPEC,
+];

@@ -1,0 +1,95 @@
+//! `create`: a collection that is made on purpose, with options.
+
+use banyan_storage::{CatalogChange, Namespace};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocumentBuf, rawdoc};
+
+use super::find::simple_collation;
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::catalog_ops;
+use crate::context::CommandContext;
+use crate::params::Field;
+
+pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
+    .privilege("createCollection")
+    .writes()
+    .fields(&[
+        "capped",
+        "size",
+        "max",
+        "validator",
+        "validationLevel",
+        "validationAction",
+        "viewOn",
+        "pipeline",
+        "timeseries",
+        "clusteredIndex",
+        "expireAfterSeconds",
+        "collation",
+        "changeStreamPreAndPostImages",
+    ])
+    .ignored(&[
+        "autoIndexId",
+        "idIndex",
+        "storageEngine",
+        "indexOptionDefaults",
+        "encryptedFields",
+        "temp",
+        "flags",
+    ]);
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(create(ctx))
+}
+
+async fn create(ctx: &CommandContext<'_>) -> CommandResult {
+    let node = ctx.node;
+    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    refuse_unsupported(ctx)?;
+    let term = node.writable_term()?;
+    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+    if node.store.catalog().find(&namespace).is_some() {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceExists,
+            format!("Collection {namespace} already exists."),
+        ));
+    }
+    catalog_ops::refuse_other_case(node, &namespace)?;
+    let change: CatalogChange = catalog_ops::creation(node, &namespace, RawDocumentBuf::new());
+    catalog_ops::apply(node, &[change], term).await?;
+    Ok(rawdoc! { "ok": 1.0 })
+}
+
+/// Options that would change what the collection does are refused rather than forgotten.
+fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    for (name, value) in ctx.body().iter().flatten() {
+        let name = name.as_str();
+        let field = Field {
+            command: "create",
+            name,
+            value,
+        };
+        let asked = match name {
+            "capped" => field.bool()?,
+            "validator" => field
+                .document_or_null()?
+                .is_some_and(|validator| !validator.is_empty()),
+            "viewOn" | "timeseries" | "clusteredIndex" => !field.is_null(),
+            "changeStreamPreAndPostImages" => {
+                field.document()?.get_bool("enabled").unwrap_or(false)
+            }
+            "collation" => {
+                simple_collation(field)?;
+                false
+            }
+            _ => false,
+        };
+        if asked {
+            return Err(CommandError::new(
+                ErrorCode::NotImplemented,
+                format!("create with '{name}' is not supported"),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! `createIndexes`: indexes over what is there and what comes.
+
+use std::sync::Arc;
+
+use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use super::find::simple_collation;
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::catalog_ops;
+use crate::context::CommandContext;
+use crate::errors;
+use crate::execute::blocking;
+use crate::params::{self, Field};
+
+pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
+    .aliases(&["createindexes"])
+    .privilege("createIndex")
+    .writes()
+    .fields(&["indexes"])
+    .ignored(&["commitQuorum", "ignoreUnknownIndexOptions", "v"]);
+
+const INDEXES_MAX: usize = 64;
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(create_indexes(ctx))
+}
+
+async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
+    let node = ctx.node;
+    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let asked = params::documents(ctx.required("indexes")?)?;
+    if asked.is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "Must specify at least one index to create",
+        ));
+    }
+    let specs = asked
+        .into_iter()
+        .map(normalize)
+        .collect::<Result<Vec<_>, _>>()?;
+    let created = catalog_ops::create_if_missing(node, &namespace).await?;
+    let term = node.writable_term()?;
+    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+    let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            "the collection was dropped",
+        ));
+    };
+    let before = collection.indexes.len();
+    let mut fresh: Vec<RawDocumentBuf> = Vec::new();
+    for spec in specs {
+        if !is_known(&collection, &fresh, &spec)? {
+            fresh.push(spec);
+        }
+    }
+    if before + fresh.len() > INDEXES_MAX {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            format!("add index fails, too many indexes for {namespace}"),
+        ));
+    }
+    let mut changes = Vec::new();
+    for spec in fresh {
+        let index = IndexDefinition {
+            id: node.store.allocate_id(),
+            spec,
+        };
+        if collection.documents() > 0 {
+            let interrupt = ctx.interrupt();
+            blocking(|| catalog_ops::check_records(node, &collection, &index, interrupt))?;
+        }
+        // Whether it is multikey turns out when it is built.
+        let collection = collection.id;
+        changes.push(CatalogChange::CreateIndex {
+            collection,
+            index,
+            multikey: false,
+        });
+    }
+    let after = before + changes.len();
+    let all_known = changes.is_empty();
+    if !all_known {
+        catalog_ops::apply(node, &changes, term).await?;
+    }
+    let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let mut reply = rawdoc! {
+        "numIndexesBefore": count(before),
+        "numIndexesAfter": count(after),
+        "createdCollectionAutomatically": created,
+    };
+    if all_known {
+        reply.append(cstr!("note"), "all indexes already exist");
+    }
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
+}
+
+/// A specification as it is kept: `v`, `key`, `name`, then the options.
+fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
+    let (mut key, mut name) = (None, None);
+    let mut options = RawDocumentBuf::new();
+    for (option, value) in spec.iter().flatten() {
+        let field = Field {
+            command: "createIndexes.indexes",
+            name: option.as_str(),
+            value,
+        };
+        match option.as_str() {
+            "key" => key = Some(field.document()?),
+            "name" => name = Some(field.str()?.to_owned()),
+            "unique" | "sparse" | "hidden" => {
+                if field.bool()? {
+                    options.append(option, true);
+                }
+            }
+            "partialFilterExpression" => {
+                errors::parse_filter(field.document()?)?;
+                options.append(option, value);
+            }
+            "expireAfterSeconds" => {
+                field.i64()?;
+                return Err(unsupported("expireAfterSeconds"));
+            }
+            "collation" => simple_collation(field)?,
+            "wildcardProjection"
+            | "weights"
+            | "2dsphereIndexVersion"
+            | "bits"
+            | "min"
+            | "max"
+            | "bucketSize" => return Err(unsupported(option.as_str())),
+            "v" | "background" | "ns" | "dropDups" | "safe" | "default_language"
+            | "language_override" | "textIndexVersion" | "storageEngine" | "clustered"
+            | "prepareUnique" => {}
+            other => {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidIndexSpecificationOption,
+                    format!("The field '{other}' is not valid for an index specification."),
+                ));
+            }
+        }
+    }
+    let key = key.ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'key' field is a required property of an index specification",
+        )
+    })?;
+    check_pattern(key)?;
+    let is_id = key
+        .iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .eq(["_id"])
+        && key
+            .iter()
+            .flatten()
+            .all(|(_, order)| params::number(order) == Some(1));
+    let name = match name {
+        _ if is_id => catalog_ops::ID_INDEX.to_owned(),
+        Some(name) if name.is_empty() || name == "*" => {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                format!("The index name '{name}' is not valid."),
+            ));
+        }
+        Some(name) => name,
+        None => catalog_ops::index_name(key),
+    };
+    let mut normalized = rawdoc! { "v": 2, "key": key.to_owned(), "name": name };
+    for (option, value) in options.iter().flatten() {
+        normalized.append(option, value);
+    }
+    Ok(normalized)
+}
+
+fn unsupported(option: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::NotImplemented,
+        format!("indexes with '{option}' are not supported"),
+    )
+}
+
+fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
+    for (name, value) in key.iter().flatten() {
+        let special = match value {
+            RawBsonRef::String(kind) => kind != "hashed",
+            _ => name.as_str().contains('$'),
+        };
+        if special {
+            return Err(CommandError::new(
+                ErrorCode::NotImplemented,
+                format!(
+                    "indexes of the kind {{{}: {}}} are not supported",
+                    name.as_str(),
+                    errors::shown(value)
+                ),
+            ));
+        }
+    }
+    KeyPattern::parse(key).map_err(|error: KeyPatternError| {
+        CommandError::new(ErrorCode::CannotCreateIndex, error.to_string())
+    })
+}
+
+/// Whether the same index is there already; another one of its name or pattern is an error.
+fn is_known(
+    collection: &Arc<Collection>,
+    fresh: &[RawDocumentBuf],
+    spec: &RawDocument,
+) -> Result<bool, CommandError> {
+    let name = spec.get_str("name").unwrap_or("");
+    let pattern = check_pattern(
+        spec.get_document("key")
+            .map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?,
+    )?;
+    let existing = collection.indexes.iter().map(|index| &index.spec);
+    for known in existing.chain(fresh) {
+        let known_key = known.get_document("key").ok();
+        let known_pattern = known_key.and_then(|key| KeyPattern::parse(key).ok());
+        let same_pattern = known_pattern.is_some_and(|p| catalog_ops::same_pattern(&p, &pattern));
+        let same_name = known.get_str("name").is_ok_and(|known| known == name);
+        let same_options = ["unique", "sparse", "partialFilterExpression"]
+            .iter()
+            .all(|option| known.get(option).ok().flatten() == spec.get(option).ok().flatten());
+        match (same_name, same_pattern) {
+            (true, true) if same_options => return Ok(true),
+            (true, _) => {
+                return Err(CommandError::new(
+                    ErrorCode::IndexKeySpecsConflict,
+                    format!(
+                        "An existing index has the same name as the requested index. When index \
+                         names are not specified, they are auto generated and can cause conflicts. \
+                         Please refer to our documentation. Requested index: {}, existing index: {}",
+                        errors::shown(RawBsonRef::Document(spec)),
+                        errors::shown(RawBsonRef::Document(known))
+                    ),
+                ));
+            }
+            (false, true) if same_options => {
+                return Err(CommandError::new(
+                    ErrorCode::IndexOptionsConflict,
+                    format!(
+                        "Index already exists with a different name: {}",
+                        known.get_str("name").unwrap_or("")
+                    ),
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(false)
+}

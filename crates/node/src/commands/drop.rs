@@ -1,0 +1,32 @@
+//! `drop`: a collection goes, with its indexes.
+
+use banyan_storage::{CatalogChange, Namespace};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::rawdoc;
+
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::catalog_ops;
+use crate::context::CommandContext;
+
+pub static SPEC: CommandSpec = CommandSpec::new("drop", Run::Future(run))
+    .privilege("dropCollection")
+    .writes();
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let node = ctx.node;
+        let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+        let term = node.writable_term()?;
+        let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+        let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+            return Err(CommandError::new(
+                ErrorCode::NamespaceNotFound,
+                "ns not found",
+            ));
+        };
+        let change = CatalogChange::DropCollection { id: collection.id };
+        catalog_ops::apply(node, &[change], term).await?;
+        let indexes = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
+        Ok(rawdoc! { "nIndexesWas": indexes, "ns": namespace.as_str(), "ok": 1.0 })
+    })
+}

@@ -1,0 +1,210 @@
+//! `findAndModify`: changes one document and answers it, as it was or as it has become.
+
+use banyan_query::filter::Filter;
+use banyan_query::projection::Projection;
+use banyan_query::update::{Update, UpdateContext};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use super::find::{query_context, simple_collation};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::context::CommandContext;
+use crate::errors;
+use crate::params::{self, Field};
+use crate::write::modify::{self, Action, Target};
+use crate::write::sessions::StatementOutcome;
+use crate::write::staging::Staging;
+
+pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run))
+    .aliases(&["findandmodify"])
+    .writes()
+    .in_transaction()
+    .fields(&[
+        "query",
+        "sort",
+        "remove",
+        "update",
+        "new",
+        "fields",
+        "upsert",
+        "arrayFilters",
+        "hint",
+        "let",
+        "collation",
+    ])
+    .ignored(&["bypassDocumentValidation", "runtimeConstants"]);
+
+struct Parameters<'a> {
+    query: &'a RawDocument,
+    sort: Option<&'a RawDocument>,
+    update: Option<RawBsonRef<'a>>,
+    remove: bool,
+    new: bool,
+    fields: Option<&'a RawDocument>,
+    upsert: bool,
+    array_filters: Vec<&'a RawDocument>,
+    hint: Option<RawBsonRef<'a>>,
+    variables: Option<&'a RawDocument>,
+}
+
+impl<'a> Parameters<'a> {
+    fn parse(ctx: &'a CommandContext<'a>, empty: &'a RawDocument) -> Result<Self, CommandError> {
+        let mut parameters = Parameters {
+            query: empty,
+            sort: None,
+            update: None,
+            remove: false,
+            new: false,
+            fields: None,
+            upsert: false,
+            array_filters: Vec::new(),
+            hint: None,
+            variables: None,
+        };
+        for (name, value) in ctx.body().iter().flatten() {
+            let name = name.as_str();
+            let field = Field {
+                command: "findAndModify",
+                name,
+                value,
+            };
+            match name {
+                "query" => parameters.query = field.document_or_null()?.unwrap_or(empty),
+                "sort" => {
+                    parameters.sort = field.document_or_null()?.filter(|sort| !sort.is_empty());
+                }
+                "update" => parameters.update = Some(value),
+                "remove" => parameters.remove = field.bool()?,
+                "new" => parameters.new = field.bool()?,
+                "fields" => {
+                    parameters.fields = field.document_or_null()?.filter(|f| !f.is_empty());
+                }
+                "upsert" => parameters.upsert = field.bool()?,
+                "arrayFilters" => parameters.array_filters = params::documents(field)?,
+                "hint" => parameters.hint = Some(value),
+                "let" => parameters.variables = Some(field.document()?),
+                "collation" => simple_collation(field)?,
+                _ => {}
+            }
+        }
+        parameters.check()?;
+        Ok(parameters)
+    }
+
+    fn check(&self) -> Result<(), CommandError> {
+        let refuse = |message: &str| Err(CommandError::new(ErrorCode::FailedToParse, message));
+        match (self.remove, self.update.is_some()) {
+            (true, true) => refuse("Cannot specify both an update and remove=true"),
+            (false, false) => refuse("Either an update or remove=true must be specified"),
+            (true, false) if self.upsert => {
+                refuse("Cannot specify both upsert=true and remove=true")
+            }
+            (true, false) if self.new => refuse(
+                "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(find_and_modify(ctx))
+}
+
+async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
+    let collection = ctx.collection()?;
+    let empty = RawDocumentBuf::new();
+    let parameters = Parameters::parse(ctx, &empty)?;
+    let context = query_context(ctx, parameters.variables)?;
+    let filter = Filter::parse(parameters.query, &context).map_err(errors::query)?;
+    let projection = parameters
+        .fields
+        .map(|fields| Projection::parse(fields, &context))
+        .transpose()
+        .map_err(errors::query)?;
+    let update = match parameters.update {
+        Some(update) => Some(
+            Update::parse(update, &parameters.array_filters, &context).map_err(errors::query)?,
+        ),
+        None => None,
+    };
+    let mut staging = Staging::open(ctx, collection, parameters.upsert).await?;
+    let statement = ctx.generic.stmt_id.unwrap_or(0);
+    if let Some(StatementOutcome::FindAndModify { reply }) = staging.settled(statement) {
+        return Ok(reply);
+    }
+    let target = Target {
+        filter,
+        filter_document: parameters.query,
+        hint: parameters.hint,
+        sort: parameters.sort,
+        multi: false,
+        keep_documents: true,
+    };
+    let update_context = UpdateContext::new(DateTime::now(), ctx.node.clock.now());
+    let action = match &update {
+        Some(update) => Action::Update(update, update_context.clone()),
+        None => Action::Delete,
+    };
+    let (value, last_error) = loop {
+        let effect = modify::run(&mut staging, &target, &action).await?;
+        if effect.matched > 0 {
+            let value = if parameters.new {
+                effect.after
+            } else {
+                effect.before
+            };
+            break (value, last_error(&parameters, 1, None));
+        }
+        let Some(update) = update.as_ref().filter(|_| parameters.upsert) else {
+            break (None, last_error(&parameters, 0, None));
+        };
+        let made = modify::upsert(&mut staging, &target, update, &update_context).await?;
+        if let Some(document) = made {
+            let last_error = last_error(&parameters, 1, Some(&document));
+            break (parameters.new.then_some(document), last_error);
+        }
+    };
+    let value = match (value, &projection) {
+        (Some(document), Some(projection)) => {
+            let position = target.filter.matches_with_position(&document);
+            Some(
+                projection
+                    .apply(&document, position)
+                    .map_err(errors::query)?,
+            )
+        }
+        (value, _) => value,
+    };
+    let mut reply = rawdoc! { "lastErrorObject": last_error };
+    match value {
+        Some(document) => reply.append(cstr!("value"), document),
+        None => reply.append(cstr!("value"), RawBsonRef::Null),
+    }
+    let mut settled = reply.clone();
+    settled.append(cstr!("ok"), 1.0);
+    staging.settle(
+        statement,
+        StatementOutcome::FindAndModify { reply: settled },
+    );
+    if let Some(error) = staging.finish().await? {
+        reply.append(cstr!("writeConcernError"), error);
+    }
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
+}
+
+fn last_error(
+    parameters: &Parameters<'_>,
+    n: i32,
+    upserted: Option<&RawDocument>,
+) -> RawDocumentBuf {
+    let mut out = rawdoc! { "n": n };
+    if !parameters.remove {
+        out.append(cstr!("updatedExisting"), n == 1 && upserted.is_none());
+    }
+    if let Some(Ok(Some(id))) = upserted.map(|document| document.get("_id")) {
+        out.append(cstr!("upserted"), id);
+    }
+    out
+}

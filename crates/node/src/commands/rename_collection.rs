@@ -1,0 +1,81 @@
+//! `renameCollection`: another name, perhaps in place of another collection.
+
+use banyan_storage::{CatalogChange, Namespace};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::rawdoc;
+
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::catalog_ops;
+use crate::context::{CommandContext, check_collection_name};
+use crate::params::Field;
+
+pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(run))
+    .aliases(&["renamecollection"])
+    .writes()
+    .admin_only()
+    .fields(&["to", "dropTarget"])
+    .ignored(&["stayTemp"]);
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let node = ctx.node;
+        let from = namespace(match ctx.argument() {
+            Some(value) => Field {
+                command: ctx.spec.name,
+                name: ctx.spec.name,
+                value,
+            },
+            None => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
+        })?;
+        let to = namespace(ctx.required("to")?)?;
+        let drop_target = match ctx.field("dropTarget") {
+            Some(field) => field.bool()?,
+            None => false,
+        };
+        if from == to {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                "Can't rename a collection to itself",
+            ));
+        }
+        let term = node.writable_term()?;
+        let _exclusive = node.namespaces.exclusive(&[&from, &to]).await;
+        let catalog = node.store.catalog();
+        let Some(collection) = catalog.find(&from) else {
+            return Err(CommandError::new(
+                ErrorCode::NamespaceNotFound,
+                format!("Source collection {from} does not exist"),
+            ));
+        };
+        let mut changes = Vec::new();
+        if let Some(target) = catalog.find(&to) {
+            if !drop_target {
+                return Err(CommandError::new(
+                    ErrorCode::NamespaceExists,
+                    "target namespace exists",
+                ));
+            }
+            changes.push(CatalogChange::DropCollection { id: target.id });
+        } else {
+            catalog_ops::refuse_other_case(node, &to)?;
+        }
+        changes.push(CatalogChange::RenameCollection {
+            id: collection.id,
+            to,
+        });
+        catalog_ops::apply(node, &changes, term).await?;
+        Ok(rawdoc! { "ok": 1.0 })
+    })
+}
+
+fn namespace(field: Field<'_>) -> Result<Namespace, CommandError> {
+    let text = field.str()?;
+    let parsed = Namespace::parse(text).ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace: {text}"),
+        )
+    })?;
+    check_collection_name(parsed.database(), parsed.collection())?;
+    Ok(parsed)
+}
