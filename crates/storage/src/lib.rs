@@ -1,1 +1,41 @@
+//! What a node keeps on disk: records, index keys and the catalog, on an embedded engine.
+//!
+//! This crate is the only one that may name the engine. It knows documents (it decodes none of
+//! them) and key patterns, and nothing of commands, replication or time. Read it in this order:
+//!
+//! - [`keys`]: how collections and indexes share three keyspaces, so that thousands of
+//!   collections cost no more than one;
+//! - [`catalog`]: the immutable picture of all collections and indexes, replaced as a whole when
+//!   a batch changes it;
+//! - [`batch`]: one atomic change of everything (records, index keys, catalog, counts and
+//!   whatever the caller keeps in the meta keyspace, such as the position it has applied);
+//! - [`snapshot`]: a consistent view of everything, with scans that own what they need;
+//! - [`store`]: the open directory; [`directory`]: its lock, its format and what else is in it;
+//! - [`cleanup`]: the data of dropped collections, removed behind everyone's back;
+//! - [`transfer`]: a whole snapshot carried to another member.
+//!
+//! Nothing here waits for the engine's own journal: a batch is visible once committed and durable
+//! once [`Store::persist`] has returned. The caller's log fills the gap after a crash, because
+//! the position it has applied is written in the same batch as the effects.
 
+pub mod batch;
+pub mod catalog;
+pub mod cleanup;
+pub mod directory;
+pub mod error;
+pub mod keys;
+pub mod record;
+pub mod snapshot;
+pub mod store;
+pub mod transfer;
+
+pub use batch::Batch;
+pub use catalog::{
+    Catalog, CatalogChange, Collection, Database, Index, IndexDefinition, Namespace,
+};
+pub use error::{OpenError, StorageError};
+pub use keys::{CollectionId, IndexId, KeyRange, RecordId};
+pub use record::{Bytes, Record};
+pub use snapshot::{IndexScan, MetaScan, RecordScan, Snapshot};
+pub use store::{Stats, Store, StoreOptions};
+pub use transfer::{Chunk, Importer, Part};

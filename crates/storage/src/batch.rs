@@ -1,0 +1,219 @@
+//! One atomic change: what a slice of the log does to records, index keys, catalog and meta.
+//!
+//! A batch is made without the store (the proposer of a write prepares one long before it is
+//! committed) and batches can be appended to one another. Within a batch the last write of a key
+//! wins. Counts are kept as differences and become one write per collection at commit.
+
+use std::sync::Arc;
+
+use bson::RawDocument;
+use fjall::Slice;
+
+use crate::catalog::{CatalogChange, Collection, Index};
+use crate::keys::{self, CollectionId, RecordId};
+
+#[derive(Default)]
+pub struct Batch {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) tallies: Vec<Tally>,
+    pub(crate) index_tallies: Vec<IndexTally>,
+    pub(crate) changes: Vec<CatalogChange>,
+    pub(crate) multikey: Vec<(CollectionId, Arc<Index>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keyspace {
+    Records,
+    Indexes,
+    Meta,
+}
+
+pub(crate) struct Operation {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) key: Slice,
+    /// `None` removes.
+    pub(crate) value: Option<Slice>,
+}
+
+/// How one collection's counts change.
+pub(crate) struct Tally {
+    pub(crate) collection: Arc<Collection>,
+    pub(crate) documents: i64,
+    pub(crate) bytes: i64,
+    pub(crate) last_record: RecordId,
+}
+
+pub(crate) struct IndexTally {
+    pub(crate) collection: CollectionId,
+    pub(crate) index: Arc<Index>,
+    pub(crate) key_bytes: i64,
+}
+
+impl Batch {
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.changes.is_empty() && self.multikey.is_empty()
+    }
+
+    /// The number of single writes, without counts and catalog.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub fn insert_record(
+        &mut self,
+        collection: &Arc<Collection>,
+        record: RecordId,
+        document: &RawDocument,
+    ) {
+        let tally = self.tally(collection);
+        tally.documents += 1;
+        tally.bytes += document.as_bytes().len() as i64;
+        tally.last_record = tally.last_record.max(record);
+        self.write_record(collection, record, Some(document));
+    }
+
+    pub fn replace_record(
+        &mut self,
+        collection: &Arc<Collection>,
+        record: RecordId,
+        before: &RawDocument,
+        after: &RawDocument,
+    ) {
+        let grown = after.as_bytes().len() as i64 - before.as_bytes().len() as i64;
+        if grown != 0 {
+            self.tally(collection).bytes += grown;
+        }
+        self.write_record(collection, record, Some(after));
+    }
+
+    pub fn delete_record(
+        &mut self,
+        collection: &Arc<Collection>,
+        record: RecordId,
+        before: &RawDocument,
+    ) {
+        let tally = self.tally(collection);
+        tally.documents -= 1;
+        tally.bytes -= before.as_bytes().len() as i64;
+        self.write_record(collection, record, None);
+    }
+
+    fn write_record(
+        &mut self,
+        collection: &Collection,
+        record: RecordId,
+        document: Option<&RawDocument>,
+    ) {
+        self.operations.push(Operation {
+            keyspace: Keyspace::Records,
+            key: Slice::from(keys::record_key(collection.id, record)),
+            value: document.map(|document| Slice::from(document.as_bytes())),
+        });
+    }
+
+    pub fn put_index_key(
+        &mut self,
+        collection: &Collection,
+        index: &Arc<Index>,
+        key: &[u8],
+        record: RecordId,
+    ) {
+        self.index_tally(collection.id, index).key_bytes += key.len() as i64;
+        let value = if index.unique { Slice::from(record.to_be_bytes()) } else { Slice::from([]) };
+        self.write_index_key(index, key, record, Some(value));
+    }
+
+    pub fn delete_index_key(
+        &mut self,
+        collection: &Collection,
+        index: &Arc<Index>,
+        key: &[u8],
+        record: RecordId,
+    ) {
+        self.index_tally(collection.id, index).key_bytes -= key.len() as i64;
+        self.write_index_key(index, key, record, None);
+    }
+
+    fn write_index_key(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        record: RecordId,
+        value: Option<Slice>,
+    ) {
+        let record = (!index.unique).then_some(record);
+        let key = keys::with_index_key(index.id, key, record, |key| Slice::from(key));
+        self.operations.push(Operation { keyspace: Keyspace::Indexes, key, value });
+    }
+
+    /// Says that a record has several keys in `index`, if that is news.
+    pub fn note_multikey(&mut self, collection: CollectionId, index: &Arc<Index>) {
+        let noted = |(_, other): &(CollectionId, Arc<Index>)| other.id == index.id;
+        if !index.is_multikey() && !self.multikey.iter().any(noted) {
+            self.multikey.push((collection, index.clone()));
+        }
+    }
+
+    /// Writes one of the caller's own keys.
+    pub fn put_meta(&mut self, key: &[u8], value: &[u8]) {
+        self.write_meta(&[&[keys::CALLER], key].concat(), Some(value));
+    }
+
+    pub fn delete_meta(&mut self, key: &[u8]) {
+        self.write_meta(&[&[keys::CALLER], key].concat(), None);
+    }
+
+    pub(crate) fn write_meta(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let value = value.map(Slice::from);
+        self.operations.push(Operation { keyspace: Keyspace::Meta, key: key.into(), value });
+    }
+
+    pub fn change_catalog(&mut self, change: CatalogChange) {
+        self.changes.push(change);
+    }
+
+    /// Adds everything that `other` does, after what this one does.
+    pub fn append(&mut self, other: Batch) {
+        if self.is_empty() && self.tallies.is_empty() {
+            *self = other;
+            return;
+        }
+        self.operations.extend(other.operations);
+        self.changes.extend(other.changes);
+        for tally in other.tallies {
+            let sum = self.tally(&tally.collection);
+            sum.documents += tally.documents;
+            sum.bytes += tally.bytes;
+            sum.last_record = sum.last_record.max(tally.last_record);
+        }
+        for tally in other.index_tallies {
+            self.index_tally(tally.collection, &tally.index).key_bytes += tally.key_bytes;
+        }
+        for (collection, index) in other.multikey {
+            self.note_multikey(collection, &index);
+        }
+    }
+
+    fn tally(&mut self, collection: &Arc<Collection>) -> &mut Tally {
+        let known = self.tallies.iter().position(|tally| tally.collection.id == collection.id);
+        let position = known.unwrap_or_else(|| {
+            let collection = collection.clone();
+            self.tallies.push(Tally { collection, documents: 0, bytes: 0, last_record: 0 });
+            self.tallies.len() - 1
+        });
+        &mut self.tallies[position]
+    }
+
+    fn index_tally(&mut self, collection: CollectionId, index: &Arc<Index>) -> &mut IndexTally {
+        let known = self.index_tallies.iter().position(|tally| tally.index.id == index.id);
+        let position = known.unwrap_or_else(|| {
+            self.index_tallies.push(IndexTally { collection, index: index.clone(), key_bytes: 0 });
+            self.index_tallies.len() - 1
+        });
+        &mut self.index_tallies[position]
+    }
+}

@@ -1,0 +1,396 @@
+//! What exists: databases, collections, indexes.
+//!
+//! A [`Catalog`] is immutable. A batch that carries [`CatalogChange`]s makes a new one, which
+//! replaces the old the moment the batch is committed; readers keep the one they took. Take the
+//! catalog first and the snapshot second: every index that the catalog names is then complete in
+//! the snapshot.
+//!
+//! What changes with every write (counts, sizes, the next record id, whether an index has become
+//! multikey) is atomic and shared between the versions of a collection.
+
+pub(crate) mod persist;
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use banyan_document::key::KeyPattern;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::keys::{CollectionId, IndexId, RecordId};
+use crate::StorageError;
+
+/// `database.collection`. The collection's part may hold further dots.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Namespace {
+    full: Arc<str>,
+    database_bytes: usize,
+}
+
+impl Namespace {
+    pub fn new(database: &str, collection: &str) -> Namespace {
+        let full = format!("{database}.{collection}").into();
+        Namespace { full, database_bytes: database.len() }
+    }
+
+    /// Splits at the first dot.
+    pub fn parse(full: &str) -> Option<Namespace> {
+        let (database, _) = full.split_once('.')?;
+        Some(Namespace { full: full.into(), database_bytes: database.len() })
+    }
+
+    pub fn database(&self) -> &str {
+        &self.full[..self.database_bytes]
+    }
+
+    pub fn collection(&self) -> &str {
+        &self.full[self.database_bytes + 1..]
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.full
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.full)
+    }
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.full, f)
+    }
+}
+
+/// All collections, by name and by id.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    databases: BTreeMap<Arc<str>, Arc<Database>>,
+    by_id: HashMap<CollectionId, Arc<Collection>>,
+}
+
+/// One database: its collections in name order. A database exists while it has a collection.
+#[derive(Debug, Clone)]
+pub struct Database {
+    pub name: Arc<str>,
+    collections: BTreeMap<Box<str>, Arc<Collection>>,
+}
+
+impl Database {
+    pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.collections.values()
+    }
+
+    pub fn get(&self, collection: &str) -> Option<&Arc<Collection>> {
+        self.collections.get(collection)
+    }
+}
+
+impl Catalog {
+    pub fn get(&self, database: &str, collection: &str) -> Option<&Arc<Collection>> {
+        self.databases.get(database)?.get(collection)
+    }
+
+    pub fn find(&self, namespace: &Namespace) -> Option<&Arc<Collection>> {
+        self.get(namespace.database(), namespace.collection())
+    }
+
+    pub fn by_id(&self, id: CollectionId) -> Option<&Arc<Collection>> {
+        self.by_id.get(&id)
+    }
+
+    pub fn database(&self, name: &str) -> Option<&Arc<Database>> {
+        self.databases.get(name)
+    }
+
+    /// In name order.
+    pub fn databases(&self) -> impl Iterator<Item = &Arc<Database>> {
+        self.databases.values()
+    }
+
+    /// A database whose name differs from `name` in letter case alone.
+    pub fn database_in_other_case(&self, name: &str) -> Option<&Arc<Database>> {
+        self.databases().find(|other| *other.name != *name && other.name.eq_ignore_ascii_case(name))
+    }
+
+    pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.databases.values().flat_map(|database| database.collections())
+    }
+
+    pub(crate) fn insert(&mut self, collection: Arc<Collection>) {
+        self.remove(collection.id);
+        let name: Arc<str> = collection.namespace.database().into();
+        let database = self.databases.entry(name.clone()).or_insert_with(|| {
+            Arc::new(Database { name, collections: BTreeMap::new() })
+        });
+        Arc::make_mut(database)
+            .collections
+            .insert(collection.namespace.collection().into(), collection.clone());
+        self.by_id.insert(collection.id, collection);
+    }
+
+    pub(crate) fn remove(&mut self, id: CollectionId) -> Option<Arc<Collection>> {
+        let removed = self.by_id.remove(&id)?;
+        let name = removed.namespace.database();
+        if let Some(database) = self.databases.get_mut(name) {
+            let database = Arc::make_mut(database);
+            database.collections.remove(removed.namespace.collection());
+            if database.collections.is_empty() {
+                self.databases.remove(name);
+            }
+        }
+        Some(removed)
+    }
+}
+
+/// One collection. `id` is never given to another, not even after a drop.
+#[derive(Debug, Clone)]
+pub struct Collection {
+    pub id: CollectionId,
+    pub namespace: Namespace,
+    pub uuid: [u8; 16],
+    /// As `listCollections` shows them.
+    pub options: RawDocumentBuf,
+    /// In the order of their creation; `_id_` first.
+    pub indexes: Vec<Arc<Index>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) documents: AtomicI64,
+    pub(crate) bytes: AtomicI64,
+    /// One more than the highest record id ever seen here; 0 until that is known.
+    pub(crate) next_record: AtomicU64,
+}
+
+impl Collection {
+    pub fn documents(&self) -> u64 {
+        self.counters.documents.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// The sum of the documents' BSON lengths.
+    pub fn bytes(&self) -> u64 {
+        self.counters.bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.name == name)
+    }
+
+    pub fn index_by_id(&self, id: IndexId) -> Option<&Arc<Index>> {
+        self.indexes.iter().find(|index| index.id == id)
+    }
+
+    /// The index on `_id`, which every collection with records has.
+    pub fn id_index(&self) -> Option<&Arc<Index>> {
+        self.indexes.first().filter(|index| index.is_id())
+    }
+
+    /// Reserves `count` consecutive record ids and returns the first; `last_known` is asked once.
+    pub fn reserve_records<E>(
+        &self,
+        count: u64,
+        last_known: impl FnOnce() -> Result<Option<RecordId>, E>,
+    ) -> Result<RecordId, E> {
+        let next = &self.counters.next_record;
+        if next.load(Ordering::Relaxed) == 0 {
+            let first = last_known()?.map_or(1, |last| last + 1);
+            next.fetch_max(first, Ordering::Relaxed);
+        }
+        Ok(next.fetch_add(count, Ordering::Relaxed))
+    }
+}
+
+/// What a change of the catalog says about one index.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexDefinition {
+    pub id: IndexId,
+    /// As `listIndexes` shows it: `v`, `key`, `name`, options.
+    pub spec: RawDocumentBuf,
+}
+
+pub struct Index {
+    pub id: IndexId,
+    pub name: String,
+    pub spec: RawDocumentBuf,
+    pub pattern: KeyPattern,
+    pub unique: bool,
+    pub sparse: bool,
+    pub hidden: bool,
+    pub partial_filter: Option<RawDocumentBuf>,
+    pub expire_after_seconds: Option<i64>,
+    multikey: AtomicBool,
+    pub(crate) key_bytes: AtomicI64,
+    extension: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Index {
+    pub fn parse(definition: &IndexDefinition, multikey: bool) -> Result<Index, StorageError> {
+        let spec = &definition.spec;
+        let bad = |what: &str| StorageError::Catalog(format!("index {spec:?}: {what}"));
+        let flag = |name: &str| match spec.get(name) {
+            Ok(Some(RawBsonRef::Boolean(value))) => value,
+            Ok(Some(RawBsonRef::Int32(value))) => value != 0,
+            Ok(Some(RawBsonRef::Int64(value))) => value != 0,
+            Ok(Some(RawBsonRef::Double(value))) => value != 0.0,
+            _ => false,
+        };
+        let key = spec.get_document("key").map_err(|_| bad("no key"))?;
+        let pattern = KeyPattern::parse(key).map_err(|error| bad(&error.to_string()))?;
+        let name = spec.get_str("name").map_err(|_| bad("no name"))?.to_owned();
+        let is_id = name == ID_INDEX_NAME;
+        let partial_filter =
+            spec.get_document("partialFilterExpression").ok().map(RawDocument::to_owned);
+        let expire_after_seconds = match spec.get("expireAfterSeconds") {
+            Ok(Some(RawBsonRef::Int32(seconds))) => Some(i64::from(seconds)),
+            Ok(Some(RawBsonRef::Int64(seconds))) => Some(seconds),
+            Ok(Some(RawBsonRef::Double(seconds))) => Some(seconds as i64),
+            _ => None,
+        };
+        Ok(Index {
+            id: definition.id,
+            name,
+            pattern,
+            unique: is_id || flag("unique"),
+            sparse: flag("sparse"),
+            hidden: flag("hidden"),
+            partial_filter,
+            expire_after_seconds,
+            spec: spec.clone(),
+            multikey: AtomicBool::new(multikey),
+            key_bytes: AtomicI64::new(0),
+            extension: OnceLock::new(),
+        })
+    }
+
+    pub fn is_id(&self) -> bool {
+        self.name == ID_INDEX_NAME
+    }
+
+    /// Whether some record has several keys here. Never turns false again.
+    pub fn is_multikey(&self) -> bool {
+        self.multikey.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn mark_multikey(&self) {
+        self.multikey.store(true, Ordering::Release);
+    }
+
+    /// The sum of the lengths of all keys.
+    pub fn key_bytes(&self) -> u64 {
+        self.key_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Something derived from the definition that the caller wants to work out once, such as a
+    /// parsed partial filter. Always asked for with the same type.
+    pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
+        self.extension.get_or_init(|| Arc::new(make())).clone().downcast().ok()
+    }
+
+    pub fn definition(&self) -> IndexDefinition {
+        IndexDefinition { id: self.id, spec: self.spec.clone() }
+    }
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Index({} {:?} {:?})", self.id, self.name, self.spec)
+    }
+}
+
+pub const ID_INDEX_NAME: &str = "_id_";
+
+/// One change of the catalog, part of a batch. Repeating one changes nothing further.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CatalogChange {
+    CreateCollection {
+        id: CollectionId,
+        namespace: Namespace,
+        uuid: [u8; 16],
+        options: RawDocumentBuf,
+        indexes: Vec<IndexDefinition>,
+    },
+    /// Its records and index keys are removed in the background.
+    DropCollection { id: CollectionId },
+    RenameCollection { id: CollectionId, to: Namespace },
+    SetOptions { id: CollectionId, options: RawDocumentBuf },
+    /// The keys must be there already.
+    CreateIndex { collection: CollectionId, index: IndexDefinition, multikey: bool },
+    DropIndex { collection: CollectionId, index: IndexId },
+    /// Replaces a definition whose keys stay as they are.
+    SetIndexSpec { collection: CollectionId, index: IndexDefinition },
+}
+
+impl CatalogChange {
+    pub fn collection(&self) -> CollectionId {
+        match self {
+            CatalogChange::CreateCollection { id, .. }
+            | CatalogChange::DropCollection { id }
+            | CatalogChange::RenameCollection { id, .. }
+            | CatalogChange::SetOptions { id, .. } => *id,
+            CatalogChange::CreateIndex { collection, .. }
+            | CatalogChange::DropIndex { collection, .. }
+            | CatalogChange::SetIndexSpec { collection, .. } => *collection,
+        }
+    }
+
+    /// The highest id that the change gives out.
+    pub(crate) fn highest_id(&self) -> u32 {
+        match self {
+            CatalogChange::CreateCollection { id, indexes, .. } => {
+                indexes.iter().map(|index| index.id).fold(*id, u32::max)
+            }
+            CatalogChange::CreateIndex { index, .. } => index.id,
+            _ => 0,
+        }
+    }
+
+    /// The collection as the change leaves it; `None` once dropped. A change of a collection
+    /// that is no longer there changes nothing.
+    pub(crate) fn apply(
+        &self,
+        collection: Option<&Collection>,
+    ) -> Result<Option<Collection>, StorageError> {
+        if let CatalogChange::CreateCollection { id, namespace, uuid, options, indexes } = self {
+            let counters = collection.map(|known| known.counters.clone()).unwrap_or_default();
+            let parse = |definition| Index::parse(definition, false).map(Arc::new);
+            return Ok(Some(Collection {
+                id: *id,
+                namespace: namespace.clone(),
+                uuid: *uuid,
+                options: options.clone(),
+                indexes: indexes.iter().map(parse).collect::<Result<_, _>>()?,
+                counters,
+            }));
+        }
+        let Some(mut changed) = collection.cloned() else { return Ok(None) };
+        match self {
+            CatalogChange::CreateCollection { .. } => {}
+            CatalogChange::DropCollection { .. } => return Ok(None),
+            CatalogChange::RenameCollection { to, .. } => changed.namespace = to.clone(),
+            CatalogChange::SetOptions { options, .. } => changed.options = options.clone(),
+            CatalogChange::CreateIndex { index, multikey, .. } => {
+                let built = Arc::new(Index::parse(index, *multikey)?);
+                changed.indexes.retain(|other| other.id != index.id);
+                changed.indexes.push(built);
+            }
+            CatalogChange::DropIndex { index, .. } => {
+                changed.indexes.retain(|other| other.id != *index);
+            }
+            CatalogChange::SetIndexSpec { index, .. } => {
+                for known in changed.indexes.iter_mut().filter(|known| known.id == index.id) {
+                    let replacement = Index::parse(index, known.is_multikey())?;
+                    let key_bytes = known.key_bytes.load(Ordering::Relaxed);
+                    replacement.key_bytes.store(key_bytes, Ordering::Relaxed);
+                    *known = Arc::new(replacement);
+                }
+            }
+        }
+        Ok(Some(changed))
+    }
+}

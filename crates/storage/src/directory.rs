@@ -1,0 +1,144 @@
+//! The data directory: whose it is, which format it has, and who holds it.
+//!
+//! ```text
+//! BANYAN         "banyan data, format 1": written once, checked on every opening
+//! mongod.lock    locked while a server runs; holds its pid
+//! state/         the engine
+//! log/           the replicated log (not this crate's)
+//! ```
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::OpenError;
+
+pub const FORMAT_VERSION: u32 = 1;
+
+const FORMAT_FILE: &str = "BANYAN";
+const FORMAT_PREFIX: &str = "banyan data, format ";
+const LOCK_FILE: &str = "mongod.lock";
+const STATE_DIRECTORY: &str = "state";
+
+/// A data directory that this process has locked. The lock goes with the value.
+#[derive(Debug)]
+pub(crate) struct DataDirectory {
+    path: PathBuf,
+    lock: File,
+}
+
+impl DataDirectory {
+    /// Checks and locks `path`. A directory that is empty (but for what may lie around in any
+    /// directory) becomes one of ours.
+    pub(crate) fn open(path: &Path) -> Result<DataDirectory, OpenError> {
+        let io = |source| OpenError::Io { path: path.to_owned(), source };
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => {}
+            Ok(_) => return Err(OpenError::NotADirectory { path: path.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::Missing { path: path.to_owned() });
+            }
+            Err(error) => return Err(io(error)),
+        }
+        let ours = check_format(path)?;
+        if !ours && let Some(found) = foreign_entry(path).map_err(io)? {
+            return Err(OpenError::Foreign { path: path.to_owned(), found });
+        }
+        let lock = lock(path)?;
+        if !ours {
+            write_format(path).map_err(io)?;
+        }
+        Ok(DataDirectory { path: path.to_owned(), lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path.join(STATE_DIRECTORY)
+    }
+}
+
+impl Drop for DataDirectory {
+    fn drop(&mut self) {
+        // An empty lock file tells the next start that this one ended in good order.
+        let _ = self.lock.set_len(0);
+        let _ = self.lock.unlock();
+    }
+}
+
+/// Whether the directory is ours, in a format that we read.
+fn check_format(path: &Path) -> Result<bool, OpenError> {
+    let text = match fs::read_to_string(path.join(FORMAT_FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
+        Err(source) => return Err(OpenError::Io { path: path.to_owned(), source }),
+    };
+    let version = text.strip_prefix(FORMAT_PREFIX).and_then(|rest| rest.trim_end().parse().ok());
+    match version {
+        Some(FORMAT_VERSION) => Ok(true),
+        Some(found) => Err(OpenError::FormatVersion {
+            path: path.to_owned(),
+            found,
+            supported: FORMAT_VERSION,
+        }),
+        None => Err(OpenError::Damaged {
+            path: path.to_owned(),
+            reason: format!("{FORMAT_FILE} does not name a format version"),
+        }),
+    }
+}
+
+fn write_format(path: &Path) -> io::Result<()> {
+    let partial = path.join(format!(".{FORMAT_FILE}.partial"));
+    let mut file = File::create(&partial)?;
+    writeln!(file, "{FORMAT_PREFIX}{FORMAT_VERSION}")?;
+    file.sync_all()?;
+    fs::rename(&partial, path.join(FORMAT_FILE))?;
+    File::open(path)?.sync_all()
+}
+
+/// The first entry that shows the directory to be in somebody else's use.
+fn foreign_entry(path: &Path) -> io::Result<Option<String>> {
+    let harmless = |name: &str| {
+        name.starts_with('.')
+            || name == LOCK_FILE
+            || name == "lost+found"
+            || name.ends_with(".pid")
+            || name.contains(".log")
+    };
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !harmless(&name) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path.join(LOCK_FILE))
+        .map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let _ = file.read_to_string(&mut text);
+            let pid = text.trim().parse().ok();
+            return Err(OpenError::Locked { path: path.to_owned(), pid });
+        }
+        Err(TryLockError::Error(source)) => return Err(io(source)),
+    }
+    file.set_len(0).map_err(io)?;
+    file.rewind().map_err(io)?;
+    writeln!(file, "{}", std::process::id()).map_err(io)?;
+    Ok(file)
+}

@@ -1,0 +1,52 @@
+//! What can go wrong, as types: opening a directory, and everything after that.
+
+use std::path::PathBuf;
+
+/// Why a data directory could not be opened. Nothing has been touched when one of these returns.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("data directory {} not found", .path.display())]
+    Missing { path: PathBuf },
+    #[error("{} is not a directory", .path.display())]
+    NotADirectory { path: PathBuf },
+    #[error(
+        "data directory {} holds {found:?} and no data of this server: refusing to use it",
+        .path.display()
+    )]
+    Foreign { path: PathBuf, found: String },
+    #[error(
+        "data directory {} is locked by another process{}; is another server running on it?",
+        .path.display(),
+        .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    Locked { path: PathBuf, pid: Option<u32> },
+    #[error(
+        "data directory {} has format version {found}; this server reads version {supported}",
+        .path.display()
+    )]
+    FormatVersion { path: PathBuf, found: u32, supported: u32 },
+    #[error("data directory {} is damaged: {reason}", .path.display())]
+    Damaged { path: PathBuf, reason: String },
+    #[error("cannot use data directory {}: {source}", .path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+/// Why an open store could not read or write. None of these can be retried with success: the
+/// engine refuses further writes after a failed one, and damaged bytes stay damaged.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    #[error("storage engine: {0}")]
+    Engine(#[from] fjall::Error),
+    #[error("damaged data in {place}: {reason}")]
+    Damaged { place: String, reason: String },
+    #[error("catalog: {0}")]
+    Catalog(String),
+    #[error("snapshot transfer: {0}")]
+    Transfer(String),
+}
+
+impl StorageError {
+    pub(crate) fn damaged(place: impl Into<String>, reason: impl ToString) -> Self {
+        StorageError::Damaged { place: place.into(), reason: reason.to_string() }
+    }
+}

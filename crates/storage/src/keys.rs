@@ -1,0 +1,168 @@
+//! The keys of the three keyspaces.
+//!
+//! | keyspace | key | value |
+//! | --- | --- | --- |
+//! | records | collection id (u32) + record id (u64) | the document |
+//! | indexes, unique | index id (u32) + encoded fields | record id (u64) |
+//! | indexes, other | index id (u32) + encoded fields + record id (u64) | nothing |
+//! | meta | see below | see below |
+//!
+//! All integers are big-endian, so byte order is numeric order and a collection's records lie in
+//! insertion order. Encoded fields come from `banyan_document::key` and are never a prefix of
+//! one another within one index, which is what lets a record id follow them.
+//!
+//! The meta keyspace holds the catalog (`c`), counts (`n`), what is to be removed (`d`), the next
+//! unused id (`i`), a mark of an unfinished import (`t`), and the caller's own keys, all under
+//! [`CALLER`].
+
+use std::ops::Bound;
+
+pub type CollectionId = u32;
+pub type IndexId = u32;
+pub type RecordId = u64;
+
+pub(crate) const COLLECTION: u8 = b'c';
+pub(crate) const COUNTS: u8 = b'n';
+pub(crate) const DROPPED: u8 = b'd';
+pub(crate) const NEXT_ID: &[u8] = b"i";
+pub(crate) const IMPORTING: &[u8] = b"t";
+/// First byte of every key that the caller writes with `Batch::put_meta`.
+pub(crate) const CALLER: u8 = b'x';
+
+pub(crate) const ID_BYTES: usize = 4;
+pub(crate) const RECORD_ID_BYTES: usize = 8;
+pub(crate) const RECORD_KEY_BYTES: usize = ID_BYTES + RECORD_ID_BYTES;
+
+/// A range of encoded index keys, without index id and record id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRange {
+    pub lower: Bound<Vec<u8>>,
+    pub upper: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    pub fn all() -> KeyRange {
+        KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
+    }
+
+    /// Every key that starts with `prefix` (all of a compound key's later fields).
+    pub fn prefix(prefix: Vec<u8>) -> KeyRange {
+        let upper = match successor(prefix.clone()) {
+            Some(next) => Bound::Excluded(next),
+            None => Bound::Unbounded,
+        };
+        KeyRange { lower: Bound::Included(prefix), upper }
+    }
+}
+
+/// The smallest byte string greater than every string that starts with `prefix`.
+pub fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
+    while let Some(last) = prefix.last_mut() {
+        if *last < u8::MAX {
+            *last += 1;
+            return Some(prefix);
+        }
+        prefix.pop();
+    }
+    None
+}
+
+pub(crate) fn record_key(collection: CollectionId, record: RecordId) -> [u8; RECORD_KEY_BYTES] {
+    let mut key = [0; RECORD_KEY_BYTES];
+    key[..ID_BYTES].copy_from_slice(&collection.to_be_bytes());
+    key[ID_BYTES..].copy_from_slice(&record.to_be_bytes());
+    key
+}
+
+/// The record id that ends a record key or an index key.
+pub(crate) fn trailing_record_id(bytes: &[u8]) -> Option<RecordId> {
+    bytes.last_chunk::<RECORD_ID_BYTES>().map(|id| RecordId::from_be_bytes(*id))
+}
+
+/// Builds `id + key (+ record id)` on the stack where it fits, and hands it to `use_key`.
+pub(crate) fn with_index_key<T>(
+    index: IndexId,
+    key: &[u8],
+    record: Option<RecordId>,
+    use_key: impl FnOnce(&[u8]) -> T,
+) -> T {
+    const STACK_BYTES: usize = 128;
+    let length = ID_BYTES + key.len() + record.map_or(0, |_| RECORD_ID_BYTES);
+    let fill = |buffer: &mut [u8]| {
+        buffer[..ID_BYTES].copy_from_slice(&index.to_be_bytes());
+        buffer[ID_BYTES..ID_BYTES + key.len()].copy_from_slice(key);
+        if let Some(record) = record {
+            buffer[ID_BYTES + key.len()..length].copy_from_slice(&record.to_be_bytes());
+        }
+    };
+    if length <= STACK_BYTES {
+        let mut buffer = [0; STACK_BYTES];
+        fill(&mut buffer);
+        use_key(&buffer[..length])
+    } else {
+        let mut buffer = vec![0; length];
+        fill(&mut buffer);
+        use_key(&buffer)
+    }
+}
+
+/// The bounds of an index scan in the indexes keyspace.
+///
+/// For an index whose keys carry the record id, a bound on the encoded fields must take in, or
+/// leave out, every record id that can follow them.
+pub(crate) fn index_bounds(
+    index: IndexId,
+    unique: bool,
+    range: &KeyRange,
+) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let whole = |key: &[u8], pad: &[u8]| [&index.to_be_bytes()[..], key, pad].concat();
+    let after_all_ids: &[u8] = &[u8::MAX; RECORD_ID_BYTES + 1];
+    let lower = match &range.lower {
+        Bound::Included(key) => Bound::Included(whole(key, &[])),
+        Bound::Excluded(key) if unique => Bound::Excluded(whole(key, &[])),
+        Bound::Excluded(key) => Bound::Excluded(whole(key, after_all_ids)),
+        Bound::Unbounded => Bound::Included(whole(&[], &[])),
+    };
+    let upper = match &range.upper {
+        Bound::Included(key) if unique => Bound::Included(whole(key, &[])),
+        Bound::Included(key) => Bound::Included(whole(key, after_all_ids)),
+        Bound::Excluded(key) => Bound::Excluded(whole(key, &[])),
+        Bound::Unbounded => end_of_id(index),
+    };
+    (lower, upper)
+}
+
+/// The upper bound of everything that starts with `id`.
+pub(crate) fn end_of_id(id: u32) -> Bound<Vec<u8>> {
+    match id.checked_add(1) {
+        Some(next) => Bound::Excluded(next.to_be_bytes().to_vec()),
+        None => Bound::Unbounded,
+    }
+}
+
+pub(crate) fn meta_key(kind: u8, id: u32) -> [u8; 1 + ID_BYTES] {
+    let mut key = [kind; 1 + ID_BYTES];
+    key[1..].copy_from_slice(&id.to_be_bytes());
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn successor_skips_full_bytes() {
+        assert_eq!(successor(vec![1, 2]), Some(vec![1, 3]));
+        assert_eq!(successor(vec![1, 255]), Some(vec![2]));
+        assert_eq!(successor(vec![255, 255]), None);
+        assert_eq!(successor(vec![]), None);
+    }
+
+    #[test]
+    fn long_index_keys_do_not_fit_the_stack_buffer() {
+        let key = vec![7; 4000];
+        let built = with_index_key(3, &key, Some(9), |bytes| bytes.to_vec());
+        assert_eq!(built.len(), 4 + 4000 + 8);
+        assert_eq!(trailing_record_id(&built), Some(9));
+    }
+}

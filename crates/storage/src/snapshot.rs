@@ -1,0 +1,227 @@
+//! A consistent view of everything that was committed before it was taken.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use fjall::{Readable, Slice};
+
+use crate::StorageError;
+use crate::catalog::Index;
+use crate::keys::{self, CollectionId, KeyRange, RecordId};
+use crate::record::{Bytes, Record};
+use crate::store::Engine;
+
+/// Cheap to take and to clone. Old versions of what it sees are kept while it lives: don't hold
+/// one for ever.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(crate) view: fjall::Snapshot,
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Snapshot {
+    pub fn record(
+        &self,
+        collection: CollectionId,
+        record: RecordId,
+    ) -> Result<Option<Record>, StorageError> {
+        let key = keys::record_key(collection, record);
+        match self.view.get(&self.engine.records, key)? {
+            Some(bytes) => Record::new(bytes, || place(collection, record)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The records of a collection in insertion order, or in the opposite one.
+    pub fn records(
+        &self,
+        collection: CollectionId,
+        range: impl RangeBounds<RecordId>,
+        reverse: bool,
+    ) -> RecordScan {
+        let whole = |record: &RecordId| keys::record_key(collection, *record).to_vec();
+        let lower = match range.start_bound() {
+            Bound::Unbounded => Bound::Included(collection.to_be_bytes().to_vec()),
+            bound => bound.map(whole),
+        };
+        let upper = match range.end_bound() {
+            Bound::Unbounded => keys::end_of_id(collection),
+            bound => bound.map(whole),
+        };
+        let iterator = self.view.range::<Vec<u8>, _>(&self.engine.records, (lower, upper));
+        RecordScan { collection, scan: Scan { iterator, reverse } }
+    }
+
+    pub fn last_record_id(&self, collection: CollectionId) -> Result<Option<RecordId>, StorageError> {
+        let last = self.records(collection, .., true).next().transpose()?;
+        Ok(last.map(|(record, _)| record))
+    }
+
+    /// Which record holds `key` in a unique index.
+    pub fn unique_lookup(
+        &self,
+        index: &Index,
+        key: &[u8],
+    ) -> Result<Option<RecordId>, StorageError> {
+        debug_assert!(index.unique);
+        let found = keys::with_index_key(index.id, key, None, |key| {
+            self.view.get(&self.engine.indexes, key)
+        })?;
+        let Some(value) = found else { return Ok(None) };
+        match keys::trailing_record_id(&value) {
+            Some(record) => Ok(Some(record)),
+            None => Err(damaged_index(index.id)),
+        }
+    }
+
+    /// Whether an index holds `key` for `record`.
+    pub fn has_index_key(
+        &self,
+        index: &Index,
+        key: &[u8],
+        record: RecordId,
+    ) -> Result<bool, StorageError> {
+        if index.unique {
+            return Ok(self.unique_lookup(index, key)? == Some(record));
+        }
+        let found = keys::with_index_key(index.id, key, Some(record), |key| {
+            self.view.contains_key(&self.engine.indexes, key)
+        })?;
+        Ok(found)
+    }
+
+    /// The keys of an index in key order (and by record id within a key), or in the opposite one.
+    pub fn scan_index(&self, index: &Index, range: KeyRange, reverse: bool) -> IndexScan {
+        let bounds = keys::index_bounds(index.id, index.unique, &range);
+        let scan = if is_empty(&bounds) {
+            None
+        } else {
+            let iterator = self.view.range::<Vec<u8>, _>(&self.engine.indexes, bounds);
+            Some(Scan { iterator, reverse })
+        };
+        IndexScan { index: index.id, unique: index.unique, scan }
+    }
+
+    /// One of the caller's own keys.
+    pub fn meta(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
+        let key = [&[keys::CALLER], key].concat();
+        Ok(self.view.get(&self.engine.meta, key)?.map(Bytes))
+    }
+
+    /// The caller's own keys that start with `prefix`, in byte order.
+    pub fn scan_meta(&self, prefix: &[u8]) -> MetaScan {
+        let prefix = [&[keys::CALLER], prefix].concat();
+        MetaScan { iterator: self.view.prefix(&self.engine.meta, prefix) }
+    }
+}
+
+/// The engine panics on a range that ends before it starts; a query may well ask for one.
+fn is_empty((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
+    match (lower, upper) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Excluded(upper))
+        | (Bound::Excluded(lower), Bound::Included(upper)) => lower >= upper,
+    }
+}
+
+fn place(collection: CollectionId, record: RecordId) -> String {
+    format!("record {record} of collection {collection}")
+}
+
+fn damaged_index(index: u32) -> StorageError {
+    StorageError::damaged(format!("index {index}"), "an entry without a record id")
+}
+
+struct Scan {
+    iterator: fjall::Iter,
+    reverse: bool,
+}
+
+impl Scan {
+    fn next(&mut self) -> Option<Result<(Slice, Slice), fjall::Error>> {
+        let guard =
+            if self.reverse { self.iterator.next_back() } else { self.iterator.next() };
+        guard.map(fjall::Guard::into_inner)
+    }
+}
+
+pub struct RecordScan {
+    collection: CollectionId,
+    scan: Scan,
+}
+
+impl Iterator for RecordScan {
+    type Item = Result<(RecordId, Record), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (key, value) = match self.scan.next()? {
+            Ok(pair) => pair,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let Some(record) = keys::trailing_record_id(&key) else {
+            let place = format!("collection {}", self.collection);
+            return Some(Err(StorageError::damaged(place, "a record without an id")));
+        };
+        let document = Record::new(value, || place(self.collection, record));
+        Some(document.map(|document| (record, document)))
+    }
+}
+
+/// The encoded fields of one index entry.
+#[derive(Clone)]
+pub struct IndexKey {
+    entry: Slice,
+    end: usize,
+}
+
+impl std::ops::Deref for IndexKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.entry[keys::ID_BYTES..self.end]
+    }
+}
+
+pub struct IndexScan {
+    index: u32,
+    unique: bool,
+    scan: Option<Scan>,
+}
+
+impl Iterator for IndexScan {
+    type Item = Result<(IndexKey, RecordId), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (entry, value) = match self.scan.as_mut()?.next()? {
+            Ok(pair) => pair,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let (record, end) = if self.unique {
+            (keys::trailing_record_id(&value), entry.len())
+        } else {
+            let end = entry.len().saturating_sub(keys::RECORD_ID_BYTES);
+            (keys::trailing_record_id(&entry), end)
+        };
+        match record {
+            Some(record) if end >= keys::ID_BYTES => Some(Ok((IndexKey { entry, end }, record))),
+            _ => Some(Err(damaged_index(self.index))),
+        }
+    }
+}
+
+pub struct MetaScan {
+    iterator: fjall::Iter,
+}
+
+impl Iterator for MetaScan {
+    /// The key comes without the mark that makes it the caller's.
+    type Item = Result<(Vec<u8>, Bytes), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.iterator.next()?.into_inner() {
+            Ok((key, value)) => Some(Ok((key[1..].to_vec(), Bytes(value)))),
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The open data directory.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
+};
+use fjall::{CompressionType, KeyspaceCreateOptions, PersistMode, Readable};
+use parking_lot::{Mutex, RwLock};
+
+use crate::batch::{Batch, Keyspace, Operation};
+use crate::catalog::{Catalog, Collection, persist};
+use crate::cleanup::Cleaner;
+use crate::directory::DataDirectory;
+use crate::keys;
+use crate::snapshot::Snapshot;
+use crate::{CatalogChange, OpenError, StorageError};
+
+const MIB: u64 = 1024 * 1024;
+
+/// The bounds of the store's memory. The defaults suit a server that shares its machine.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Blocks kept decoded.
+    pub cache_bytes: u64,
+    /// What the records keyspace gathers in memory before it writes a table; the indexes
+    /// keyspace gathers as much, meta half.
+    pub write_buffer_bytes: u64,
+    /// Threads that flush and compact.
+    pub workers: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions { cache_bytes: 64 * MIB, write_buffer_bytes: 16 * MIB, workers: 1 }
+    }
+}
+
+/// What the engine uses, for `dbStats` and `serverStatus`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stats {
+    pub disk_bytes: u64,
+    pub records_disk_bytes: u64,
+    pub indexes_disk_bytes: u64,
+    pub cache_bytes: u64,
+    pub cache_bytes_max: u64,
+    pub write_buffer_bytes: u64,
+    pub active_compactions: u64,
+}
+
+/// Records, indexes and catalog of one data directory. Clones share it; the directory is
+/// unlocked when the last clone and the last snapshot are gone.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    // Dropped first: it joins the cleaning thread, which uses the engine.
+    cleaner: Cleaner,
+    engine: Arc<Engine>,
+    import_was_interrupted: bool,
+}
+
+pub(crate) struct Engine {
+    pub(crate) database: fjall::Database,
+    pub(crate) records: fjall::Keyspace,
+    pub(crate) indexes: fjall::Keyspace,
+    pub(crate) meta: fjall::Keyspace,
+    catalog: RwLock<Arc<Catalog>>,
+    /// Held by whoever commits a batch with counts or catalog changes.
+    commit: Mutex<()>,
+    next_id: AtomicU32,
+    // Dropped last: the lock outlives the engine.
+    directory: DataDirectory,
+}
+
+impl Store {
+    /// Opens the data directory at `path`, which must exist, and makes it one if it is empty.
+    pub fn open(path: &Path, options: &StoreOptions) -> Result<Store, OpenError> {
+        let directory = DataDirectory::open(path)?;
+        let damaged = |reason: String| OpenError::Damaged { path: path.to_owned(), reason };
+        // The engine asserts what it expects of its own files.
+        let opened = panic::catch_unwind(AssertUnwindSafe(|| open_engine(directory, options)));
+        let engine = match opened {
+            Ok(Ok(engine)) => Arc::new(engine),
+            Ok(Err(StorageError::Engine(fjall::Error::Io(source)))) if is_resource(&source) => {
+                return Err(OpenError::Io { path: path.to_owned(), source });
+            }
+            Ok(Err(error)) => return Err(damaged(error.to_string())),
+            Err(panic) => return Err(damaged(panic_text(panic.as_ref()))),
+        };
+        let import_was_interrupted =
+            engine.abandon_import().map_err(|error| damaged(error.to_string()))?;
+        let dropped = engine.load().map_err(|error| damaged(error.to_string()))?;
+        let cleaner = Cleaner::start(engine.clone(), dropped)
+            .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        Ok(Store { shared: Arc::new(Shared { cleaner, engine, import_was_interrupted }) })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.shared.engine.directory.path()
+    }
+
+    /// Whether the process ended in the middle of an import the last time. The store is empty
+    /// then, and the import has to start again.
+    pub fn import_was_interrupted(&self) -> bool {
+        self.shared.import_was_interrupted
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.engine.snapshot()
+    }
+
+    /// The catalog as the last committed batch left it.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.shared.engine.catalog.read().clone()
+    }
+
+    /// An id for a new collection or index, never given out before.
+    pub fn allocate_id(&self) -> u32 {
+        self.shared.engine.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes a batch visible, all of it at once. Not yet durable: see [`Store::persist`].
+    pub fn commit(&self, batch: Batch) -> Result<(), StorageError> {
+        self.shared.engine.commit(batch, &self.shared.cleaner)
+    }
+
+    /// Waits until everything committed so far survives a power cut.
+    pub fn persist(&self) -> Result<(), StorageError> {
+        Ok(self.shared.engine.database.persist(PersistMode::SyncAll)?)
+    }
+
+    pub fn stats(&self) -> Stats {
+        let engine = &self.shared.engine;
+        let database = &engine.database;
+        Stats {
+            disk_bytes: database.disk_space().unwrap_or_default(),
+            records_disk_bytes: engine.records.disk_space(),
+            indexes_disk_bytes: engine.indexes.disk_space(),
+            cache_bytes: database.cache_size(),
+            cache_bytes_max: database.cache_capacity(),
+            write_buffer_bytes: database.write_buffer_size(),
+            active_compactions: database.active_compactions() as u64,
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+
+    pub(crate) fn clean(&self, dropped: Vec<crate::cleanup::Dropped>) {
+        self.shared.cleaner.remove(dropped);
+    }
+
+    /// Whether data of dropped collections or indexes is still to be removed.
+    pub fn is_cleaning(&self) -> bool {
+        self.shared.cleaner.is_busy()
+    }
+}
+
+impl Engine {
+    pub(crate) fn snapshot(self: &Arc<Engine>) -> Snapshot {
+        Snapshot { view: self.database.snapshot(), engine: self.clone() }
+    }
+
+    fn commit(&self, mut batch: Batch, cleaner: &Cleaner) -> Result<(), StorageError> {
+        if batch.changes.is_empty() && batch.tallies.is_empty() && batch.index_tallies.is_empty()
+            && batch.multikey.is_empty()
+        {
+            return self.write(batch.operations);
+        }
+        let _one_at_a_time = self.commit.lock();
+        let mut dropped = Vec::new();
+        let changed = if batch.changes.is_empty() {
+            None
+        } else {
+            let mut catalog = Catalog::clone(&self.catalog.read());
+            self.change_catalog(&mut catalog, &mut batch, &mut dropped)?;
+            Some(Arc::new(catalog))
+        };
+        let catalog = match &changed {
+            Some(catalog) => catalog.clone(),
+            None => self.catalog.read().clone(),
+        };
+        write_multikey(&catalog, &mut batch);
+        write_counts(&catalog, &mut batch);
+        self.write(std::mem::take(&mut batch.operations))?;
+        if let Some(changed) = changed {
+            *self.catalog.write() = changed;
+        }
+        if !dropped.is_empty() {
+            cleaner.remove(dropped);
+        }
+        Ok(())
+    }
+
+    /// Applies the batch's changes to `catalog` and adds what they write.
+    fn change_catalog(
+        &self,
+        catalog: &mut Catalog,
+        batch: &mut Batch,
+        dropped: &mut Vec<crate::cleanup::Dropped>,
+    ) -> Result<(), StorageError> {
+        use crate::cleanup::Dropped;
+        let mut highest_id = 0;
+        for change in std::mem::take(&mut batch.changes) {
+            highest_id = highest_id.max(change.highest_id());
+            let id = change.collection();
+            let before = catalog.by_id(id).cloned();
+            let after = change.apply(before.as_deref())?;
+            let gone = match (&change, &before) {
+                (CatalogChange::DropCollection { .. }, Some(before)) => Dropped::collection(before),
+                (CatalogChange::DropIndex { index, .. }, Some(before)) => {
+                    before.index_by_id(*index).map(Dropped::index).into_iter().collect()
+                }
+                _ => Vec::new(),
+            };
+            for dropped in &gone {
+                batch.write_meta(&dropped.meta_key(), Some(&[]));
+            }
+            dropped.extend(gone);
+            let key = keys::meta_key(keys::COLLECTION, id);
+            match after {
+                Some(after) => {
+                    batch.write_meta(&key, Some(persist::encode(&after).as_bytes()));
+                    catalog.insert(Arc::new(after));
+                }
+                None => {
+                    batch.write_meta(&key, None);
+                    batch.write_meta(&keys::meta_key(keys::COUNTS, id), None);
+                    catalog.remove(id);
+                }
+            }
+        }
+        let next = self.next_id.fetch_max(highest_id + 1, Ordering::Relaxed).max(highest_id + 1);
+        batch.write_meta(keys::NEXT_ID, Some(&next.to_be_bytes()));
+        Ok(())
+    }
+
+    /// Hands the writes to the engine.
+    pub(crate) fn write(&self, operations: Vec<Operation>) -> Result<(), StorageError> {
+        let database = self.database.clone();
+        let mut batch = fjall::OwnedWriteBatch::with_capacity(database, operations.len());
+        for operation in operations {
+            let keyspace = match operation.keyspace {
+                Keyspace::Records => &self.records,
+                Keyspace::Indexes => &self.indexes,
+                Keyspace::Meta => &self.meta,
+            };
+            match operation.value {
+                Some(value) => batch.insert(keyspace, operation.key, value),
+                None => batch.remove(keyspace, operation.key),
+            }
+        }
+        Ok(batch.commit()?)
+    }
+
+    /// Empties a store whose import never came to its end.
+    fn abandon_import(&self) -> Result<bool, StorageError> {
+        let unfinished = self.meta.get(keys::IMPORTING)?.is_some();
+        if unfinished {
+            self.clear()?;
+        }
+        Ok(unfinished)
+    }
+
+    /// Removes everything. The meta keyspace, which says what the others mean, goes last.
+    pub(crate) fn clear(&self) -> Result<(), StorageError> {
+        self.records.clear()?;
+        self.indexes.clear()?;
+        self.meta.clear()?;
+        self.database.persist(PersistMode::SyncAll)?;
+        Ok(())
+    }
+
+    /// Reads the catalog; returns what was dropped and is not removed yet.
+    pub(crate) fn load(&self) -> Result<Vec<crate::cleanup::Dropped>, StorageError> {
+        let view = self.database.snapshot();
+        let mut catalog = Catalog::default();
+        for guard in view.prefix(&self.meta, [keys::COLLECTION]) {
+            let (key, value) = guard.into_inner()?;
+            let id = keys_id(&key)?;
+            let collection: Collection = persist::decode(id, &value)?;
+            let counts = view.get(&self.meta, keys::meta_key(keys::COUNTS, id))?;
+            if let Some(counts) = counts {
+                persist::decode_counts(&collection, &counts)?;
+            }
+            catalog.insert(Arc::new(collection));
+        }
+        let next_id = match view.get(&self.meta, keys::NEXT_ID)? {
+            Some(bytes) => keys_id(&[&[0], &bytes[..]].concat())?,
+            None => 1,
+        };
+        let mut dropped = Vec::new();
+        for guard in view.prefix(&self.meta, [keys::DROPPED]) {
+            let key = guard.key()?;
+            let unknown = || StorageError::damaged("meta", format!("drop mark {key:?}"));
+            dropped.push(crate::cleanup::Dropped::parse(&key).ok_or_else(unknown)?);
+        }
+        self.next_id.store(next_id, Ordering::Relaxed);
+        *self.catalog.write() = Arc::new(catalog);
+        Ok(dropped)
+    }
+}
+
+fn keys_id(key: &[u8]) -> Result<u32, StorageError> {
+    let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u32::from_be_bytes);
+    id.ok_or_else(|| StorageError::damaged("meta", format!("key {key:?} without an id")))
+}
+
+fn write_multikey(catalog: &Catalog, batch: &mut Batch) {
+    for (id, index) in std::mem::take(&mut batch.multikey) {
+        index.mark_multikey();
+        let Some(collection) = catalog.by_id(id) else { continue };
+        if let Some(current) = collection.index_by_id(index.id) {
+            current.mark_multikey();
+        }
+        let entry = persist::encode(collection);
+        batch.write_meta(&keys::meta_key(keys::COLLECTION, id), Some(entry.as_bytes()));
+    }
+}
+
+/// Adds the differences up and writes the sums. Only called with the commit lock held.
+fn write_counts(catalog: &Catalog, batch: &mut Batch) {
+    let mut touched = Vec::with_capacity(1);
+    for tally in std::mem::take(&mut batch.tallies) {
+        let Some(collection) = catalog.by_id(tally.collection.id) else { continue };
+        let counters = &collection.counters;
+        counters.documents.fetch_add(tally.documents, Ordering::Relaxed);
+        counters.bytes.fetch_add(tally.bytes, Ordering::Relaxed);
+        if tally.last_record != 0 {
+            counters.next_record.fetch_max(tally.last_record + 1, Ordering::Relaxed);
+        }
+        touched.push(collection.id);
+    }
+    for tally in std::mem::take(&mut batch.index_tallies) {
+        let collection = catalog.by_id(tally.collection);
+        let Some(index) = collection.and_then(|known| known.index_by_id(tally.index.id)) else {
+            continue;
+        };
+        index.key_bytes.fetch_add(tally.key_bytes, Ordering::Relaxed);
+        if tally.key_bytes != 0 && !touched.contains(&tally.collection) {
+            touched.push(tally.collection);
+        }
+    }
+    for id in touched {
+        let Some(collection) = catalog.by_id(id) else { continue };
+        let counts = persist::encode_counts(collection);
+        batch.write_meta(&keys::meta_key(keys::COUNTS, id), Some(&counts));
+    }
+}
+
+fn open_engine(
+    directory: DataDirectory,
+    options: &StoreOptions,
+) -> Result<Engine, StorageError> {
+    let database = fjall::Database::builder(directory.state())
+        .cache_size(options.cache_bytes)
+        .manual_journal_persist(true)
+        .journal_compression(CompressionType::None)
+        .max_journaling_size(256 * MIB)
+        .worker_threads(options.workers.max(1))
+        .open()?;
+    let buffer = options.write_buffer_bytes.max(MIB);
+    let records = database.keyspace("records", || keyspace_options(buffer, true))?;
+    let indexes = database.keyspace("indexes", || keyspace_options(buffer, false))?;
+    let meta = database.keyspace("meta", || keyspace_options(buffer / 2, false))?;
+    Ok(Engine {
+        database,
+        records,
+        indexes,
+        meta,
+        catalog: RwLock::default(),
+        commit: Mutex::new(()),
+        next_id: AtomicU32::new(1),
+        directory,
+    })
+}
+
+/// `hits`: point reads nearly always find their key, so the last level needs no filter. That is
+/// so for records (their ids come from an index), not for index keys (inserts look for duplicates).
+fn keyspace_options(write_buffer_bytes: u64, hits: bool) -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .manual_journal_persist(true)
+        .max_memtable_size(write_buffer_bytes)
+        .data_block_size_policy(BlockSizePolicy::all(4 * 1024))
+        .data_block_hash_ratio_policy(HashRatioPolicy::all(0.75))
+        .expect_point_read_hits(hits)
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
+            BloomConstructionPolicy::BitsPerKey(10.0),
+        )))
+}
+
+/// Errors that say nothing about the data: no space, no descriptors, no permission.
+fn is_resource(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::StorageFull
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::OutOfMemory
+            | ErrorKind::QuotaExceeded
+    ) || error.raw_os_error() == Some(24) // EMFILE
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "the storage engine panicked".to_owned())
+}
