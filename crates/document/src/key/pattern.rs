@@ -143,6 +143,9 @@ impl KeyPattern {
     }
 
     fn collect(&self, document: &RawDocument, sparse: bool) -> Result<Keys, KeyError> {
+        if let Some(keys) = self.single_key(document, sparse)? {
+            return Ok(keys);
+        }
         let mut keys = Vec::with_capacity(1);
         let multikey = self.generate(document, &mut |values| {
             if !sparse || values.iter().any(Option::is_some) {
@@ -154,6 +157,30 @@ impl KeyPattern {
             keys.dedup();
         }
         Ok(Keys { keys, multikey })
+    }
+
+    /// The key under a single field that no array lies on, which is how most indexes are.
+    fn single_key(&self, document: &RawDocument, sparse: bool) -> Result<Option<Keys>, KeyError> {
+        let [(path, order)] = self.fields.as_slice() else {
+            return Ok(None);
+        };
+        let mut passed = false;
+        let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
+        let Slot::Value(value) = slot.follow(&mut passed)? else {
+            return Ok(None);
+        };
+        if passed {
+            return Ok(None);
+        }
+        if sparse && value.is_none() {
+            return Ok(Some(Keys::default()));
+        }
+        let mut key = Vec::with_capacity(16);
+        encode_ordered(stored(value, *order), *order, &mut key);
+        Ok(Some(Keys {
+            keys: vec![key],
+            multikey: false,
+        }))
     }
 
     fn encode(&self, values: &[Option<RawBsonRef<'_>>]) -> Vec<u8> {

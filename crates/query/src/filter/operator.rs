@@ -30,7 +30,7 @@ const PATHLESS: [&str; 11] = [
     "$sampleRate",
 ];
 
-/// The operators that take a path.
+/// The operators that can be all there is to a condition (`$not` needs a path).
 const FIELD_OPERATORS: [&str; 20] = [
     "$eq",
     "$ne",
@@ -45,7 +45,7 @@ const FIELD_OPERATORS: [&str; 20] = [
     "$size",
     "$mod",
     "$regex",
-    "$not",
+    "$options",
     "$all",
     "$elemMatch",
     "$bitsAllSet",
@@ -56,7 +56,7 @@ const FIELD_OPERATORS: [&str; 20] = [
 
 /// Whether a name is that of an operator on a field.
 pub(crate) fn is_field_operator(name: &str) -> bool {
-    FIELD_OPERATORS.contains(&name) || name == "$options"
+    FIELD_OPERATORS.contains(&name)
 }
 
 impl Parser<'_> {

@@ -11,7 +11,7 @@ use banyan_document::path::{Path, get, position};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::array::{write_set, write_without};
+use super::array::{ValueSet, write_set, write_without};
 use super::modifier::{BitOperation, Modifier, bad};
 use super::tree::{Fields, Items, Leaf, Tree, join};
 use super::{Modifiers, UpdateContext, show};
@@ -73,10 +73,7 @@ impl Applier<'_> {
         let fields = self.resolve(fields)?;
         let mut seen = vec![false; fields.children.len()];
         for element in document.into_iter().flat_map(elements) {
-            let found = fields
-                .children
-                .iter()
-                .position(|(name, _)| **name == *element.name());
+            let found = fields.position(element.name());
             match found {
                 // Of fields with the same name, the first one is meant.
                 Some(at) if !seen[at] => {
@@ -419,10 +416,10 @@ impl Applier<'_> {
                 }
             }
             Modifier::Pull(pull) => write_without(array, writer, |item| pull.takes(item))?,
-            Modifier::PullAll(values) => write_without(array, writer, |item| {
-                let equal = |value: &RawBson| compare(item, value.as_raw_bson_ref()).is_eq();
-                Ok(values.iter().any(equal))
-            })?,
+            Modifier::PullAll(values) => {
+                let mut values = ValueSet::of(values);
+                write_without(array, writer, |item| Ok(values.contains(item)))?;
+            }
             _ => {}
         }
         Ok(())

@@ -1,9 +1,11 @@
 //! The operators on arrays: `$push`, `$addToSet`, `$pull`, `$pullAll`.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use banyan_document::compare::compare;
 use banyan_document::element::{elements, items};
+use banyan_document::key;
 use banyan_document::kind;
 use banyan_document::number::Number;
 use banyan_document::writer::DocumentWriter;
@@ -198,23 +200,55 @@ impl PushSort {
     }
 }
 
+/// Values to look others up in, equal when they compare as equal: as index keys, which are equal
+/// then too.
+#[derive(Default)]
+pub(super) struct ValueSet {
+    keys: HashSet<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl ValueSet {
+    pub fn of(values: &[RawBson]) -> ValueSet {
+        let mut set = ValueSet::default();
+        for value in values {
+            set.insert(value.as_raw_bson_ref());
+        }
+        set
+    }
+
+    /// Whether the value is new.
+    pub fn insert(&mut self, value: RawBsonRef<'_>) -> bool {
+        !self.contains(value) && self.keys.insert(self.buffer.clone())
+    }
+
+    pub fn contains(&mut self, value: RawBsonRef<'_>) -> bool {
+        self.buffer.clear();
+        key::encode(value, &mut self.buffer);
+        self.keys.contains(&self.buffer)
+    }
+}
+
 /// Writes the items of a set with those added that it lacks.
 pub(super) fn write_set(array: Option<&RawArray>, added: &[RawBson], writer: &mut DocumentWriter) {
-    let mut present: Vec<RawBsonRef<'_>> = Vec::new();
-    if let Some(array) = array {
-        for item in items(array) {
-            writer.push_element(&item);
-            present.push(item.value());
+    for item in array.into_iter().flat_map(items) {
+        writer.push_element(&item);
+    }
+    if let [only] = added {
+        let only = only.as_raw_bson_ref();
+        let mut present = array.into_iter().flat_map(items);
+        if !present.any(|item| compare(item.value(), only) == Ordering::Equal) {
+            writer.push(only);
         }
+        return;
+    }
+    let mut present = ValueSet::default();
+    for item in array.into_iter().flat_map(items) {
+        present.insert(item.value());
     }
     for item in added {
-        let item = item.as_raw_bson_ref();
-        if !present
-            .iter()
-            .any(|known| compare(*known, item) == Ordering::Equal)
-        {
-            writer.push(item);
-            present.push(item);
+        if present.insert(item.as_raw_bson_ref()) {
+            writer.push(item.as_raw_bson_ref());
         }
     }
 }

@@ -55,35 +55,26 @@ impl Fields {
 
     /// The first path of the update at or below a name.
     pub fn path_below(&self, name: &str) -> String {
-        let child = self.children.iter().find(|(n, _)| **n == *name);
-        child.map_or_else(
-            || name.to_string(),
-            |(_, tree)| tree.first_path().to_string(),
-        )
+        self.get(name)
+            .map_or_else(|| name.to_string(), |tree| tree.first_path().to_string())
     }
 
     pub fn get(&self, name: &str) -> Option<&Tree> {
-        self.children
-            .iter()
-            .find(|(n, _)| **n == *name)
-            .map(|(_, tree)| tree)
+        self.position(name).map(|at| &self.children[at].1)
+    }
+
+    pub fn position(&self, name: &str) -> Option<usize> {
+        find(&self.children, name).ok()
     }
 
     /// These fields with `$` resolved to a position.
     pub fn resolved(&self, index: usize, path: &str) -> Result<Fields, QueryError> {
-        let mut children: Vec<(Box<str>, Tree)> = Vec::with_capacity(self.children.len());
-        for (name, tree) in &self.children {
-            let name: Box<str> = if &**name == "$" {
-                index.to_string().into()
-            } else {
-                name.clone()
-            };
-            match children.iter_mut().find(|(n, _)| *n == name) {
-                Some((name, known)) => *known = known.merge(tree, &join(path, name))?,
-                None => children.push((name, tree.clone())),
-            }
+        let mut children = self.children.clone();
+        if let Ok(at) = find(&children, "$") {
+            let (_, tree) = children.remove(at);
+            let resolved = (index.to_string().into_boxed_str(), tree);
+            children = merge_children(&children, &[resolved], path)?;
         }
-        children.sort_by(|(a, _), (b, _)| compare_names(a, b));
         Ok(Fields { children })
     }
 }
@@ -104,22 +95,23 @@ fn insert(
         ))
     };
     let name = identifier(parts[depth]).unwrap_or(parts[depth]);
-    let found = children.iter().position(|(n, _)| **n == *name);
+    let found = find(children, name);
     let Some(next) = parts.get(depth + 1) else {
-        if found.is_some() {
+        let Err(at) = found else {
             return conflict(depth + 1);
-        }
-        add(children, name, leaf);
+        };
+        children.insert(at, (name.into(), leaf));
         return Ok(());
     };
     let into_items = identifier(next).is_some();
-    let at = found.unwrap_or_else(|| {
+    let at = found.unwrap_or_else(|at| {
         let empty = if into_items {
             Tree::Items(Items::default())
         } else {
             Tree::Fields(Fields::default())
         };
-        add(children, name, empty)
+        children.insert(at, (name.into(), empty));
+        at
     });
     match &mut children[at].1 {
         Tree::Fields(fields) if !into_items => {
@@ -132,18 +124,18 @@ fn insert(
     }
 }
 
-/// Adds a child in its place in the order; says where.
-fn add(children: &mut Vec<(Box<str>, Tree)>, name: &str, tree: Tree) -> usize {
-    let at = children.partition_point(|(n, _)| compare_names(n, name) == Ordering::Less);
-    children.insert(at, (name.into(), tree));
-    at
+/// Where a name is among children, or where it belongs.
+fn find(children: &[(Box<str>, Tree)], name: &str) -> Result<usize, usize> {
+    children.binary_search_by(|(n, _)| compare_names(n, name))
 }
 
-/// Positions by number, other names by their bytes.
+/// Positions first, by number; other names by their bytes.
 fn compare_names(a: &str, b: &str) -> Ordering {
     match (position(a), position(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
-        _ => a.cmp(b),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
     }
 }
 
@@ -220,11 +212,9 @@ fn merge_children(
 ) -> Result<Vec<(Box<str>, Tree)>, QueryError> {
     let mut merged = a.to_vec();
     for (name, tree) in b {
-        match merged.iter_mut().find(|(n, _)| n == name) {
-            Some((_, known)) => *known = known.merge(tree, &join(path, name))?,
-            None => {
-                add(&mut merged, name, tree.clone());
-            }
+        match find(&merged, name) {
+            Ok(at) => merged[at].1 = merged[at].1.merge(tree, &join(path, name))?,
+            Err(at) => merged.insert(at, (name.clone(), tree.clone())),
         }
     }
     Ok(merged)

@@ -22,11 +22,7 @@ pub(super) fn equalities_of(filter: &Filter) -> Result<RawDocumentBuf, QueryErro
 }
 
 fn build(equalities: &[(&Path, RawBsonRef<'_>)]) -> Result<RawDocumentBuf, QueryError> {
-    for (index, (path, _)) in equalities.iter().enumerate() {
-        for (other, _) in &equalities[..index] {
-            refuse_overlap(path, other)?;
-        }
-    }
+    refuse_overlaps(equalities)?;
     let mut writer = DocumentWriter::new();
     let paths: Vec<_> = equalities
         .iter()
@@ -36,45 +32,43 @@ fn build(equalities: &[(&Path, RawBsonRef<'_>)]) -> Result<RawDocumentBuf, Query
     Ok(writer.finish())
 }
 
-fn refuse_overlap(path: &Path, other: &Path) -> Result<(), QueryError> {
-    let message = if path == other {
-        format!("cannot infer query fields to set, path '{path}' is matched twice")
-    } else if path.is_prefix_of(other) || other.is_prefix_of(path) {
-        let (long, short) = if path.is_prefix_of(other) {
-            (other, path)
+fn refuse_overlaps(equalities: &[(&Path, RawBsonRef<'_>)]) -> Result<(), QueryError> {
+    let mut paths: Vec<&Path> = equalities.iter().map(|(path, _)| *path).collect();
+    // A path that lies above another stands right before one that it lies above.
+    paths.sort_unstable();
+    for pair in paths.windows(2) {
+        let (short, long) = (pair[0], pair[1]);
+        let message = if short == long {
+            format!("cannot infer query fields to set, path '{short}' is matched twice")
+        } else if short.is_prefix_of(long) {
+            format!(
+                "cannot infer query fields to set, both paths '{long}' and '{short}' are matched"
+            )
         } else {
-            (path, other)
+            continue;
         };
-        format!("cannot infer query fields to set, both paths '{long}' and '{short}' are matched")
-    } else {
-        return Ok(());
-    };
-    Err(QueryError::new(ErrorKind::NotSingleValueField, message))
+        return Err(QueryError::new(ErrorKind::NotSingleValueField, message));
+    }
+    Ok(())
 }
 
-/// Writes the fields in the order of their first mention. Paths do not overlap.
+/// Writes the fields in order of their names, as the filter's canonical form has them. Paths do
+/// not overlap, and those with the same beginning lie together.
 fn write_level(paths: &[(&[Box<str>], RawBsonRef<'_>)], writer: &mut DocumentWriter) {
-    let mut written: Vec<&str> = Vec::new();
-    for (parts, value) in paths {
-        let Some((name, rest)) = parts.split_first() else {
-            continue;
-        };
-        if written.contains(&&**name) {
-            continue;
+    for group in paths.chunk_by(|(a, _), (b, _)| a.first() == b.first()) {
+        match group {
+            [([name], value)] => writer.append(name, *value),
+            [([name, ..], _), ..] => {
+                let below: Vec<_> = group
+                    .iter()
+                    .map(|(parts, value)| (&parts[1..], *value))
+                    .collect();
+                writer.begin_document(name);
+                write_level(&below, writer);
+                writer.end();
+            }
+            _ => {}
         }
-        written.push(name);
-        if rest.is_empty() {
-            writer.append(name, *value);
-            continue;
-        }
-        let below: Vec<_> = paths
-            .iter()
-            .filter(|(parts, _)| parts.first() == Some(name))
-            .map(|(parts, value)| (&parts[1..], *value))
-            .collect();
-        writer.begin_document(name);
-        write_level(&below, writer);
-        writer.end();
     }
 }
 
