@@ -201,12 +201,13 @@ fn latch_and_match(
         .map_err(errors::storage)?;
     if let Some(document) = present
         && staging.owns(&document)
-        && let Some(position) = target.filter.matches_with_position(&document)
+        && target.filter.try_matches(&document).map_err(errors::query)?
     {
+        let position = target.filter.matches_with_position(&document);
         return Ok(Latched::Found(Found {
             record,
             document,
-            position: Some(position),
+            position,
         }));
     }
     staging.unlatch();
