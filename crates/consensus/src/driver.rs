@@ -133,10 +133,9 @@ impl<S: StateMachine> Shared<S> {
             election_ticks: (election_ticks as usize).max(HEARTBEAT_TICKS as usize * 2),
             seed: rand::random(),
         };
-        let watermark = Watermark::read(dir)
-            .map_err(|error| Error::Open(format!("{}: {error}", dir.display())))?;
-        let core = Core::open(disk, settings, position.clone(), watermark.index())
-            .map_err(|error| Error::Open(format!("{}: {error}", dir.display())))?;
+        let watermark = Watermark::read(dir).map_err(|error| Error::Open(error.to_string()))?;
+        let core =
+            Core::open(disk, settings, position.clone(), watermark.index()).map_err(opening)?;
         let rounds = Rounds::new(core);
         let status = rounds.status(options.id);
         Ok(Shared {

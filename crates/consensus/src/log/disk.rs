@@ -45,7 +45,7 @@ impl EngineDisk {
             recovery_threads: 2,
             ..Config::default()
         };
-        let engine = Arc::new(Engine::open(config).map_err(|error| opening(dir, error))?);
+        let engine = Arc::new(Engine::open(config).map_err(failed)?);
         let generation = match engine.get(DIRECTORY_REGION, GENERATION) {
             None => 1,
             Some(bytes) => bytes
@@ -182,12 +182,5 @@ fn failed(error: raft_engine::Error) -> LogError {
         | raft_engine::Error::EntryNotFound
         | raft_engine::Error::EntryCompacted => LogError::Damaged(error.to_string()),
         error => LogError::Io(error.to_string()),
-    }
-}
-
-fn opening(dir: &Path, error: raft_engine::Error) -> LogError {
-    match failed(error) {
-        LogError::Damaged(what) => LogError::Damaged(format!("{}: {what}", dir.display())),
-        LogError::Io(what) => LogError::Io(format!("{}: {what}", dir.display())),
     }
 }
