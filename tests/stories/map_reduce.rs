@@ -62,8 +62,8 @@ async fn counts_options_and_outputs() -> Result<()> {
     ensure!(
         results[..]
             == [
-                doc! { "_id": 0, "value": 249_500.0 }.into(),
-                doc! { "_id": 1, "value": 250_000.0 }.into()
+                doc! { "_id": 0.0, "value": 249_500.0 }.into(),
+                doc! { "_id": 1.0, "value": 250_000.0 }.into()
             ],
         "{reply}"
     );
@@ -110,7 +110,7 @@ async fn counts_options_and_outputs() -> Result<()> {
             .find_one(doc! { "_id": 1 })
             .await?;
         ensure!(
-            row == Some(doc! { "_id": 1, "value": expected }),
+            row == Some(doc! { "_id": 1.0, "value": expected }),
             "{out}: {row:?}"
         );
     }

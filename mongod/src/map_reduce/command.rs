@@ -45,14 +45,18 @@ fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
     let prepared = Prepared::new(ctx, &input)?;
     let interrupt = ctx.interrupt();
     let mut job = start(ctx, &functions)?;
-    let mapped = prepared.map(&mut job, interrupt).map_err(|e| e.into_error(interrupt))?;
+    let mapped = prepared
+        .map(&mut job, interrupt)
+        .map_err(|e| e.into_error(interrupt))?;
     let map_ms = reply::milliseconds(started);
     let mut counters = mapped.counters;
     let inputs = mapped
         .runs
         .into_iter()
         .map(|run| {
-            let documents = run.documents().map(|document| document.map_err(Failure::from));
+            let documents = run
+                .documents()
+                .map(|document| document.map_err(Failure::from));
             Box::new(documents) as Box<dyn Iterator<Item = _> + Send>
         })
         .collect();
@@ -92,7 +96,12 @@ pub fn write(
             reply.append(bson::cstr!("results"), results);
             Ok(count)
         }
-        Out::Collection { mode, database, collection, .. } => {
+        Out::Collection {
+            mode,
+            database,
+            collection,
+            ..
+        } => {
             let reduced = match mode {
                 Mode::Reduce => {
                     reduced.with_existing(output::existing(ctx.node, database, collection))

@@ -47,6 +47,9 @@ impl Failure {
         if let JobError::HostDied { how } = &job {
             tracing::warn!(%how, "a script host died in a job");
         }
-        CommandError::new(code, format!("MapReduce internal error :: caused by :: {job}"))
+        CommandError::new(
+            code,
+            format!("MapReduce internal error :: caused by :: {job}"),
+        )
     }
 }

@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
+use banyan_node::execute::InterruptSlot;
 use banyan_node::execute::find::{Matching, Shape, rows};
 use banyan_node::execute::source::Source;
-use banyan_node::execute::InterruptSlot;
 use banyan_node::operations::Interrupt;
 use banyan_node::plan::{self, Access, Plan, Query};
 use banyan_node::role::{Ownership, Versions};
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::sort::SortPattern;
-use banyan_script::hosts::{Feeder, Mapped, MapReduceJob};
+use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
 use banyan_storage::{CollectionId, Namespace, RecordId, Snapshot};
-use banyan_wire::CommandError;
+use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::error::Failure;
@@ -49,13 +49,25 @@ pub struct Prepared {
 impl Prepared {
     pub fn new(ctx: &CommandContext<'_>, input: &Input<'_>) -> Result<Prepared, CommandError> {
         let context = Context::default();
-        let filter = input.query.map(|query| Filter::parse(query, &context)).transpose();
+        let filter = input
+            .query
+            .map(|query| Filter::parse(query, &context))
+            .transpose();
         let filter = filter.map_err(errors::query)?.map(Arc::new);
         let sort = input.sort.filter(|sort| !is_natural(sort));
-        let sort = sort.map(SortPattern::parse).transpose().map_err(errors::query)?;
+        let sort = sort
+            .map(SortPattern::parse)
+            .transpose()
+            .map_err(errors::query)?;
         let ownership = ownership(ctx, input.collection)?;
         let (catalog, snapshot) = ctx.node.view();
         let collection = catalog.get(ctx.database(), input.collection);
+        if collection.is_some_and(|collection| collection.options.get_str("viewOn").is_ok()) {
+            return Err(CommandError::new(
+                ErrorCode::CommandNotSupportedOnView,
+                "mapReduce on a view is not supported",
+            ));
+        }
         let query = Query {
             filter: input.query,
             sort: input.sort,
@@ -65,7 +77,10 @@ impl Prepared {
         let plan = plan::choose(collection, &snapshot, &query)?;
         let sort = sort.filter(|_| !plan.sorted);
         let filter = filter.filter(|_| !plan.exact);
-        let sort_bytes = ctx.node.parameters.value("internalQueryMaxBlockingSortMemoryUsageBytes");
+        let sort_bytes = ctx
+            .node
+            .parameters
+            .value("internalQueryMaxBlockingSortMemoryUsageBytes");
         Ok(Prepared {
             plan,
             snapshot,
@@ -78,11 +93,7 @@ impl Prepared {
     }
 
     /// Maps everything; blocks until the lanes are done.
-    pub fn map(
-        self,
-        job: &mut MapReduceJob,
-        interrupt: &Interrupt,
-    ) -> Result<Mapped, Failure> {
+    pub fn map(self, job: &mut MapReduceJob, interrupt: &Interrupt) -> Result<Mapped, Failure> {
         let feeders = job.start_mapping()?;
         let fed = match (&self.plan.access, &self.plan.collection) {
             (Access::Collection { reverse: false }, Some(collection))
@@ -112,19 +123,27 @@ impl Prepared {
         feeders: Vec<Feeder>,
         interrupt: &Interrupt,
     ) -> Result<(), Failure> {
-        let last = self.snapshot.last_record_id(collection).map_err(errors::storage)?;
+        let last = self
+            .snapshot
+            .last_record_id(collection)
+            .map_err(errors::storage)?;
         let ranges = Ranges::new(last, feeders.len());
         std::thread::scope(|scope| {
             let work = |feeder: Feeder| {
-                let scan = RangeScan { input: self, collection, ranges: &ranges, interrupt };
+                let scan = RangeScan {
+                    input: self,
+                    collection,
+                    ranges: &ranges,
+                    interrupt,
+                };
                 scope.spawn(move || scan.feed(feeder))
             };
             let threads: Vec<_> = feeders.into_iter().map(work).collect();
             let mut outcome = Ok(());
             for thread in threads {
-                let result = thread.join().unwrap_or_else(|_| {
-                    Err(banyan_script::JobError::Protocol.into())
-                });
+                let result = thread
+                    .join()
+                    .unwrap_or_else(|_| Err(banyan_script::JobError::Protocol.into()));
                 if outcome.is_ok() {
                     outcome = result;
                 }
@@ -145,11 +164,13 @@ impl Prepared {
             sort_bytes_max: self.sort_bytes_max,
             ..Shape::default()
         };
-        let limit = self.limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
+        let limit = self
+            .limit
+            .map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
         let mut feeders = feeders;
         let mut next = 0;
         let mut batch = Batch::default();
-        for row in rows(matching, shape)?.take(limit) {
+        for row in rows(matching.rows(), shape)?.take(limit) {
             batch.push(&*row?);
             if batch.is_full() {
                 batch.send(&mut feeders[next])?;
@@ -175,10 +196,14 @@ fn ownership(
     ctx: &CommandContext<'_>,
     collection: &str,
 ) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
-    let Some(role) = ctx.node.role() else { return Ok(None) };
+    let Some(role) = ctx.node.role() else {
+        return Ok(None);
+    };
     let namespace = Namespace::new(ctx.database(), collection);
-    let versions =
-        Versions { shard: ctx.generic.shard_version, database: ctx.generic.database_version };
+    let versions = Versions {
+        shard: ctx.generic.shard_version,
+        database: ctx.generic.database_version,
+    };
     role.check(&namespace, versions, false)
 }
 
@@ -194,7 +219,11 @@ impl Ranges {
     fn new(last: Option<RecordId>, lanes: usize) -> Ranges {
         let end = last.map_or(0, |last| last.saturating_add(1));
         let pieces = (lanes as u64).max(1) * RANGES_PER_LANE;
-        Ranges { next: AtomicU64::new(0), end, step: end.div_ceil(pieces).max(RANGE_RECORDS_MIN) }
+        Ranges {
+            next: AtomicU64::new(0),
+            end,
+            step: end.div_ceil(pieces).max(RANGE_RECORDS_MIN),
+        }
     }
 
     fn take(&self) -> Option<std::ops::Range<RecordId>> {
@@ -215,7 +244,12 @@ impl RangeScan<'_> {
     fn feed(self, mut feeder: Feeder) -> Result<(), Failure> {
         let mut batch = Batch::default();
         let mut seen = 0;
-        let Prepared { snapshot, filter, ownership, .. } = self.input;
+        let Prepared {
+            snapshot,
+            filter,
+            ownership,
+            ..
+        } = self.input;
         while let Some(range) = self.ranges.take() {
             for record in snapshot.records(self.collection, range, false) {
                 let (_, record) = record.map_err(errors::storage)?;
@@ -223,9 +257,11 @@ impl RangeScan<'_> {
                 if seen % RECORDS_PER_LOOK == 0 {
                     self.interrupt.check()?;
                 }
-                let wanted = filter.as_ref().is_none_or(|filter| filter.matches(&record))
-                    && ownership.as_ref().is_none_or(|own| own.owns(&record));
-                if wanted {
+                let matches = match filter {
+                    Some(filter) => filter.try_matches(&record).map_err(errors::query)?,
+                    None => true,
+                };
+                if matches && ownership.as_ref().is_none_or(|own| own.owns(&record)) {
                     batch.push(&record);
                     if batch.is_full() {
                         batch.send(&mut feeder)?;
@@ -268,7 +304,14 @@ mod tests {
 
     #[test]
     fn ranges_cover_every_record_once() {
-        for last in [None, Some(0), Some(511), Some(512), Some(100_000), Some(u64::MAX)] {
+        for last in [
+            None,
+            Some(0),
+            Some(511),
+            Some(512),
+            Some(100_000),
+            Some(u64::MAX),
+        ] {
             let ranges = Ranges::new(last, 2);
             let mut expected = 0;
             for _ in 0..100 {

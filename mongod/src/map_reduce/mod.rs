@@ -48,7 +48,11 @@ fn host_options(node: &Node) -> HostOptions {
         tracing::warn!(%error, directory = %spill_directory.display(), "cannot be created");
     }
     let mut options = HostOptions::new(program, vec![HOST_ARGUMENT.to_owned()], spill_directory);
-    let positive = |name| usize::try_from(node.parameters.value(name)).ok().filter(|n| *n > 0);
+    let positive = |name| {
+        usize::try_from(node.parameters.value(name))
+            .ok()
+            .filter(|n| *n > 0)
+    };
     if let Some(isolates) = positive("scriptIsolates") {
         options.lanes = isolates;
     }

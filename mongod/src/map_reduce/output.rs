@@ -26,7 +26,6 @@ const BATCH_DOCUMENTS: usize = 10_000;
 pub struct Writer {
     local: Local,
     runtime: Handle,
-    mode: Mode,
     database: String,
     target: String,
     /// Where `replace` collects the results.
@@ -47,7 +46,6 @@ impl Writer {
         let mut writer = Writer {
             local: Local::new(&service),
             runtime: Handle::current(),
-            mode,
             database: database.to_owned(),
             target: collection.to_owned(),
             temporary: None,
@@ -63,11 +61,23 @@ impl Writer {
 
     /// An empty collection with the options and indexes of the one that it will replace.
     fn create_temporary(&mut self, node: &Node) -> Result<(), CommandError> {
-        let name = format!("tmp.mr.{}_{}", self.target, bson::oid::ObjectId::new().to_hex());
-        self.command(rawdoc! { "create": name.as_str() })?;
-        self.temporary = Some(name.clone());
+        let name = format!(
+            "tmp.mr.{}_{}",
+            self.target,
+            bson::oid::ObjectId::new().to_hex()
+        );
         let catalog = node.store.catalog();
-        let Some(target) = catalog.get(&self.database, &self.target) else { return Ok(()) };
+        let target = catalog.get(&self.database, &self.target);
+        let mut create = rawdoc! { "create": name.as_str() };
+        for (name, value) in target
+            .iter()
+            .flat_map(|target| target.options.iter().flatten())
+        {
+            create.append(name, value);
+        }
+        self.command(create)?;
+        self.temporary = Some(name.clone());
+        let Some(target) = target else { return Ok(()) };
         let mut indexes = RawArrayBuf::new();
         for index in target.indexes.iter().filter(|index| !index.is_id()) {
             indexes.push(index.spec.clone());
@@ -107,7 +117,8 @@ impl Writer {
     }
 
     fn command(&self, body: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> {
-        self.runtime.block_on(self.local.write(&self.database, body))
+        self.runtime
+            .block_on(self.local.write(&self.database, body))
     }
 
     fn flush(&mut self) -> Result<(), CommandError> {
@@ -170,9 +181,11 @@ fn upsert(collection: &str, batch: &[RawDocumentBuf]) -> Result<RawDocumentBuf, 
 }
 
 fn key_of(document: &RawDocumentBuf) -> Result<RawBsonRef<'_>, CommandError> {
-    document.get("_id").ok().flatten().ok_or_else(|| {
-        CommandError::new(ErrorCode::InternalError, "a result without a key")
-    })
+    document
+        .get("_id")
+        .ok()
+        .flatten()
+        .ok_or_else(|| CommandError::new(ErrorCode::InternalError, "a result without a key"))
 }
 
 /// For `reduce`: the old results by key, as of now.
@@ -180,13 +193,23 @@ pub fn existing(node: &Arc<Node>, database: &str, collection: &str) -> Existing<
     let (catalog, snapshot) = node.view();
     let collection = catalog.get(database, collection).cloned();
     Box::new(move |key| {
-        let Some(collection) = &collection else { return Ok(None) };
-        let Some(index) = collection.id_index() else { return Ok(None) };
+        let Some(collection) = &collection else {
+            return Ok(None);
+        };
+        let Some(index) = collection.id_index() else {
+            return Ok(None);
+        };
         let mut encoded = Vec::with_capacity(32);
         banyan_document::key::encode(key, &mut encoded);
-        let record = snapshot.unique_lookup(index, &encoded).map_err(errors::storage)?;
-        let Some(record) = record else { return Ok(None) };
-        let found = snapshot.record(collection.id, record).map_err(errors::storage)?;
+        let record = snapshot
+            .unique_lookup(index, &encoded)
+            .map_err(errors::storage)?;
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let found = snapshot
+            .record(collection.id, record)
+            .map_err(errors::storage)?;
         Ok(found.map(|record| (*record).to_owned()))
     })
 }

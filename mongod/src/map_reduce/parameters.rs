@@ -17,9 +17,9 @@ pub struct Input<'a> {
 impl<'a> Input<'a> {
     pub fn parse(ctx: &CommandContext<'a>) -> Result<Input<'a>, CommandError> {
         let document = |name| match ctx.field(name) {
-            Some(field) => {
-                Ok(field.document_or_null()?.filter(|document: &&RawDocument| !document.is_empty()))
-            }
+            Some(field) => Ok(field
+                .document_or_null()?
+                .filter(|document: &&RawDocument| !document.is_empty())),
             None => Ok::<_, CommandError>(None),
         };
         let limit = match ctx.field("limit") {
@@ -41,10 +41,7 @@ impl<'a> Input<'a> {
 }
 
 /// The functions and their variables. `with_map`: the command has a map function of its own.
-pub fn functions(
-    ctx: &CommandContext<'_>,
-    with_map: bool,
-) -> Result<MapReduceSpec, CommandError> {
+pub fn functions(ctx: &CommandContext<'_>, with_map: bool) -> Result<MapReduceSpec, CommandError> {
     let mut variables = RawDocumentBuf::new();
     if let Some(field) = ctx.field("scope")
         && let Some(scope) = field.document_or_null()?
@@ -61,7 +58,12 @@ pub fn functions(
         _ => None,
     };
     let scope = Some(variables).filter(|variables| !variables.is_empty());
-    Ok(MapReduceSpec { map, reduce, finalize, scope })
+    Ok(MapReduceSpec {
+        map,
+        reduce,
+        finalize,
+        scope,
+    })
 }
 
 /// A function as code or text; the variables that come with code join those of the command.
@@ -114,20 +116,27 @@ impl Out {
             RawBsonRef::Document(out) => Out::parse_document(ctx, out)?,
             _ => return Err(bad("'out' must be either a string or an object")),
         };
-        if let Out::Collection { database, collection, .. } = &out {
+        if let Out::Collection {
+            database,
+            collection,
+            ..
+        } = &out
+        {
             check_collection_name(database, collection)?;
         }
         Ok(out)
     }
 
-    fn parse_document(
-        ctx: &CommandContext<'_>,
-        out: &RawDocument,
-    ) -> Result<Out, CommandError> {
+    fn parse_document(ctx: &CommandContext<'_>, out: &RawDocument) -> Result<Out, CommandError> {
         let mut target = None;
         let mut database = None;
+        let mut is_known = true;
         for (name, value) in out.iter().flatten() {
-            let field = Field { command: "mapReduce", name: name.as_str(), value };
+            let field = Field {
+                command: "mapReduce",
+                name: name.as_str(),
+                value,
+            };
             match name.as_str() {
                 "inline" => return Ok(Out::Inline),
                 "replace" | "normal" => target = Some((Mode::Replace, field.str()?)),
@@ -143,17 +152,18 @@ impl Out {
                     ));
                 }
                 "sharded" => {}
-                _ => {
-                    return Err(bad(
-                        "'out' supports only output type with collection name, optional \
-                         'sharded' and optional 'db'",
-                    ));
-                }
+                _ => is_known = false,
             }
         }
         let Some((mode, collection)) = target else {
             return Err(bad("'out' requires 'replace', 'merge' or 'reduce'"));
         };
+        if !is_known {
+            return Err(bad(
+                "'out' supports only output type with collection name, optional 'sharded' and \
+                 optional 'db'",
+            ));
+        }
         Ok(Out::Collection {
             mode,
             database: database.unwrap_or(ctx.database()).to_owned(),

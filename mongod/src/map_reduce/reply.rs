@@ -22,7 +22,13 @@ pub fn counts(counters: Counters) -> RawDocumentBuf {
 
 /// `result`: the collection's name, with that of its database where the command gave one.
 pub fn append_result(reply: &mut RawDocumentBuf, out: &Out) {
-    if let Out::Collection { database, collection, names_database, .. } = out {
+    if let Out::Collection {
+        database,
+        collection,
+        names_database,
+        ..
+    } = out
+    {
         if *names_database {
             let named = rawdoc! { "db": database.as_str(), "collection": collection.as_str() };
             reply.append(bson::cstr!("result"), named);

@@ -23,16 +23,27 @@ use super::shard_cursor::{CursorAddress, ShardCursor};
 /// over `{_id, value}` in key order, `host` (where that cursor is), `counts` and `timeMillis`.
 pub static MAP_SPEC: CommandSpec = CommandSpec::new("_shardMapReduce", Run::Future(map))
     .help("internal: one shard's part of a map-reduce")
-    .fields(&["map", "reduce", "scope", "query", "sort", "limit", "verbose", "jsMode"])
-    .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants", "finalize", "out"]);
+    .fields(&[
+        "map", "reduce", "scope", "query", "sort", "limit", "verbose", "jsMode",
+    ])
+    .ignored(&[
+        "bypassDocumentValidation",
+        "collation",
+        "runtimeConstants",
+        "finalize",
+        "out",
+    ]);
 
 /// `{_shardMapReduceFinish: "<collection>", reduce, finalize, scope, out, inputs: [{host, cursor,
 /// ns}]}` reduces the partial results of all shards and writes the outcome.
-pub static FINISH_SPEC: CommandSpec = CommandSpec::new("_shardMapReduceFinish", Run::Future(finish))
-    .help("internal: the end of a map-reduce over several shards")
-    .needs(Needs::Readable)
-    .fields(&["reduce", "finalize", "scope", "out", "inputs", "verbose", "jsMode"])
-    .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants"]);
+pub static FINISH_SPEC: CommandSpec =
+    CommandSpec::new("_shardMapReduceFinish", Run::Future(finish))
+        .help("internal: the end of a map-reduce over several shards")
+        .needs(Needs::Readable)
+        .fields(&[
+            "reduce", "finalize", "scope", "out", "inputs", "verbose", "jsMode",
+        ])
+        .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants"]);
 
 fn map<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move { blocking(|| map_shard(ctx)) })
@@ -45,11 +56,14 @@ fn map_shard(ctx: &CommandContext<'_>) -> CommandResult {
     let prepared = Prepared::new(ctx, &input)?;
     let interrupt = ctx.interrupt();
     let mut job = start(ctx, &functions)?;
-    let mapped = prepared.map(&mut job, interrupt).map_err(|e| e.into_error(interrupt))?;
+    let mapped = prepared
+        .map(&mut job, interrupt)
+        .map_err(|e| e.into_error(interrupt))?;
     let mut counters = mapped.counters;
     // Merged here and now: the cursor must not keep a script host busy.
-    let (partials, count) =
-        job.merge_runs(mapped.runs).map_err(|error| job_error(error, interrupt))?;
+    let (partials, count) = job
+        .merge_runs(mapped.runs)
+        .map_err(|error| job_error(error, interrupt))?;
     counters.output = count;
     counters.reduce += job.reduces();
     job.done();
@@ -64,13 +78,20 @@ fn map_shard(ctx: &CommandContext<'_>) -> CommandResult {
 fn open_cursor(ctx: &CommandContext<'_>, collection: &str, partials: SortedRun) -> CommandResult {
     let namespace = format!("{}.{collection}", ctx.database());
     let rows: Rows = Box::new(partials.documents().map(|document| {
-        document.map(Row::Owned).map_err(|error| {
-            CommandError::new(ErrorCode::OperationFailed, error.to_string())
-        })
+        document
+            .map(Row::Owned)
+            .map_err(|error| CommandError::new(ErrorCode::OperationFailed, error.to_string()))
     }));
     let slot = Arc::new(InterruptSlot::default());
     let cursor = Cursor::new(namespace, rows, slot);
-    first::reply(ctx, cursor, BatchOptions { size: Some(0), ..BatchOptions::default() })
+    first::reply(
+        ctx,
+        cursor,
+        BatchOptions {
+            size: Some(0),
+            ..BatchOptions::default()
+        },
+    )
 }
 
 fn finish<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
@@ -87,7 +108,10 @@ fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
     let mut addresses = Vec::new();
     for input in ctx.required("inputs")?.array()?.into_iter().flatten() {
         let RawBsonRef::Document(input) = input else {
-            return Err(CommandError::new(ErrorCode::TypeMismatch, "'inputs' holds documents"));
+            return Err(CommandError::new(
+                ErrorCode::TypeMismatch,
+                "'inputs' holds documents",
+            ));
         };
         addresses.push(CursorAddress::parse(input)?);
     }
@@ -103,7 +127,11 @@ fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
     let mut answer = RawDocumentBuf::new();
     let written = write(ctx, job.reduce(inputs, true), &out, &mut answer);
     let output = written.map_err(|failure| failure.into_error(interrupt))?;
-    let counters = Counters { reduce: job.reduces(), output, ..Counters::default() };
+    let counters = Counters {
+        reduce: job.reduces(),
+        output,
+        ..Counters::default()
+    };
     job.done();
     finish_reply(&mut answer, started, counters, None);
     Ok(answer)

@@ -26,9 +26,7 @@ pub struct CursorAddress {
 impl CursorAddress {
     /// `{host, cursor, ns}`.
     pub fn parse(input: &RawDocument) -> Result<CursorAddress, CommandError> {
-        let bad = || {
-            CommandError::new(ErrorCode::BadValue, "an input must be {host, cursor, ns}")
-        };
+        let bad = || CommandError::new(ErrorCode::BadValue, "an input must be {host, cursor, ns}");
         let text = |name: &str| input.get_str(name).map_err(|_| bad());
         let (database, collection) = text("ns")?.split_once('.').ok_or_else(bad)?;
         Ok(CursorAddress {
@@ -53,7 +51,11 @@ impl ShardCursor {
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let runtime = Handle::current();
         runtime.spawn(read_all(address, deadline, sender));
-        ShardCursor { batches, runtime, current: Vec::new().into_iter() }
+        ShardCursor {
+            batches,
+            runtime,
+            current: Vec::new().into_iter(),
+        }
     }
 }
 
@@ -86,7 +88,9 @@ async fn read_all(
     let more = rawdoc! { "getMore": address.cursor, "collection": address.collection.as_str() };
     loop {
         let timeout = deadline.map_or(SILENCE_MAX, |deadline| {
-            deadline.saturating_duration_since(Instant::now()).min(SILENCE_MAX)
+            deadline
+                .saturating_duration_since(Instant::now())
+                .min(SILENCE_MAX)
         });
         let (batch, last) = match pool.command(&address.database, &more, Some(timeout)).await {
             Ok(reply) => match cursor_id(&reply) {
@@ -98,10 +102,11 @@ async fn read_all(
         let read = sender.send(batch).await.is_ok();
         if !read && !last {
             let cursors = bson::RawArrayBuf::from_iter([address.cursor]);
-            let kill =
-                rawdoc! { "killCursors": address.collection.as_str(), "cursors": cursors };
+            let kill = rawdoc! { "killCursors": address.collection.as_str(), "cursors": cursors };
             // It would time out by itself.
-            let _ = pool.command(&address.database, &kill, Some(SILENCE_MAX)).await;
+            let _ = pool
+                .command(&address.database, &kill, Some(SILENCE_MAX))
+                .await;
         }
         if last || !read {
             return;
@@ -111,12 +116,21 @@ async fn read_all(
 
 fn shard_failed(host: &str, error: ClientError) -> CommandError {
     let error = CommandError::from(error);
-    let text = format!("{} :: caused by :: partial results on {host}", error.message);
-    CommandError { message: text, ..error }
+    let text = format!(
+        "{} :: caused by :: partial results on {host}",
+        error.message
+    );
+    CommandError {
+        message: text,
+        ..error
+    }
 }
 
 fn malformed() -> CommandError {
-    CommandError::new(ErrorCode::InternalError, "a shard's batch of partial results is malformed")
+    CommandError::new(
+        ErrorCode::InternalError,
+        "a shard's batch of partial results is malformed",
+    )
 }
 
 fn cursor_id(reply: &RawDocument) -> Option<i64> {
@@ -124,7 +138,11 @@ fn cursor_id(reply: &RawDocument) -> Option<i64> {
 }
 
 fn documents(reply: &RawDocument) -> Option<Vec<RawDocumentBuf>> {
-    let batch = reply.get_document("cursor").ok()?.get_array("nextBatch").ok()?;
+    let batch = reply
+        .get_document("cursor")
+        .ok()?
+        .get_array("nextBatch")
+        .ok()?;
     batch
         .into_iter()
         .map(|document| match document.ok()? {
