@@ -168,6 +168,8 @@ impl Process {
         let mut command = Command::new(&self.launch.program);
         command
             .args(&self.launch.arguments)
+            // A member names itself by the address that it listens on, as `host` does.
+            .args(["--bind_ip", "127.0.0.1"])
             .arg("--port")
             .arg(self.port.to_string());
         command
