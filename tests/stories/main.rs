@@ -6,6 +6,7 @@ mod cluster;
 mod durability;
 mod house;
 mod map_reduce;
+mod members;
 mod replica_set;
 mod standalone;
 mod wire;

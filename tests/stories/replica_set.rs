@@ -57,8 +57,7 @@ async fn a_set_is_made_by_hand() -> Result<()> {
         info == "no configuration explicitly specified -- making one",
         "{initiated}"
     );
-    // Bound to loopback, it goes by that name.
-    let me = format!("localhost:{}", first.port);
+    let me = first.host();
     ensure!(
         initiated.get_str("me")? == me && initiated.contains_key("info"),
         "{initiated}"
