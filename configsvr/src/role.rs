@@ -32,6 +32,7 @@ pub struct ConfigRole {
     pub databases: NamedLocks,
     /// Two changes of config.shards at once would each see the other's absence.
     pub membership: tokio::sync::Mutex<()>,
+    initializing: tokio::sync::Mutex<()>,
     pub slots: Arc<Slots>,
     pub balancer_rounds: AtomicU64,
     pub balancer_in_round: AtomicBool,
@@ -48,6 +49,7 @@ impl ConfigRole {
             namespaces: NamedLocks::default(),
             databases: NamedLocks::default(),
             membership: tokio::sync::Mutex::default(),
+            initializing: tokio::sync::Mutex::default(),
             slots: Arc::default(),
             balancer_rounds: AtomicU64::new(0),
             balancer_in_round: AtomicBool::new(false),
@@ -115,6 +117,32 @@ impl ConfigRole {
     pub async fn note(&self, what: &str, ns: &str, details: RawDocumentBuf) {
         changelog::note(self, what, ns, details).await;
     }
+
+    /// Writes what every config database has. A command that comes before the background task got
+    /// round to it does it itself.
+    pub async fn initialize(&self) -> Result<(), CommandError> {
+        let _turn = self.initializing.lock().await;
+        let metadata = &self.metadata;
+        if metadata.find_one("version", rawdoc! {}).await?.is_some() {
+            return Ok(());
+        }
+        create_indexes(metadata).await?;
+        let changelog = rawdoc! { "create": "changelog", "capped": true, "size": changelog::BYTES };
+        match metadata.local.command("config", changelog).await {
+            Err(error) if error.code != ErrorCode::NamespaceExists => {
+                tracing::warn!(%error, "config.changelog will grow without bound");
+            }
+            _ => {}
+        }
+        // Last, because its presence says that the rest is there.
+        let version = rawdoc! {
+            "_id": 1,
+            "minCompatibleVersion": 5,
+            "currentVersion": 6,
+            "clusterId": ObjectId::new(),
+        };
+        metadata.insert("version", version).await
+    }
 }
 
 impl Role for ConfigRole {
@@ -144,7 +172,7 @@ async fn run(role: Arc<ConfigRole>) {
             continue;
         }
         let started = async {
-            initialize(&role).await?;
+            role.initialize().await?;
             pending::finish(&role).await
         };
         if let Err(error) = started.await {
@@ -156,30 +184,6 @@ async fn run(role: Arc<ConfigRole>) {
             () = balancer::run(&role) => {}
         }
     }
-}
-
-/// Writes what every config database has.
-async fn initialize(role: &ConfigRole) -> Result<(), CommandError> {
-    let metadata = &role.metadata;
-    if metadata.find_one("version", rawdoc! {}).await?.is_none() {
-        create_indexes(metadata).await?;
-        let changelog = rawdoc! { "create": "changelog", "capped": true, "size": changelog::BYTES };
-        match metadata.local.command("config", changelog).await {
-            Err(error) if error.code != ErrorCode::NamespaceExists => {
-                tracing::warn!(%error, "config.changelog will grow without bound");
-            }
-            _ => {}
-        }
-        // Last, because its presence says that the rest is there.
-        let version = rawdoc! {
-            "_id": 1,
-            "minCompatibleVersion": 5,
-            "currentVersion": 6,
-            "clusterId": ObjectId::new(),
-        };
-        metadata.insert("version", version).await?;
-    }
-    Ok(())
 }
 
 async fn create_indexes(metadata: &Metadata) -> Result<(), CommandError> {

@@ -37,6 +37,7 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
         ));
     }
     let _lock = role.membership.lock().await;
+    role.initialize().await?;
     let candidate = examine(role, address).await?;
     let shards = role.metadata.shards().await?;
     if let Some(known) = already_there(&shards, &candidate, name)? {

@@ -55,7 +55,11 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let known = role.metadata.table(wanted.ns).await?;
     let mut told = Vec::new();
     for shard in &shards {
-        if shard.id == home.id || known.as_ref().is_some_and(|table| table.owns_any(&shard.id)) {
+        if shard.id == home.id
+            || known
+                .as_ref()
+                .is_some_and(|table| table.owns_any(&shard.id))
+        {
             told.push(shard.host.clone());
         }
     }

@@ -37,7 +37,12 @@ impl Databases {
 
     pub fn refusal(&self, database: &str, received: &RawDocument) -> CommandError {
         let mut info = rawdoc! { "db": database, "vReceived": received.to_owned() };
-        if let Some(version) = self.known.read().get(database).and_then(|h| h.version.as_ref()) {
+        if let Some(version) = self
+            .known
+            .read()
+            .get(database)
+            .and_then(|h| h.version.as_ref())
+        {
             info.append(cstr!("vWanted"), version.clone());
         }
         let message = format!("version mismatch for database {database}");
@@ -60,12 +65,20 @@ impl ShardRole {
             "singleBatch": true,
         };
         let found = identity.config.find(body).await?;
-        let here = found
-            .first()
-            .filter(|entry| entry.get_str("primary").is_ok_and(|home| *home == *identity.name));
+        let here = found.first().filter(|entry| {
+            entry
+                .get_str("primary")
+                .is_ok_and(|home| *home == *identity.name)
+        });
         let version = here.and_then(|entry| entry.get_document("version").ok());
-        let home = Home { term, version: version.map(RawDocument::to_owned) };
-        self.databases.known.write().insert(database.to_owned(), home);
+        let home = Home {
+            term,
+            version: version.map(RawDocument::to_owned),
+        };
+        self.databases
+            .known
+            .write()
+            .insert(database.to_owned(), home);
         Ok(())
     }
 }

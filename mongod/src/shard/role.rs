@@ -67,6 +67,8 @@ pub struct ShardRole {
     pub databases: Databases,
     splits: mpsc::Sender<SplitHint>,
     pub orphans: Orphans,
+    /// A chunk is not cut while it begins to move, nor does it begin to move while it is cut.
+    pub chunk_changes: tokio::sync::Mutex<()>,
     /// At most one of each at a time.
     pub donation: Mutex<Option<Arc<Donation>>>,
     pub reception: Mutex<Option<Arc<Reception>>>,
@@ -89,6 +91,7 @@ impl ShardRole {
             databases: Databases::default(),
             splits,
             orphans: Orphans::default(),
+            chunk_changes: tokio::sync::Mutex::default(),
             donation: Mutex::default(),
             reception: Mutex::default(),
             recovered_term: AtomicU64::new(0),
@@ -307,7 +310,9 @@ impl Role for ShardRole {
         let ns = namespace.as_str();
         let stale = |wanted, why| Err(stale_config(ns, received, wanted, &identity.name, why));
         if let Some(version) = database_version(&versions, &received)
-            && !self.databases.agrees(namespace.database(), version, self.term())
+            && !self
+                .databases
+                .agrees(namespace.database(), version, self.term())
         {
             return Err(self.databases.refusal(namespace.database(), version));
         }

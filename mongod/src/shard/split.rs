@@ -69,16 +69,17 @@ async fn consider(role: &Arc<ShardRole>, hint: &SplitHint) -> Result<Option<u64>
         // It has been cut or moved since.
         return Ok(None);
     }
+    let (bytes, points) = find_points(role, &hint.ns, &current, &chunk).await?;
+    if points.is_empty() {
+        return Ok(Some(bytes));
+    }
+    let _stays = role.chunk_changes.lock().await;
     let moving =
         role.donation.lock().as_ref().is_some_and(|donation| {
             donation.ns == hint.ns && donation.range.overlaps(&chunk.range)
         });
     if moving {
         return Err(super::errors::conflict("the chunk is being moved"));
-    }
-    let (bytes, points) = find_points(role, &hint.ns, &current, &chunk).await?;
-    if points.is_empty() {
-        return Ok(Some(bytes));
     }
     commit(role, &hint.ns, &current, &chunk, &points).await?;
     tracing::debug!(ns = hint.ns, chunk = %chunk.range, bytes, "split a chunk");

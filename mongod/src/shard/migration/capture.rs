@@ -89,6 +89,10 @@ impl Capture {
         }
     }
 
+    pub fn len(&self) -> usize {
+        self.changed.lock().ids.len()
+    }
+
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.changed.lock().ids.is_empty()

@@ -65,6 +65,7 @@ pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), Comma
         return Err(bad_value("the range is to move to the shard that it is on"));
     }
     let term = role.term();
+    let stays = role.chunk_changes.lock().await;
     role.refresh(&order.ns).await?;
     let collection = role.collection(&order.ns);
     let filter = collection.filter().ok_or_else(|| {
@@ -85,6 +86,7 @@ pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), Comma
         capture: Arc::new(Capture::new(filter.table.pattern().clone(), range)),
     });
     let session = Session::begin(role, &collection, &donation)?;
+    drop(stays);
     let note = Note::new(&donation, &filter.table, &chunk, &identity, &order);
     let started = Instant::now();
     let outcome = session.run(&note, &order).await;
@@ -209,7 +211,10 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let message = "this member has not been primary all the time";
-        Err(CommandError::new(ErrorCode::InterruptedDueToReplStateChange, message))
+        Err(CommandError::new(
+            ErrorCode::InterruptedDueToReplStateChange,
+            message,
+        ))
     }
 
     fn block(&self, reads: bool) {
@@ -268,10 +273,12 @@ impl<'a> Session<'a> {
         tokio::task::spawn_blocking(work).await.map_err(internal)?
     }
 
-    /// Waits until the recipient has everything but what changes right now. The bytes it got.
+    /// Waits until the recipient has everything, or what it lacks is so little that writes may
+    /// wait for it. The bytes it got.
     async fn wait_until_steady(&self, note: &Note) -> Result<u64, CommandError> {
         let mut pause = LOOK_MIN;
         let mut progress = (Instant::now(), 0);
+        let mut catching_up: Option<Instant> = None;
         loop {
             let request = rawdoc! { "_recvChunkStatus": &*note.ns, "migrationId": note.id };
             let status = self.ask(note, request, ASK_TIMEOUT).await?;
@@ -279,6 +286,13 @@ impl<'a> Session<'a> {
             let moved = bytes + number(&status, "caughtUp");
             match status.get_str("state").unwrap_or_default() {
                 "steady" => return Ok(bytes),
+                "catchup" => {
+                    let since = catching_up.get_or_insert_with(Instant::now).elapsed();
+                    let cloned = number(&status, "cloned");
+                    if self.donation.capture.len() <= allowed_rest(cloned, since) {
+                        return Ok(bytes);
+                    }
+                }
                 "fail" => {
                     let reason = status.get_str("errmsg").unwrap_or("the recipient failed");
                     return Err(CommandError::new(ErrorCode::OperationFailed, reason));
@@ -294,13 +308,7 @@ impl<'a> Session<'a> {
                 let message = "the recipient makes no progress";
                 return Err(CommandError::new(ErrorCode::ExceededTimeLimit, message));
             }
-            if self.role.term() == 0 {
-                let message = "this member is no longer primary";
-                return Err(CommandError::new(
-                    ErrorCode::InterruptedDueToReplStateChange,
-                    message,
-                ));
-            }
+            self.check_term()?;
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_MAX);
         }
@@ -327,6 +335,13 @@ impl<'a> Session<'a> {
             (false, Ok(_)) => Err(internal("the range was committed and came back at once")),
         })
     }
+}
+
+/// How many changed documents may be left for the critical section: a tenth of the range, and
+/// more the longer the recipient has been trying to keep up.
+fn allowed_rest(cloned: u64, catching_up: Duration) -> usize {
+    let rest = (cloned / 10).clamp(200, 2_000) * (1 + catching_up.as_secs() / 2);
+    usize::try_from(rest).unwrap_or(usize::MAX)
 }
 
 /// The config primary looked at the commit and said no: it will not say yes later.

@@ -1,5 +1,6 @@
 //! The shard that receives a range.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -235,8 +236,11 @@ async fn wait_until_over(reception: &Reception) {
 async fn receive(role: &Arc<ShardRole>, reception: &Arc<Reception>) -> Result<(), CommandError> {
     make_room(role, reception).await?;
     make_collection(role, reception).await?;
+    tracing::debug!(ns = reception.ns, range = %reception.range, "room is made for a range");
     reception.enter(Phase::Clone);
     clone_all(role, reception).await?;
+    let cloned = reception.cloned.load(Ordering::Relaxed);
+    tracing::debug!(ns = reception.ns, range = %reception.range, cloned, "cloned a range");
     reception.enter(Phase::CatchUp);
     loop {
         reception.check()?;
@@ -456,25 +460,13 @@ async fn delete_ids(
     if ids.is_empty() {
         return Ok(());
     }
-    let node = role.node().clone();
-    let (ns, pattern, range) = (
-        reception.ns.clone(),
-        reception.pattern.clone(),
-        reception.range.clone(),
-    );
-    let work = move || {
-        let present = documents_in_range(&node, &ns, &pattern, &range, &ids)?;
-        let mut deletes = RawArrayBuf::new();
-        for position in present.into_keys() {
-            if let Some(id) = ids.get(position) {
-                deletes.push(rawdoc! { "q": { "_id": { "$eq": id.clone() } }, "limit": 1 });
-            }
+    let present = present(role, reception, ids.clone()).await?;
+    let mut deletes = RawArrayBuf::new();
+    for (position, id) in ids.into_iter().enumerate() {
+        if present.contains(&position) {
+            deletes.push(rawdoc! { "q": { "_id": { "$eq": id } }, "limit": 1 });
         }
-        Ok::<_, CommandError>(deletes)
-    };
-    let deletes = tokio::task::spawn_blocking(work)
-        .await
-        .map_err(internal)??;
+    }
     if deletes.is_empty() {
         return Ok(());
     }
@@ -483,28 +475,63 @@ async fn delete_ids(
     role.local.write(database, body).await.map(drop)
 }
 
+/// Inserts what is not here yet, replaces what is. An `_id` of ours outside of the range is in the
+/// way of both, which ends the migration with a duplicate key.
 async fn upsert(
-    role: &ShardRole,
+    role: &Arc<ShardRole>,
     reception: &Reception,
     documents: &RawArray,
 ) -> Result<(), CommandError> {
-    let mut updates = RawArrayBuf::new();
+    let mut ids = Vec::new();
+    let mut changed = Vec::new();
     for document in documents {
         let Ok(RawBsonRef::Document(document)) = document else {
             return Err(bad_value("a changed document is no document"));
         };
         let id = document.get("_id").map_err(bad_value)?;
         let id = id.ok_or_else(|| bad_value("a changed document without _id"))?;
-        updates.push(rawdoc! {
-            "q": { "_id": { "$eq": RawBson::from(id) } },
-            "u": document.to_owned(),
-            "upsert": true,
-        });
+        ids.push(RawBson::from(id));
+        changed.push(document);
     }
-    if updates.is_empty() {
-        return Ok(());
+    let present = present(role, reception, ids.clone()).await?;
+    let mut inserts = RawArrayBuf::new();
+    let mut updates = RawArrayBuf::new();
+    for (position, (id, document)) in ids.into_iter().zip(changed).enumerate() {
+        if present.contains(&position) {
+            updates.push(rawdoc! {
+                "q": { "_id": { "$eq": id } }, "u": document.to_owned(),
+            });
+        } else {
+            inserts.push(document.to_owned());
+        }
     }
     let (database, collection) = reception.namespace()?;
-    let body = rawdoc! { "update": collection, "updates": updates };
-    role.local.write(database, body).await.map(drop)
+    if !inserts.is_empty() {
+        let body = rawdoc! { "insert": collection, "documents": inserts };
+        role.local.write(database, body).await?;
+    }
+    if !updates.is_empty() {
+        let body = rawdoc! { "update": collection, "updates": updates };
+        role.local.write(database, body).await?;
+    }
+    Ok(())
+}
+
+/// Which of these `_id`s are here, in the range.
+async fn present(
+    role: &Arc<ShardRole>,
+    reception: &Reception,
+    ids: Vec<RawBson>,
+) -> Result<HashSet<usize>, CommandError> {
+    let node = role.node().clone();
+    let (ns, pattern, range) = (
+        reception.ns.clone(),
+        reception.pattern.clone(),
+        reception.range.clone(),
+    );
+    let work = move || {
+        let found = documents_in_range(&node, &ns, &pattern, &range, &ids)?;
+        Ok(found.into_keys().collect())
+    };
+    tokio::task::spawn_blocking(work).await.map_err(internal)?
 }
