@@ -88,7 +88,11 @@ pub fn init(options: &LogOptions) -> io::Result<Log> {
     };
     let targets = Targets::new()
         .with_default(LevelFilter::WARN)
-        .with_target("banyan", level);
+        .with_target("banyan", level)
+        // The programs' own modules go by the programs' names.
+        .with_target("mongod", level)
+        .with_target("mongos", level)
+        .with_target("configsvr", level);
     let subscriber =
         tracing_subscriber::registry().with(LogLayer { log: log.clone() }.with_filter(targets));
     tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
