@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::{Arc, OnceLock};
 
 use banyan_consensus::Group;
+use banyan_query::JavaScript;
 use banyan_storage::{Catalog, OpenError, Snapshot, Store, StoreOptions};
 use banyan_wire::{CommandError, ErrorCode};
 
@@ -11,7 +12,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::cursors::CursorManager;
 use crate::info::ServerInfo;
-use crate::operations::Operations;
+use crate::operations::{Interrupt, Operations};
 use crate::parameters::Parameters;
 use crate::replication::Replication;
 use crate::role::Role;
@@ -68,7 +69,11 @@ pub struct Node {
     /// Held shared by writes, exclusively by whoever changes what a namespace is.
     pub namespaces: NamespaceLatches,
     role: OnceLock<Arc<dyn Role>>,
+    javascript: OnceLock<JavaScriptMaker>,
 }
+
+/// Makes the engine for the JavaScript in one command's queries.
+pub type JavaScriptMaker = fn(&Node, &Interrupt) -> Arc<dyn JavaScript>;
 
 impl Node {
     /// Opens the data directory and joins whatever group it belongs to. A standalone is ready to
@@ -113,6 +118,7 @@ impl Node {
             latches: Arc::default(),
             namespaces: NamespaceLatches::default(),
             role: OnceLock::new(),
+            javascript: OnceLock::new(),
         });
         let weak = Arc::downgrade(&node);
         node.machine.on_change(Box::new(move |namespace, change| {
@@ -133,6 +139,16 @@ impl Node {
 
     pub fn role(&self) -> Option<&Arc<dyn Role>> {
         self.role.get()
+    }
+
+    /// Plugs in what runs `$where`. Only the first one counts.
+    pub fn set_javascript(&self, maker: JavaScriptMaker) {
+        let _ = self.javascript.set(maker);
+    }
+
+    /// An engine for a command that `interrupt` ends.
+    pub fn javascript(&self, interrupt: &Interrupt) -> Option<Arc<dyn JavaScript>> {
+        self.javascript.get().map(|make| make(self, interrupt))
     }
 
     /// The catalog first, then the snapshot: every index of the one is complete in the other.

@@ -59,17 +59,13 @@ static SETTINGS: &[Setting] = &[
         1 << 20,
         1 << 40,
     ),
-    // Megabytes per isolate, as MongoDB names it.
-    integer("jsHeapLimitMB", 512, 32, 65_536).startup_only(),
     // 0 leaves both to the script hosts: an isolate for each core, and their own heap limit.
-    integer("jsHeapLimitMB", 0, 0, 1 << 20),
-    integer("scriptIsolates", 0, 0, 1024),
+    integer("jsHeapLimitMB", 0, 0, 65_536).startup_only(),
+    integer("scriptIsolates", 0, 0, 64).startup_only(),
     integer("localLogicalSessionTimeoutMinutes", 30, 1, 100_000).startup_only(),
     integer("logLevel", 0, 0, 5),
     boolean("notablescan", false),
     boolean("quiet", false),
-    // Isolates per script job; 0: one for each core.
-    integer("scriptIsolates", 0, 0, 64).startup_only(),
     integer("transactionLifetimeLimitSeconds", 60, 1, i64::MAX),
     boolean("ttlMonitorEnabled", true),
     integer("ttlMonitorSleepSecs", 60, 1, i64::MAX),

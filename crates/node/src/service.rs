@@ -330,7 +330,13 @@ impl Service for NodeService {
             Err(error) => {
                 self.node.counters.user_errors.add(1);
                 tracing::debug!(connection = conn.id, command = %request.name, %error, "refused");
-                error.to_reply()
+                let mut reply = error.to_reply();
+                let about_state = error.code.is_not_primary() || error.code.is_shutdown();
+                if about_state && self.node.replication.is_replica_set() {
+                    let version = self.node.replication.topology_version();
+                    reply.append(cstr!("topologyVersion"), version);
+                }
+                reply
             }
         };
         self.attach_time(&mut body);

@@ -17,7 +17,7 @@ use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::first::{self, BatchOptions};
 use crate::execute::source::{Cost, Source};
-use crate::execute::{InterruptSlot, Row, Rows, blocking};
+use crate::execute::{InterruptSlot, Row, Rows, blocking, local};
 use crate::params::Field;
 use crate::plan::{self, Query};
 
@@ -224,6 +224,10 @@ fn scan(
     pipeline: &mut Pipeline,
     slot: &Arc<InterruptSlot>,
 ) -> Result<(Rows, Arc<Cost>), CommandError> {
+    if let Some(documents) = local::documents(ctx.node, ctx.database(), collection, false) {
+        let rows = documents.map(|document| document.map(Row::Owned));
+        return Ok((Box::new(rows), Arc::default()));
+    }
     let Leading { filter, wanted } = leading(pipeline);
     let matched = take_matches(pipeline);
     let ownership = ownership(ctx, collection)?;
@@ -317,7 +321,7 @@ pub fn explain(
             wanted,
             ..Query::default()
         };
-        let cursor = explain_query(ctx, collection, query, verbosity)?;
+        let cursor = explain_query(ctx, collection, query, None, verbosity)?;
         if parameters
             .stages
             .iter()

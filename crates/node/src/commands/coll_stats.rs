@@ -8,6 +8,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
+use crate::execute::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
     .aliases(&["collstats"])
@@ -17,6 +18,11 @@ pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let namespace = ctx.namespace()?;
     let scale = scale(ctx)?;
+    if let Some(mut stats) = local::stats(ctx.node, ctx.database(), ctx.collection()?) {
+        stats.append(cstr!("ns"), namespace);
+        stats.append(cstr!("ok"), 1.0);
+        return Ok(stats);
+    }
     let catalog = ctx.node.store.catalog();
     let collection = catalog.get(ctx.database(), ctx.collection()?);
     let mut reply = rawdoc! { "ns": namespace };

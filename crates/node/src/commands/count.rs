@@ -13,7 +13,7 @@ use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::{Cost, Source};
-use crate::execute::{InterruptSlot, blocking};
+use crate::execute::{InterruptSlot, blocking, local};
 use crate::params::Field;
 use crate::plan::{self, Plan, Query};
 
@@ -86,6 +86,17 @@ pub fn count(
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
+    if let Some(documents) =
+        local::documents(ctx.node, ctx.database(), parameters.collection, false)
+    {
+        let mut count = 0;
+        for document in documents {
+            count += u64::from(filter.try_matches(&document?).map_err(errors::query)?);
+        }
+        let most = parameters.limit.unwrap_or(u64::MAX);
+        let left = count.saturating_sub(parameters.skip).min(most);
+        return Ok((left, Plan::nothing(), Arc::default()));
+    }
     let ownership = ownership(ctx, parameters.collection)?;
     let (catalog, snapshot) = ctx.node.view();
     let collection = catalog.get(ctx.database(), parameters.collection);

@@ -76,10 +76,10 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
                 hint: parameters.hint,
                 ..Query::default()
             };
-            explain_query(ctx, parameters.collection, query, verbosity)?
+            explain_query(ctx, parameters.collection, query, None, verbosity)?
         }
-        "update" => explain_write(ctx, inner, "updates", verbosity)?,
-        "delete" => explain_write(ctx, inner, "deletes", verbosity)?,
+        "update" => explain_write(ctx, inner, "updates", "UPDATE", verbosity)?,
+        "delete" => explain_write(ctx, inner, "deletes", "DELETE", verbosity)?,
         "findAndModify" | "findandmodify" => {
             let collection = collection_of(inner)?;
             let query = Query {
@@ -88,7 +88,9 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
                 wanted: Some(1),
                 ..Query::default()
             };
-            explain_query(ctx, collection, query, verbosity)?
+            let remove = inner.get_bool("remove").unwrap_or(false);
+            let write = if remove { "DELETE" } else { "UPDATE" };
+            explain_query(ctx, collection, query, Some(write), verbosity)?
         }
         "" => {
             return Err(CommandError::new(
@@ -154,6 +156,7 @@ fn explain_find(
     explain_parameters(
         ctx,
         &find::Parameters::parse(ctx.database(), inner)?,
+        None,
         verbosity,
     )
 }
@@ -161,6 +164,7 @@ fn explain_find(
 fn explain_parameters(
     ctx: &CommandContext<'_>,
     parameters: &find::Parameters<'_>,
+    write: Option<&'static str>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let around = Around {
@@ -170,6 +174,7 @@ fn explain_parameters(
         skip: parameters.skip,
         limit: parameters.limit,
         count: false,
+        write,
     };
     let prepared = find::Prepared::new(ctx, parameters)?;
     let plan = prepared.plan.clone();
@@ -228,6 +233,7 @@ fn explain_write(
     ctx: &CommandContext<'_>,
     inner: &RawDocument,
     statements: &str,
+    write: &'static str,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let collection = collection_of(inner)?;
@@ -246,7 +252,7 @@ fn explain_write(
         hint: statement.get("hint").ok().flatten(),
         ..Query::default()
     };
-    explain_query(ctx, collection, query, verbosity)
+    explain_query(ctx, collection, query, Some(write), verbosity)
 }
 
 /// Explains a plain search for documents.
@@ -254,6 +260,7 @@ pub fn explain_query(
     ctx: &CommandContext<'_>,
     collection: &str,
     query: Query<'_>,
+    write: Option<&'static str>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let parameters = find::Parameters {
@@ -264,7 +271,7 @@ pub fn explain_query(
         limit: query.wanted,
         ..find::Parameters::default()
     };
-    explain_parameters(ctx, &parameters, verbosity)
+    explain_parameters(ctx, &parameters, write, verbosity)
 }
 
 fn described(

@@ -190,6 +190,9 @@ pub fn query_context(
     if ctx.node.replication.is_replica_set() {
         context.cluster_time = Some(ctx.node.clock.now());
     }
+    if may_hold_where(ctx) {
+        context.javascript = ctx.node.javascript(ctx.interrupt());
+    }
     for (name, value) in variables
         .into_iter()
         .flat_map(|document| document.iter().flatten())
@@ -199,6 +202,17 @@ pub fn query_context(
             .push((name.as_str().to_owned(), value.into()));
     }
     Ok(context)
+}
+
+/// Whether `$where` may be in the request: an engine costs something that few commands need.
+fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
+    let holds = |bytes: &[u8]| bytes.windows(7).any(|name| name == b"$where\0");
+    let mut documents = ctx
+        .request
+        .sequences
+        .iter()
+        .flat_map(|sequence| sequence.docs());
+    holds(ctx.body().as_bytes()) || documents.any(|document| holds(document.as_bytes()))
 }
 
 /// What this shard may answer of the collection.

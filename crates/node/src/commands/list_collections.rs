@@ -5,7 +5,7 @@ use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
-use crate::execute::first;
+use crate::execute::{first, local};
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Inline(run))
@@ -40,6 +40,19 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         } else {
             described
         });
+    }
+    for (name, options) in local::collections(ctx.node, ctx.database()) {
+        let mut described = rawdoc! { "name": name, "type": "collection" };
+        if !name_only {
+            described.append(cstr!("options"), options);
+            described.append(cstr!("info"), rawdoc! { "readOnly": true });
+        }
+        if filter
+            .as_ref()
+            .is_none_or(|filter| filter.matches(&described))
+        {
+            listed.push(described);
+        }
     }
     first::reply_with_list(
         ctx,

@@ -12,9 +12,9 @@ use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::append_storage_stats;
 use crate::context::CommandContext;
-use crate::execute::InterruptSlot;
 use crate::execute::find::Matching;
 use crate::execute::source::Source;
+use crate::execute::{InterruptSlot, local};
 use crate::operations;
 use crate::params;
 use crate::plan::{self, Query};
@@ -89,6 +89,12 @@ pub fn documents(
 ) -> Result<Vec<RawDocumentBuf>, CommandError> {
     match stage {
         "$collStats" => {
+            if let Some(stats) =
+                local::stats(ctx.node, ctx.database(), collection.unwrap_or_default())
+            {
+                let namespace = format!("local.{}", collection.unwrap_or_default());
+                return Ok(vec![rawdoc! { "ns": namespace, "storageStats": stats }]);
+            }
             let (name, found) = existing(ctx, collection)?;
             coll_stats(ctx, name, &found, argument).map(|document| vec![document])
         }

@@ -37,6 +37,63 @@ pub fn documents(
     }
 }
 
+/// What `$collStats` tells of such a collection: its entries as they lie in the log.
+pub fn stats(node: &Node, database: &str, collection: &str) -> Option<RawDocumentBuf> {
+    if database != "local" || !node.replication.is_replica_set() {
+        return None;
+    }
+    let long = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    match collection {
+        OPLOG => {
+            let status = node.group.status();
+            let count = (status.applied.index + 1).saturating_sub(status.first_index.max(1));
+            Some(rawdoc! {
+                "size": long(directory_bytes(&node.info.dbpath.join("log"))),
+                "count": long(count),
+                "storageSize": long(directory_bytes(&node.info.dbpath.join("log"))),
+                "capped": true,
+                "maxSize": long(node.info.log_bytes_max),
+                "nindexes": 0,
+                "totalIndexSize": 0,
+                "indexSizes": {},
+            })
+        }
+        CONFIGURATION => {
+            let configuration = node.replication.config().map(|config| config.to_document());
+            let bytes = configuration
+                .as_ref()
+                .map_or(0, |config| config.as_bytes().len());
+            Some(rawdoc! {
+                "size": long(bytes as u64),
+                "count": i64::from(configuration.is_some()),
+                "capped": false,
+            })
+        }
+        _ => None,
+    }
+}
+
+fn directory_bytes(path: &std::path::Path) -> u64 {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
+/// The names of such collections, with their options, for `listCollections`.
+pub fn collections(node: &Node, database: &str) -> Vec<(&'static str, RawDocumentBuf)> {
+    if database != "local" || !node.replication.is_replica_set() {
+        return Vec::new();
+    }
+    let size = i64::try_from(node.info.log_bytes_max).unwrap_or(i64::MAX);
+    let mut collections = vec![(OPLOG, rawdoc! { "capped": true, "size": size })];
+    if node.replication.config().is_some() {
+        collections.push((CONFIGURATION, RawDocumentBuf::new()));
+    }
+    collections
+}
+
 /// Entries are read from the log in pieces of this many.
 const ENTRIES_PER_READ: u64 = 256;
 const BYTES_PER_READ: u64 = 16 << 20;

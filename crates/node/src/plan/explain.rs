@@ -16,6 +16,8 @@ pub struct Around<'a> {
     pub limit: Option<u64>,
     /// Only the number of documents is wanted.
     pub count: bool,
+    /// `UPDATE` or `DELETE`: what would become of the documents.
+    pub write: Option<&'static str>,
 }
 
 /// Counters of a run, to stand beside the stages.
@@ -58,6 +60,9 @@ pub fn stages(plan: &Plan, around: &Around<'_>, ran: Option<&Ran>) -> RawDocumen
         let mut outer = begin("PROJECTION_DEFAULT", ran, ran.map(|ran| ran.returned));
         outer.append(cstr!("transformBy"), projection);
         stage = nest(outer, stage);
+    }
+    if let Some(write) = around.write {
+        stage = nest(begin(write, ran, Some(0)), stage);
     }
     if around.count {
         let mut outer = begin("COUNT", ran, Some(0));

@@ -26,15 +26,18 @@ pub struct Asked {
 }
 
 impl Replication {
+    /// Which state of this member an answer is about: a driver passes over an error that is older
+    /// than what it knows.
+    pub fn topology_version(&self) -> RawDocumentBuf {
+        rawdoc! { "processId": self.process, "counter": *self.topology.borrow() }
+    }
+
     pub fn hello(&self, asked: Asked) -> RawDocumentBuf {
         let mut out = RawDocumentBuf::new();
         if asked.hello_ok {
             out.append(cstr!("helloOk"), true);
         }
-        out.append(
-            cstr!("topologyVersion"),
-            rawdoc! { "processId": self.process, "counter": *self.topology.borrow() },
-        );
+        out.append(cstr!("topologyVersion"), self.topology_version());
         if self.is_replica_set() {
             self.describe_set(asked, &mut out);
         } else {

@@ -376,14 +376,12 @@ impl Applying<'_> {
 const BUILD_RECORDS_PER_BATCH: usize = 20_000;
 
 fn changes_definitions(entry: &Entry<'_>) -> Result<bool, EffectError> {
-    for operation in entry.operations() {
-        // Operations on definitions and on documents do not share an entry.
-        return Ok(matches!(
-            operation?,
-            Operation::Catalog(_) | Operation::SetConfig { .. }
-        ));
-    }
-    Ok(false)
+    // Operations on definitions and on documents do not share an entry.
+    let first = entry.operations().next().transpose()?;
+    Ok(matches!(
+        first,
+        Some(Operation::Catalog(_) | Operation::SetConfig { .. })
+    ))
 }
 
 impl Machine {

@@ -201,7 +201,10 @@ fn latch_and_match(
         .map_err(errors::storage)?;
     if let Some(document) = present
         && staging.owns(&document)
-        && target.filter.try_matches(&document).map_err(errors::query)?
+        && target
+            .filter
+            .try_matches(&document)
+            .map_err(errors::query)?
     {
         let position = target.filter.matches_with_position(&document);
         return Ok(Latched::Found(Found {
