@@ -28,7 +28,7 @@ use crate::apply::{Answer, Applier, Listener};
 use crate::core::{Core, Settings};
 use crate::group::{Change, Error, LeaderWatch, Options, ProposeError, ProposeOptions};
 use crate::group::{Status, SyncMode};
-use crate::log::disk::{EngineDisk, Purger, sync_newest_file};
+use crate::log::disk::{EngineDisk, Kept, Purger, sync_newest_file};
 use crate::log::watermark::Watermark;
 use crate::machine::{Membership, PeerId, Position, StateMachine, Transport};
 use rounds::Rounds;
@@ -122,8 +122,7 @@ impl<S: StateMachine> Shared<S> {
             return Err(Error::Open("zero is not the id of a member".into()));
         }
         let opening = |error: crate::log::LogError| Error::Open(error.to_string());
-        let disk = EngineDisk::open(dir, options.log_bytes_max).map_err(opening)?;
-        let purger = disk.purger();
+        let (disk, kept) = EngineDisk::open(dir, options.log_bytes_max).map_err(opening)?;
         let position = Arc::new(Mutex::new(machine.applied()));
         let tick = tick_length(&options);
         let election_ticks = options.election_timeout.as_nanos() / tick.as_nanos().max(1);
@@ -134,8 +133,20 @@ impl<S: StateMachine> Shared<S> {
             seed: rand::random(),
         };
         let watermark = Watermark::read(dir).map_err(|error| Error::Open(error.to_string()))?;
-        let core =
-            Core::open(disk, settings, position.clone(), watermark.index()).map_err(opening)?;
+        let opened = Core::open(disk, settings, position.clone(), watermark.index());
+        let core = match (opened, kept) {
+            (Ok(core), kept) => {
+                if let Some(kept) = kept {
+                    kept.discard();
+                }
+                core
+            }
+            (Err(error), kept) => {
+                kept.map_or(Ok(()), Kept::put_back).map_err(opening)?;
+                return Err(opening(error));
+            }
+        };
+        let purger = core.log().disk().purger();
         let rounds = Rounds::new(core);
         let status = rounds.status(options.id);
         Ok(Shared {

@@ -153,6 +153,10 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
     /// What was cut off, or replaced by a snapshot: everything up to here.
     pub fn base(&self) -> Position {
         self.terms.base()

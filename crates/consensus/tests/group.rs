@@ -416,7 +416,7 @@ fn a_damaged_log_is_refused() {
         .unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[20..400].fill(0xee);
-    std::fs::write(&file, bytes).unwrap();
+    std::fs::write(&file, &bytes).unwrap();
     let journal = cluster.journal(1);
     let wire = Arc::new(Wire {
         own: 1,
@@ -428,4 +428,8 @@ fn a_damaged_log_is_refused() {
         panic!("a damaged log was opened")
     };
     assert!(what.contains("damaged"), "{what}");
+    assert!(
+        std::fs::read(&file).unwrap() == bytes,
+        "the file is left as it was found"
+    );
 }

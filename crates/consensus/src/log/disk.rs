@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use raft::eraftpb::{Entry, HardState};
-use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize};
+use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
 use super::{Batch, Disk, Loaded, LogError, Terms, decode_membership, encode_membership};
 
@@ -36,16 +36,39 @@ pub(crate) struct EngineDisk {
 }
 
 impl EngineDisk {
-    pub fn open(dir: &Path, bytes_max: u64) -> Result<EngineDisk, LogError> {
+    /// Opens the log, or makes an empty one.
+    ///
+    /// A crash may have torn the last write, which the engine then cuts off. In case more than that
+    /// turns out to be missing, what it cuts is kept: see [`Kept`].
+    pub fn open(dir: &Path, bytes_max: u64) -> Result<(EngineDisk, Option<Kept>), LogError> {
         let file_bytes = (bytes_max / 8).clamp(1 << 20, 64 << 20);
         let config = Config {
             dir: dir.to_string_lossy().into_owned(),
             target_file_size: ReadableSize(file_bytes),
             purge_threshold: ReadableSize(bytes_max.max(2 * file_bytes)),
             recovery_threads: 2,
+            recovery_mode: RecoveryMode::AbsoluteConsistency,
             ..Config::default()
         };
-        let engine = Arc::new(Engine::open(config).map_err(failed)?);
+        let (engine, kept) = match Engine::open(config.clone()) {
+            Ok(engine) => (engine, None),
+            Err(raft_engine::Error::Corruption(_)) => {
+                let kept = Kept::newest_of(dir)?;
+                let tolerant = Config {
+                    recovery_mode: RecoveryMode::TolerateTailCorruption,
+                    ..config
+                };
+                match Engine::open(tolerant) {
+                    Ok(engine) => (engine, kept),
+                    Err(error) => {
+                        kept.map_or(Ok(()), Kept::put_back)?;
+                        return Err(failed(error));
+                    }
+                }
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let engine = Arc::new(engine);
         let generation = match engine.get(DIRECTORY_REGION, GENERATION) {
             None => 1,
             Some(bytes) => bytes
@@ -54,7 +77,7 @@ impl EngineDisk {
                 .map(u64::from_le_bytes)
                 .map_err(|_| LogError::Damaged("its generation is not a number".into()))?,
         };
-        Ok(EngineDisk { engine, generation })
+        Ok((EngineDisk { engine, generation }, kept))
     }
 
     pub fn purger(&self) -> Purger {
@@ -82,6 +105,35 @@ impl EngineDisk {
             out.put(region, TERMS.to_vec(), terms.encode())?;
         }
         Ok(())
+    }
+}
+
+/// A copy of the file that the engine is about to repair, until the log is known to be good.
+pub(crate) struct Kept {
+    file: PathBuf,
+    copy: PathBuf,
+}
+
+impl Kept {
+    fn newest_of(dir: &Path) -> Result<Option<Kept>, LogError> {
+        let io = |error: std::io::Error| LogError::Io(error.to_string());
+        let Some(file) = newest_file(dir).map_err(io)? else {
+            return Ok(None);
+        };
+        let copy = file.with_extension("kept");
+        std::fs::copy(&file, &copy).map_err(io)?;
+        Ok(Some(Kept { file, copy }))
+    }
+
+    /// The log is good; what was cut off was a torn write.
+    pub fn discard(self) {
+        // A copy that stays behind is overwritten by the next one.
+        let _ = std::fs::remove_file(self.copy);
+    }
+
+    /// The log is damaged: it is left as it was found. The engine must be closed.
+    pub fn put_back(self) -> Result<(), LogError> {
+        std::fs::rename(&self.copy, &self.file).map_err(|error| LogError::Io(error.to_string()))
     }
 }
 
@@ -158,6 +210,13 @@ impl Disk for EngineDisk {
 /// The engine syncs a file before it begins the next one, so only the newest can hold anything
 /// unsynced; any descriptor of it will do.
 pub(crate) fn sync_newest_file(dir: &Path) -> std::io::Result<()> {
+    match newest_file(dir)? {
+        None => Ok(()),
+        Some(path) => File::open(path)?.sync_data(),
+    }
+}
+
+fn newest_file(dir: &Path) -> std::io::Result<Option<PathBuf>> {
     let mut newest: Option<PathBuf> = None;
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -168,10 +227,7 @@ pub(crate) fn sync_newest_file(dir: &Path) -> std::io::Result<()> {
             newest = Some(path);
         }
     }
-    match newest {
-        None => Ok(()),
-        Some(path) => File::open(path)?.sync_data(),
-    }
+    Ok(newest)
 }
 
 fn failed(error: raft_engine::Error) -> LogError {
