@@ -1,5 +1,6 @@
 //! Small readers of command and reply fields.
 
+use banyan_document::DocumentWriter;
 use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::{RawBsonRef, RawDocument};
 
@@ -117,4 +118,18 @@ pub fn document<'a>(
             format!("BSON field '{name}' is the wrong type, expected type 'object'"),
         )),
     }
+}
+
+/// Appends a shard's reply under a name, without what belongs to the message it came in.
+pub fn append_reply(out: &mut DocumentWriter, name: &str, reply: &RawDocument) {
+    out.begin_document(name);
+    for element in banyan_document::elements(reply) {
+        if !matches!(
+            element.name(),
+            "$clusterTime" | "operationTime" | "$gleStats"
+        ) {
+            out.append_element(&element);
+        }
+    }
+    out.end();
 }

@@ -99,7 +99,7 @@ pub struct Treatment {
 /// An election takes a second or two; a restart of the whole set a little longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-const ASK_OTHERS_AFTER: Duration = Duration::from_secs(5);
+const ASK_OTHERS_AFTER: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 impl Treatment {

@@ -45,6 +45,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
             };
             let targets = targets(&route, &request.body, stages);
             if let [shard] = targets.as_slice()
+                && !begins_on_each_shard(stages)
                 && is_local(context, stages, shard).await?
             {
                 let writes = stages.last().is_some_and(|stage| is_output(stage));
@@ -172,6 +173,15 @@ async fn without_database(
     respond(context, ns, stages, source, None).await
 }
 
+/// Whether the pipeline begins with what every shard says of itself.
+fn begins_on_each_shard(stages: &[&RawDocument]) -> bool {
+    let first = stages.first().map(|stage| stage_name(stage));
+    matches!(
+        first,
+        Some("$collStats" | "$indexStats" | "$planCacheStats")
+    )
+}
+
 async fn split(
     context: &Context<'_>,
     route: &Route,
@@ -179,20 +189,15 @@ async fn split(
     stages: &[&RawDocument],
 ) -> CommandResult {
     let body = &context.request.body;
-    let kept = without_output(stages);
-    let split = parse(body, kept)?.split();
-    let mut added = DocumentWriter::new();
-    added.begin_array("pipeline");
-    for stage in &split.shard {
-        added.push(RawBsonRef::Document(stage));
-    }
-    added.end();
-    added.begin_document("cursor");
-    added.end();
-    let added = added.finish();
+    let (own, rest) = match begins_on_each_shard(stages) {
+        true => stages.split_at(1),
+        false => stages.split_at(0),
+    };
+    let split = parse(body, without_output(rest))?.split();
     let requests = targets
         .iter()
         .map(|shard| {
+            let added = shards_part(own, &split.shard, shard);
             let dropped = ["pipeline", "cursor", "writeConcern"];
             (
                 shard.clone(),
@@ -214,6 +219,28 @@ async fn split(
         },
     );
     respond(context, &route.ns, stages, source, Some(split.merge)).await
+}
+
+/// The pipeline and the cursor options for one shard. What a shard says of itself (`own`) is
+/// marked with its name.
+fn shards_part(own: &[&RawDocument], stages: &[RawDocumentBuf], shard: &str) -> RawDocumentBuf {
+    let mut out = DocumentWriter::new();
+    out.begin_array("pipeline");
+    for stage in own {
+        out.push(RawBsonRef::Document(stage));
+        out.push_document();
+        out.begin_document("$addFields");
+        out.append_str("shard", shard);
+        out.end();
+        out.end();
+    }
+    for stage in stages {
+        out.push(RawBsonRef::Document(stage));
+    }
+    out.end();
+    out.begin_document("cursor");
+    out.end();
+    out.finish()
 }
 
 fn without_output<'a, 'b>(stages: &'b [&'a RawDocument]) -> &'b [&'a RawDocument] {

@@ -92,7 +92,7 @@ fn add_up(route: &Route, answers: &[Answer]) -> bson::RawDocumentBuf {
     append(&mut out, "nchunks", chunks as i64);
     out.begin_document("shards");
     for answer in answers {
-        out.append_doc(&answer.shard, &answer.reply);
+        fields::append_reply(&mut out, &answer.shard, &answer.reply);
     }
     out.end();
     out.append_f64("ok", 1.0);

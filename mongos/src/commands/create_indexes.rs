@@ -6,6 +6,7 @@ use banyan_wire::CommandError;
 use super::{CommandResult, CommandSpec, Context, forward, run};
 use crate::catalog::Route;
 use crate::dispatch::Answer;
+use crate::fields;
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("createIndexes", "makes indexes", run!(run)).aliases(&["createindexes"]);
@@ -47,7 +48,7 @@ async fn raw_reply(
     out.begin_document("raw");
     for answer in answers {
         let shard = context.router.shards.get(&answer.shard).await?;
-        out.append_doc(&shard.address, &answer.reply);
+        fields::append_reply(&mut out, &shard.address, &answer.reply);
     }
     out.end();
     out.append_f64("ok", 1.0);

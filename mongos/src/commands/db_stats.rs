@@ -56,7 +56,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let mut out = DocumentWriter::new();
     out.begin_document("raw");
     raw.iter()
-        .for_each(|(address, answer)| out.append_doc(address, answer));
+        .for_each(|(address, answer)| fields::append_reply(&mut out, address, answer));
     out.end();
     out.append_str("db", name);
     for field in SUMS {

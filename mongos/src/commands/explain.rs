@@ -132,7 +132,7 @@ async fn put_together(
         out.begin_document("shards");
         answers
             .iter()
-            .for_each(|answer| out.append_doc(&answer.shard, &answer.reply));
+            .for_each(|answer| fields::append_reply(&mut out, &answer.shard, &answer.reply));
         out.end();
         return Ok(finish(context, out));
     }
