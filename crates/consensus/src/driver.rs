@@ -103,6 +103,9 @@ pub(crate) struct Shared<S: StateMachine> {
     synced: AtomicU64,
     watermark: Mutex<Watermark>,
     waiting_bytes: AtomicUsize,
+    /// How many ticks make an election timeout; fixed, so the length of a tick is what changes.
+    election_ticks: u32,
+    tick_micros: AtomicU64,
     published: Mutex<Status>,
     pub watchers: Mutex<Vec<LeaderWatch>>,
     contacts: Mutex<HashMap<PeerId, Instant>>,
@@ -126,10 +129,11 @@ impl<S: StateMachine> Shared<S> {
         let position = Arc::new(Mutex::new(machine.applied()));
         let tick = tick_length(&options);
         let election_ticks = options.election_timeout.as_nanos() / tick.as_nanos().max(1);
+        let election_ticks = (election_ticks as u32).clamp(HEARTBEAT_TICKS * 2, 10_000);
         let settings = Settings {
             id: options.id,
             heartbeat_ticks: HEARTBEAT_TICKS as usize,
-            election_ticks: (election_ticks as usize).max(HEARTBEAT_TICKS as usize * 2),
+            election_ticks: election_ticks as usize,
             seed: rand::random(),
         };
         let watermark = Watermark::read(dir).map_err(|error| Error::Open(error.to_string()))?;
@@ -167,6 +171,8 @@ impl<S: StateMachine> Shared<S> {
             leadership: Mutex::default(),
             leader_term: AtomicU64::new(0),
             waiting_bytes: AtomicUsize::new(0),
+            election_ticks,
+            tick_micros: AtomicU64::new(tick.as_micros() as u64),
             watchers: Mutex::default(),
             contacts: Mutex::default(),
             purger,
@@ -241,8 +247,7 @@ impl<S: StateMachine> Shared<S> {
 
     /// The driving thread.
     fn drive(&self) {
-        let tick = tick_length(&self.options);
-        let mut next_tick = Instant::now() + tick;
+        let mut next_tick = Instant::now() + self.tick();
         while !self.stopped.load(Ordering::Acquire) {
             let due = self.wait_for_work(next_tick);
             let now = Instant::now();
@@ -252,7 +257,7 @@ impl<S: StateMachine> Shared<S> {
             let ticking = now >= next_tick;
             if ticking {
                 // A process that slept does not catch up on its ticks.
-                next_tick = now + tick;
+                next_tick = now + self.tick();
             }
             let mut rounds = self.rounds.lock();
             self.guarded(|| self.round(&mut rounds, ticking));
@@ -302,6 +307,16 @@ impl<S: StateMachine> Shared<S> {
             }
             Err(error) => self.fatal(&format!("the log cannot be synced: {error}")),
         }
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_micros(self.tick_micros.load(Ordering::Relaxed))
+    }
+
+    pub fn set_election_timeout(&self, timeout: Duration) {
+        let tick = (timeout / self.election_ticks).max(Duration::from_millis(1));
+        self.tick_micros
+            .store(tick.as_micros() as u64, Ordering::Relaxed);
     }
 
     fn note_watermark(&self) {

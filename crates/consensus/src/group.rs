@@ -274,6 +274,11 @@ impl<S: StateMachine> Group<S> {
         self.shared.control(Control::Electable(electable));
     }
 
+    /// From now on. The heartbeat changes in proportion.
+    pub fn set_election_timeout(&self, timeout: Duration) {
+        self.shared.set_election_timeout(timeout);
+    }
+
     pub fn status(&self) -> Status {
         self.shared.status()
     }

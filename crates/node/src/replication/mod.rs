@@ -277,6 +277,10 @@ impl Replication {
         if let Some(config) = self.config() {
             let known = |address: &str| config.by_host(address).is_some();
             self.peers.keep_only(known);
+            if let Some(node) = self.node() {
+                let timeout = config.settings.election_timeout_ms.unsigned_abs();
+                node.group.set_election_timeout(Duration::from_millis(timeout));
+            }
         }
         self.reconsider();
         self.topology.send_modify(|counter| *counter += 1);
