@@ -519,6 +519,11 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
             Some(error) if patience.is_left() => {
                 router.recover(Some(&route), &error).await?;
                 patience.pause().await;
+                if matches!(kind, Kind::Delete) {
+                    // A document may have moved from a shard that had not run the statement yet to
+                    // one that had. Deleting twice does no harm; for updates it would.
+                    batch.ran_on.clear();
+                }
             }
             Some(error) => return Err(error),
         }
