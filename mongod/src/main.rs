@@ -4,6 +4,7 @@
 //! flags ask for. Started with [`map_reduce::HOST_ARGUMENT`] it is a script host instead.
 
 mod flags;
+mod javascript;
 mod map_reduce;
 mod shard;
 
@@ -18,7 +19,10 @@ use flags::Flags;
 use shard::ShardRole;
 
 fn main() {
-    if std::env::args_os().nth(1).is_some_and(|first| first == map_reduce::HOST_ARGUMENT) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == map_reduce::HOST_ARGUMENT)
+    {
         banyan_script::host_main();
     }
     let parsed = banyan_process::options::parse::<Flags>();
@@ -35,7 +39,11 @@ fn main() {
         member: &flags.member,
         role,
         port: flags.port(),
-        dbpath_default: if flags.configsvr { "/data/configdb" } else { "/data/db" },
+        dbpath_default: if flags.configsvr {
+            "/data/configdb"
+        } else {
+            "/data/db"
+        },
         without_effect: flags.without_effect(),
         commands: commands(role),
         set_up,
@@ -55,6 +63,7 @@ fn commands(role: ClusterRole) -> Vec<&'static CommandSpec> {
 }
 
 fn set_up(service: &Arc<NodeService>) {
+    service.node.set_javascript(map_reduce::engine);
     match service.node.info.role {
         ClusterRole::Config => drop(ConfigRole::start(service)),
         ClusterRole::Shard => drop(ShardRole::start(service)),

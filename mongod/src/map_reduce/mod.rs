@@ -21,11 +21,15 @@ mod shard;
 mod shard_cursor;
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use banyan_node::commands::table::CommandSpec;
 use banyan_node::node::Node;
+use banyan_node::operations::Interrupt;
+use banyan_query::JavaScript;
 use banyan_script::{HostOptions, Hosts};
+
+use crate::javascript::Engine;
 
 /// The commands that a data node adds to those of any node.
 pub static COMMANDS: [&CommandSpec; 3] = [&command::SPEC, &shard::MAP_SPEC, &shard::FINISH_SPEC];
@@ -37,6 +41,11 @@ pub const HOST_ARGUMENT: &str = "--script-host";
 fn hosts(node: &Node) -> &'static Hosts {
     static HOSTS: OnceLock<Hosts> = OnceLock::new();
     HOSTS.get_or_init(|| Hosts::new(host_options(node)))
+}
+
+/// The engine of one command's `$where`, in the same pool.
+pub fn engine(node: &Node, interrupt: &Interrupt) -> Arc<dyn JavaScript> {
+    Arc::new(Engine::new(hosts(node), interrupt))
 }
 
 fn host_options(node: &Node) -> HostOptions {

@@ -1,0 +1,90 @@
+//! JavaScript inside queries (`$where`), in the script hosts of map-reduce.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use banyan_document::writer::DocumentWriter;
+use banyan_node::operations::Interrupt;
+use banyan_query::filter::JavaScript;
+use banyan_query::{ErrorKind, QueryError};
+use banyan_script::{Hosts, JobError};
+use bson::RawDocument;
+
+/// The engine of one command: its scripts share variables with each other and with nobody else.
+pub struct Engine {
+    hosts: &'static Hosts,
+    session: i64,
+    interrupt: Interrupt,
+}
+
+impl Engine {
+    pub fn new(hosts: &'static Hosts, interrupt: &Interrupt) -> Engine {
+        static SESSIONS: AtomicI64 = AtomicI64::new(1);
+        let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
+        Engine {
+            hosts,
+            session,
+            interrupt: interrupt.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
+
+impl JavaScript for Engine {
+    fn is_true(
+        &self,
+        code: &str,
+        scope: Option<&RawDocument>,
+        document: &RawDocument,
+    ) -> Result<bool, QueryError> {
+        let mut request = DocumentWriter::with_capacity(document.as_bytes().len() + 256);
+        request.append_str("source", code);
+        request.append_bool("expression", true);
+        request.append_i64("session", self.session);
+        if let Some(scope) = scope {
+            request.append_doc("scope", scope);
+        }
+        request.append_doc("this", document);
+        request.begin_array("arguments");
+        request.end();
+        let interrupt = self.interrupt.clone();
+        let interrupted = Arc::new(move || interrupt.check().is_err());
+        let answer = self
+            .hosts
+            .call(&request.finish(), interrupted)
+            .map_err(|error| self.query_error(error))?;
+        Ok(answer.get_bool("value").unwrap_or(false))
+    }
+}
+
+impl Engine {
+    fn query_error(&self, error: JobError) -> QueryError {
+        if error == JobError::Interrupted
+            && let Err(cause) = self.interrupt.check()
+        {
+            let kind = ErrorKind::Location(cause.code.code().unsigned_abs());
+            return QueryError {
+                kind,
+                message: cause.message,
+            };
+        }
+        let kind = match &error {
+            JobError::Script { code: 146, .. } | JobError::OutOfMemory => {
+                ErrorKind::ExceededMemoryLimit
+            }
+            _ => ErrorKind::JsInterpreterFailure,
+        };
+        QueryError {
+            kind,
+            message: error.to_string(),
+        }
+    }
+}
