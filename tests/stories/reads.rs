@@ -1,0 +1,274 @@
+//! Reads on one `mongod`: cursors and their ends, the choice of an index, the limits of time, and
+//! pipelines that write.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bson::{Bson, Document, doc};
+use mongodb::Database;
+use mongodb::error::ErrorKind;
+
+use banyan_tests::{Launch, Process, within};
+
+const COUNT: i32 = 1000;
+
+async fn with_posts() -> Result<(Process, Database)> {
+    let mongod = Launch::mongod().start().await;
+    let test = mongod.direct().await.database("test");
+    let posts = test.collection::<Document>("posts");
+    let document = |n: i32| doc! { "_id": n, "group": n % 10, "tags": [n % 3, n % 7] };
+    posts.insert_many((0..COUNT).map(document)).await?;
+    let index = mongodb::IndexModel::builder()
+        .keys(doc! { "group": 1, "_id": -1 })
+        .build();
+    posts.create_index(index).await?;
+    Ok((mongod, test))
+}
+
+/// The code that a command is refused with.
+async fn refusal(test: &Database, command: Document) -> Result<i32> {
+    let error = match test.run_command(command.clone()).await {
+        Ok(reply) => bail!("{command} was answered: {reply}"),
+        Err(error) => error,
+    };
+    match error.kind.as_ref() {
+        ErrorKind::Command(error) => Ok(error.code),
+        _ => Err(error).context("not a refusal"),
+    }
+}
+
+fn cursor(reply: &Document) -> Result<(i64, usize)> {
+    let cursor = reply.get_document("cursor")?;
+    let batch = cursor
+        .get_array("firstBatch")
+        .or_else(|_| cursor.get_array("nextBatch"))?;
+    Ok((cursor.get_i64("id")?, batch.len()))
+}
+
+#[tokio::test]
+async fn a_cursor_goes_on_until_its_end() -> Result<()> {
+    let (_mongod, test) = with_posts().await?;
+    let reply = test.run_command(doc! { "find": "posts" }).await?;
+    let (id, first) = cursor(&reply)?;
+    ensure!(first == 101 && id != 0, "a first batch is bounded");
+    let more = doc! { "getMore": id, "collection": "posts", "batchSize": 99 };
+    ensure!(cursor(&test.run_command(more.clone()).await?)? == (id, 99));
+    let elsewhere = doc! { "getMore": id, "collection": "others" };
+    ensure!(refusal(&test, elsewhere).await? == 13);
+    let rest = doc! { "getMore": id, "collection": "posts" };
+    ensure!(cursor(&test.run_command(rest).await?)? == (0, 800));
+    ensure!(refusal(&test, more).await? == 43);
+
+    let limited = doc! { "find": "posts", "limit": 5, "batchSize": 5 };
+    ensure!(
+        cursor(&test.run_command(limited).await?)? == (0, 5),
+        "the limit is known to be met"
+    );
+    let single = doc! { "find": "posts", "singleBatch": true, "batchSize": 3 };
+    ensure!(cursor(&test.run_command(single).await?)? == (0, 3));
+    let none = doc! { "find": "posts", "batchSize": 0 };
+    let (id, found) = cursor(&test.run_command(none).await?)?;
+    ensure!(found == 0 && id != 0);
+
+    let kill = doc! { "killCursors": "posts", "cursors": [id, 1_i64] };
+    let reply = test.run_command(kill).await?;
+    ensure!(reply.get_array("cursorsKilled")? == &[Bson::Int64(id)]);
+    ensure!(reply.get_array("cursorsNotFound")? == &[Bson::Int64(1)]);
+    let more = doc! { "getMore": id, "collection": "posts" };
+    ensure!(refusal(&test, more).await? == 43);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_idle_cursor_is_closed() -> Result<()> {
+    let (mongod, test) = with_posts().await?;
+    let admin = mongod.direct().await.database("admin");
+    admin
+        .run_command(doc! { "setParameter": 1, "cursorTimeoutMillis": 50 })
+        .await?;
+    let open = |parameters: Document| {
+        let mut find = doc! { "find": "posts", "batchSize": 1 };
+        find.extend(parameters);
+        find
+    };
+    let reply = test.run_command(open(doc! {})).await?;
+    let kept = test
+        .run_command(open(doc! { "noCursorTimeout": true }))
+        .await?;
+    let (id, _) = cursor(&reply)?;
+    let (kept, _) = cursor(&kept)?;
+    within(Duration::from_secs(20), "the idle cursor's end", || async {
+        let status = admin.run_command(doc! { "serverStatus": 1 }).await?;
+        let timed_out = status
+            .get_document("metrics")?
+            .get_document("cursor")?
+            .get_i64("timedOut")?;
+        ensure!(timed_out == 1);
+        anyhow::Ok(())
+    })
+    .await;
+    ensure!(refusal(&test, doc! { "getMore": id, "collection": "posts" }).await? == 43);
+    let more = doc! { "getMore": kept, "collection": "posts" };
+    ensure!(cursor(&test.run_command(more).await?)?.1 == COUNT as usize - 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn explain_tells_the_way_and_what_it_costs() -> Result<()> {
+    let (_mongod, test) = with_posts().await?;
+    let explain = |find: Document| {
+        let test = test.clone();
+        async move {
+            let command = doc! { "explain": find, "verbosity": "executionStats" };
+            let reply = test.run_command(command).await?;
+            let mut stage = reply
+                .get_document("queryPlanner")?
+                .get_document("winningPlan")?;
+            let mut stages = vec![stage.get_str("stage")?.to_owned()];
+            while let Ok(inner) = stage.get_document("inputStage") {
+                stage = inner;
+                stages.push(stage.get_str("stage")?.to_owned());
+            }
+            let stats = reply.get_document("executionStats")?;
+            let counts = ["nReturned", "totalKeysExamined", "totalDocsExamined"];
+            let counts = counts.map(|name| stats.get_i32(name).unwrap_or(-1));
+            anyhow::Ok((stages.join(" "), counts))
+        }
+    };
+    let filter = |filter: Document| doc! { "find": "posts", "filter": filter };
+    ensure!(explain(filter(doc! { "_id": 7 })).await? == ("IDHACK".into(), [1, 1, 1]));
+    ensure!(
+        explain(filter(doc! { "group": 7 })).await? == ("FETCH IXSCAN".into(), [100, 100, 100])
+    );
+    ensure!(explain(filter(doc! { "tags": 6 })).await?.0 == "COLLSCAN");
+    let sorted = doc! {
+        "find": "posts", "filter": { "group": 3 }, "sort": { "_id": -1 }, "limit": 4,
+    };
+    ensure!(explain(sorted).await? == ("LIMIT FETCH IXSCAN".into(), [4, 4, 4]));
+    let unsorted = doc! { "find": "posts", "sort": { "tags": 1 }, "limit": 4 };
+    ensure!(explain(unsorted).await? == ("SORT COLLSCAN".into(), [4, 0, COUNT]));
+    let count = doc! { "count": "posts", "query": { "group": { "$gte": 8 } } };
+    let (stages, [_, keys, documents]) = explain(count).await?;
+    ensure!(
+        stages == "COUNT COUNT_SCAN" && keys == 200 && documents == 0,
+        "{stages} {keys}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_ends_when_its_time_is_over_or_it_is_killed() -> Result<()> {
+    let (mongod, test) = with_posts().await?;
+    // Every document is looked at by a nested loop: seconds of work.
+    let endless = doc! {
+        "aggregate": "posts",
+        "pipeline": [
+            { "$lookup": { "from": "posts", "pipeline": [
+                { "$lookup": { "from": "posts", "pipeline": [], "as": "inner" } },
+                { "$count": "n" },
+            ], "as": "all" } },
+            { "$count": "n" },
+        ],
+        "cursor": {},
+    };
+    let mut limited = endless.clone();
+    limited.insert("maxTimeMS", 100);
+    ensure!(refusal(&test, limited).await? == 50);
+
+    let running = tokio::spawn({
+        let test = test.clone();
+        async move { refusal(&test, endless).await }
+    });
+    let admin = mongod.direct().await.database("admin");
+    let operation = within(
+        Duration::from_secs(10),
+        "the operation in currentOp",
+        || async {
+            let running = doc! { "currentOp": 1, "command.aggregate": "posts" };
+            let reply = admin.run_command(running).await?;
+            let first = reply
+                .get_array("inprog")?
+                .first()
+                .and_then(Bson::as_document);
+            anyhow::Ok(first.context("not there yet")?.get_i32("opid")?)
+        },
+    )
+    .await;
+    admin
+        .run_command(doc! { "killOp": 1, "op": operation })
+        .await?;
+    ensure!(running.await?? == 11601);
+    Ok(())
+}
+
+#[tokio::test]
+async fn pipelines_read_and_write_other_collections() -> Result<()> {
+    let (_mongod, test) = with_posts().await?;
+    let aggregate = |pipeline: Vec<Document>| {
+        doc! { "aggregate": "posts", "pipeline": pipeline, "cursor": {} }
+    };
+    let by_group = doc! { "$group": { "_id": "$group", "n": { "$sum": 1 } } };
+    let written = aggregate(vec![by_group.clone(), doc! { "$out": "groups" }]);
+    ensure!(cursor(&test.run_command(written.clone()).await?)? == (0, 0));
+    test.run_command(written).await?;
+    let groups = test.collection::<Document>("groups");
+    ensure!(groups.count_documents(doc! { "n": 100 }).await? == 10);
+    let leftovers = test.list_collection_names().await?;
+    ensure!(
+        leftovers.iter().all(|name| !name.starts_with("tmp.")),
+        "{leftovers:?}"
+    );
+
+    let add = doc! { "$merge": {
+        "into": "groups", "whenMatched": [{ "$set": { "n": { "$add": ["$n", "$$new.n"] } } }],
+    } };
+    test.run_command(aggregate(vec![by_group, add])).await?;
+    ensure!(groups.count_documents(doc! { "n": 200 }).await? == 10);
+
+    let joined = aggregate(vec![
+        doc! { "$match": { "_id": 17 } },
+        doc! { "$lookup": {
+            "from": "groups", "localField": "group", "foreignField": "_id", "as": "found",
+        } },
+    ]);
+    let reply = test.run_command(joined).await?;
+    let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+    let first = batch
+        .first()
+        .and_then(Bson::as_document)
+        .context("one document")?;
+    ensure!(
+        first.get_array("found")? == &[doc! { "_id": 7, "n": 200 }.into()],
+        "{first}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn fields_that_a_command_does_not_know_are_refused() -> Result<()> {
+    let (_mongod, test) = with_posts().await?;
+    for (command, code) in [
+        (doc! { "find": "posts", "fliter": {} }, 40415),
+        (doc! { "count": "posts", "querry": {} }, 40415),
+        (doc! { "find": "posts", "skip": -1 }, 51024),
+        (doc! { "find": "posts", "skip": "1" }, 14),
+        (doc! { "find": "posts", "hint": "nowhere" }, 2),
+        (doc! { "find": "posts", "sort": { "a": 2 } }, 15975),
+        (doc! { "find": "$posts" }, 73),
+        (
+            doc! { "find": "posts", "readConcern": { "level": "linearizable" } },
+            123,
+        ),
+        (doc! { "aggregate": "posts", "pipeline": [] }, 9),
+        (
+            doc! { "aggregate": "posts", "pipeline": [{ "$nope": 1 }], "cursor": {} },
+            40324,
+        ),
+        (doc! { "listDatabases": 1 }, 13),
+        (doc! { "listIndexes": "nowhere" }, 26),
+    ] {
+        let found = refusal(&test, command.clone()).await?;
+        ensure!(found == code, "{command}: {found}");
+    }
+    Ok(())
+}
