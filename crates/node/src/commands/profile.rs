@@ -21,7 +21,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         value,
     }
     .i64()?;
-    if level > 0 || level < -1 {
+    if !(-1..=0).contains(&level) {
         return Err(CommandError::new(
             ErrorCode::NotImplemented,
             "the profiler's levels above 0 are not supported; slow commands are in the log",
