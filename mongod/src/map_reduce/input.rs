@@ -171,7 +171,7 @@ impl Prepared {
         let mut next = 0;
         let mut batch = Batch::default();
         for row in rows(matching.rows(), shape)?.take(limit) {
-            batch.push(&*row?);
+            batch.push(&row?);
             if batch.is_full() {
                 batch.send(&mut feeders[next])?;
                 next = (next + 1) % feeders.len();

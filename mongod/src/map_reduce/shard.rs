@@ -119,7 +119,7 @@ fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
     let inputs = addresses
         .into_iter()
         .map(|address| {
-            let cursor = ShardCursor::open(address, ctx.deadline);
+            let cursor = ShardCursor::open(address, interrupt);
             Box::new(cursor) as Box<dyn Iterator<Item = Result<_, Failure>> + Send>
         })
         .collect();

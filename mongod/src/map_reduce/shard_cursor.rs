@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use banyan_node::operations::Interrupt;
 use banyan_wire::{ClientError, CommandError, ErrorCode, Pool, PoolOptions};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use tokio::runtime::Handle;
@@ -11,6 +12,7 @@ use super::error::Failure;
 
 /// Batches that are read ahead of the merge, for each shard.
 const BATCHES_AHEAD: usize = 2;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A member that says nothing for so long is given up, whatever the job's own time limit is.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 
@@ -41,17 +43,19 @@ impl CursorAddress {
 /// The documents behind a cursor. Batches come in ahead of the reader on a task of the runtime;
 /// the reader blocks. A cursor that is not read to its end is closed.
 pub struct ShardCursor {
+    interrupt: Interrupt,
     batches: mpsc::Receiver<Result<RawDocumentBuf, CommandError>>,
     runtime: Handle,
     current: std::vec::IntoIter<RawDocumentBuf>,
 }
 
 impl ShardCursor {
-    pub fn open(address: CursorAddress, deadline: Option<Instant>) -> ShardCursor {
+    pub fn open(address: CursorAddress, interrupt: &Interrupt) -> ShardCursor {
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let runtime = Handle::current();
-        runtime.spawn(read_all(address, deadline, sender));
+        runtime.spawn(read_all(address, interrupt.deadline(), sender));
         ShardCursor {
+            interrupt: interrupt.clone(),
             batches,
             runtime,
             current: Vec::new().into_iter(),
@@ -67,13 +71,30 @@ impl Iterator for ShardCursor {
             if let Some(document) = self.current.next() {
                 return Some(Ok(document));
             }
-            let reply = match self.runtime.block_on(self.batches.recv())? {
+            let reply = match self.next_batch()? {
                 Ok(reply) => reply,
                 Err(error) => return Some(Err(error.into())),
             };
             match documents(&reply) {
                 Some(documents) => self.current = documents.into_iter(),
                 None => return Some(Err(malformed().into())),
+            }
+        }
+    }
+}
+
+impl ShardCursor {
+    /// Waits for a batch, with an eye on the interruption of the command that reads.
+    fn next_batch(&mut self) -> Option<Result<RawDocumentBuf, CommandError>> {
+        loop {
+            let waiting = async { tokio::time::timeout(LOOK_EVERY, self.batches.recv()).await };
+            match self.runtime.block_on(waiting) {
+                Ok(batch) => return batch,
+                Err(_) => {
+                    if let Err(error) = self.interrupt.check() {
+                        return Some(Err(error));
+                    }
+                }
             }
         }
     }
