@@ -24,20 +24,15 @@ pub fn repository() -> PathBuf {
         .to_owned()
 }
 
-/// A built program beside the test binary (`target/<profile>/deps/stories-…`).
+/// A built program: in the folder of the running binary, or above it for a test
+/// (`target/<profile>/deps/stories-…`).
 pub fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the test has a path");
-    let folder = test
-        .parent()
-        .and_then(Path::parent)
-        .expect("deps/ is inside the profile's folder");
-    let path = folder.join(name);
-    assert!(
-        path.exists(),
-        "{} is not built: cargo build --workspace --bins",
-        path.display()
-    );
-    path
+    let running = std::env::current_exe().expect("the running binary has a path");
+    let folders = running.ancestors().skip(1).take(2);
+    let path = folders
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file());
+    path.unwrap_or_else(|| panic!("{name} is not built: cargo build --workspace --bins"))
 }
 
 /// A port that was free a moment ago. Ports come from the kernel's ephemeral range, so a collision
