@@ -8,7 +8,9 @@ use banyan_query::pipeline::{Output, Pipeline};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{CommandResult, CommandSpec, Context, find, forward, on_primary, query_error, run};
+use super::{
+    CommandResult, CommandSpec, Context, find, forward, on_primary, query_error, run, sharded_data,
+};
 use crate::aggregation::{self, Piped, RouterSources};
 use crate::catalog::Route;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
@@ -28,6 +30,10 @@ async fn run(context: &Context<'_>) -> CommandResult {
         .is_some_and(|value| value.as_str().is_none())
     {
         // `aggregate: 1` speaks of the database or the server.
+        let stages = stages(&request.body)?;
+        if sharded_data::is_asked_for(&stages) {
+            return sharded_data::run(context, &stages).await;
+        }
         let Some(database) = on_primary::route(context).await? else {
             let ns = format!("{}.$cmd.aggregate", request.database);
             return Ok(reply("firstBatch", &[], 0, &ns));

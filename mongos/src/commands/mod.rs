@@ -48,6 +48,7 @@ mod server_status;
 mod sessions;
 mod set_parameter;
 mod shard_collection;
+mod sharded_data;
 mod shutdown;
 mod split;
 mod whats_my_uri;

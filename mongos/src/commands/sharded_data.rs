@@ -1,0 +1,96 @@
+//! `$shardedDataDistribution`: how the documents of every sharded collection lie on the shards.
+
+use banyan_document::DocumentWriter;
+use banyan_query::pipeline::Pipeline;
+use banyan_wire::{CommandError, Doc, Outgoing};
+use bson::raw::cstr;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+
+use super::{CommandResult, Context, query_error};
+use crate::catalog::Route;
+use crate::cursors::reply;
+use crate::dispatch::{Answer, treatment};
+use crate::fields;
+use crate::shards::find_all;
+
+/// Whether the pipeline begins with the stage.
+pub fn is_asked_for(stages: &[&RawDocument]) -> bool {
+    stages
+        .first()
+        .is_some_and(|stage| fields::get(stage, "$shardedDataDistribution").is_some())
+}
+
+/// Answers the pipeline with one batch: there are as many results as sharded collections.
+pub async fn run(context: &Context<'_>, stages: &[&RawDocument]) -> CommandResult {
+    let config = &context.router.config;
+    let entries = find_all(config, "collections", &rawdoc! {}, &rawdoc! {"_id": 1}).await?;
+    let pipeline = Pipeline::parse(&stages[1..], &banyan_query::Context::default());
+    let mut execution = pipeline.and_then(|p| p.start(None)).map_err(query_error)?;
+    for entry in &entries {
+        let Ok(ns) = entry.get_str("_id") else {
+            continue;
+        };
+        let route = context.router.catalog.route(ns).await?;
+        if let Some(route) = route.filter(|route| route.is_sharded()) {
+            let document = distribution(context, &route).await?;
+            execution.push(&document).map_err(query_error)?;
+        }
+    }
+    while execution.drain().map_err(query_error)? {}
+    let results: Vec<Doc> = std::iter::from_fn(|| execution.pop())
+        .map(|document| document.into())
+        .collect();
+    Ok(reply("firstBatch", &results, 0, "admin.$cmd.aggregate"))
+}
+
+async fn distribution(
+    context: &Context<'_>,
+    route: &Route,
+) -> Result<RawDocumentBuf, CommandError> {
+    let (database, collection) = route.ns.split_once('.').unwrap_or((&route.ns, ""));
+    let pipeline = bson::RawArrayBuf::from_iter([rawdoc! {"$collStats": {"storageStats": {}}}]);
+    let requests = route
+        .shards()
+        .into_iter()
+        .map(|shard| {
+            let mut command = rawdoc! {"aggregate": collection, "cursor": {}};
+            command.append(cstr!("pipeline"), pipeline.clone());
+            (shard, Outgoing::command(database, &command))
+        })
+        .collect();
+    let answers = context
+        .router
+        .send_all(requests, treatment(context.request, false))
+        .await;
+    let mut out = DocumentWriter::new();
+    out.append_str("ns", &route.ns);
+    out.begin_array("shards");
+    for answer in answers {
+        let answer = answer.and_then(Answer::checked)?;
+        let of = |name: &str| statistic(&answer.reply, name).unwrap_or(0);
+        let (orphans, average) = (of("numOrphanDocs"), of("avgObjSize"));
+        let owned = of("count") - orphans;
+        out.push_document();
+        out.append_str("shardName", &answer.shard);
+        out.append_i64("numOrphanedDocs", orphans);
+        out.append_i64("numOwnedDocuments", owned);
+        out.append_i64("ownedSizeBytes", owned * average);
+        out.append_i64("orphanedSizeBytes", orphans * average);
+        out.end();
+    }
+    out.end();
+    Ok(out.finish())
+}
+
+/// A number of the `storageStats` in a shard's reply.
+fn statistic(reply: &RawDocument, name: &str) -> Option<i64> {
+    let batch = reply
+        .get_document("cursor")
+        .ok()?
+        .get_array("firstBatch")
+        .ok()?;
+    let Some(RawBsonRef::Document(first)) = batch.get(0).ok()? else {
+        return None;
+    };
+    fields::get_number(first.get_document("storageStats").ok()?, name)
+}
