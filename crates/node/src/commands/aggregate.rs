@@ -228,18 +228,18 @@ fn scan(
         let rows = documents.map(|document| document.map(Row::Owned));
         return Ok((Box::new(rows), Arc::default()));
     }
-    let Leading { filter, wanted } = leading(pipeline);
+    let leading = Leading::of(pipeline);
     let matched = take_matches(pipeline);
     let ownership = ownership(ctx, collection)?;
     let (catalog, snapshot) = ctx.node.view();
     let found = catalog.get(ctx.database(), collection);
-    let query = Query {
-        filter: filter.as_deref(),
-        hint: parameters.hint,
-        wanted,
-        ..Query::default()
-    };
-    let plan = plan::choose(found, &snapshot, &query)?;
+    let plan = plan::choose(found, &snapshot, &leading.query(parameters.hint))?;
+    // What an index has sorted need not be sorted again; the limit that the stage took up stays.
+    let mut limit = None;
+    if plan.sorted && leading.sort.is_some() {
+        pipeline.remove_first();
+        limit = leading.wanted;
+    }
     let source = Source::new(snapshot, &plan, slot.clone());
     let cost = source.cost.clone();
     let mut matched = matched.into_iter();
@@ -259,39 +259,63 @@ fn scan(
             Some(Ok(Row::Record(record)))
         }
     });
-    Ok((Box::new(rows), cost))
+    let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    Ok((Box::new(rows.take(limit)), cost))
 }
 
 /// What the first stages say to the planner.
 struct Leading {
     filter: Option<RawDocumentBuf>,
+    /// The sort right behind the filters.
+    sort: Option<RawDocumentBuf>,
     /// A limit right behind them.
     wanted: Option<u64>,
 }
 
-fn leading(pipeline: &Pipeline) -> Leading {
-    let mut filters = Vec::new();
-    let mut wanted = None;
-    for stage in pipeline.stages() {
-        match stage {
-            Stage::Match(matching) => filters.push(matching.source.clone()),
-            Stage::Limit(limit) => {
-                wanted = Some(*limit);
-                break;
+impl Leading {
+    fn of(pipeline: &Pipeline) -> Leading {
+        let mut filters = Vec::new();
+        let (mut sort, mut wanted) = (None, None);
+        for stage in pipeline.stages() {
+            match stage {
+                Stage::Match(matching) => {
+                    filters.push(matching.source.clone());
+                    continue;
+                }
+                Stage::Limit(limit) => wanted = Some(*limit),
+                Stage::Sort(stage) => {
+                    sort = Some(stage.key.source.clone());
+                    wanted = stage.limit;
+                }
+                _ => {}
             }
-            _ => break,
+            break;
+        }
+        let filter = match filters.len() {
+            0 => None,
+            1 => filters.pop(),
+            _ => {
+                let mut all = RawArrayBuf::new();
+                filters.into_iter().for_each(|filter| all.push(filter));
+                Some(rawdoc! { "$and": all })
+            }
+        };
+        Leading {
+            filter,
+            sort,
+            wanted,
         }
     }
-    let filter = match filters.len() {
-        0 => None,
-        1 => filters.pop(),
-        _ => {
-            let mut all = RawArrayBuf::new();
-            filters.into_iter().for_each(|filter| all.push(filter));
-            Some(rawdoc! { "$and": all })
+
+    fn query<'a>(&'a self, hint: Option<RawBsonRef<'a>>) -> Query<'a> {
+        Query {
+            filter: self.filter.as_deref(),
+            sort: self.sort.as_deref(),
+            hint,
+            wanted: self.wanted,
+            ..Query::default()
         }
-    };
-    Leading { filter, wanted }
+    }
 }
 
 fn take_matches(pipeline: &mut Pipeline) -> Vec<Arc<banyan_query::filter::Filter>> {
@@ -314,13 +338,8 @@ pub fn explain(
     let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
     let mut explained = RawArrayBuf::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
-        let Leading { filter, wanted } = leading(&pipeline);
-        let query = Query {
-            filter: filter.as_deref(),
-            hint: parameters.hint,
-            wanted,
-            ..Query::default()
-        };
+        let leading = Leading::of(&pipeline);
+        let query = leading.query(parameters.hint);
         let cursor = explain_query(ctx, collection, query, None, verbosity)?;
         if parameters
             .stages
