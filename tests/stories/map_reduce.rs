@@ -13,7 +13,9 @@ use nix::unistd::Pid;
 const SUM: &str = "function(key, values) { return Array.sum(values); }";
 
 async fn node_with_numbers(count: i32) -> Result<(Process, Database)> {
-    let mongod = Launch::mongod().start().await;
+    // A small heap is full sooner.
+    let heap = ["--setParameter", "jsHeapLimitMB=96"];
+    let mongod = Launch::mongod().with(heap).start().await;
     let test = mongod.direct().await.database("test");
     let numbers = test.collection::<Document>("numbers");
     numbers
@@ -214,6 +216,29 @@ async fn a_killed_script_host_ends_its_job_with_an_error() -> Result<()> {
     let (code, message) = tokio::time::timeout(Duration::from_secs(30), running).await???;
     ensure!(code != 0, "{message}");
     works(&test).await
+}
+
+#[tokio::test]
+async fn queries_may_ask_javascript() -> Result<()> {
+    let (_mongod, test) = node_with_numbers(20).await?;
+    let numbers = test.collection::<Document>("numbers");
+    let odd = doc! { "$where": "this.parity == 1" };
+    ensure!(numbers.count_documents(odd).await? == 10);
+    let function = Bson::JavaScriptCode("function() { return this.n < 3; }".into());
+    let few = doc! { "$where": function };
+    ensure!(numbers.delete_many(few).await?.deleted_count == 3);
+    let query = |source: &str| doc! { "find": "numbers", "filter": { "$where": source } };
+    let (code, message) = failure(&test, query("nothing.here")).await?;
+    ensure!(
+        code == 139 && message.contains("nothing is not defined"),
+        "{code} {message}"
+    );
+    let mut endless = query("while (true);");
+    endless.insert("maxTimeMS", 300);
+    let (code, message) = failure(&test, endless).await?;
+    ensure!(code == 50, "{code} {message}");
+    ensure!(numbers.count_documents(doc! {}).await? == 17);
+    Ok(())
 }
 
 fn children(parent: Pid) -> Result<Vec<Pid>> {
