@@ -123,7 +123,11 @@ impl Batch {
         record: RecordId,
     ) {
         self.index_tally(collection.id, index).key_bytes += key.len() as i64;
-        let value = if index.unique { Slice::from(record.to_be_bytes()) } else { Slice::from([]) };
+        let value = if index.unique {
+            Slice::from(record.to_be_bytes())
+        } else {
+            Slice::from([])
+        };
         self.write_index_key(index, key, record, Some(value));
     }
 
@@ -138,6 +142,16 @@ impl Batch {
         self.write_index_key(index, key, record, None);
     }
 
+    /// Counts the keys of an index that earlier batches have written while it was built.
+    pub fn count_index_keys(
+        &mut self,
+        collection: CollectionId,
+        index: &Arc<Index>,
+        key_bytes: usize,
+    ) {
+        self.index_tally(collection, index).key_bytes += key_bytes as i64;
+    }
+
     fn write_index_key(
         &mut self,
         index: &Index,
@@ -147,7 +161,11 @@ impl Batch {
     ) {
         let record = (!index.unique).then_some(record);
         let key = keys::with_index_key(index.id, key, record, |key| Slice::from(key));
-        self.operations.push(Operation { keyspace: Keyspace::Indexes, key, value });
+        self.operations.push(Operation {
+            keyspace: Keyspace::Indexes,
+            key,
+            value,
+        });
     }
 
     /// Says that a record has several keys in `index`, if that is news.
@@ -169,7 +187,11 @@ impl Batch {
 
     pub(crate) fn write_meta(&mut self, key: &[u8], value: Option<&[u8]>) {
         let value = value.map(Slice::from);
-        self.operations.push(Operation { keyspace: Keyspace::Meta, key: key.into(), value });
+        self.operations.push(Operation {
+            keyspace: Keyspace::Meta,
+            key: key.into(),
+            value,
+        });
     }
 
     pub fn change_catalog(&mut self, change: CatalogChange) {
@@ -199,19 +221,34 @@ impl Batch {
     }
 
     fn tally(&mut self, collection: &Arc<Collection>) -> &mut Tally {
-        let known = self.tallies.iter().position(|tally| tally.collection.id == collection.id);
+        let known = self
+            .tallies
+            .iter()
+            .position(|tally| tally.collection.id == collection.id);
         let position = known.unwrap_or_else(|| {
             let collection = collection.clone();
-            self.tallies.push(Tally { collection, documents: 0, bytes: 0, last_record: 0 });
+            self.tallies.push(Tally {
+                collection,
+                documents: 0,
+                bytes: 0,
+                last_record: 0,
+            });
             self.tallies.len() - 1
         });
         &mut self.tallies[position]
     }
 
     fn index_tally(&mut self, collection: CollectionId, index: &Arc<Index>) -> &mut IndexTally {
-        let known = self.index_tallies.iter().position(|tally| tally.index.id == index.id);
+        let known = self
+            .index_tallies
+            .iter()
+            .position(|tally| tally.index.id == index.id);
         let position = known.unwrap_or_else(|| {
-            self.index_tallies.push(IndexTally { collection, index: index.clone(), key_bytes: 0 });
+            self.index_tallies.push(IndexTally {
+                collection,
+                index: index.clone(),
+                key_bytes: 0,
+            });
             self.index_tallies.len() - 1
         });
         &mut self.index_tallies[position]

@@ -19,8 +19,8 @@ use std::sync::{Arc, OnceLock};
 use banyan_document::key::KeyPattern;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use crate::keys::{CollectionId, IndexId, RecordId};
 use crate::StorageError;
+use crate::keys::{CollectionId, IndexId, RecordId};
 
 /// `database.collection`. The collection's part may hold further dots.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,13 +32,19 @@ pub struct Namespace {
 impl Namespace {
     pub fn new(database: &str, collection: &str) -> Namespace {
         let full = format!("{database}.{collection}").into();
-        Namespace { full, database_bytes: database.len() }
+        Namespace {
+            full,
+            database_bytes: database.len(),
+        }
     }
 
     /// Splits at the first dot.
     pub fn parse(full: &str) -> Option<Namespace> {
         let (database, _) = full.split_once('.')?;
-        Some(Namespace { full: full.into(), database_bytes: database.len() })
+        Some(Namespace {
+            full: full.into(),
+            database_bytes: database.len(),
+        })
     }
 
     pub fn database(&self) -> &str {
@@ -114,18 +120,24 @@ impl Catalog {
 
     /// A database whose name differs from `name` in letter case alone.
     pub fn database_in_other_case(&self, name: &str) -> Option<&Arc<Database>> {
-        self.databases().find(|other| *other.name != *name && other.name.eq_ignore_ascii_case(name))
+        self.databases()
+            .find(|other| *other.name != *name && other.name.eq_ignore_ascii_case(name))
     }
 
     pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
-        self.databases.values().flat_map(|database| database.collections())
+        self.databases
+            .values()
+            .flat_map(|database| database.collections())
     }
 
     pub(crate) fn insert(&mut self, collection: Arc<Collection>) {
         self.remove(collection.id);
         let name: Arc<str> = collection.namespace.database().into();
         let database = self.databases.entry(name.clone()).or_insert_with(|| {
-            Arc::new(Database { name, collections: BTreeMap::new() })
+            Arc::new(Database {
+                name,
+                collections: BTreeMap::new(),
+            })
         });
         Arc::make_mut(database)
             .collections
@@ -244,8 +256,10 @@ impl Index {
         let pattern = KeyPattern::parse(key).map_err(|error| bad(&error.to_string()))?;
         let name = spec.get_str("name").map_err(|_| bad("no name"))?.to_owned();
         let is_id = name == ID_INDEX_NAME;
-        let partial_filter =
-            spec.get_document("partialFilterExpression").ok().map(RawDocument::to_owned);
+        let partial_filter = spec
+            .get_document("partialFilterExpression")
+            .ok()
+            .map(RawDocument::to_owned);
         let expire_after_seconds = match spec.get("expireAfterSeconds") {
             Ok(Some(RawBsonRef::Int32(seconds))) => Some(i64::from(seconds)),
             Ok(Some(RawBsonRef::Int64(seconds))) => Some(seconds),
@@ -289,11 +303,18 @@ impl Index {
     /// Something derived from the definition that the caller wants to work out once, such as a
     /// parsed partial filter. Always asked for with the same type.
     pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
-        self.extension.get_or_init(|| Arc::new(make())).clone().downcast().ok()
+        self.extension
+            .get_or_init(|| Arc::new(make()))
+            .clone()
+            .downcast()
+            .ok()
     }
 
     pub fn definition(&self) -> IndexDefinition {
-        IndexDefinition { id: self.id, spec: self.spec.clone() }
+        IndexDefinition {
+            id: self.id,
+            spec: self.spec.clone(),
+        }
     }
 }
 
@@ -316,14 +337,32 @@ pub enum CatalogChange {
         indexes: Vec<IndexDefinition>,
     },
     /// Its records and index keys are removed in the background.
-    DropCollection { id: CollectionId },
-    RenameCollection { id: CollectionId, to: Namespace },
-    SetOptions { id: CollectionId, options: RawDocumentBuf },
+    DropCollection {
+        id: CollectionId,
+    },
+    RenameCollection {
+        id: CollectionId,
+        to: Namespace,
+    },
+    SetOptions {
+        id: CollectionId,
+        options: RawDocumentBuf,
+    },
     /// The keys must be there already.
-    CreateIndex { collection: CollectionId, index: IndexDefinition, multikey: bool },
-    DropIndex { collection: CollectionId, index: IndexId },
+    CreateIndex {
+        collection: CollectionId,
+        index: IndexDefinition,
+        multikey: bool,
+    },
+    DropIndex {
+        collection: CollectionId,
+        index: IndexId,
+    },
     /// Replaces a definition whose keys stay as they are.
-    SetIndexSpec { collection: CollectionId, index: IndexDefinition },
+    SetIndexSpec {
+        collection: CollectionId,
+        index: IndexDefinition,
+    },
 }
 
 impl CatalogChange {
@@ -356,8 +395,17 @@ impl CatalogChange {
         &self,
         collection: Option<&Collection>,
     ) -> Result<Option<Collection>, StorageError> {
-        if let CatalogChange::CreateCollection { id, namespace, uuid, options, indexes } = self {
-            let counters = collection.map(|known| known.counters.clone()).unwrap_or_default();
+        if let CatalogChange::CreateCollection {
+            id,
+            namespace,
+            uuid,
+            options,
+            indexes,
+        } = self
+        {
+            let counters = collection
+                .map(|known| known.counters.clone())
+                .unwrap_or_default();
             let parse = |definition| Index::parse(definition, false).map(Arc::new);
             return Ok(Some(Collection {
                 id: *id,
@@ -368,13 +416,17 @@ impl CatalogChange {
                 counters,
             }));
         }
-        let Some(mut changed) = collection.cloned() else { return Ok(None) };
+        let Some(mut changed) = collection.cloned() else {
+            return Ok(None);
+        };
         match self {
             CatalogChange::CreateCollection { .. } => {}
             CatalogChange::DropCollection { .. } => return Ok(None),
             CatalogChange::RenameCollection { to, .. } => changed.namespace = to.clone(),
             CatalogChange::SetOptions { options, .. } => changed.options = options.clone(),
-            CatalogChange::CreateIndex { index, multikey, .. } => {
+            CatalogChange::CreateIndex {
+                index, multikey, ..
+            } => {
                 let built = Arc::new(Index::parse(index, *multikey)?);
                 changed.indexes.retain(|other| other.id != index.id);
                 changed.indexes.push(built);
@@ -383,7 +435,11 @@ impl CatalogChange {
                 changed.indexes.retain(|other| other.id != *index);
             }
             CatalogChange::SetIndexSpec { index, .. } => {
-                for known in changed.indexes.iter_mut().filter(|known| known.id == index.id) {
+                for known in changed
+                    .indexes
+                    .iter_mut()
+                    .filter(|known| known.id == index.id)
+                {
                     let replacement = Index::parse(index, known.is_multikey())?;
                     let key_bytes = known.key_bytes.load(Ordering::Relaxed);
                     replacement.key_bytes.store(key_bytes, Ordering::Relaxed);

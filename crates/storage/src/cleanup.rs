@@ -44,7 +44,11 @@ impl Dropped {
     pub(crate) fn collection(collection: &Arc<Collection>) -> Vec<Dropped> {
         let counters: Arc<dyn Any + Send + Sync> = collection.counters.clone();
         let reader = Some(Arc::downgrade(&counters));
-        let records = Dropped { kind: Kind::Collection, id: collection.id, reader };
+        let records = Dropped {
+            kind: Kind::Collection,
+            id: collection.id,
+            reader,
+        };
         let mut dropped = vec![records];
         dropped.extend(collection.indexes.iter().map(Dropped::index));
         dropped
@@ -52,7 +56,11 @@ impl Dropped {
 
     pub(crate) fn index(index: &Arc<Index>) -> Dropped {
         let held: Arc<dyn Any + Send + Sync> = index.clone();
-        Dropped { kind: Kind::Index, id: index.id, reader: Some(Arc::downgrade(&held)) }
+        Dropped {
+            kind: Kind::Index,
+            id: index.id,
+            reader: Some(Arc::downgrade(&held)),
+        }
     }
 
     pub(crate) fn meta_key(&self) -> [u8; 6] {
@@ -71,11 +79,17 @@ impl Dropped {
             [keys::DROPPED, b'i', id @ ..] => (Kind::Index, id),
             _ => return None,
         };
-        Some(Dropped { kind, id: u32::from_be_bytes(id.try_into().ok()?), reader: None })
+        Some(Dropped {
+            kind,
+            id: u32::from_be_bytes(id.try_into().ok()?),
+            reader: None,
+        })
     }
 
     fn is_in_use(&self) -> bool {
-        self.reader.as_ref().is_some_and(|reader| reader.strong_count() > 0)
+        self.reader
+            .as_ref()
+            .is_some_and(|reader| reader.strong_count() > 0)
     }
 }
 
@@ -91,32 +105,38 @@ impl Cleaner {
         let (work, arrivals) = mpsc::channel::<Vec<Dropped>>();
         let pending = Arc::new(AtomicUsize::new(left.len()));
         let counter = pending.clone();
-        let thread = thread::Builder::new().name("storage-cleanup".to_owned()).spawn(move || {
-            let mut waiting = left;
-            loop {
-                let arrived = if waiting.is_empty() {
-                    arrivals.recv().map_err(|_| RecvTimeoutError::Disconnected)
-                } else {
-                    arrivals.recv_timeout(IN_USE_POLL)
-                };
-                match arrived {
-                    Ok(dropped) => waiting.extend(dropped),
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => return,
+        let thread = thread::Builder::new()
+            .name("storage-cleanup".to_owned())
+            .spawn(move || {
+                let mut waiting = left;
+                loop {
+                    let arrived = if waiting.is_empty() {
+                        arrivals.recv().map_err(|_| RecvTimeoutError::Disconnected)
+                    } else {
+                        arrivals.recv_timeout(IN_USE_POLL)
+                    };
+                    match arrived {
+                        Ok(dropped) => waiting.extend(dropped),
+                        Err(RecvTimeoutError::Timeout) => {}
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    }
+                    waiting.retain(|dropped| {
+                        if dropped.is_in_use() {
+                            return true;
+                        }
+                        if let Err(error) = remove(&engine, dropped) {
+                            tracing::error!(%error, ?dropped, "cannot remove dropped data");
+                        }
+                        counter.fetch_sub(1, Ordering::Release);
+                        false
+                    });
                 }
-                waiting.retain(|dropped| {
-                    if dropped.is_in_use() {
-                        return true;
-                    }
-                    if let Err(error) = remove(&engine, dropped) {
-                        tracing::error!(%error, ?dropped, "cannot remove dropped data");
-                    }
-                    counter.fetch_sub(1, Ordering::Release);
-                    false
-                });
-            }
-        })?;
-        Ok(Cleaner { work: Some(work), pending, thread: Some(thread) })
+            })?;
+        Ok(Cleaner {
+            work: Some(work),
+            pending,
+            thread: Some(thread),
+        })
     }
 
     pub(crate) fn remove(&self, dropped: Vec<Dropped>) {
@@ -150,13 +170,22 @@ fn remove(engine: &Engine, dropped: &Dropped) -> Result<(), StorageError> {
     let end = keys::end_of_id(dropped.id);
     let bounds = (Bound::Included(start.clone()), end.clone());
     // Takes out the tables that hold nothing else.
-    tree.tree.drop_range::<Vec<u8>, _>(bounds).map_err(fjall::Error::from)?;
+    tree.tree
+        .drop_range::<Vec<u8>, _>(bounds)
+        .map_err(fjall::Error::from)?;
     let mut from = Bound::Included(start);
     loop {
         let view = engine.database.snapshot();
         let mut operations = Vec::with_capacity(BATCH_KEYS);
-        for guard in view.range::<Vec<u8>, _>(tree, (from.clone(), end.clone())).take(BATCH_KEYS) {
-            operations.push(Operation { keyspace, key: guard.key()?, value: None });
+        for guard in view
+            .range::<Vec<u8>, _>(tree, (from.clone(), end.clone()))
+            .take(BATCH_KEYS)
+        {
+            operations.push(Operation {
+                keyspace,
+                key: guard.key()?,
+                value: None,
+            });
         }
         let Some(last) = operations.last() else { break };
         from = Bound::Excluded(last.key.to_vec());

@@ -31,24 +31,39 @@ impl DataDirectory {
     /// Checks and locks `path`. A directory that is empty (but for what may lie around in any
     /// directory) becomes one of ours.
     pub(crate) fn open(path: &Path) -> Result<DataDirectory, OpenError> {
-        let io = |source| OpenError::Io { path: path.to_owned(), source };
+        let io = |source| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        };
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => {}
-            Ok(_) => return Err(OpenError::NotADirectory { path: path.to_owned() }),
+            Ok(_) => {
+                return Err(OpenError::NotADirectory {
+                    path: path.to_owned(),
+                });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(OpenError::Missing { path: path.to_owned() });
+                return Err(OpenError::Missing {
+                    path: path.to_owned(),
+                });
             }
             Err(error) => return Err(io(error)),
         }
         let ours = check_format(path)?;
         if !ours && let Some(found) = foreign_entry(path).map_err(io)? {
-            return Err(OpenError::Foreign { path: path.to_owned(), found });
+            return Err(OpenError::Foreign {
+                path: path.to_owned(),
+                found,
+            });
         }
         let lock = lock(path)?;
         if !ours {
             write_format(path).map_err(io)?;
         }
-        Ok(DataDirectory { path: path.to_owned(), lock })
+        Ok(DataDirectory {
+            path: path.to_owned(),
+            lock,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -74,9 +89,16 @@ fn check_format(path: &Path) -> Result<bool, OpenError> {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
-        Err(source) => return Err(OpenError::Io { path: path.to_owned(), source }),
+        Err(source) => {
+            return Err(OpenError::Io {
+                path: path.to_owned(),
+                source,
+            });
+        }
     };
-    let version = text.strip_prefix(FORMAT_PREFIX).and_then(|rest| rest.trim_end().parse().ok());
+    let version = text
+        .strip_prefix(FORMAT_PREFIX)
+        .and_then(|rest| rest.trim_end().parse().ok());
     match version {
         Some(FORMAT_VERSION) => Ok(true),
         Some(found) => Err(OpenError::FormatVersion {
@@ -119,7 +141,10 @@ fn foreign_entry(path: &Path) -> io::Result<Option<String>> {
 }
 
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    let io = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -133,7 +158,10 @@ fn lock(path: &Path) -> Result<File, OpenError> {
             let mut text = String::new();
             let _ = file.read_to_string(&mut text);
             let pid = text.trim().parse().ok();
-            return Err(OpenError::Locked { path: path.to_owned(), pid });
+            return Err(OpenError::Locked {
+                path: path.to_owned(),
+                pid,
+            });
         }
         Err(TryLockError::Error(source)) => return Err(io(source)),
     }

@@ -24,11 +24,18 @@ pub enum OpenError {
         "data directory {} has format version {found}; this server reads version {supported}",
         .path.display()
     )]
-    FormatVersion { path: PathBuf, found: u32, supported: u32 },
+    FormatVersion {
+        path: PathBuf,
+        found: u32,
+        supported: u32,
+    },
     #[error("data directory {} is damaged: {reason}", .path.display())]
     Damaged { path: PathBuf, reason: String },
     #[error("cannot use data directory {}: {source}", .path.display())]
-    Io { path: PathBuf, source: std::io::Error },
+    Io {
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 /// Why an open store could not read or write. None of these can be retried with success: the
@@ -47,6 +54,9 @@ pub enum StorageError {
 
 impl StorageError {
     pub(crate) fn damaged(place: impl Into<String>, reason: impl ToString) -> Self {
-        StorageError::Damaged { place: place.into(), reason: reason.to_string() }
+        StorageError::Damaged {
+            place: place.into(),
+            reason: reason.to_string(),
+        }
     }
 }

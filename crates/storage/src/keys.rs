@@ -29,6 +29,9 @@ pub(crate) const IMPORTING: &[u8] = b"t";
 /// First byte of every key that the caller writes with `Batch::put_meta`.
 pub(crate) const CALLER: u8 = b'x';
 
+/// The longest encoded fields that an index can hold: the engine takes keys of up to 64 KiB.
+pub const INDEX_KEY_BYTES_MAX: usize = 60_000;
+
 pub(crate) const ID_BYTES: usize = 4;
 pub(crate) const RECORD_ID_BYTES: usize = 8;
 pub(crate) const RECORD_KEY_BYTES: usize = ID_BYTES + RECORD_ID_BYTES;
@@ -42,7 +45,10 @@ pub struct KeyRange {
 
 impl KeyRange {
     pub fn all() -> KeyRange {
-        KeyRange { lower: Bound::Unbounded, upper: Bound::Unbounded }
+        KeyRange {
+            lower: Bound::Unbounded,
+            upper: Bound::Unbounded,
+        }
     }
 
     /// Every key that starts with `prefix` (all of a compound key's later fields).
@@ -51,7 +57,10 @@ impl KeyRange {
             Some(next) => Bound::Excluded(next),
             None => Bound::Unbounded,
         };
-        KeyRange { lower: Bound::Included(prefix), upper }
+        KeyRange {
+            lower: Bound::Included(prefix),
+            upper,
+        }
     }
 }
 
@@ -76,7 +85,9 @@ pub(crate) fn record_key(collection: CollectionId, record: RecordId) -> [u8; REC
 
 /// The record id that ends a record key or an index key.
 pub(crate) fn trailing_record_id(bytes: &[u8]) -> Option<RecordId> {
-    bytes.last_chunk::<RECORD_ID_BYTES>().map(|id| RecordId::from_be_bytes(*id))
+    bytes
+        .last_chunk::<RECORD_ID_BYTES>()
+        .map(|id| RecordId::from_be_bytes(*id))
 }
 
 /// Builds `id + key (+ record id)` on the stack where it fits, and hands it to `use_key`.
@@ -109,13 +120,17 @@ pub(crate) fn with_index_key<T>(
 /// The bounds of an index scan in the indexes keyspace.
 ///
 /// For an index whose keys carry the record id, a bound on the encoded fields must take in, or
-/// leave out, every record id that can follow them.
+/// leave out, every record id that can follow them. A bound longer than any key is cut short: no
+/// key lies between the two.
 pub(crate) fn index_bounds(
     index: IndexId,
     unique: bool,
     range: &KeyRange,
 ) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    let whole = |key: &[u8], pad: &[u8]| [&index.to_be_bytes()[..], key, pad].concat();
+    let whole = |key: &[u8], pad: &[u8]| {
+        let key = &key[..key.len().min(INDEX_KEY_BYTES_MAX + 1)];
+        [&index.to_be_bytes()[..], key, pad].concat()
+    };
     let after_all_ids: &[u8] = &[u8::MAX; RECORD_ID_BYTES + 1];
     let lower = match &range.lower {
         Bound::Included(key) => Bound::Included(whole(key, &[])),
@@ -164,5 +179,23 @@ mod tests {
         let built = with_index_key(3, &key, Some(9), |bytes| bytes.to_vec());
         assert_eq!(built.len(), 4 + 4000 + 8);
         assert_eq!(trailing_record_id(&built), Some(9));
+    }
+
+    #[test]
+    fn bounds_longer_than_any_key_are_cut() {
+        let long = vec![7; 100_000];
+        let range = KeyRange {
+            lower: Bound::Included(long.clone()),
+            upper: Bound::Included(long),
+        };
+        for unique in [true, false] {
+            let (lower, upper) = index_bounds(1, unique, &range);
+            for bound in [lower, upper] {
+                let (Bound::Included(bytes) | Bound::Excluded(bytes)) = bound else {
+                    panic!("a bound without an end")
+                };
+                assert!(bytes.len() <= usize::from(u16::MAX));
+            }
+        }
     }
 }

@@ -34,7 +34,7 @@ pub use catalog::{
     Catalog, CatalogChange, Collection, Database, Index, IndexDefinition, Namespace,
 };
 pub use error::{OpenError, StorageError};
-pub use keys::{CollectionId, IndexId, KeyRange, RecordId};
+pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange, RecordId};
 pub use record::{Bytes, Record};
 pub use snapshot::{IndexScan, MetaScan, RecordScan, Snapshot};
 pub use store::{Stats, Store, StoreOptions};

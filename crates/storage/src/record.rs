@@ -40,7 +40,10 @@ pub struct Record(fjall::Slice);
 
 impl Record {
     /// Checks what `Deref` relies on: that the bytes have a document's outer shape.
-    pub(crate) fn new(bytes: fjall::Slice, place: impl FnOnce() -> String) -> Result<Record, StorageError> {
+    pub(crate) fn new(
+        bytes: fjall::Slice,
+        place: impl FnOnce() -> String,
+    ) -> Result<Record, StorageError> {
         match RawDocument::from_bytes(&bytes[..]) {
             Ok(_) => Ok(Record(bytes)),
             Err(error) => Err(StorageError::damaged(place(), error)),
@@ -51,7 +54,10 @@ impl Record {
 impl Deref for Record {
     type Target = RawDocument;
 
-    #[expect(clippy::expect_used, reason = "the same bytes passed the same check in `new`")]
+    #[expect(
+        clippy::expect_used,
+        reason = "the same bytes passed the same check in `new`"
+    )]
     fn deref(&self) -> &RawDocument {
         RawDocument::from_bytes(&self.0[..]).expect("checked when the record was made")
     }

@@ -48,11 +48,19 @@ impl Snapshot {
             Bound::Unbounded => keys::end_of_id(collection),
             bound => bound.map(whole),
         };
-        let iterator = self.view.range::<Vec<u8>, _>(&self.engine.records, (lower, upper));
-        RecordScan { collection, scan: Scan { iterator, reverse } }
+        let iterator = self
+            .view
+            .range::<Vec<u8>, _>(&self.engine.records, (lower, upper));
+        RecordScan {
+            collection,
+            scan: Scan { iterator, reverse },
+        }
     }
 
-    pub fn last_record_id(&self, collection: CollectionId) -> Result<Option<RecordId>, StorageError> {
+    pub fn last_record_id(
+        &self,
+        collection: CollectionId,
+    ) -> Result<Option<RecordId>, StorageError> {
         let last = self.records(collection, .., true).next().transpose()?;
         Ok(last.map(|(record, _)| record))
     }
@@ -64,6 +72,9 @@ impl Snapshot {
         key: &[u8],
     ) -> Result<Option<RecordId>, StorageError> {
         debug_assert!(index.unique);
+        if key.len() > keys::INDEX_KEY_BYTES_MAX {
+            return Ok(None);
+        }
         let found = keys::with_index_key(index.id, key, None, |key| {
             self.view.get(&self.engine.indexes, key)
         })?;
@@ -84,6 +95,9 @@ impl Snapshot {
         if index.unique {
             return Ok(self.unique_lookup(index, key)? == Some(record));
         }
+        if key.len() > keys::INDEX_KEY_BYTES_MAX {
+            return Ok(false);
+        }
         let found = keys::with_index_key(index.id, key, Some(record), |key| {
             self.view.contains_key(&self.engine.indexes, key)
         })?;
@@ -99,7 +113,11 @@ impl Snapshot {
             let iterator = self.view.range::<Vec<u8>, _>(&self.engine.indexes, bounds);
             Some(Scan { iterator, reverse })
         };
-        IndexScan { index: index.id, unique: index.unique, scan }
+        IndexScan {
+            index: index.id,
+            unique: index.unique,
+            scan,
+        }
     }
 
     /// One of the caller's own keys.
@@ -111,7 +129,9 @@ impl Snapshot {
     /// The caller's own keys that start with `prefix`, in byte order.
     pub fn scan_meta(&self, prefix: &[u8]) -> MetaScan {
         let prefix = [&[keys::CALLER], prefix].concat();
-        MetaScan { iterator: self.view.prefix(&self.engine.meta, prefix) }
+        MetaScan {
+            iterator: self.view.prefix(&self.engine.meta, prefix),
+        }
     }
 }
 
@@ -140,8 +160,11 @@ struct Scan {
 
 impl Scan {
     fn next(&mut self) -> Option<Result<(Slice, Slice), fjall::Error>> {
-        let guard =
-            if self.reverse { self.iterator.next_back() } else { self.iterator.next() };
+        let guard = if self.reverse {
+            self.iterator.next_back()
+        } else {
+            self.iterator.next()
+        };
         guard.map(fjall::Guard::into_inner)
     }
 }

@@ -35,7 +35,11 @@ pub struct StoreOptions {
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        StoreOptions { cache_bytes: 64 * MIB, write_buffer_bytes: 16 * MIB, workers: 1 }
+        StoreOptions {
+            cache_bytes: 64 * MIB,
+            write_buffer_bytes: 16 * MIB,
+            workers: 1,
+        }
     }
 }
 
@@ -82,23 +86,38 @@ impl Store {
     /// Opens the data directory at `path`, which must exist, and makes it one if it is empty.
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Store, OpenError> {
         let directory = DataDirectory::open(path)?;
-        let damaged = |reason: String| OpenError::Damaged { path: path.to_owned(), reason };
+        let damaged = |reason: String| OpenError::Damaged {
+            path: path.to_owned(),
+            reason,
+        };
         // The engine asserts what it expects of its own files.
         let opened = panic::catch_unwind(AssertUnwindSafe(|| open_engine(directory, options)));
         let engine = match opened {
             Ok(Ok(engine)) => Arc::new(engine),
             Ok(Err(StorageError::Engine(fjall::Error::Io(source)))) if is_resource(&source) => {
-                return Err(OpenError::Io { path: path.to_owned(), source });
+                return Err(OpenError::Io {
+                    path: path.to_owned(),
+                    source,
+                });
             }
             Ok(Err(error)) => return Err(damaged(error.to_string())),
             Err(panic) => return Err(damaged(panic_text(panic.as_ref()))),
         };
-        let import_was_interrupted =
-            engine.abandon_import().map_err(|error| damaged(error.to_string()))?;
+        let import_was_interrupted = engine
+            .abandon_import()
+            .map_err(|error| damaged(error.to_string()))?;
         let dropped = engine.load().map_err(|error| damaged(error.to_string()))?;
-        let cleaner = Cleaner::start(engine.clone(), dropped)
-            .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-        Ok(Store { shared: Arc::new(Shared { cleaner, engine, import_was_interrupted }) })
+        let cleaner = Cleaner::start(engine.clone(), dropped).map_err(|source| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Store {
+            shared: Arc::new(Shared {
+                cleaner,
+                engine,
+                import_was_interrupted,
+            }),
+        })
     }
 
     pub fn path(&self) -> &Path {
@@ -165,11 +184,16 @@ impl Store {
 
 impl Engine {
     pub(crate) fn snapshot(self: &Arc<Engine>) -> Snapshot {
-        Snapshot { view: self.database.snapshot(), engine: self.clone() }
+        Snapshot {
+            view: self.database.snapshot(),
+            engine: self.clone(),
+        }
     }
 
     fn commit(&self, mut batch: Batch, cleaner: &Cleaner) -> Result<(), StorageError> {
-        if batch.changes.is_empty() && batch.tallies.is_empty() && batch.index_tallies.is_empty()
+        if batch.changes.is_empty()
+            && batch.tallies.is_empty()
+            && batch.index_tallies.is_empty()
             && batch.multikey.is_empty()
         {
             return self.write(batch.operations);
@@ -215,9 +239,11 @@ impl Engine {
             let after = change.apply(before.as_deref())?;
             let gone = match (&change, &before) {
                 (CatalogChange::DropCollection { .. }, Some(before)) => Dropped::collection(before),
-                (CatalogChange::DropIndex { index, .. }, Some(before)) => {
-                    before.index_by_id(*index).map(Dropped::index).into_iter().collect()
-                }
+                (CatalogChange::DropIndex { index, .. }, Some(before)) => before
+                    .index_by_id(*index)
+                    .map(Dropped::index)
+                    .into_iter()
+                    .collect(),
                 _ => Vec::new(),
             };
             for dropped in &gone {
@@ -237,7 +263,10 @@ impl Engine {
                 }
             }
         }
-        let next = self.next_id.fetch_max(highest_id + 1, Ordering::Relaxed).max(highest_id + 1);
+        let next = self
+            .next_id
+            .fetch_max(highest_id + 1, Ordering::Relaxed)
+            .max(highest_id + 1);
         batch.write_meta(keys::NEXT_ID, Some(&next.to_be_bytes()));
         Ok(())
     }
@@ -309,19 +338,27 @@ impl Engine {
 }
 
 fn keys_id(key: &[u8]) -> Result<u32, StorageError> {
-    let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u32::from_be_bytes);
+    let id = key
+        .get(1..)
+        .and_then(|id| id.try_into().ok())
+        .map(u32::from_be_bytes);
     id.ok_or_else(|| StorageError::damaged("meta", format!("key {key:?} without an id")))
 }
 
 fn write_multikey(catalog: &Catalog, batch: &mut Batch) {
     for (id, index) in std::mem::take(&mut batch.multikey) {
         index.mark_multikey();
-        let Some(collection) = catalog.by_id(id) else { continue };
+        let Some(collection) = catalog.by_id(id) else {
+            continue;
+        };
         if let Some(current) = collection.index_by_id(index.id) {
             current.mark_multikey();
         }
         let entry = persist::encode(collection);
-        batch.write_meta(&keys::meta_key(keys::COLLECTION, id), Some(entry.as_bytes()));
+        batch.write_meta(
+            &keys::meta_key(keys::COLLECTION, id),
+            Some(entry.as_bytes()),
+        );
     }
 }
 
@@ -329,12 +366,18 @@ fn write_multikey(catalog: &Catalog, batch: &mut Batch) {
 fn write_counts(catalog: &Catalog, batch: &mut Batch) {
     let mut touched = Vec::with_capacity(1);
     for tally in std::mem::take(&mut batch.tallies) {
-        let Some(collection) = catalog.by_id(tally.collection.id) else { continue };
+        let Some(collection) = catalog.by_id(tally.collection.id) else {
+            continue;
+        };
         let counters = &collection.counters;
-        counters.documents.fetch_add(tally.documents, Ordering::Relaxed);
+        counters
+            .documents
+            .fetch_add(tally.documents, Ordering::Relaxed);
         counters.bytes.fetch_add(tally.bytes, Ordering::Relaxed);
         if tally.last_record != 0 {
-            counters.next_record.fetch_max(tally.last_record + 1, Ordering::Relaxed);
+            counters
+                .next_record
+                .fetch_max(tally.last_record + 1, Ordering::Relaxed);
         }
         touched.push(collection.id);
     }
@@ -343,22 +386,23 @@ fn write_counts(catalog: &Catalog, batch: &mut Batch) {
         let Some(index) = collection.and_then(|known| known.index_by_id(tally.index.id)) else {
             continue;
         };
-        index.key_bytes.fetch_add(tally.key_bytes, Ordering::Relaxed);
+        index
+            .key_bytes
+            .fetch_add(tally.key_bytes, Ordering::Relaxed);
         if tally.key_bytes != 0 && !touched.contains(&tally.collection) {
             touched.push(tally.collection);
         }
     }
     for id in touched {
-        let Some(collection) = catalog.by_id(id) else { continue };
+        let Some(collection) = catalog.by_id(id) else {
+            continue;
+        };
         let counts = persist::encode_counts(collection);
         batch.write_meta(&keys::meta_key(keys::COUNTS, id), Some(&counts));
     }
 }
 
-fn open_engine(
-    directory: DataDirectory,
-    options: &StoreOptions,
-) -> Result<Engine, StorageError> {
+fn open_engine(directory: DataDirectory, options: &StoreOptions) -> Result<Engine, StorageError> {
     let database = fjall::Database::builder(directory.state())
         .cache_size(options.cache_bytes)
         .manual_journal_persist(true)

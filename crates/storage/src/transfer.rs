@@ -74,7 +74,11 @@ impl Snapshot {
         };
         let lower = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
         let upper = until.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
-        let mut chunk = Chunk { part, pairs: Vec::new(), next: None };
+        let mut chunk = Chunk {
+            part,
+            pairs: Vec::new(),
+            next: None,
+        };
         if let (Some(after), Some(until)) = (after, until)
             && after >= until
         {
@@ -102,8 +106,9 @@ fn push(pairs: &mut Vec<u8>, bytes: &[u8]) {
 fn take<'a>(pairs: &mut &'a [u8]) -> Result<&'a [u8], StorageError> {
     let cut = || StorageError::Transfer("a chunk that ends in the middle of a pair".to_owned());
     let (length, rest) = pairs.split_first_chunk::<4>().ok_or_else(cut)?;
-    let (bytes, rest) =
-        rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(cut)?;
+    let (bytes, rest) = rest
+        .split_at_checked(u32::from_le_bytes(*length) as usize)
+        .ok_or_else(cut)?;
     *pairs = rest;
     Ok(bytes)
 }
@@ -126,7 +131,9 @@ impl Importer {
         mark(store, true)?;
         store.persist()?;
         engine.load()?;
-        Ok(Importer { store: store.clone() })
+        Ok(Importer {
+            store: store.clone(),
+        })
     }
 
     pub fn write(&self, part: Part, mut pairs: &[u8]) -> Result<(), StorageError> {
@@ -141,7 +148,11 @@ impl Importer {
             if part == Part::Meta && key == keys::IMPORTING {
                 continue;
             }
-            operations.push(Operation { keyspace, key: key.into(), value: Some(value.into()) });
+            operations.push(Operation {
+                keyspace,
+                key: key.into(),
+                value: Some(value.into()),
+            });
         }
         self.store.engine().write(operations)
     }

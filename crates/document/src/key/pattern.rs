@@ -64,6 +64,8 @@ pub enum KeyError {
          in an array), field: '{0}'"
     )]
     AmbiguousField(String),
+    #[error("index key too large: {0} bytes")]
+    TooLarge(usize),
 }
 
 impl KeyError {
@@ -73,6 +75,7 @@ impl KeyError {
             KeyError::ParallelArrays(..) => 171,
             KeyError::HashedArray => 16766,
             KeyError::AmbiguousField(_) => 16746,
+            KeyError::TooLarge(_) => 17280,
         }
     }
 }

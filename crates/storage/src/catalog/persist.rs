@@ -1,7 +1,7 @@
 //! How a collection and its counts lie in the meta keyspace.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bson::spec::BinarySubtype;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -34,23 +34,43 @@ pub(crate) fn decode(id: CollectionId, bytes: &[u8]) -> Result<Collection, Stora
     let document = RawDocument::from_bytes(bytes).map_err(|error| damaged(&error))?;
     let name = document.get_str("ns").map_err(|error| damaged(&error))?;
     let namespace = Namespace::parse(name).ok_or_else(|| damaged(&"no dot in its name"))?;
-    let uuid = document.get_binary("uuid").map_err(|error| damaged(&error))?;
+    let uuid = document
+        .get_binary("uuid")
+        .map_err(|error| damaged(&error))?;
     let uuid = uuid.bytes.try_into().map_err(|error| damaged(&error))?;
-    let options = document.get_document("options").map_err(|error| damaged(&error))?.to_owned();
+    let options = document
+        .get_document("options")
+        .map_err(|error| damaged(&error))?
+        .to_owned();
     let mut indexes = Vec::new();
-    for element in document.get_array("indexes").map_err(|error| damaged(&error))? {
+    for element in document
+        .get_array("indexes")
+        .map_err(|error| damaged(&error))?
+    {
         let RawBsonRef::Document(entry) = element.map_err(|error| damaged(&error))? else {
             return Err(damaged(&"an index that is no document"));
         };
         let id = entry.get_i64("id").map_err(|error| damaged(&error))?;
         let id = id.try_into().map_err(|error| damaged(&error))?;
-        let multikey = entry.get_bool("multikey").map_err(|error| damaged(&error))?;
-        let spec = entry.get_document("spec").map_err(|error| damaged(&error))?.to_owned();
+        let multikey = entry
+            .get_bool("multikey")
+            .map_err(|error| damaged(&error))?;
+        let spec = entry
+            .get_document("spec")
+            .map_err(|error| damaged(&error))?
+            .to_owned();
         let index = Index::parse(&IndexDefinition { id, spec }, multikey)?;
         indexes.push(Arc::new(index));
     }
     let counters = Arc::new(Counters::default());
-    Ok(Collection { id, namespace, uuid, options, indexes, counters })
+    Ok(Collection {
+        id,
+        namespace,
+        uuid,
+        options,
+        indexes,
+        counters,
+    })
 }
 
 /// Documents, bytes, then the key bytes of each index by id.
@@ -74,13 +94,19 @@ pub(crate) fn decode_counts(collection: &Collection, bytes: &[u8]) -> Result<(),
     let (documents, rest) = bytes.split_first_chunk::<8>().ok_or_else(damaged)?;
     let (data, mut rest) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
     let counters = &collection.counters;
-    counters.documents.store(i64::from_be_bytes(*documents), Ordering::Relaxed);
-    counters.bytes.store(i64::from_be_bytes(*data), Ordering::Relaxed);
+    counters
+        .documents
+        .store(i64::from_be_bytes(*documents), Ordering::Relaxed);
+    counters
+        .bytes
+        .store(i64::from_be_bytes(*data), Ordering::Relaxed);
     while !rest.is_empty() {
         let (id, after_id) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
         let (keys, after) = after_id.split_first_chunk::<8>().ok_or_else(damaged)?;
         if let Some(index) = collection.index_by_id(u32::from_be_bytes(*id)) {
-            index.key_bytes.store(i64::from_be_bytes(*keys), Ordering::Relaxed);
+            index
+                .key_bytes
+                .store(i64::from_be_bytes(*keys), Ordering::Relaxed);
         }
         rest = after;
     }

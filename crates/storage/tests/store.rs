@@ -1,0 +1,408 @@
+//! A store across reopenings, crashes, drops and transfers.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use banyan_storage::{
+    Batch, CatalogChange, Collection, Importer, IndexDefinition, KeyRange, Namespace, OpenError,
+    Part, Store, StoreOptions,
+};
+use bson::rawdoc;
+use tempfile::TempDir;
+
+fn open(path: &Path) -> Store {
+    Store::open(path, &StoreOptions::default()).unwrap()
+}
+
+fn create(store: &Store, name: &str) -> Arc<Collection> {
+    let id_index = IndexDefinition {
+        id: store.allocate_id(),
+        spec: rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" },
+    };
+    let by_a = IndexDefinition {
+        id: store.allocate_id(),
+        spec: rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" },
+    };
+    let namespace = Namespace::new("db", name);
+    let mut batch = Batch::new();
+    batch.change_catalog(CatalogChange::CreateCollection {
+        id: store.allocate_id(),
+        namespace: namespace.clone(),
+        uuid: [1; 16],
+        options: rawdoc! {},
+        indexes: vec![id_index, by_a],
+    });
+    store.commit(batch).unwrap();
+    store.catalog().find(&namespace).unwrap().clone()
+}
+
+/// Inserts `{_id: n, a: n % 10}` for each n, with its keys, in one batch.
+fn fill(store: &Store, collection: &Arc<Collection>, numbers: std::ops::Range<i32>) {
+    let mut batch = Batch::new();
+    for n in numbers {
+        let document = rawdoc! { "_id": n, "a": n % 10 };
+        let record = collection
+            .reserve_records(1, || store.snapshot().last_record_id(collection.id))
+            .unwrap();
+        batch.insert_record(collection, record, &document);
+        for index in &collection.indexes {
+            for key in index.pattern.keys(&document).unwrap().keys {
+                batch.put_index_key(collection, index, &key, record);
+            }
+        }
+        batch.put_meta(b"last", &n.to_be_bytes());
+    }
+    store.commit(batch).unwrap();
+}
+
+/// What a crash at this moment would leave: everything that has reached the operating system.
+fn crash_image(path: &Path) -> TempDir {
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+    let image = tempfile::tempdir().unwrap();
+    copy(path, image.path());
+    image
+}
+
+fn wait_until_clean(store: &Store) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while store.is_cleaning() {
+        assert!(Instant::now() < deadline, "dropped data is still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn records_and_keys_are_found_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let collection = create(&store, "things");
+    fill(&store, &collection, 0..100);
+    drop((store, collection));
+
+    let store = open(dir.path());
+    let catalog = store.catalog();
+    let collection = catalog.get("db", "things").unwrap();
+    assert_eq!(collection.documents(), 100);
+    assert!(collection.index("a_1").unwrap().key_bytes() > 0);
+    let view = store.snapshot();
+    let forward: Vec<u64> = view
+        .records(collection.id, .., false)
+        .map(|found| found.unwrap().0)
+        .collect();
+    assert_eq!(forward, (1..=100).collect::<Vec<_>>());
+    let backward: Vec<u64> = view
+        .records(collection.id, 10..=12, true)
+        .map(|found| found.unwrap().0)
+        .collect();
+    assert_eq!(backward, [12, 11, 10]);
+    let id_index = collection.id_index().unwrap();
+    let key = id_index
+        .pattern
+        .keys(&rawdoc! { "_id": 42.0 })
+        .unwrap()
+        .keys
+        .remove(0);
+    let record = view.unique_lookup(id_index, &key).unwrap().unwrap();
+    let document = view.record(collection.id, record).unwrap().unwrap();
+    assert_eq!(document.get_i32("_id").unwrap(), 42);
+    let by_a = collection.index("a_1").unwrap();
+    let key = by_a
+        .pattern
+        .keys(&rawdoc! { "a": 3 })
+        .unwrap()
+        .keys
+        .remove(0);
+    let range = KeyRange {
+        lower: std::ops::Bound::Included(key.clone()),
+        upper: std::ops::Bound::Included(key),
+    };
+    assert_eq!(view.scan_index(by_a, range, false).count(), 10);
+    fill(&store, collection, 100..101);
+    assert_eq!(
+        store.snapshot().last_record_id(collection.id).unwrap(),
+        Some(101)
+    );
+}
+
+#[test]
+fn a_crash_leaves_whole_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let collection = create(&store, "things");
+    for batch in 0..200 {
+        fill(&store, &collection, batch * 10..batch * 10 + 10);
+        if batch == 100 {
+            store.persist().unwrap();
+        }
+    }
+    let image = crash_image(dir.path());
+    let survivor = open(image.path());
+    let catalog = survivor.catalog();
+    let collection = catalog.get("db", "things").unwrap();
+    let view = survivor.snapshot();
+    let records = view.records(collection.id, .., false).count() as u64;
+    assert!(records >= 1010, "what was persisted is there: {records}");
+    assert_eq!(records % 10, 0, "batches are whole");
+    assert_eq!(
+        collection.documents(),
+        records,
+        "the counts are those of the records"
+    );
+    let last = view.meta(b"last").unwrap().unwrap();
+    assert_eq!(
+        u64::from(u32::from_be_bytes(last[..].try_into().unwrap())),
+        records - 1
+    );
+    for index in &collection.indexes {
+        assert_eq!(
+            view.scan_index(index, KeyRange::all(), false).count() as u64,
+            records
+        );
+    }
+}
+
+#[test]
+fn dropped_data_goes_once_nobody_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let (kept, dropped) = (create(&store, "kept"), create(&store, "dropped"));
+    fill(&store, &kept, 0..1200);
+    fill(&store, &dropped, 0..1200);
+    let mut batch = Batch::new();
+    batch.change_catalog(CatalogChange::DropCollection { id: dropped.id });
+    batch.change_catalog(CatalogChange::DropIndex {
+        collection: kept.id,
+        index: kept.index("a_1").unwrap().id,
+    });
+    store.commit(batch).unwrap();
+    assert!(store.catalog().get("db", "dropped").is_none());
+    // This test still holds both.
+    assert_eq!(
+        store.snapshot().records(dropped.id, .., false).count(),
+        1200
+    );
+    store.persist().unwrap();
+    let image = crash_image(dir.path());
+    let (kept_id, dropped_id) = (kept.id, dropped.id);
+    let dropped_indexes = [kept.indexes[1].clone(), dropped.indexes[0].clone()];
+    drop((kept, dropped));
+    let definitions = dropped_indexes.map(|index| index.definition());
+    for store in [store, open(image.path())] {
+        wait_until_clean(&store);
+        let view = store.snapshot();
+        assert_eq!(view.records(dropped_id, .., false).count(), 0);
+        assert_eq!(view.records(kept_id, .., false).count(), 1200);
+        for definition in &definitions {
+            let index = banyan_storage::Index::parse(definition, false).unwrap();
+            assert_eq!(view.scan_index(&index, KeyRange::all(), false).count(), 0);
+        }
+        assert!(
+            store.allocate_id() > dropped_id,
+            "ids are not given out again"
+        );
+    }
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let collection = create(&store, "things");
+    fill(&store, &collection, 0..10);
+    let before = store.snapshot();
+    let mut batch = Batch::new();
+    let document = before.record(collection.id, 1).unwrap().unwrap();
+    batch.delete_record(&collection, 1, &document);
+    batch.replace_record(
+        &collection,
+        2,
+        &document,
+        &rawdoc! { "_id": 1, "a": "changed" },
+    );
+    store.commit(batch).unwrap();
+    assert_eq!(before.records(collection.id, .., false).count(), 10);
+    assert_eq!(
+        before
+            .record(collection.id, 2)
+            .unwrap()
+            .unwrap()
+            .get_i32("a")
+            .unwrap(),
+        1
+    );
+    let after = store.snapshot();
+    assert_eq!(after.records(collection.id, .., false).count(), 9);
+    assert_eq!(
+        after
+            .record(collection.id, 2)
+            .unwrap()
+            .unwrap()
+            .get_str("a")
+            .unwrap(),
+        "changed"
+    );
+    assert_eq!(collection.documents(), 9);
+}
+
+#[test]
+fn the_last_write_of_a_key_in_a_batch_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut first = Batch::new();
+    first.put_meta(b"k", b"1");
+    first.delete_meta(b"k");
+    let mut second = Batch::new();
+    second.put_meta(b"k", b"2");
+    first.append(second);
+    store.commit(first).unwrap();
+    store.persist().unwrap();
+    assert_eq!(&*store.snapshot().meta(b"k").unwrap().unwrap(), b"2");
+    let mut third = Batch::new();
+    third.put_meta(b"k", b"3");
+    third.delete_meta(b"k");
+    store.commit(third).unwrap();
+    assert!(store.snapshot().meta(b"k").unwrap().is_none());
+    drop(store);
+    assert!(open(dir.path()).snapshot().meta(b"k").unwrap().is_none());
+}
+
+#[test]
+fn a_transfer_carries_everything_and_survives_its_own_interruption() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = open(from.path());
+    let collection = create(&source, "things");
+    fill(&source, &collection, 0..500);
+    let target = open(to.path());
+    let old = create(&target, "old");
+    fill(&target, &old, 0..5);
+    drop(old);
+
+    let snapshot = source.snapshot();
+    fill(&source, &collection, 500..600); // not part of the snapshot
+    let mut chunks = Vec::new();
+    for part in Part::ALL {
+        let mut after: Option<Vec<u8>> = None;
+        loop {
+            let chunk = snapshot.export(part, after.as_deref(), None, 4096).unwrap();
+            chunks.push((part, chunk.pairs));
+            let Some(next) = chunk.next else { break };
+            after = Some(next);
+        }
+    }
+    assert!(chunks.len() > 5);
+
+    let importer = Importer::begin(&target).unwrap();
+    importer.write(chunks[0].0, &chunks[0].1).unwrap();
+    target.persist().unwrap();
+    let interrupted = crash_image(to.path());
+    let empty = open(interrupted.path());
+    assert!(empty.import_was_interrupted());
+    assert_eq!(empty.catalog().collections().count(), 0);
+    assert_eq!(
+        empty.snapshot().records(collection.id, .., false).count(),
+        0
+    );
+
+    assert!(importer.write(Part::Records, &[9, 0, 0, 0, 1]).is_err());
+    for (part, pairs) in chunks.iter().rev() {
+        importer.write(*part, pairs).unwrap();
+    }
+    importer.finish().unwrap();
+    drop(target);
+    let target = open(to.path());
+    assert!(!target.import_was_interrupted());
+    let catalog = target.catalog();
+    assert!(catalog.get("db", "old").is_none());
+    let copy = catalog.get("db", "things").unwrap();
+    assert_eq!(copy.documents(), 500);
+    let view = target.snapshot();
+    assert_eq!(view.records(copy.id, .., false).count(), 500);
+    assert_eq!(
+        &*view.meta(b"last").unwrap().unwrap(),
+        499_i32.to_be_bytes()
+    );
+}
+
+#[test]
+fn directories_that_cannot_be_used_are_left_alone() {
+    let options = StoreOptions::default();
+    let dir = tempfile::tempdir().unwrap();
+    let error = Store::open(&dir.path().join("nowhere"), &options)
+        .err()
+        .unwrap();
+    assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+    let file = dir.path().join("file.log");
+    fs::write(&file, "").unwrap();
+    let error = Store::open(&file, &options).err().unwrap();
+    assert!(matches!(error, OpenError::NotADirectory { .. }), "{error}");
+
+    let foreign = tempfile::tempdir().unwrap();
+    fs::write(foreign.path().join("WiredTiger"), "WiredTiger 11.2").unwrap();
+    let error = Store::open(foreign.path(), &options).err().unwrap();
+    assert!(error.to_string().contains("WiredTiger"), "{error}");
+    assert_eq!(
+        fs::read_dir(foreign.path()).unwrap().count(),
+        1,
+        "nothing was added"
+    );
+
+    // The file from above does not make the directory a foreign one.
+    let store = open(dir.path());
+    let error = Store::open(dir.path(), &options).err().unwrap();
+    let OpenError::Locked { pid, .. } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(*pid, Some(std::process::id()));
+    drop(store);
+
+    let format = dir.path().join("BANYAN");
+    let good = fs::read(&format).unwrap();
+    fs::write(&format, "banyan data, format 99\n").unwrap();
+    let error = Store::open(dir.path(), &options).err().unwrap();
+    assert!(
+        matches!(error, OpenError::FormatVersion { found: 99, .. }),
+        "{error}"
+    );
+    fs::write(&format, [0xff, 0xfe, 0]).unwrap();
+    let error = Store::open(dir.path(), &options).err().unwrap();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    fs::write(&format, good).unwrap();
+    open(dir.path());
+}
+
+#[test]
+fn a_damaged_engine_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let collection = create(&store, "things");
+    fill(&store, &collection, 0..10);
+    drop((store, collection));
+    let mut damaged = 0;
+    for entry in fs::read_dir(dir.path().join("state").join("keyspaces")).unwrap() {
+        for file in fs::read_dir(entry.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_file() {
+                fs::write(&path, b"garbage").unwrap();
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged > 0);
+    let error = Store::open(dir.path(), &StoreOptions::default())
+        .err()
+        .unwrap();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+}
