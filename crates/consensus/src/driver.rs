@@ -370,22 +370,24 @@ impl<S: StateMachine> Shared<S> {
 
     /// Leader in name becomes leader in fact once an entry of its term is applied.
     fn refresh_leadership(&self, core_term: Option<u64>) {
-        let changed = {
-            let mut leadership = self.leadership.lock();
-            if let Some(term) = core_term {
-                leadership.core_term = term;
-            }
-            let term = leadership.core_term;
-            let serving = if term != 0 && self.applier.applied().term == term {
-                term
-            } else {
-                0
-            };
-            self.leader_term.swap(serving, Ordering::AcqRel) != serving
+        let mut leadership = self.leadership.lock();
+        if let Some(term) = core_term {
+            leadership.core_term = term;
+        }
+        let term = leadership.core_term;
+        let serving = if term != 0 && self.applier.applied().term == term {
+            term
+        } else {
+            0
         };
-        if changed {
+        if self.leader_term.swap(serving, Ordering::AcqRel) != serving {
             self.notify();
         }
+    }
+
+    /// Whoever saw that this member leads, or does not, sees after this that the watchers know.
+    pub fn settle(&self) {
+        drop(self.leadership.lock());
     }
 
     fn notify(&self) {

@@ -222,6 +222,11 @@ impl<S: StateMachine> Group<S> {
         self.shared.leader_term.load(Ordering::Acquire)
     }
 
+    /// Waits until the watchers were told of everything that `leader_term` has shown. Cheap.
+    pub fn settle(&self) {
+        self.shared.settle();
+    }
+
     /// The last applied index. Cheap.
     pub fn applied_index(&self) -> u64 {
         self.shared.applier.applied_index()

@@ -47,7 +47,8 @@ impl NodeService {
             ));
         };
         let generic = Generic::parse(request, spec)?;
-        self.admit(request, spec, &generic)?;
+        self.admit(request, spec, &generic)
+            .map_err(|error| label(error, &generic))?;
         self.count(spec);
         let ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
         if let Some(concern) = generic.read_concern {

@@ -43,6 +43,10 @@ struct Read {
 pub(crate) struct Rounds<S: StateMachine> {
     pub core: Core<EngineDisk>,
     pending: VecDeque<Pending<S::Prepared>>,
+    /// Proposals that wait until it is known whether another member takes the lead.
+    held: Vec<Proposal<S::Prepared>>,
+    /// Proposals that came to the wrong member. They are answered once everybody can see that.
+    refused: Vec<Proposal<S::Prepared>>,
     changes: VecDeque<(Change, ChangeAnswer)>,
     /// The change that is in the log and not yet committed.
     changing: Option<(Position, ChangeAnswer)>,
@@ -63,6 +67,8 @@ impl<S: StateMachine> Rounds<S> {
             commit_seen: core.commit(),
             core,
             pending: VecDeque::new(),
+            held: Vec::new(),
+            refused: Vec::new(),
             changes: VecDeque::new(),
             changing: None,
             reads: HashMap::new(),
@@ -98,6 +104,9 @@ impl<S: StateMachine> Rounds<S> {
         for pending in self.pending.drain(..) {
             let _ = pending.answer.send(Err(ProposeError::Unknown));
         }
+        for proposal in self.held.drain(..).chain(self.refused.drain(..)) {
+            let _ = proposal.answer.send(Err(ProposeError::Stopped));
+        }
         self.changing = None;
         self.changes.clear();
         self.reads.clear();
@@ -108,6 +117,7 @@ impl<S: StateMachine> Rounds<S> {
         for pending in self.pending.drain(..) {
             let _ = pending.answer.send(Err(ProposeError::Unknown));
         }
+        self.refused.append(&mut self.held);
         let changing = self.changing.take().map(|(_, answer)| answer);
         let waiting = self.changes.drain(..).map(|(_, answer)| answer);
         for answer in changing.into_iter().chain(waiting) {
@@ -200,7 +210,13 @@ impl<S: StateMachine> Shared<S> {
         }
         rounds.wish();
         let proposed = !proposals.is_empty();
-        self.append(rounds, proposals);
+        for proposal in &proposals {
+            let bytes = proposal.data.len();
+            self.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        }
+        let mut waiting = std::mem::take(&mut rounds.held);
+        waiting.extend(proposals);
+        self.append(rounds, waiting);
         if proposed {
             rounds.commit_due = None;
         } else if rounds.commit_due.is_some_and(|due| due <= now) {
@@ -264,13 +280,11 @@ impl<S: StateMachine> Shared<S> {
         let mut data = Vec::with_capacity(proposals.len());
         let mut accepted = Vec::with_capacity(proposals.len());
         for proposal in proposals {
-            self.waiting_bytes
-                .fetch_sub(proposal.data.len(), Ordering::AcqRel);
             if leads && (proposal.options.term == 0 || proposal.options.term == term) {
                 data.push(proposal.data.clone());
                 accepted.push(proposal);
             } else {
-                refuse(proposal, rounds.core.leader());
+                rounds.refused.push(proposal);
             }
         }
         if accepted.is_empty() {
@@ -290,12 +304,8 @@ impl<S: StateMachine> Shared<S> {
                     });
                 }
             }
-            // Leadership is being handed to somebody else.
-            Err(_) => {
-                for proposal in accepted {
-                    refuse(proposal, None);
-                }
-            }
+            // The lead is being given to somebody else, who may not take it.
+            Err(_) => rounds.held = accepted,
         }
     }
 
@@ -313,6 +323,12 @@ impl<S: StateMachine> Shared<S> {
         }
         rounds.wish();
         self.publish(rounds, ticking);
+        let leader = rounds.core.leader();
+        for proposal in rounds.refused.drain(..) {
+            let _ = proposal
+                .answer
+                .send(Err(ProposeError::NotLeader { leader }));
+        }
         if !jobs.is_empty() {
             if self.inline.load(Ordering::Acquire) {
                 self.applier.push_inline(jobs, self);
@@ -412,12 +428,8 @@ impl<S: StateMachine> Shared<S> {
             || core.leader() != rounds.leader
             || core.membership().index != rounds.membership_index
             || leading_term != rounds.leading_term;
-        if leading_term != rounds.leading_term {
-            if rounds.leading_term != 0 {
-                rounds.lose_leadership();
-            }
-            rounds.leading_term = leading_term;
-        }
+        let lost = rounds.leading_term != 0 && leading_term != rounds.leading_term;
+        rounds.leading_term = leading_term;
         self.inline.store(inline, Ordering::Release);
         // Whoever waits for more than a majority looks at the progress of the others.
         if changed || ticking || !alone {
@@ -430,13 +442,11 @@ impl<S: StateMachine> Shared<S> {
             self.refresh_leadership(Some(leading_term));
             self.notify();
         }
+        // An answer must not be ahead of what is known about this member.
+        if lost {
+            rounds.lose_leadership();
+        }
     }
-}
-
-fn refuse<P>(proposal: Proposal<P>, leader: Option<PeerId>) {
-    let _ = proposal
-        .answer
-        .send(Err(ProposeError::NotLeader { leader }));
 }
 
 /// What a round brings out.

@@ -29,6 +29,10 @@ impl Replication {
     /// Which state of this member an answer is about: a driver passes over an error that is older
     /// than what it knows.
     pub fn topology_version(&self) -> RawDocumentBuf {
+        // An error that says "not primary" must not look older than the change that it speaks of.
+        if let Some(node) = self.node() {
+            node.group.settle();
+        }
         rawdoc! { "processId": self.process, "counter": *self.topology.borrow() }
     }
 

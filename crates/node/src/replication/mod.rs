@@ -279,7 +279,8 @@ impl Replication {
             self.peers.keep_only(known);
             if let Some(node) = self.node() {
                 let timeout = config.settings.election_timeout_ms.unsigned_abs();
-                node.group.set_election_timeout(Duration::from_millis(timeout));
+                node.group
+                    .set_election_timeout(Duration::from_millis(timeout));
             }
         }
         self.reconsider();
