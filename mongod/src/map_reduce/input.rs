@@ -310,7 +310,7 @@ mod tests {
             Some(511),
             Some(512),
             Some(100_000),
-            Some(u64::MAX),
+            Some(1 << 62),
         ] {
             let ranges = Ranges::new(last, 2);
             let mut expected = 0;
