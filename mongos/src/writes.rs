@@ -491,6 +491,8 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
     let mut batch = Batch::new(context, kind)?;
     let create = batch.may_create();
     let mut patience = Patience::new();
+    // What a part of the batch did is counted here, so from then on no shard's reply is the whole.
+    let mut counted = false;
     loop {
         let route = match create {
             true => Some(router.catalog.route_or_create(&ns).await?),
@@ -501,7 +503,7 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
             return Ok(batch.reply());
         };
         let untouched = batch.left.len() == batch.statements.len() && batch.ran_on.is_empty();
-        let stale = match batch.only_shard(&route).filter(|_| untouched) {
+        let stale = match batch.only_shard(&route).filter(|_| untouched && !counted) {
             Some(shard) => {
                 let whole = Child {
                     shard,
@@ -512,7 +514,10 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
                     Err(stale) => Some(stale),
                 }
             }
-            None => batch.run(&route).await?,
+            None => {
+                counted = true;
+                batch.run(&route).await?
+            }
         };
         match stale {
             None => return Ok(batch.reply()),
