@@ -87,4 +87,4 @@ if (db.tags.count() !== TAGS.length) throw new Error('tags: ' + db.tags.count())
 print('  ' + db.tags.count() + ' tags, all as loaded');
 
 step('Where the chunks are');
-sh.status();
+sh.status(true);
