@@ -57,10 +57,21 @@ pub fn treatment(request: &Request, writes: bool) -> Treatment {
     Treatment::read(read_preference(&request.body))
 }
 
+/// Which members may answer a read. One that has to see what came before goes to the primary,
+/// which has all of it, unless it insists on a secondary.
 pub fn read_preference(body: &RawDocument) -> ReadPreference {
-    match fields::get(body, "$readPreference") {
+    let asked = match fields::get(body, "$readPreference") {
         Some(RawBsonRef::Document(document)) => ReadPreference::parse(document).unwrap_or_default(),
-        _ => ReadPreference::default(),
+        _ => return ReadPreference::Primary,
+    };
+    let causal = match fields::get(body, "readConcern") {
+        Some(RawBsonRef::Document(concern)) => fields::get(concern, "afterClusterTime").is_some(),
+        _ => false,
+    };
+    if causal && asked != ReadPreference::Secondary {
+        ReadPreference::Primary
+    } else {
+        asked
     }
 }
 

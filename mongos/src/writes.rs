@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use banyan_document::DocumentWriter;
-use banyan_wire::{CommandError, ErrorCode, Outgoing};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use futures::future::join_all;
 
 use crate::catalog::Route;
-use crate::commands::Context;
+use crate::commands::{self, Context};
 use crate::dispatch::{Answer, Patience, treatment};
 use crate::fields;
 use crate::targeting::{self, Target};
@@ -286,7 +286,7 @@ impl<'a> Batch<'a> {
             .indexes
             .iter()
             .map(|&index| self.statements[index].as_bytes());
-        let outgoing = Outgoing::forward(&request.body, &dropped, &added)
+        let outgoing = commands::passed_on(&request.body, &dropped, &added)
             .sequence(self.kind.batch_field(), statements);
         self.context
             .router
@@ -543,7 +543,7 @@ async fn forward_whole(
     whole: &Child,
     batch: &mut Batch<'_>,
 ) -> Result<Result<RawDocumentBuf, CommandError>, CommandError> {
-    let forwarded = crate::commands::forward_write(context, route, &whole.shard).await;
+    let forwarded = commands::forward_write(context, route, &whole.shard).await;
     let reply = match forwarded {
         Ok(answer) => answer.reply,
         Err(error) if error.code.is_stale_routing() => return Ok(Err(error)),

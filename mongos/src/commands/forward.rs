@@ -14,16 +14,9 @@ use crate::fields;
 
 /// The request as it came, with the versions of the route.
 pub fn outgoing(request: &Request, route: &Route, shard: &str) -> Outgoing {
-    if let Some(concern) = timeless_read_concern(&request.body) {
-        let mut added = DocumentWriter::new();
-        added.append_doc("readConcern", &concern);
-        added.append_all(&route.versions(shard));
-        let outgoing = Outgoing::forward(&request.body, &["readConcern"], &added.finish());
-        return with_sequences(request, outgoing);
-    }
     with_sequences(
         request,
-        Outgoing::forward(&request.body, &[], &route.versions(shard)),
+        passed_on(&request.body, &[], &route.versions(shard)),
     )
 }
 
@@ -35,23 +28,31 @@ pub fn changed(
     route: &Route,
     shard: &str,
 ) -> Outgoing {
-    let mut dropped = dropped.to_vec();
     let mut fields = DocumentWriter::new();
-    if let Some(concern) = timeless_read_concern(&request.body) {
-        dropped.push("readConcern");
-        fields.append_doc("readConcern", &concern);
-    }
     fields.append_all(added);
     fields.append_all(&route.versions(shard));
-    with_sequences(
-        request,
-        Outgoing::forward(&request.body, &dropped, &fields.finish()),
+    with_sequences(request, passed_on(&request.body, dropped, &fields.finish()))
+}
+
+/// A client's command for a shard. Every one of them is made here.
+pub fn passed_on(body: &RawDocument, dropped: &[&str], added: &RawDocument) -> Outgoing {
+    let Some(concern) = timeless_read_concern(body) else {
+        return Outgoing::forward(body, dropped, added);
+    };
+    let mut fields = DocumentWriter::new();
+    fields.append_doc("readConcern", &concern);
+    fields.append_all(added);
+    Outgoing::forward(
+        body,
+        &[dropped, &["readConcern"]].concat(),
+        &fields.finish(),
     )
 }
 
 /// The read concern without `afterClusterTime`, where that may go. The time is one that some shard
 /// told the client, and another shard may never reach it. The primary of a shard has applied every
-/// write that was acknowledged, so a read there is late enough anyway.
+/// write that was acknowledged, so there it is late enough anyway, and requests with such a time go
+/// to primaries unless they insist on a secondary (see [`crate::dispatch::read_preference`]).
 fn timeless_read_concern(body: &RawDocument) -> Option<RawDocumentBuf> {
     let Some(RawBsonRef::Document(concern)) = fields::get(body, "readConcern") else {
         return None;
@@ -171,7 +172,7 @@ mod tests {
         );
         let body = rawdoc! {"find": "a", "readConcern": {"level": "majority"}};
         assert_eq!(timeless_read_concern(&body), None);
-        let secondary = rawdoc! {"mode": "secondary"};
+        let secondary = rawdoc! { "mode": "secondary" };
         let body = rawdoc! {"find": "a", "readConcern": concern, "$readPreference": secondary};
         assert_eq!(timeless_read_concern(&body), None, "a secondary may lag");
     }

@@ -63,6 +63,7 @@ use banyan_query::QueryError;
 use banyan_wire::{CommandError, Connection, ErrorCode, Request};
 use bson::RawDocumentBuf;
 
+pub use forward::passed_on;
 pub use host_info::hostname;
 
 use crate::catalog::Route;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use banyan_wire::{CommandError, ErrorCode, Outgoing};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
@@ -32,7 +32,7 @@ pub async fn route(context: &Context<'_>) -> Result<Option<Arc<Database>>, Comma
 /// Passes the request, which opens a cursor, on to the database's shard.
 pub async fn forward_cursor(context: &Context<'_>, database: &Database) -> CommandResult {
     let request = context.request;
-    let outgoing = Outgoing::forward(&request.body, &[], &RawDocumentBuf::new());
+    let outgoing = forward::passed_on(&request.body, &[], &RawDocumentBuf::new());
     let treatment = treatment(request, false);
     let answer = context
         .router
@@ -98,7 +98,7 @@ async fn rename(context: &Context<'_>) -> CommandResult {
         let text = "source and destination collections must be on the same shard";
         return Err(CommandError::new(ErrorCode::CommandFailed, text));
     }
-    let outgoing = Outgoing::forward(&request.body, &[], &RawDocumentBuf::new());
+    let outgoing = forward::passed_on(&request.body, &[], &RawDocumentBuf::new());
     let treatment = treatment(request, true);
     let answer = context
         .router

@@ -132,6 +132,14 @@ impl State {
                 format!("stale: {ns}"),
             ));
         }
+        // A shard would wait for ever: nobody writes at this time.
+        let concern = document(&request.body, "readConcern");
+        if concern.is_some_and(|concern| concern.get("afterClusterTime").unwrap().is_some()) {
+            return Err(CommandError::new(
+                ErrorCode::ExceededTimeLimit,
+                "a time to come",
+            ));
+        }
         match request.name.as_str() {
             "find" => self.find(&ns, &request.body),
             "aggregate" => self.aggregate(&ns, &request.body),

@@ -460,3 +460,29 @@ async fn a_router_says_what_it_is() {
         .unwrap_err();
     assert_eq!(error.code, ErrorCode::Unauthorized, "only against admin");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_shard_is_asked_for_a_time_that_another_one_told() {
+    let cluster = Cluster::start().await;
+    cluster.fill([1, 150]).await;
+    let time = Timestamp {
+        time: u32::MAX,
+        increment: 1,
+    };
+    let concern = rawdoc! {"afterClusterTime": time};
+    let with_concern = |mut body: RawDocumentBuf| {
+        body.append(bson::raw::cstr!("readConcern"), concern.clone());
+        body
+    };
+    // Whole to one shard, split over both, and a read of each kind.
+    cluster.run(with_concern(insert([2], true))).await;
+    cluster.run(with_concern(insert([3, 160], true))).await;
+    let found = cluster
+        .run(with_concern(rawdoc! {"find": "posts", "filter": {"id": 3}}))
+        .await;
+    assert_eq!(ids(&found), [3]);
+    let found = cluster
+        .run(with_concern(rawdoc! {"find": "posts", "sort": {"id": 1}}))
+        .await;
+    assert_eq!(ids(&found), [1, 2, 3, 150, 160]);
+}
