@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use banyan_consensus::Group;
 use banyan_query::JavaScript;
-use banyan_storage::{Catalog, OpenError, Snapshot, Store, StoreOptions};
+use banyan_storage::{Catalog, Namespace, OpenError, Snapshot, Store, StoreOptions};
 use banyan_wire::{CommandError, ErrorCode};
 
 use crate::clock::Clock;
@@ -15,7 +15,7 @@ use crate::info::ServerInfo;
 use crate::operations::{Interrupt, Operations};
 use crate::parameters::Parameters;
 use crate::replication::Replication;
-use crate::role::Role;
+use crate::role::{Change, Role};
 use crate::write::{Latches, Machine, NamespaceLatches};
 
 /// How a node is opened.
@@ -120,21 +120,18 @@ impl Node {
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
-        let weak = Arc::downgrade(&node);
-        node.machine.on_change(Box::new(move |namespace, change| {
-            if let Some(node) = weak.upgrade()
-                && let Some(role) = node.role.get()
-            {
-                role.wrote(namespace, change);
-            }
-        }));
         node.replication.start(&node)?;
         Ok(node)
     }
 
     /// Gives the node its part in a sharded cluster. Only the first one counts.
     pub fn set_role(&self, role: Arc<dyn Role>) {
-        let _ = self.role.set(role);
+        if self.role.set(role.clone()).is_ok() {
+            let listener = move |namespace: &Namespace, change: Change<'_>| {
+                role.wrote(namespace, change);
+            };
+            self.machine.on_change(Box::new(listener));
+        }
     }
 
     pub fn role(&self) -> Option<&Arc<dyn Role>> {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
 use banyan_storage::{
@@ -20,7 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use super::effects::{self, EffectError};
 use super::entry::{Entry, Operation, SessionStamp};
 use super::latches::Held;
-use super::sessions::{SessionId, SessionRecord, meta_key};
+use super::sessions::{self, SessionId, SessionRecord, meta_key};
 use crate::clock::{self, Clock};
 use crate::role::Change;
 
@@ -85,6 +85,8 @@ pub struct Machine {
     index: AtomicU64,
     time: AtomicU64,
     durable: AtomicU64,
+    /// When old sessions were last looked for, by the entries' clock.
+    swept_ms: AtomicI64,
     configuration: RwLock<Option<RawDocumentBuf>>,
     on_change: RwLock<Option<ChangeListener>>,
     on_config: RwLock<Option<ConfigListener>>,
@@ -100,6 +102,7 @@ impl Machine {
             index: AtomicU64::new(0),
             time: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            swept_ms: AtomicI64::new(0),
             configuration: RwLock::default(),
             on_change: RwLock::default(),
             on_config: RwLock::default(),
@@ -186,6 +189,7 @@ impl Machine {
         for entry in entries {
             applying.entry(entry)?;
         }
+        applying.forget_sessions()?;
         applying.commit()
     }
 
@@ -298,6 +302,29 @@ impl Applying<'_> {
         Ok(())
     }
 
+    /// Removes the records of sessions that have long ended. Now and then is often enough.
+    fn forget_sessions(&mut self) -> Result<(), EffectError> {
+        let now = self.applied.wall_ms;
+        let swept = self.machine.swept_ms.load(Ordering::Relaxed);
+        if now < swept.saturating_add(SWEEP_INTERVAL_MS) {
+            return Ok(());
+        }
+        self.machine.swept_ms.store(now, Ordering::Relaxed);
+        for found in self
+            .machine
+            .store
+            .snapshot()
+            .scan_meta(&[sessions::META_PREFIX])
+        {
+            let (key, record) = found?;
+            let last_write = sessions::last_write_ms(&record).unwrap_or(now);
+            if last_write < now.saturating_sub(SESSION_LIFETIME_MS) {
+                self.batch.delete_meta(&key);
+            }
+        }
+        Ok(())
+    }
+
     fn definitions(&mut self, entry: &Entry<'_>) -> Result<(), EffectError> {
         for operation in entry.operations() {
             match operation? {
@@ -336,6 +363,7 @@ impl Applying<'_> {
         };
         let index = Arc::new(Index::parse(definition, false)?);
         let mut multikey = false;
+        let (mut written_bytes, mut counted_bytes) = (0, 0);
         for (count, found) in store
             .snapshot()
             .records(collection.id, .., false)
@@ -346,11 +374,16 @@ impl Applying<'_> {
             multikey |= keys.multikey;
             for key in &keys.keys {
                 self.batch.put_index_key(collection, &index, key, record);
+                written_bytes += key.len();
             }
             if count % BUILD_RECORDS_PER_BATCH == BUILD_RECORDS_PER_BATCH - 1 {
                 self.commit()?;
+                counted_bytes = written_bytes;
             }
         }
+        // The batch that makes the index counts its own keys.
+        self.batch
+            .count_index_keys(collection.id, &index, counted_bytes);
         Ok(multikey)
     }
 
@@ -371,6 +404,10 @@ impl Applying<'_> {
         Ok(())
     }
 }
+
+/// As long as MongoDB's sessions live by default.
+const SESSION_LIFETIME_MS: i64 = 30 * 60 * 1000;
+const SWEEP_INTERVAL_MS: i64 = 5 * 60 * 1000;
 
 /// Records whose keys go into one batch while an index is built.
 const BUILD_RECORDS_PER_BATCH: usize = 20_000;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use banyan_document::key::{KeyError, Keys};
 use banyan_query::filter::Filter;
-use banyan_storage::{Batch, Catalog, Collection, Index, RecordId, StorageError};
+use banyan_storage::{
+    Batch, Catalog, Collection, INDEX_KEY_BYTES_MAX, Index, RecordId, StorageError,
+};
 use bson::RawDocument;
 
 use super::entry::{Entry, EntryError, Operation};
@@ -26,10 +28,15 @@ pub fn keys_of(index: &Index, document: &RawDocument) -> Result<Keys, KeyError> 
             return Ok(Keys::default());
         }
     }
-    if index.sparse {
-        index.pattern.sparse_keys(document)
+    let keys = if index.sparse {
+        index.pattern.sparse_keys(document)?
     } else {
-        index.pattern.keys(document)
+        index.pattern.keys(document)?
+    };
+    let too_large = |key: &&Vec<u8>| key.len() > INDEX_KEY_BYTES_MAX;
+    match keys.keys.iter().find(too_large) {
+        Some(key) => Err(KeyError::TooLarge(key.len())),
+        None => Ok(keys),
     }
 }
 

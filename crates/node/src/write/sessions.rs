@@ -15,7 +15,7 @@ use super::entry::{EntryError, Reader, SessionStamp, put_varint};
 pub type SessionId = [u8; 16];
 
 /// Prefix of the sessions' keys in meta.
-const META_PREFIX: u8 = b's';
+pub const META_PREFIX: u8 = b's';
 
 pub fn meta_key(session: &SessionId) -> [u8; 17] {
     let mut key = [META_PREFIX; 17];
@@ -215,6 +215,12 @@ impl SessionRecord {
     }
 }
 
+/// When an encoded record was last written to.
+pub fn last_write_ms(record: &[u8]) -> Option<i64> {
+    let (bytes, _) = record.get(8..)?.split_first_chunk()?;
+    Some(i64::from_le_bytes(*bytes))
+}
+
 /// Adds a statement, in one piece with the last where both are inserts in a row.
 pub fn push(statements: &mut Vec<Statement>, statement: Statement) {
     if let Some(last) = statements.last_mut()
@@ -288,5 +294,69 @@ impl Retryable {
             Some(record) if record.txn_number == self.txn_number => Ok(Some(record)),
             _ => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::rawdoc;
+
+    fn stamp(txn_number: i64, statements: Vec<Statement>) -> SessionStamp {
+        SessionStamp {
+            session: [1; 16],
+            txn_number,
+            statements,
+        }
+    }
+
+    #[test]
+    fn inserts_in_a_row_share_one_line() {
+        let inserts = |from: i32, to: i32| {
+            (from..to)
+                .map(|id| Statement::new(id, StatementOutcome::Insert))
+                .collect()
+        };
+        let record = SessionRecord::merge(None, &stamp(1, inserts(0, 500)), 10);
+        let record = SessionRecord::merge(Some(record), &stamp(1, inserts(500, 900)), 20);
+        assert_eq!(record.statements.len(), 1);
+        assert_eq!(record.find(0), Some(&StatementOutcome::Insert));
+        assert_eq!(record.find(899), Some(&StatementOutcome::Insert));
+        assert_eq!(record.find(900), None);
+        assert_eq!(record.find(-1), None);
+        let read = SessionRecord::decode(&record.encode()).unwrap();
+        assert_eq!(read, record);
+        assert_eq!(last_write_ms(&record.encode()), Some(20));
+    }
+
+    #[test]
+    fn a_new_number_forgets_the_old_one() {
+        let deleted = StatementOutcome::Delete { deleted: 1 };
+        let first = stamp(1, vec![Statement::new(0, deleted.clone())]);
+        let record = SessionRecord::merge(None, &first, 10);
+        let retry = |txn_number| Retryable {
+            session: [1; 16],
+            txn_number,
+        };
+        assert_eq!(
+            retry(1)
+                .check(Some(record.clone()))
+                .unwrap()
+                .unwrap()
+                .find(0),
+            Some(&deleted)
+        );
+        assert_eq!(retry(2).check(Some(record.clone())).unwrap(), None);
+        let error = retry(0).check(Some(record.clone())).unwrap_err();
+        assert_eq!(error.code, ErrorCode::TransactionTooOld);
+        let record = SessionRecord::merge(Some(record), &stamp(2, Vec::new()), 20);
+        assert_eq!((record.txn_number, record.find(0)), (2, None));
+    }
+
+    #[test]
+    fn a_transaction_number_needs_a_session() {
+        assert_eq!(Retryable::parse(None, None).unwrap(), None);
+        assert!(Retryable::parse(None, Some(1)).is_err());
+        assert!(Retryable::parse(Some(&rawdoc! { "id": 5 }), Some(1)).is_err());
     }
 }

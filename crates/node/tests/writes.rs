@@ -1,0 +1,697 @@
+//! The write path, end to end in one process: a standalone node, commands in, replies out.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use banyan_node::info::ServerInfo;
+use banyan_node::node::{Node, NodeOptions};
+use banyan_node::service::NodeService;
+use banyan_wire::{Connection, Doc, Origin, Request, Service};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+struct Rig {
+    service: Arc<NodeService>,
+    connection: Arc<Connection>,
+}
+
+impl Rig {
+    async fn open(path: &Path) -> Rig {
+        let info = ServerInfo::new("mongod", "localhost:1".to_owned(), 1, path.to_owned());
+        let node = Node::open(NodeOptions::new(info)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !node.is_primary() {
+            assert!(
+                Instant::now() < deadline,
+                "a standalone becomes primary at once"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let nowhere: SocketAddr = ([127, 0, 0, 1], 1).into();
+        let connection = Connection::new(1, nowhere, nowhere, CancellationToken::new());
+        Rig {
+            service: Arc::new(NodeService::new(node, &[])),
+            connection: Arc::new(connection),
+        }
+    }
+
+    async fn run(&self, command: RawDocumentBuf) -> RawDocumentBuf {
+        let name = command
+            .iter()
+            .next()
+            .unwrap()
+            .unwrap()
+            .0
+            .as_str()
+            .to_owned();
+        let request = Request {
+            request_id: 1,
+            database: "db".to_owned(),
+            name,
+            body: Doc::from(command),
+            sequences: Vec::new(),
+            more_to_come: false,
+            exhaust_allowed: false,
+            origin: Origin::Msg,
+        };
+        self.service.call(&self.connection, request).await.body
+    }
+
+    async fn ok(&self, command: RawDocumentBuf) -> RawDocumentBuf {
+        let reply = self.run(command).await;
+        assert_eq!(reply.get_f64("ok").ok(), Some(1.0), "{reply:?}");
+        assert!(reply.get("writeErrors").unwrap().is_none(), "{reply:?}");
+        reply
+    }
+
+    /// The error's code, whether the command or its only statement was refused.
+    async fn code(&self, command: RawDocumentBuf) -> i32 {
+        let reply = self.run(command).await;
+        if let Ok(errors) = reply.get_array("writeErrors") {
+            let error = errors.get_document(0).unwrap();
+            return error.get_i32("code").unwrap();
+        }
+        reply
+            .get_i32("code")
+            .unwrap_or_else(|_| panic!("{reply:?}"))
+    }
+
+    async fn find(&self, filter: RawDocumentBuf) -> Vec<RawDocumentBuf> {
+        let command =
+            rawdoc! { "find": "c", "filter": filter, "batchSize": 100_000, "singleBatch": true };
+        let reply = self.ok(command).await;
+        let batch = reply
+            .get_document("cursor")
+            .unwrap()
+            .get_array("firstBatch")
+            .unwrap();
+        batch
+            .into_iter()
+            .map(|item| item.unwrap().as_document().unwrap().to_owned())
+            .collect()
+    }
+
+    /// The records are counted right and agree with all indexes; how many there are.
+    async fn validate(&self) -> i64 {
+        let found = self.ok(rawdoc! { "validate": "c" }).await;
+        assert_eq!(found.get_bool("valid").ok(), Some(true), "{found:?}");
+        let records = found.get_i64("nrecords").unwrap();
+        let catalog = self.service.node.store.catalog();
+        assert_eq!(catalog.get("db", "c").unwrap().documents() as i64, records);
+        records
+    }
+
+    async fn close(self) {
+        let node = self.service.node.clone();
+        tokio::task::spawn_blocking(move || node.close())
+            .await
+            .unwrap();
+    }
+}
+
+async fn rig() -> (TempDir, Rig) {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::open(dir.path()).await;
+    (dir, rig)
+}
+
+/// What `kill -9` at this moment would leave.
+fn crash_image(path: &Path) -> TempDir {
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+    let image = tempfile::tempdir().unwrap();
+    copy(path, image.path());
+    image
+}
+
+fn array(documents: impl IntoIterator<Item = RawDocumentBuf>) -> RawArrayBuf {
+    documents.into_iter().collect()
+}
+
+fn insert(documents: impl IntoIterator<Item = RawDocumentBuf>) -> RawDocumentBuf {
+    rawdoc! { "insert": "c", "documents": array(documents) }
+}
+
+fn update(q: RawDocumentBuf, u: RawDocumentBuf) -> RawDocumentBuf {
+    rawdoc! { "update": "c", "updates": [{ "q": q, "u": u }] }
+}
+
+fn index(key: RawDocumentBuf, name: &str, unique: bool) -> RawDocumentBuf {
+    rawdoc! {
+        "createIndexes": "c", "indexes": [{ "key": key, "name": name, "unique": unique }],
+    }
+}
+
+fn in_session(mut command: RawDocumentBuf, txn_number: i64) -> RawDocumentBuf {
+    let id = Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: vec![7; 16],
+    };
+    command.append(bson::cstr!("lsid"), rawdoc! { "id": id });
+    command.append(bson::cstr!("txnNumber"), txn_number);
+    command
+}
+
+fn i32_of(document: &RawDocument, field: &str) -> i32 {
+    document
+        .get_i32(field)
+        .unwrap_or_else(|_| panic!("{field} in {document:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn duplicates_are_refused_with_their_key() {
+    let (_dir, rig) = rig().await;
+    let reply = rig
+        .ok(insert((0..3).map(|n| rawdoc! { "_id": n, "a": n })))
+        .await;
+    assert_eq!(i32_of(&reply, "n"), 3);
+    // An ordered batch ends at the first error, an unordered one tries them all.
+    let documents = [1, 5, 2, 6].map(|n| rawdoc! { "_id": n });
+    let reply = rig.run(insert(documents.clone())).await;
+    assert_eq!(i32_of(&reply, "n"), 0);
+    let errors = reply.get_array("writeErrors").unwrap();
+    let error = errors.get_document(0).unwrap();
+    assert_eq!((i32_of(error, "index"), i32_of(error, "code")), (0, 11000));
+    assert_eq!(
+        error.get_document("keyPattern").unwrap(),
+        &*rawdoc! { "_id": 1 }
+    );
+    assert_eq!(
+        error.get_document("keyValue").unwrap(),
+        &*rawdoc! { "_id": 1 }
+    );
+    assert_eq!(
+        error.get_str("errmsg").unwrap(),
+        "E11000 duplicate key error collection: db.c index: _id_ dup key: { _id: 1 }"
+    );
+    let mut unordered = insert(documents);
+    unordered.append(bson::cstr!("ordered"), false);
+    let reply = rig.run(unordered).await;
+    assert_eq!(i32_of(&reply, "n"), 2);
+    let errors = reply.get_array("writeErrors").unwrap();
+    let at: Vec<i32> = errors
+        .into_iter()
+        .map(|e| i32_of(e.unwrap().as_document().unwrap(), "index"))
+        .collect();
+    assert_eq!(at, [0, 2]);
+    // Two of one batch collide with each other, too.
+    let twins = [rawdoc! { "_id": "x" }, rawdoc! { "_id": "x" }];
+    let reply = rig.run(insert(twins)).await;
+    assert_eq!(i32_of(&reply, "n"), 1);
+    assert_eq!(rig.validate().await, 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_that_cannot_be_stored_are_refused() {
+    let (_dir, rig) = rig().await;
+    for bad in [
+        rawdoc! { "_id": [1] },
+        rawdoc! { "_id": bson::RawBson::Undefined },
+        rawdoc! { "_id": bson::Regex { pattern: bson::cstr!("a").into(), options: bson::cstr!("").into() } },
+    ] {
+        assert_eq!(rig.code(insert([bad])).await, 2);
+    }
+    let large = "x".repeat(16 << 20);
+    assert_eq!(
+        rig.code(insert([rawdoc! { "large": large.as_str() }]))
+            .await,
+        10334
+    );
+    let just_fits = "x".repeat((16 << 20) - 100);
+    rig.ok(insert([
+        rawdoc! { "_id": "fits", "large": just_fits.as_str() },
+    ]))
+    .await;
+    let grow = rawdoc! { "$set": { "more": "x".repeat(200) } };
+    assert_eq!(
+        rig.code(update(rawdoc! { "_id": "fits" }, grow)).await,
+        17419
+    );
+    // An index key that the engine could not hold.
+    let long = "k".repeat(70_000);
+    assert_eq!(
+        rig.code(insert([rawdoc! { "_id": long.as_str() }])).await,
+        17280
+    );
+    assert_eq!(rig.find(rawdoc! { "_id": long.as_str() }).await.len(), 0);
+    assert_eq!(
+        rig.find(rawdoc! { "_id": { "$gt": long.as_str() } })
+            .await
+            .len(),
+        0
+    );
+    rig.ok(index(rawdoc! { "a": 1 }, "a", false)).await;
+    assert_eq!(
+        rig.code(insert([rawdoc! { "_id": 1, "a": long.as_str() }]))
+            .await,
+        17280
+    );
+    rig.ok(insert([rawdoc! { "_id": 1, "a": 1 }])).await;
+    let grow = rawdoc! { "$set": { "a": long.as_str() } };
+    assert_eq!(rig.code(update(rawdoc! { "_id": 1 }, grow)).await, 17280);
+    assert_eq!(
+        rig.find(rawdoc! { "a": { "$lt": long.as_str() } })
+            .await
+            .len(),
+        0
+    );
+    assert_eq!(
+        rig.code(update(
+            rawdoc! { "_id": 1 },
+            rawdoc! { "$set": { "_id": 2 } }
+        ))
+        .await,
+        66
+    );
+    assert_eq!(rig.validate().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_is_made_and_put_in_front() {
+    let (_dir, rig) = rig().await;
+    rig.ok(insert([
+        rawdoc! { "a": 1 },
+        rawdoc! { "a": 2, "_id": "last" },
+    ]))
+    .await;
+    for document in rig.find(rawdoc! {}).await {
+        let (name, value) = document.iter().next().unwrap().unwrap();
+        assert_eq!(name.as_str(), "_id");
+        assert!(matches!(
+            value,
+            RawBsonRef::ObjectId(_) | RawBsonRef::String("last")
+        ));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_of_one_record_take_turns() {
+    let (_dir, rig) = rig().await;
+    let rig = Arc::new(rig);
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let rig = rig.clone();
+            tokio::spawn(async move {
+                for _ in 0..25 {
+                    let mut command = rawdoc! { "update": "c" };
+                    let statement = rawdoc! {
+                        "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } }, "upsert": true,
+                    };
+                    command.append(bson::cstr!("updates"), array([statement]));
+                    rig.ok(command).await;
+                    rig.ok(rawdoc! {
+                        "findAndModify": "c", "query": { "_id": 1 },
+                        "update": { "$inc": { "m": 1 } }, "new": true,
+                    })
+                    .await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let found = rig.find(rawdoc! {}).await;
+    assert_eq!(found.len(), 1);
+    assert_eq!((i32_of(&found[0], "n"), i32_of(&found[0], "m")), (400, 400));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_many_takes_a_unique_key() {
+    let (_dir, rig) = rig().await;
+    rig.ok(index(rawdoc! { "k": 1 }, "k", true)).await;
+    rig.ok(insert(
+        (0..16).map(|n| rawdoc! { "_id": n, "k": format!("own {n}") }),
+    ))
+    .await;
+    let rig = Arc::new(rig);
+    for round in 0..10 {
+        // Half of them insert, the others update: all want the same key.
+        let tasks: Vec<_> = (0..16)
+            .map(|n| {
+                let rig = rig.clone();
+                let key = format!("wanted {round}");
+                tokio::spawn(async move {
+                    let command = if n % 2 == 0 {
+                        insert([rawdoc! { "k": key }])
+                    } else {
+                        update(rawdoc! { "_id": n }, rawdoc! { "$set": { "k": key } })
+                    };
+                    let reply = rig.run(command).await;
+                    match reply.get_array("writeErrors") {
+                        Err(_) => 1,
+                        Ok(errors) => {
+                            assert_eq!(i32_of(errors.get_document(0).unwrap(), "code"), 11000);
+                            0
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut winners = 0;
+        for task in tasks {
+            winners += task.await.unwrap();
+        }
+        assert_eq!(winners, 1);
+        assert_eq!(
+            rig.find(rawdoc! { "k": format!("wanted {round}") })
+                .await
+                .len(),
+            1
+        );
+    }
+    rig.validate().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_records_are_changed_and_their_keys_follow() {
+    let (_dir, rig) = rig().await;
+    let document = |n: i32| rawdoc! { "_id": n, "a": n % 7, "tags": [n % 3, n % 5], "n": 0 };
+    rig.ok(insert((0..5000).map(document))).await;
+    rig.ok(index(rawdoc! { "a": 1, "tags": -1 }, "a_tags", false))
+        .await;
+    rig.ok(index(rawdoc! { "n": 1 }, "n", false)).await;
+    assert_eq!(rig.validate().await, 5000);
+    // The scan goes along an index that the update moves the records in.
+    let command = rawdoc! {
+        "update": "c",
+        "updates": [{
+            "q": { "n": { "$gte": 0 } },
+            "u": { "$inc": { "n": 1, "a": 100 }, "$push": { "tags": 9 } },
+            "multi": true,
+        }],
+    };
+    let reply = rig.ok(command).await;
+    assert_eq!(
+        (i32_of(&reply, "n"), i32_of(&reply, "nModified")),
+        (5000, 5000)
+    );
+    assert_eq!(rig.find(rawdoc! { "n": 1 }).await.len(), 5000);
+    assert_eq!(
+        rig.find(rawdoc! { "a": 103, "tags": 9 }).await.len(),
+        5000 / 7 + 1
+    );
+    let delete = rawdoc! { "delete": "c", "deletes": [{ "q": { "tags": 2 }, "limit": 0 }] };
+    let gone = i32_of(&rig.ok(delete).await, "n");
+    assert_eq!(rig.validate().await, i64::from(5000 - gone));
+    assert_eq!(rig.find(rawdoc! { "tags": 2 }).await.len(), 0);
+    let delete = rawdoc! { "delete": "c", "deletes": [{ "q": { "a": 101 }, "limit": 1 }] };
+    assert_eq!(i32_of(&rig.ok(delete).await, "n"), 1);
+    rig.validate().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_of_one_command_see_each_other() {
+    let (_dir, rig) = rig().await;
+    rig.ok(index(rawdoc! { "k": 1 }, "k", true)).await;
+    let command = rawdoc! {
+        "update": "c",
+        "updates": [
+            { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 }, "$set": { "k": "a" } }, "upsert": true },
+            { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } },
+            { "q": { "k": "a" }, "u": { "$inc": { "n": 1 }, "$set": { "k": "b" } } },
+            { "q": { "_id": 2 }, "u": { "$set": { "k": "a" } }, "upsert": true },
+            { "q": { "k": { "$in": ["a", "b"] } }, "u": { "$inc": { "n": 10 } }, "multi": true },
+        ],
+    };
+    let reply = rig.ok(command).await;
+    assert_eq!((i32_of(&reply, "n"), i32_of(&reply, "nModified")), (6, 4));
+    let upserted = reply.get_array("upserted").unwrap();
+    assert_eq!(
+        upserted.get_document(1).unwrap(),
+        &*rawdoc! { "index": 3, "_id": 2 }
+    );
+    let found = rig.find(rawdoc! { "_id": 1 }).await;
+    assert_eq!(i32_of(&found[0], "n"), 13);
+    rig.validate().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retried_statement_is_not_applied_twice() {
+    let (dir, rig) = rig().await;
+    let commands = [
+        insert((0..3).map(|n| rawdoc! { "_id": n, "n": 0 })),
+        update(rawdoc! { "_id": 1 }, rawdoc! { "$inc": { "n": 1 } }),
+        rawdoc! {
+            "update": "c",
+            "updates": [{ "q": { "_id": 9 }, "u": { "$inc": { "n": 5 } }, "upsert": true }],
+        },
+        rawdoc! {
+            "findAndModify": "c", "query": { "_id": 2 }, "update": { "$inc": { "n": 1 } },
+            "new": true,
+        },
+        rawdoc! { "delete": "c", "deletes": [{ "q": { "n": 0 }, "limit": 1 }] },
+    ];
+    let mut replies = Vec::new();
+    for (number, command) in commands.iter().enumerate() {
+        let command = in_session(command.clone(), number as i64);
+        let first = rig.ok(command.clone()).await;
+        let again = rig.ok(command).await;
+        let without_retry = |reply: &RawDocument| {
+            let mut kept = RawDocumentBuf::new();
+            for (name, value) in reply.iter().flatten() {
+                if name.as_str() != "retriedStmtIds" {
+                    kept.append(name, value);
+                }
+            }
+            kept
+        };
+        assert_eq!(without_retry(&first), without_retry(&again));
+        replies.push(first);
+    }
+    let expected = [(1, 1), (2, 1), (9, 5)];
+    let check = |found: Vec<RawDocumentBuf>| {
+        let found: Vec<_> = found
+            .iter()
+            .map(|d| (i32_of(d, "_id"), i32_of(d, "n")))
+            .collect();
+        assert_eq!(found, expected);
+    };
+    check(rig.find(rawdoc! {}).await);
+    // An older number is refused, and the last is still known after a crash.
+    assert_eq!(rig.code(in_session(commands[0].clone(), 0)).await, 225);
+    let image = crash_image(dir.path());
+    let survivor = Rig::open(image.path()).await;
+    survivor.ok(in_session(commands[4].clone(), 4)).await;
+    check(survivor.find(rawdoc! {}).await);
+    survivor.validate().await;
+    survivor.close().await;
+    rig.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_writes_survive_a_crash_and_are_counted_right() {
+    let (dir, rig) = rig().await;
+    rig.ok(index(rawdoc! { "a": 1 }, "a", false)).await;
+    let rig = Arc::new(rig);
+    let tasks: Vec<_> = (0..8)
+        .map(|writer| {
+            let rig = rig.clone();
+            tokio::spawn(async move {
+                for n in 0..100 {
+                    let id = writer * 1000 + n;
+                    rig.ok(insert([rawdoc! { "_id": id, "a": n % 10, "n": 0 }])).await;
+                    let inc = rawdoc! { "$inc": { "n": 1, "a": 1 } };
+                    rig.ok(update(rawdoc! { "_id": id }, inc)).await;
+                    if n % 10 == 9 {
+                        let gone =
+                            rawdoc! { "delete": "c", "deletes": [{ "q": { "_id": id }, "limit": 1 }] };
+                        rig.ok(gone).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let image = crash_image(dir.path());
+    let survivor = Rig::open(image.path()).await;
+    assert_eq!(survivor.validate().await, 720);
+    assert_eq!(survivor.find(rawdoc! { "n": 1 }).await.len(), 720);
+    // New records come after the old ones.
+    survivor.ok(insert([rawdoc! { "_id": "new" }])).await;
+    let last = survivor.find(rawdoc! {}).await.pop().unwrap();
+    assert_eq!(last.get_str("_id").unwrap(), "new");
+    survivor.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn indexes_are_built_over_what_is_there() {
+    let (_dir, rig) = rig().await;
+    rig.ok(insert(
+        (0..1000).map(|n| rawdoc! { "_id": n, "a": n / 2, "b": [n, n + 1] }),
+    ))
+    .await;
+    let reply = rig.run(index(rawdoc! { "a": 1 }, "a", true)).await;
+    assert_eq!(i32_of(&reply, "code"), 11000, "{reply:?}");
+    assert_eq!(
+        reply.get_document("keyPattern").unwrap(),
+        &*rawdoc! { "a": 1 }
+    );
+    rig.ok(index(rawdoc! { "a": 1, "_id": 1 }, "a_id", true))
+        .await;
+    rig.ok(index(rawdoc! { "b": 1 }, "b", false)).await;
+    let reply = rig.run(index(rawdoc! { "b": 1, "a": 1 }, "b", false)).await;
+    assert_eq!(i32_of(&reply, "code"), 86, "{reply:?}");
+    rig.validate().await;
+    let sizes: Vec<u64> = {
+        let catalog = rig.service.node.store.catalog();
+        let collection = catalog.get("db", "c").unwrap();
+        collection
+            .indexes
+            .iter()
+            .map(|index| index.key_bytes())
+            .collect()
+    };
+    assert!(
+        sizes.len() == 3 && sizes.iter().all(|bytes| *bytes > 1000),
+        "{sizes:?}"
+    );
+    // Arrays in two fields of one index cannot be.
+    rig.ok(index(rawdoc! { "b": 1, "c": 1 }, "b_c", false))
+        .await;
+    assert_eq!(
+        rig.code(insert([rawdoc! { "b": [1], "c": [2] }])).await,
+        171
+    );
+    rig.ok(rawdoc! { "dropIndexes": "c", "index": "b" }).await;
+    assert_eq!(
+        rig.code(rawdoc! { "dropIndexes": "c", "index": "_id_" })
+            .await,
+        72
+    );
+    assert_eq!(
+        rig.code(rawdoc! { "dropIndexes": "c", "index": "none" })
+            .await,
+        27
+    );
+    assert_eq!(rig.validate().await, 1000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partial_and_sparse_indexes_hold_some_records() {
+    let (_dir, rig) = rig().await;
+    rig.ok(rawdoc! {
+        "createIndexes": "c",
+        "indexes": [
+            { "key": { "s": 1 }, "name": "s", "sparse": true, "unique": true },
+            {
+                "key": { "p": 1 }, "name": "p", "unique": true,
+                "partialFilterExpression": { "on": true },
+            },
+        ],
+    })
+    .await;
+    rig.ok(insert(
+        (0..10).map(|n| rawdoc! { "_id": n, "p": 1, "on": n == 0 }),
+    ))
+    .await;
+    assert_eq!(
+        rig.code(insert([rawdoc! { "p": 1, "on": true }])).await,
+        11000
+    );
+    let turn_on = || update(rawdoc! { "_id": 1 }, rawdoc! { "$set": { "on": true } });
+    assert_eq!(rig.code(turn_on()).await, 11000);
+    rig.ok(update(
+        rawdoc! { "_id": 0 },
+        rawdoc! { "$set": { "on": false, "s": 1 } },
+    ))
+    .await;
+    rig.ok(turn_on()).await;
+    let set_s = rawdoc! { "$set": { "s": 1 } };
+    assert_eq!(rig.code(update(rawdoc! { "_id": 3 }, set_s)).await, 11000);
+    assert_eq!(rig.validate().await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespaces_come_and_go_beside_writers() {
+    let (_dir, rig) = rig().await;
+    let rig = Arc::new(rig);
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let rig = rig.clone();
+            tokio::spawn(async move {
+                for n in 0..60 {
+                    let a = format!("{n}");
+                    rig.ok(insert((0..5).map(|_| rawdoc! { "a": a.as_str() })))
+                        .await;
+                }
+            })
+        })
+        .collect();
+    for round in 0..20 {
+        rig.run(index(rawdoc! { "a": 1 }, "a", false)).await;
+        let target = format!("old{}", round % 2);
+        rig.run(rawdoc! {
+            "renameCollection": "db.c", "to": format!("db.{target}"), "dropTarget": true,
+        })
+        .await;
+        rig.run(rawdoc! { "drop": "c" }).await;
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    rig.ok(insert([rawdoc! { "a": "last" }])).await;
+    rig.validate().await;
+    let names: Vec<String> = {
+        let catalog = rig.service.node.store.catalog();
+        catalog
+            .collections()
+            .map(|collection| collection.namespace.to_string())
+            .collect()
+    };
+    assert_eq!(
+        names.iter().filter(|name| *name == "db.c").count(),
+        1,
+        "{names:?}"
+    );
+    rig.ok(rawdoc! { "dropDatabase": 1 }).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while rig.service.node.store.is_cleaning() {
+        assert!(Instant::now() < deadline, "dropped data is still there");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(rig.service.node.store.catalog().collections().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_names_and_commands_are_refused() {
+    let (_dir, rig) = rig().await;
+    let named = |name: &str| rawdoc! { "insert": name, "documents": [{ "a": 1 }] };
+    for bad in ["", ".c", "a$b", "nul\0"] {
+        assert_eq!(rig.code(named(bad)).await, 73, "{bad:?}");
+    }
+    assert_eq!(
+        rig.code(rawdoc! { "insert": "c", "documents": [] }).await,
+        16
+    );
+    assert_eq!(rig.code(rawdoc! { "drop": "nothing" }).await, 26);
+    rig.ok(rawdoc! { "create": "c" }).await;
+    assert_eq!(rig.code(rawdoc! { "create": "c" }).await, 48);
+    assert_eq!(
+        rig.code(update(rawdoc! {}, rawdoc! { "$nope": { "a": 1 } }))
+            .await,
+        9
+    );
+    let two = rawdoc! { "update": "c", "updates": [{ "q": {}, "u": { "a": 1 }, "multi": true }] };
+    assert_eq!(rig.code(two).await, 9);
+    let w = |w: i32| rawdoc! { "insert": "c", "documents": [{}], "writeConcern": { "w": w } };
+    assert_eq!(rig.code(w(2)).await, 2);
+    assert_eq!(rig.code(w(51)).await, 9);
+}
