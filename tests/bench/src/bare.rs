@@ -133,7 +133,7 @@ fn work(
 ) -> Result<()> {
     let mut messages: Vec<Message> = (0..MESSAGES).map(|_| message(operation)).collect();
     let mut buffer = vec![0; 64 * 1024];
-    let checked = exchange(socket, &mut messages[0], &mut buffer).and_then(|reply| check(reply));
+    let checked = exchange(socket, &mut messages[0], &mut buffer).and_then(check);
     start.wait();
     checked?;
     for at in (0..MESSAGES).cycle() {

@@ -66,8 +66,8 @@ impl Report {
 
     pub fn print(&self) {
         println!(
-            "{:<44} {:>12} {:>12} {:<12} {:>7} {:>8} {}",
-            "what", "Banyan", "beside", "", "ratio", "expected", ""
+            "{:<44} {:>12} {:>12} {:<12} {:>7} {:>8}",
+            "what", "Banyan", "beside", "", "ratio", "expected"
         );
         for line in &self.lines {
             println!("{}", row(line));
