@@ -7,6 +7,7 @@ mod durability;
 mod house;
 mod map_reduce;
 mod members;
+mod migrations;
 mod reads;
 mod replica_set;
 mod standalone;
