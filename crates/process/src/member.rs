@@ -41,7 +41,12 @@ pub struct MemberFlags {
     #[arg(long, hide_short_help = true)]
     pub journal: bool,
     /// Accepted for scripts that give it
-    #[arg(id = "storageEngine", long = "storageEngine", value_name = "NAME", hide_short_help = true)]
+    #[arg(
+        id = "storageEngine",
+        long = "storageEngine",
+        value_name = "NAME",
+        hide_short_help = true
+    )]
     pub storage_engine: Option<String>,
     /// Accepted for scripts that give it
     #[arg(long, hide_short_help = true)]
@@ -70,6 +75,10 @@ impl MemberFlags {
             (self.noprealloc, "--noprealloc"),
             (self.profile.is_some(), "--profile"),
         ];
-        given.into_iter().filter(|(given, _)| *given).map(|(_, name)| name).collect()
+        given
+            .into_iter()
+            .filter(|(given, _)| *given)
+            .map(|(_, name)| name)
+            .collect()
     }
 }
