@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(1);
 const BACKOFF: Duration = Duration::from_secs(2);
 
 /// How long a shard may take to say how much it holds.
-const STATS_TIMEOUT: Duration = Duration::from_secs(5);
+const STATS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Balances until this member is no longer primary.
 pub async fn run(role: &Arc<ConfigRole>) {
@@ -201,7 +201,10 @@ async fn weigh(role: &ConfigRole, shards: &[ShardEntry], collections: &mut [Coll
     let body = rawdoc! { "_shardsvrGetStatsForBalancing": 1, "collections": wanted };
     let asks = shards.iter().map(|shard| -> BoxFuture<'_, _> {
         Box::pin(async {
-            let reply = role.shards.command(&shard.host, &body, STATS_TIMEOUT).await;
+            let reply = role
+                .shards
+                .command_if_up(&shard.host, &body, STATS_TIMEOUT)
+                .await;
             (shard.id.clone(), reply)
         })
     });

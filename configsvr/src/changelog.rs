@@ -1,13 +1,17 @@
 //! config.changelog: what happened to the cluster, for people who want to know.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use banyan_wire::CommandError;
 use bson::oid::ObjectId;
 use bson::{DateTime, RawDocumentBuf, rawdoc};
 
 use crate::role::ConfigRole;
 
-/// The log is a capped collection of this size.
-pub const BYTES: i64 = 200 * 1024 * 1024;
+/// Entries older than this are thrown away, now and then.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+const TRIM_EVERY: u64 = 1_000;
 
 /// Writes an entry. The log is for people: its failure fails nothing else.
 pub async fn note(role: &ConfigRole, what: &str, ns: &str, details: RawDocumentBuf) {
@@ -35,5 +39,12 @@ async fn write(
         "ns": ns,
         "details": details,
     };
-    role.metadata.insert("changelog", entry).await
+    role.metadata.insert("changelog", entry).await?;
+    let entries = role.changelog_entries.fetch_add(1, Ordering::Relaxed);
+    if entries.is_multiple_of(TRIM_EVERY) {
+        let oldest = now.timestamp_millis() - KEPT.as_millis() as i64;
+        let old = rawdoc! { "time": { "$lt": DateTime::from_millis(oldest) } };
+        role.metadata.remove("changelog", old).await?;
+    }
+    Ok(())
 }

@@ -34,6 +34,7 @@ pub struct ConfigRole {
     pub membership: tokio::sync::Mutex<()>,
     initializing: tokio::sync::Mutex<()>,
     pub slots: Arc<Slots>,
+    pub changelog_entries: AtomicU64,
     pub balancer_rounds: AtomicU64,
     pub balancer_in_round: AtomicBool,
     address: String,
@@ -51,6 +52,7 @@ impl ConfigRole {
             membership: tokio::sync::Mutex::default(),
             initializing: tokio::sync::Mutex::default(),
             slots: Arc::default(),
+            changelog_entries: AtomicU64::new(0),
             balancer_rounds: AtomicU64::new(0),
             balancer_in_round: AtomicBool::new(false),
             address: service.node.info.address.clone(),
@@ -127,13 +129,6 @@ impl ConfigRole {
             return Ok(());
         }
         create_indexes(metadata).await?;
-        let changelog = rawdoc! { "create": "changelog", "capped": true, "size": changelog::BYTES };
-        match metadata.local.command("config", changelog).await {
-            Err(error) if error.code != ErrorCode::NamespaceExists => {
-                tracing::warn!(%error, "config.changelog will grow without bound");
-            }
-            _ => {}
-        }
         // Last, because its presence says that the rest is there.
         let version = rawdoc! {
             "_id": 1,

@@ -38,6 +38,21 @@ impl Shards {
         Ok(self.set(host)?.command(treatment, "admin", body).await?)
     }
 
+    /// Runs a command that is not worth waiting for: a shard that has no primary right now is an
+    /// error soon.
+    pub async fn command_if_up(
+        &self,
+        host: &str,
+        body: &RawDocument,
+        timeout: Duration,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let treatment = Treatment::write()
+            .idempotent()
+            .timeout(Some(timeout))
+            .patience(timeout / 2);
+        Ok(self.set(host)?.command(treatment, "admin", body).await?)
+    }
+
     /// Runs a command once: its outcome is unknown if the connection fails.
     pub async fn command_once(
         &self,
