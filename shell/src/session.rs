@@ -79,9 +79,15 @@ impl Session {
     fn evaluate(&mut self, name: &str, source: &str) -> Result<v8::Global<v8::Value>, Ended> {
         // An interrupt that came while nothing ran is void.
         self.runtime.isolate().cancel_terminate_execution();
-        self.runtime
+        let value = self
+            .runtime
             .evaluate(name, source)
-            .map_err(|error| self.ended(&error))
+            .map_err(|error| self.ended(&error))?;
+        // A script whose last call is `quit()` ends before V8 sees the termination.
+        self.outside
+            .quit
+            .get()
+            .map_or(Ok(value), |code| Err(Ended::Quit(code)))
     }
 
     fn ended(&mut self, error: &ScriptError) -> Ended {

@@ -232,7 +232,7 @@ impl Parts {
             out.begin_document(&shard.address);
             for (total, name) in totals.iter_mut().zip(COUNTS) {
                 let n = count(&answer.reply, name);
-                out.append_i64(name, n);
+                append_count(&mut out, name, n);
                 *total += n;
             }
             out.end();
@@ -246,13 +246,21 @@ impl Parts {
         out.append_i64("output", count(finished, "output"));
         out.end();
         let total_ms = started.elapsed().as_millis() as i64;
-        out.append_i64("timeMillis", total_ms);
+        append_count(&mut out, "timeMillis", total_ms);
         out.begin_document("timing");
-        out.append_i64("shards", mapped_ms);
-        out.append_i64("final", total_ms - mapped_ms);
+        append_count(&mut out, "shards", mapped_ms);
+        append_count(&mut out, "final", total_ms - mapped_ms);
         out.end();
         out.append_f64("ok", 1.0);
         Ok(out.finish())
+    }
+}
+
+/// A count as the 2.x router gave it: plain while it fits, where only the totals are always long.
+fn append_count(out: &mut DocumentWriter, name: &str, n: i64) {
+    match i32::try_from(n) {
+        Ok(n) => out.append_i32(name, n),
+        Err(_) => out.append_i64(name, n),
     }
 }
 

@@ -172,7 +172,12 @@ DB.prototype.getReplicationInfo = function () {
   const first = oplog.find().sort({$natural: 1}).limit(1).toArray()[0];
   const last = oplog.find().sort({$natural: -1}).limit(1).toArray()[0];
   if (!first || !last) return {errmsg: 'local.oplog.rs is empty or missing'};
-  return {tFirst: first.ts, tLast: last.ts};
+  return {
+    timeDiff: last.ts.getTime() - first.ts.getTime(),
+    tFirst: new Date(first.ts.getTime() * 1000).toString(),
+    tLast: new Date(last.ts.getTime() * 1000).toString(),
+    now: new Date().toString(),
+  };
 };
 
 DB.prototype.printCollectionStats = function (scale) {
@@ -185,7 +190,26 @@ DB.prototype.printCollectionStats = function (scale) {
 DB.prototype.printShardingStatus = function (verbose) {
   printShardingStatus(this.getSiblingDB('config'), verbose);
 };
-DB.prototype.printReplicationInfo = function () { printjson(this.getReplicationInfo()); };
+DB.prototype.printReplicationInfo = function () {
+  const info = this.getReplicationInfo();
+  if (info.errmsg) return printjson(info);
+  print('log length start to end: ' + info.timeDiff + 'secs (' + Math.round(info.timeDiff / 36) / 100 + 'hrs)');
+  print('oplog first event time:  ' + info.tFirst);
+  print('oplog last event time:   ' + info.tLast);
+  print('now:                     ' + info.now);
+};
+DB.prototype.printSecondaryReplicationInfo = function () {
+  const status = okOrThrow(this.adminCommand({replSetGetStatus: 1}));
+  const primary = status.members.find((member) => member.state === 1);
+  for (const member of status.members.filter((member) => member.state !== 1 && member.optimeDate)) {
+    print('source: ' + member.name);
+    print('\tsyncedTo: ' + member.optimeDate);
+    if (!primary) continue;
+    const behind = Math.max(0, Math.round((primary.optimeDate - member.optimeDate) / 1000));
+    print('\t' + behind + ' secs (' + Math.round(behind / 36) / 100 + ' hrs) behind the primary');
+  }
+};
+DB.prototype.printSlaveReplicationInfo = DB.prototype.printSecondaryReplicationInfo;
 DB.prototype.help = function () {
   print('DB methods:');
   for (const name of Object.keys(DB.prototype).filter((name) => !name.startsWith('_')).sort()) print('\tdb.' + name + '()');

@@ -44,6 +44,8 @@ const rs = {
   slaveOk(value) { db.getMongo().setSlaveOk(value); },
   secondaryOk(value) { db.getMongo().setSlaveOk(value); },
   printReplicationInfo() { db.printReplicationInfo(); },
+  printSecondaryReplicationInfo() { db.printSecondaryReplicationInfo(); },
+  printSlaveReplicationInfo() { db.printSecondaryReplicationInfo(); },
   help() {
     print('\trs.status()                  the state of the set');
     print('\trs.initiate([config])        makes a set of this member, or of those in config');

@@ -403,12 +403,7 @@ impl<'a> Prepared<'a> {
         slot.set(Some(ctx.interrupt().clone()));
         let scans = matches!(self.plan.access, plan::Access::Collection { .. });
         ctx.node.counters.collection_scans.add(u64::from(scans));
-        let backwards = parameters.sort.is_some_and(|sort| {
-            is_natural(sort)
-                && sort
-                    .get_i32("$natural")
-                    .is_ok_and(|direction| direction < 0)
-        });
+        let backwards = parameters.sort.and_then(plan::natural_direction) == Some(true);
         let view = local::documents(ctx.node, ctx.database(), parameters.collection, backwards);
         let mut cursor = if let Some(documents) = view {
             Cursor::new(namespace, self.view_rows(documents)?, slot)

@@ -311,7 +311,7 @@ fn union(collection: &Collection, conjunction: &Conjunction<'_>) -> Option<Vec<I
 }
 
 /// `{$natural: ±1}`: whether it runs backwards.
-fn natural_direction(document: &RawDocument) -> Option<bool> {
+pub fn natural_direction(document: &RawDocument) -> Option<bool> {
     let (name, value) = document.iter().next()?.ok()?;
     (name.as_str() == "$natural").then(|| crate::params::number(value).is_some_and(|n| n < 0))
 }

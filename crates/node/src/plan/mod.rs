@@ -23,7 +23,7 @@ use banyan_storage::Collection;
 use bson::{RawBsonRef, RawDocument};
 
 pub use bounds::{IndexBounds, ScanRange};
-pub use choose::choose;
+pub use choose::{choose, natural_direction};
 
 /// What a plan is made for.
 #[derive(Debug, Clone, Copy, Default)]
