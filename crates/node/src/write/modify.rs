@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use banyan_document::key;
 use banyan_query::filter::{ArrayPosition, Filter};
 use banyan_query::sort::SortPattern;
 use banyan_query::update::{Update, UpdateContext};
-use banyan_storage::{Collection, Record, RecordId};
+use banyan_storage::{Collection, Index, Record, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -73,8 +74,16 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// The `_id`, if the filter asks for one and nothing else.
+    fn id(&self) -> Option<RawBsonRef<'_>> {
+        match self.hint {
+            None => plan::id_lookup(self.filter_document),
+            Some(_) => None,
+        }
+    }
+
     fn is_by_id(&self) -> bool {
-        self.hint.is_none() && plan::id_lookup(self.filter_document).is_some()
+        self.id().is_some()
     }
 }
 
@@ -130,6 +139,9 @@ fn one(
     action: &Action<'_>,
     effect: &mut Effect,
 ) -> Result<Step, CommandError> {
+    if let (Some(id), Some(index)) = (target.id(), collection.id_index()) {
+        return one_by_id(staging, collection, index, id, target, action, effect);
+    }
     let (plan, source) = source(staging, collection, target)?;
     let is_point = plan.is_point();
     let work = || {
@@ -141,7 +153,7 @@ fn one(
             _ => Box::new(source.map(|found| found.map(|(record, _)| record))),
         };
         for record in candidates {
-            match latch_and_match(staging, collection, target, record?)? {
+            match latch_and_match(staging, collection, target, action, record?)? {
                 Latched::Busy(latch) => return Ok(Step::Busy(latch)),
                 Latched::Gone => {}
                 Latched::Found(found) => {
@@ -155,6 +167,32 @@ fn one(
         work()
     } else {
         crate::execute::blocking(work)
+    }
+}
+
+/// Changes the record with an `_id`, which no plan is needed to find.
+fn one_by_id(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    id_index: &Index,
+    id: RawBsonRef<'_>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    effect: &mut Effect,
+) -> Result<Step, CommandError> {
+    let mut key = Vec::with_capacity(32);
+    key::encode(id, &mut key);
+    let snapshot = staging.ctx.node.store.snapshot();
+    let found = snapshot
+        .unique_lookup(id_index, &key)
+        .map_err(errors::storage)?;
+    let Some(record) = found else {
+        return Ok(Step::Done);
+    };
+    match latch_and_match(staging, collection, target, action, record)? {
+        Latched::Busy(latch) => Ok(Step::Busy(latch)),
+        Latched::Gone => Ok(Step::Done),
+        Latched::Found(found) => change(staging, collection, target, action, found, effect),
     }
 }
 
@@ -188,6 +226,7 @@ fn latch_and_match(
     staging: &mut Staging<'_>,
     collection: &Collection,
     target: &Target<'_>,
+    action: &Action<'_>,
     record: RecordId,
 ) -> Result<Latched, CommandError> {
     let latch = staging.ctx.node.latches.record(collection.id, record);
@@ -201,12 +240,19 @@ fn latch_and_match(
         .map_err(errors::storage)?;
     if let Some(document) = present
         && staging.owns(&document)
-        && target
-            .filter
-            .try_matches(&document)
-            .map_err(errors::query)?
+        // A record keeps its `_id`.
+        && (target.is_by_id()
+            || target
+                .filter
+                .try_matches(&document)
+                .map_err(errors::query)?)
     {
-        let position = target.filter.matches_with_position(&document);
+        let position = match action {
+            Action::Update(update, _) if update.needs_position() => {
+                target.filter.matches_with_position(&document)
+            }
+            _ => None,
+        };
         return Ok(Latched::Found(Found {
             record,
             document,
@@ -327,7 +373,7 @@ async fn many(
                             None => return Ok(None),
                         },
                     };
-                    match latch_and_match(staging, collection, target, record)? {
+                    match latch_and_match(staging, collection, target, action, record)? {
                         Latched::Busy(latch) => return Ok(Some((record, latch))),
                         Latched::Gone => {}
                         Latched::Found(found) => {
