@@ -3,12 +3,14 @@
 //! Whoever changes a namespace holds its latch exclusively from the look at the catalog until the
 //! change is applied, so that no write is under way that was worked out against the old state.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
-use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
+use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
 use crate::errors;
 use crate::node::Node;
@@ -89,7 +91,8 @@ pub fn refuse_other_case(node: &Node, namespace: &Namespace) -> Result<(), Comma
     }
 }
 
-/// Refuses an index that the collection's records do not allow. Reads all of them.
+/// Refuses an index that the collection's records do not allow. Reads all of them, and for a
+/// unique index keeps a hash of each key: only keys whose hashes meet are compared.
 pub fn check_records(
     node: &Node,
     collection: &Collection,
@@ -97,36 +100,61 @@ pub fn check_records(
     interrupt: &Interrupt,
 ) -> Result<(), CommandError> {
     let index = Index::parse(definition, false).map_err(errors::storage)?;
-    let mut seen: Vec<Vec<u8>> = Vec::new();
     let snapshot = node.store.snapshot();
+    let hasher = RandomState::new();
+    let mut hashes: Vec<u64> = Vec::new();
+    for_each_record(&snapshot, collection, interrupt, |document| {
+        let keys = effects::keys_of(&index, document).map_err(|error| {
+            CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
+        })?;
+        if index.unique {
+            hashes.extend(keys.keys.iter().map(|key| hasher.hash_one(key)));
+        }
+        Ok(())
+    })?;
+    hashes.sort_unstable();
+    let met: HashSet<u64> = hashes
+        .windows(2)
+        .filter(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
+        .collect();
+    if met.is_empty() {
+        return Ok(());
+    }
+    let mut seen: HashSet<Vec<u8>> = HashSet::new();
+    for_each_record(&snapshot, collection, interrupt, |document| {
+        let keys = effects::keys_of(&index, document).unwrap_or_default();
+        for key in keys.keys {
+            if !met.contains(&hasher.hash_one(&key)) {
+                continue;
+            }
+            if seen.contains(&key) {
+                return Err(duplicate(collection, &index, document, &key));
+            }
+            seen.insert(key);
+        }
+        Ok(())
+    })
+}
+
+fn for_each_record(
+    snapshot: &Snapshot,
+    collection: &Collection,
+    interrupt: &Interrupt,
+    mut look: impl FnMut(&RawDocument) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     for (count, found) in snapshot.records(collection.id, .., false).enumerate() {
         let (_, document) = found.map_err(errors::storage)?;
         if count % 64 == 0 {
             interrupt.check()?;
         }
-        let keys = effects::keys_of(&index, &document).map_err(|error| {
-            CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
-        })?;
-        if index.unique {
-            seen.extend(keys.keys);
-        }
-    }
-    seen.sort_unstable();
-    let Some(twice) = seen.windows(2).find(|pair| pair[0] == pair[1]) else {
-        return Ok(());
-    };
-    for found in snapshot.records(collection.id, .., false) {
-        let (_, document) = found.map_err(errors::storage)?;
-        let keys = effects::keys_of(&index, &document).unwrap_or_default();
-        if keys.keys.contains(&twice[0]) {
-            return Err(duplicate(collection, &index, &document, &twice[0]));
-        }
+        look(&document)?;
     }
     Ok(())
 }
 
 /// The name that an index gets when none is given: `a_1_b_-1`.
-pub fn index_name(key: &bson::RawDocument) -> String {
+pub fn index_name(key: &RawDocument) -> String {
     let part = |(name, value): (&bson::raw::CStr, bson::RawBsonRef<'_>)| {
         format!(
             "{}_{}",

@@ -1,5 +1,7 @@
 //! The write path, end to end in one process: a standalone node, commands in, replies out.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -582,6 +584,38 @@ async fn indexes_are_built_over_what_is_there() {
         27
     );
     assert_eq!(rig.validate().await, 1000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_index_is_kept_up_but_not_used() {
+    let (_dir, rig) = rig().await;
+    rig.ok(insert((0..10).map(|n| rawdoc! { "_id": n, "a": n })))
+        .await;
+    rig.ok(index(rawdoc! { "a": 1 }, "a", true)).await;
+    let plan = async || {
+        let reply = rig
+            .ok(rawdoc! { "explain": { "find": "c", "filter": { "a": 3 } } })
+            .await;
+        let bytes = reply.get_document("queryPlanner").unwrap().as_bytes();
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    let hide = |hidden: bool| {
+        rawdoc! { "collMod": "c", "index": { "keyPattern": { "a": 1 }, "hidden": hidden } }
+    };
+    assert!(plan().await.contains("IXSCAN"));
+    rig.ok(hide(true)).await;
+    assert!(!plan().await.contains("IXSCAN"));
+    assert_eq!(rig.code(insert([rawdoc! { "a": 3 }])).await, 11000);
+    let reply = rig.ok(hide(false)).await;
+    assert_eq!(reply.get_bool("hidden_old").ok(), Some(true));
+    assert!(plan().await.contains("IXSCAN"));
+    let missing = rawdoc! { "collMod": "c", "index": { "name": "nope", "hidden": true } };
+    assert_eq!(rig.code(missing).await, 27);
+    let id = rawdoc! { "collMod": "c", "index": { "name": "_id_", "hidden": true } };
+    assert_eq!(rig.code(id).await, 2);
+    let validator = rawdoc! { "collMod": "c", "validator": { "a": 1 } };
+    assert_eq!(rig.code(validator).await, 238);
+    assert_eq!(rig.validate().await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! A store across reopenings, crashes, drops and transfers.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -7,6 +7,7 @@ pub mod table;
 pub mod aggregate;
 mod append_oplog_note;
 mod build_info;
+mod coll_mod;
 mod coll_stats;
 mod connection_status;
 pub mod count;
@@ -118,6 +119,7 @@ static REPLICATION: &[&CommandSpec] = &[
 
 /// What changes documents, collections and indexes.
 static WRITE: &[&CommandSpec] = &[
+    &coll_mod::SPEC,
     &create::SPEC,
     &create_indexes::SPEC,
     &delete::SPEC,

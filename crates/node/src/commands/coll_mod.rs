@@ -1,0 +1,176 @@
+//! `collMod`: hides an index from the planner, or shows it again.
+
+use std::sync::Arc;
+
+use banyan_document::key::KeyPattern;
+use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::catalog_ops;
+use crate::context::CommandContext;
+use crate::errors;
+use crate::params::{self, Field};
+
+pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
+    .aliases(&["collmod"])
+    .writes()
+    .fields(&[
+        "index",
+        "validator",
+        "viewOn",
+        "pipeline",
+        "cappedSize",
+        "cappedMax",
+        "timeseries",
+        "expireAfterSeconds",
+        "changeStreamPreAndPostImages",
+    ])
+    .ignored(&["validationLevel", "validationAction"]);
+
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(coll_mod(ctx))
+}
+
+async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
+    let node = ctx.node;
+    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    refuse_unsupported(ctx)?;
+    let asked = ctx.field("index").map(Wish::parse).transpose()?;
+    let term = node.writable_term()?;
+    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+    let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("ns does not exist: {namespace}"),
+        ));
+    };
+    let mut reply = RawDocumentBuf::new();
+    if let Some(wish) = asked {
+        let index = wish.find(&collection)?;
+        if index.hidden != wish.hidden {
+            let change = CatalogChange::SetIndexSpec {
+                collection: collection.id,
+                index: IndexDefinition {
+                    id: index.id,
+                    spec: with_hidden(&index.spec, wish.hidden),
+                },
+            };
+            catalog_ops::apply(node, &[change], term).await?;
+            reply.append(cstr!("hidden_old"), index.hidden);
+            reply.append(cstr!("hidden_new"), wish.hidden);
+        }
+    }
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
+}
+
+/// Which index is to be hidden or shown.
+struct Wish<'a> {
+    name: Option<&'a str>,
+    pattern: Option<&'a RawDocument>,
+    hidden: bool,
+}
+
+impl<'a> Wish<'a> {
+    fn parse(field: Field<'a>) -> Result<Wish<'a>, CommandError> {
+        let (mut name, mut pattern, mut hidden) = (None, None, None);
+        for (option, value) in field.document()?.iter().flatten() {
+            let field = Field {
+                command: "collMod.index",
+                name: option.as_str(),
+                value,
+            };
+            match option.as_str() {
+                "name" => name = Some(field.str()?),
+                "keyPattern" => pattern = Some(field.document()?),
+                "hidden" => hidden = Some(field.bool()?),
+                "expireAfterSeconds" | "unique" | "prepareUnique" => {
+                    return Err(unsupported(option.as_str()));
+                }
+                other => return Err(params::unknown_field("collMod.index", other)),
+            }
+        }
+        let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));
+        if name.is_some() == pattern.is_some() {
+            return refuse("Must specify either index name or key pattern, and not both");
+        }
+        match hidden {
+            Some(hidden) => Ok(Wish {
+                name,
+                pattern,
+                hidden,
+            }),
+            None => refuse("no expireAfterSeconds, hidden, unique, or prepareUnique field"),
+        }
+    }
+
+    fn find(&self, collection: &Collection) -> Result<Arc<Index>, CommandError> {
+        let pattern = self.pattern.and_then(|key| KeyPattern::parse(key).ok());
+        let is_asked_for = |index: &&Arc<Index>| match (self.name, &pattern) {
+            (Some(name), _) => index.name == name,
+            (None, Some(pattern)) => catalog_ops::same_pattern(pattern, &index.pattern),
+            (None, None) => false,
+        };
+        let Some(index) = collection.indexes.iter().find(is_asked_for) else {
+            let asked = match (self.name, self.pattern) {
+                (None, Some(key)) => errors::shown(RawBsonRef::Document(key)),
+                (name, _) => name.unwrap_or_default().to_owned(),
+            };
+            return Err(CommandError::new(
+                ErrorCode::IndexNotFound,
+                format!("cannot find index {asked} for ns {}", collection.namespace),
+            ));
+        };
+        if index.is_id() && self.hidden {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "can't hide _id index",
+            ));
+        }
+        Ok(index.clone())
+    }
+}
+
+fn with_hidden(spec: &RawDocument, hidden: bool) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    for (name, value) in spec
+        .iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str() != "hidden")
+    {
+        out.append(name, value);
+    }
+    if hidden {
+        out.append(cstr!("hidden"), true);
+    }
+    out
+}
+
+/// Changes that would alter what the collection does are refused rather than forgotten.
+fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    for (name, value) in ctx.body().iter().flatten() {
+        let name = name.as_str();
+        let has_effect = match name {
+            "validator" => value.as_document().is_none_or(|rules| !rules.is_empty()),
+            "changeStreamPreAndPostImages" => value
+                .as_document()
+                .is_some_and(|images| images.get_bool("enabled").unwrap_or(false)),
+            "viewOn" | "pipeline" | "cappedSize" | "cappedMax" | "timeseries"
+            | "expireAfterSeconds" => true,
+            _ => false,
+        };
+        if has_effect {
+            return Err(unsupported(name));
+        }
+    }
+    Ok(())
+}
+
+fn unsupported(what: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::NotImplemented,
+        format!("collMod with '{what}' is not supported"),
+    )
+}
