@@ -32,6 +32,7 @@ const counted = db.runCommand({
 check(counted.ok === 1 && counted.results.length === 2, 'map-reduce');
 check(db.getCollectionNames().indexOf('posts') >= 0, 'listed');
 check(db.posts.stats().count == 3, 'stats');
+check(db.posts.find().sort({$natural: -1}).limit(1).toArray()[0]._id === 3, 'backwards');
 check(db.posts.drop() === true, 'dropped');
 db.dropDatabase();
 print('tour complete');

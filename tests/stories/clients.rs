@@ -61,6 +61,12 @@ async fn each_client_tours_a_standalone() -> Result<()> {
             .await?
             .ends_with("tour complete\n")
     );
+    for (script, code) in [("quit(3)", 3), ("1", 0), ("throw new Error('no')", 1)] {
+        let mut command = Command::new(program("mongo"));
+        command.args(["--quiet", &mongod.host(), "--eval", script]);
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        ensure!(output.status.code() == Some(code), "{script}: {output:?}");
+    }
     Ok(())
 }
 

@@ -2,12 +2,13 @@
 //! refuses what it must refuse.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 
-use banyan_tests::{Launch, within};
+use banyan_tests::{Launch, program, within};
 
 #[tokio::test]
 async fn data_and_indexes_survive_a_clean_stop_and_a_kill() -> Result<()> {
@@ -76,6 +77,20 @@ async fn a_directory_in_use_and_a_port_in_use_are_refused_with_a_clear_word() ->
     ensure!(!status.success());
     let log = same_directory.log();
     ensure!(log.contains("lock"), "{log}");
+
+    // In the background it is the parent that says so, with the child's code.
+    let log_path = same_directory.data_directory().join("../forked.log");
+    let forked = Command::new(program("mongod"))
+        .arg("--dbpath")
+        .arg(same_directory.data_directory())
+        .args(["--port", &same_directory.port.to_string(), "--fork"])
+        .arg("--logpath")
+        .arg(&log_path)
+        .output()?;
+    let complaint = String::from_utf8_lossy(&forked.stderr);
+    ensure!(forked.status.code() == Some(100), "{complaint}");
+    ensure!(complaint.contains("exited with 100"), "{complaint}");
+    ensure!(fs::read_to_string(&log_path)?.contains("lock"));
     Ok(())
 }
 

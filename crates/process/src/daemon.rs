@@ -4,7 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::unistd::{ForkResult, fork, pipe, setsid};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe, setsid};
 
 /// The child's end of the line to its parent, who waits for [`Readiness::tell`].
 #[must_use]
@@ -28,7 +29,7 @@ impl Readiness {
 }
 
 /// Forks. Returns in the child only; the parent waits until the child is ready or gone and ends
-/// with 0 or 1.
+/// with 0 or the child's code.
 pub fn go_to_background() -> io::Result<Readiness> {
     println!("about to fork child process, waiting until server is ready for connections.");
     io::stdout().flush()?;
@@ -38,7 +39,7 @@ pub fn go_to_background() -> io::Result<Readiness> {
         ForkResult::Parent { child } => {
             drop(teller);
             println!("forked process: {child}");
-            wait_for_news(news)
+            wait_for_news(news, child)
         }
         ForkResult::Child => {
             drop(news);
@@ -51,15 +52,20 @@ pub fn go_to_background() -> io::Result<Readiness> {
     }
 }
 
-fn wait_for_news(news: OwnedFd) -> ! {
+fn wait_for_news(news: OwnedFd, child: Pid) -> ! {
     let mut byte = [0];
     let ready = matches!(File::from(news).read(&mut byte), Ok(1));
     if ready {
         println!("child process started successfully, parent exiting");
         std::process::exit(0);
     }
-    eprintln!("ERROR: child process failed; the log says why");
-    std::process::exit(1);
+    // The child closes its end when it is gone; nobody else waits for it.
+    let code = match waitpid(child, None) {
+        Ok(WaitStatus::Exited(_, code)) if code != 0 => code,
+        _ => 1,
+    };
+    eprintln!("ERROR: child process failed, exited with {code}; the log says why");
+    std::process::exit(code);
 }
 
 fn leave_the_terminal() -> io::Result<()> {

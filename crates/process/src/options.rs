@@ -170,12 +170,17 @@ fn by_setting(matches: &ArgMatches) -> serde_json::Value {
             continue;
         }
         let flag = flag_of(id.as_str());
+        if let "shardsvr" | "configsvr" = flag {
+            insert(&mut root, "sharding.clusterRole", flag.into());
+            continue;
+        }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.flag == flag) else {
             continue;
         };
         let value = match setting.kind {
             Kind::Switch => serde_json::Value::Bool(true),
             Kind::Off => serde_json::Value::Bool(false),
+            Kind::Pairs => pairs(matches, id.as_str()),
             _ => raw_value(matches, id.as_str()),
         };
         insert(&mut root, setting.path, value);
@@ -194,6 +199,16 @@ fn flag_of(id: &str) -> &str {
         "oplog_size" => "oplogSize",
         other => other,
     }
+}
+
+/// `--setParameter a=1 --setParameter b=2` as `{a: "1", b: "2"}`.
+fn pairs(matches: &ArgMatches, id: &str) -> serde_json::Value {
+    let words = matches.get_raw(id).into_iter().flatten();
+    let pairs = words.filter_map(|word| {
+        let (name, value) = word.to_str()?.split_once('=')?;
+        Some((name.to_owned(), value.into()))
+    });
+    serde_json::Value::Object(pairs.collect())
 }
 
 fn raw_value(matches: &ArgMatches, id: &str) -> serde_json::Value {
@@ -271,6 +286,10 @@ mod tests {
         let parameters = [("x", "1"), ("y", "2")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(common.set_parameter, parameters);
         assert_eq!(parsed.settings["net"]["port"], 2);
+        assert_eq!(
+            parsed.settings["setParameter"],
+            serde_json::json!({"x": "1", "y": "2"})
+        );
         assert_eq!(parsed.argv[1], "--config");
     }
 
