@@ -5,7 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, signals};
 use banyan_wire::server::{Options, Server};
@@ -105,6 +105,9 @@ impl<P> Program<'_, P> {
         let addresses = server.addresses();
         let counters = server.counters();
         let node = tokio::task::block_in_place(|| Node::open(options))?;
+        if !node.replication.is_replica_set() {
+            replayed(&node).await;
+        }
         // Set once, here.
         let _ = node.info.wire_counters.set(counters);
         self.set_parameters(&node)?;
@@ -146,6 +149,20 @@ impl<P> Program<'_, P> {
         node.cursors
             .set_idle_max(Duration::from_millis(idle_max_ms));
         Ok(())
+    }
+}
+
+/// Waits until a standalone has applied what its log holds beyond its state: it must not answer
+/// from an older state than the one it acknowledged. A member of a set has states for that.
+async fn replayed(node: &Node) {
+    let started = Instant::now();
+    let mut told = false;
+    while !node.is_primary() && !node.info.stop.is_cancelled() {
+        if !told && started.elapsed() > Duration::from_secs(1) {
+            info!("applying the log to the state of the last stop");
+            told = true;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
