@@ -226,7 +226,10 @@ async fn documents_that_cannot_be_stored_are_refused() {
         rawdoc! { "_id": bson::RawBson::Undefined },
         rawdoc! { "_id": bson::Regex { pattern: bson::cstr!("a").into(), options: bson::cstr!("").into() } },
     ] {
-        assert_eq!(rig.code(insert([bad])).await, 2);
+        assert_eq!(rig.code(insert([bad])).await, 53);
+    }
+    for bad in [rawdoc! { "$a": 1 }, rawdoc! { "a": [{ "$b": 1 }] }] {
+        assert_eq!(rig.code(insert([rawdoc! { "_id": bad }])).await, 52);
     }
     let large = "x".repeat(16 << 20);
     assert_eq!(

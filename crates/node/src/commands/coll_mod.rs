@@ -43,7 +43,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
-            format!("ns does not exist: {namespace}"),
+            "ns does not exist",
         ));
     };
     let mut reply = RawDocumentBuf::new();

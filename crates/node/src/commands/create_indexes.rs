@@ -40,7 +40,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let specs = asked
         .into_iter()
-        .map(normalize)
+        .map(|spec| normalize(spec).map_err(|error| in_specification(spec, error)))
         .collect::<Result<Vec<_>, _>>()?;
     let created = catalog_ops::create_if_missing(node, &namespace).await?;
     let term = node.writable_term()?;
@@ -91,13 +91,23 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let mut reply = rawdoc! {
         "numIndexesBefore": count(before),
         "numIndexesAfter": count(after),
-        "createdCollectionAutomatically": created,
     };
     if all_known {
         reply.append(cstr!("note"), "all indexes already exist");
+    } else {
+        reply.append(cstr!("createdCollectionAutomatically"), created);
     }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError {
+    let shown = errors::shown(RawBsonRef::Document(spec));
+    error.message = format!(
+        "Error in specification {shown} :: caused by :: {}",
+        error.message
+    );
+    error
 }
 
 /// A specification as it is kept: `v`, `key`, `name`, then the options.
@@ -152,15 +162,23 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         )
     })?;
     check_pattern(key)?;
-    let is_id = key
-        .iter()
-        .flatten()
-        .map(|(name, _)| name.as_str())
-        .eq(["_id"])
-        && key
-            .iter()
-            .flatten()
-            .all(|(_, order)| params::number(order) == Some(1));
+    let mut fields = key.iter().flatten();
+    let is_id = match (fields.next(), fields.next()) {
+        (Some((name, RawBsonRef::String(_))), None) if name.as_str() == "_id" => false,
+        (Some((name, order)), None) if name.as_str() == "_id" => {
+            if params::number(order) != Some(1) {
+                return Err(CommandError::new(
+                    ErrorCode::BadValue,
+                    format!(
+                        "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+                        errors::shown(RawBsonRef::Document(key))
+                    ),
+                ));
+            }
+            true
+        }
+        _ => false,
+    };
     let name = match name {
         _ if is_id => catalog_ops::ID_INDEX.to_owned(),
         Some(name) if name.is_empty() || name == "*" => {
@@ -187,17 +205,25 @@ fn unsupported(option: &str) -> CommandError {
 }
 
 fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
+    let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
     for (name, value) in key.iter().flatten() {
+        let name = name.as_str();
         let special = match value {
-            RawBsonRef::String(kind) => kind != "hashed",
-            _ => name.as_str().contains('$'),
+            RawBsonRef::String("hashed") => false,
+            RawBsonRef::String("text" | "2d" | "2dsphere" | "geoHaystack") => true,
+            RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
+            _ => name == "$**" || name.ends_with(".$**"),
         };
+        if !special && name.split('.').any(|part| part.starts_with('$')) {
+            return refuse(
+                "Index key contains an illegal field name: field name starts with '$'.".to_owned(),
+            );
+        }
         if special {
             return Err(CommandError::new(
                 ErrorCode::NotImplemented,
                 format!(
-                    "indexes of the kind {{{}: {}}} are not supported",
-                    name.as_str(),
+                    "indexes of the kind {{{name}: {}}} are not supported",
                     errors::shown(value)
                 ),
             ));

@@ -70,6 +70,15 @@ impl<'a> Statement<'a> {
         }
         statement.filter = filter.ok_or_else(|| params::missing_field("update.updates", "q"))?;
         statement.update = update.ok_or_else(|| params::missing_field("update.updates", "u"))?;
+        if !matches!(
+            statement.update,
+            RawBsonRef::Document(_) | RawBsonRef::Array(_)
+        ) {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "Update argument must be either an object or an array",
+            ));
+        }
         Ok(statement)
     }
 }

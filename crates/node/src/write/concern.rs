@@ -11,23 +11,25 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use crate::node::Node;
-use crate::params::Field;
+use crate::params::{self, Field};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Acknowledgement {
+pub enum Acknowledgement<'a> {
     Members(usize),
     Majority,
+    /// One that the set's configuration would have to define.
+    Mode(&'a str),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WriteConcern {
-    pub w: Acknowledgement,
+pub struct WriteConcern<'a> {
+    pub w: Acknowledgement<'a>,
     pub journal: bool,
     pub timeout: Option<Duration>,
 }
 
-impl Default for WriteConcern {
-    fn default() -> WriteConcern {
+impl Default for WriteConcern<'_> {
+    fn default() -> Self {
         WriteConcern {
             w: Acknowledgement::Majority,
             journal: false,
@@ -39,8 +41,8 @@ impl Default for WriteConcern {
 /// More members than a set can have are asked for by mistake only.
 const W_MAX: u64 = 50;
 
-impl WriteConcern {
-    pub fn parse(concern: Option<&RawDocument>) -> Result<WriteConcern, CommandError> {
+impl<'a> WriteConcern<'a> {
+    pub fn parse(concern: Option<&'a RawDocument>) -> Result<WriteConcern<'a>, CommandError> {
         let mut parsed = WriteConcern::default();
         for (name, value) in concern.into_iter().flat_map(RawDocument::iter).flatten() {
             let name = name.as_str();
@@ -51,14 +53,7 @@ impl WriteConcern {
             };
             match (name, value) {
                 ("w", RawBsonRef::String("majority")) => parsed.w = Acknowledgement::Majority,
-                ("w", RawBsonRef::String(tag)) => {
-                    return Err(CommandError::new(
-                        ErrorCode::UnknownReplWriteConcern,
-                        format!(
-                            "No write concern mode named '{tag}' found in replica set configuration"
-                        ),
-                    ));
-                }
+                ("w", RawBsonRef::String(mode)) => parsed.w = Acknowledgement::Mode(mode),
                 ("w", _) => parsed.w = Acknowledgement::Members(members(field)?),
                 ("j" | "fsync", _) => parsed.journal |= field.bool()?,
                 ("wtimeout" | "wtimeoutMS", _) => {
@@ -67,12 +62,7 @@ impl WriteConcern {
                         (milliseconds > 0).then(|| Duration::from_millis(milliseconds));
                 }
                 ("provenance" | "getLastError", _) => {}
-                (name, _) => {
-                    return Err(CommandError::new(
-                        ErrorCode::FailedToParse,
-                        format!("unrecognized write concern field: {name}"),
-                    ));
-                }
+                (name, _) => return Err(params::unknown_field("WriteConcernOptions", name)),
             }
         }
         Ok(parsed)
@@ -87,6 +77,19 @@ impl WriteConcern {
                     "cannot use 'w' > 1 when a host is not replicated",
                 ))
             }
+            Acknowledgement::Mode(mode) if !node.replication.is_replica_set() => {
+                Err(CommandError::new(
+                    ErrorCode::BadValue,
+                    format!(
+                        "cannot use non-majority 'w' mode \"{mode}\" when a host is not a member \
+                         of a replica set"
+                    ),
+                ))
+            }
+            Acknowledgement::Mode(mode) => Err(CommandError::new(
+                ErrorCode::UnknownReplWriteConcern,
+                format!("No write concern mode named '{mode}' found in replica set configuration"),
+            )),
             _ => Ok(()),
         }
     }
@@ -137,7 +140,7 @@ fn members(field: Field<'_>) -> Result<usize, CommandError> {
         Ok(count) if count <= W_MAX => Ok(count as usize),
         _ => Err(CommandError::new(
             ErrorCode::FailedToParse,
-            "w has to be a non-negative number and not greater than 50",
+            format!("w has to be a non-negative number and not greater than 50; found: {count}"),
         )),
     }
 }

@@ -155,6 +155,35 @@ pub fn duplicate(
     .with_extra(rawdoc! { "keyPattern": pattern, "keyValue": value })
 }
 
+/// An `_id` that looks like an operator could never be asked for.
+fn refuse_dollars(id: &RawDocument) -> Result<(), CommandError> {
+    for (name, value) in id.iter().flatten() {
+        if name.as_str().starts_with('$') {
+            return Err(CommandError::new(
+                ErrorCode::DollarPrefixedFieldName,
+                format!(
+                    "_id fields may not contain '$'-prefixed fields: {} is not valid for storage.",
+                    name.as_str()
+                ),
+            ));
+        }
+        match value {
+            RawBsonRef::Document(inner) => refuse_dollars(inner)?,
+            RawBsonRef::Array(items) => {
+                for inner in items
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|item| item.as_document())
+                {
+                    refuse_dollars(inner)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The document with a usable `_id` as its first field.
 fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError> {
     if document.as_bytes().len() > MAX_DOCUMENT_BYTES {
@@ -178,9 +207,12 @@ fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError>
         };
         if let Some(kind) = kind {
             return Err(CommandError::new(
-                ErrorCode::BadValue,
+                ErrorCode::InvalidIdField,
                 format!("The '_id' value cannot be of type {kind}"),
             ));
+        }
+        if let RawBsonRef::Document(inner) = value {
+            refuse_dollars(inner)?;
         }
     }
     if is_first {

@@ -33,7 +33,7 @@ pub struct Staging<'a> {
     /// `None`: it does not exist, and need not for this command.
     pub collection: Option<Arc<Collection>>,
     pub ownership: Option<Arc<dyn Ownership>>,
-    pub concern: WriteConcern,
+    pub concern: WriteConcern<'a>,
     _shared: NamespaceShared,
     term: u64,
     pub entry: EntryBuilder,
@@ -245,6 +245,18 @@ fn refuse_views(namespace: &Namespace) -> Result<(), CommandError> {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,
             format!("cannot write to {namespace}"),
+        ));
+    }
+    let is_reserved = namespace.collection().starts_with("system.")
+        && !matches!(namespace.database(), "admin" | "config" | "local")
+        && !matches!(
+            namespace.collection(),
+            "system.js" | "system.profile" | "system.users" | "system.views"
+        );
+    if is_reserved {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid system namespace: {namespace}"),
         ));
     }
     Ok(())
