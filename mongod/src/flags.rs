@@ -4,7 +4,12 @@ use banyan_process::{CommonFlags, MemberFlags};
 use clap::Parser;
 
 #[derive(Parser, Debug)]
-#[command(name = "mongod", version, about = "Banyan's data node", disable_help_subcommand = true)]
+#[command(
+    name = "mongod",
+    version,
+    about = "Banyan's data node",
+    disable_help_subcommand = true
+)]
 pub struct Flags {
     #[command(flatten)]
     pub common: CommonFlags,
@@ -20,11 +25,13 @@ pub struct Flags {
 
 impl Flags {
     pub fn port(&self) -> u16 {
-        self.common.port.unwrap_or(match (self.shardsvr, self.configsvr) {
-            (true, _) => 27018,
-            (_, true) => 27019,
-            _ => 27017,
-        })
+        self.common
+            .port
+            .unwrap_or(match (self.shardsvr, self.configsvr) {
+                (true, _) => 27018,
+                (_, true) => 27019,
+                _ => 27017,
+            })
     }
 
     /// The flags that were given and do nothing.
@@ -44,7 +51,9 @@ mod tests {
     #[test]
     fn the_port_follows_the_role() {
         let port = |words: &[&str]| {
-            Flags::try_parse_from(std::iter::once(&"mongod").chain(words)).unwrap().port()
+            Flags::try_parse_from(std::iter::once(&"mongod").chain(words))
+                .unwrap()
+                .port()
         };
         assert_eq!(port(&[]), 27017);
         assert_eq!(port(&["--shardsvr"]), 27018);
