@@ -285,3 +285,22 @@ async fn a_cluster_is_made_by_hand_as_in_2012() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn a_router_waits_for_its_config_servers_and_says_so() -> Result<()> {
+    let mut config = Launch::mongod().with(["--configsvr"]).prepare();
+    let mut router = Launch::mongos(&config.host()).prepare();
+    router.spawn();
+    eventually("the log names the config server", || async {
+        let log = router.log();
+        let told = log.contains("waiting for the config servers") && log.contains(&config.host());
+        if told { Ok(()) } else { bail!("{log}") }
+    })
+    .await;
+    config.start().await;
+    router.ready().await;
+    let admin = router.direct().await.database("admin");
+    let listed = admin.run_command(doc! { "listShards": 1 }).await?;
+    ensure!(listed.get_array("shards")?.is_empty(), "{listed}");
+    Ok(())
+}
