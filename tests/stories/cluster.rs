@@ -1,10 +1,9 @@
 //! A sharded cluster: built by hand, loaded, counted, killed and back.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use banyan_tests::{Cluster, ClusterShape, Launch, ReplicaSet, connect, eventually, within};
+use banyan_tests::{Cluster, ClusterShape, Launch, ReplicaSet, connect, eventually};
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
@@ -128,8 +127,7 @@ async fn a_load_spreads_and_its_tags_are_counted() -> Result<()> {
     let posts = client.database("test").collection::<Document>("posts");
     ensure!(posts.count_documents(doc! {}).await? == u64::from(count));
 
-    let patience = Duration::from_secs(240);
-    within(patience, "both shards hold at least a third", || async {
+    eventually("both shards hold at least a third", || async {
         let counts = counts_by_shard(&cluster).await?;
         let spread = counts.iter().all(|&part| part * 3 >= u64::from(count));
         if spread && counts.iter().sum::<u64>() == u64::from(count) {

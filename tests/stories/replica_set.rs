@@ -182,7 +182,7 @@ async fn a_killed_primary_costs_no_acknowledged_write() -> Result<()> {
     let leaderless = killed.elapsed();
     ensure!(new != old);
     ensure!(
-        leaderless < Duration::from_secs(5),
+        leaderless < Duration::from_secs(3),
         "{leaderless:?} without a primary"
     );
     eventually("the load goes on", || written(before + 200)).await;

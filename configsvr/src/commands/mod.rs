@@ -14,10 +14,7 @@ mod split_chunk;
 mod target;
 mod zones;
 
-use std::future::Future;
-
-use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use banyan_node::context::CommandContext;
+use banyan_node::commands::table::{CommandSpec, boxed, primary_only};
 
 /// All of them, for the table of the process.
 pub fn commands() -> Vec<&'static CommandSpec> {
@@ -40,21 +37,4 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &zones::REMOVE,
         &zones::UPDATE_RANGE,
     ]
-}
-
-/// A command of the config primary. Routers pass fields on that mean nothing here.
-const fn primary_only(
-    name: &'static str,
-    run: for<'a> fn(&'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>,
-) -> CommandSpec {
-    CommandSpec::new(name, Run::Future(run))
-        .needs(Needs::Primary)
-        .admin_only()
-        .lenient()
-}
-
-fn boxed<'a>(
-    future: impl Future<Output = CommandResult> + Send + 'a,
-) -> BoxFuture<'a, CommandResult> {
-    Box::pin(future)
 }

@@ -4,14 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
+pub use banyan_wire::version::{
+    COMPATIBLE_VERSION, COMPATIBLE_VERSION_ARRAY, WIRE_VERSION_MAX, WIRE_VERSION_MIN,
+};
 use bson::{RawDocumentBuf, rawdoc};
 use tokio_util::sync::CancellationToken;
-
-/// The version of MongoDB whose behaviour and wire protocol are offered.
-pub const COMPATIBLE_VERSION: &str = "7.0.14";
-pub const COMPATIBLE_VERSION_ARRAY: [i32; 4] = [7, 0, 14, 0];
-pub const WIRE_VERSION_MIN: i32 = 0;
-pub const WIRE_VERSION_MAX: i32 = 21;
 
 /// What a member is in a sharded cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

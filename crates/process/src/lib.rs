@@ -20,6 +20,6 @@ pub use options::{CommonFlags, Parsed};
 pub use start::{Exit, Started, fail, start};
 
 /// A server's small, short-lived allocations on many threads are what this allocator is made for;
-/// point operations spend a sixth of their time in the C library's.
+/// point operations spent about a tenth of their time in the C library's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

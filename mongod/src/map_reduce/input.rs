@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use banyan_node::commands::find::ownership;
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
 use banyan_node::execute::InterruptSlot;
@@ -14,12 +15,12 @@ use banyan_node::execute::find::{Matching, Shape, rows};
 use banyan_node::execute::source::Source;
 use banyan_node::operations::Interrupt;
 use banyan_node::plan::{self, Access, Plan, Query};
-use banyan_node::role::{Ownership, Versions};
+use banyan_node::role::Ownership;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::sort::SortPattern;
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
-use banyan_storage::{CollectionId, Namespace, RecordId, Snapshot};
+use banyan_storage::{CollectionId, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
@@ -189,22 +190,6 @@ impl Prepared {
 
 fn is_natural(sort: &RawDocument) -> bool {
     sort.get("$natural").is_ok_and(|value| value.is_some())
-}
-
-/// What this shard may answer of the collection.
-fn ownership(
-    ctx: &CommandContext<'_>,
-    collection: &str,
-) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
-    let Some(role) = ctx.node.role() else {
-        return Ok(None);
-    };
-    let namespace = Namespace::new(ctx.database(), collection);
-    let versions = Versions {
-        shard: ctx.generic.shard_version,
-        database: ctx.generic.database_version,
-    };
-    role.check(&namespace, versions, false)
 }
 
 /// The record ids of a collection in pieces, handed out in order.

@@ -162,17 +162,7 @@ impl Held {
         self.keys.contains(&key)
     }
 
-    /// Takes one more if it is free; one that is held already is fine too. The check for that is
-    /// linear and only made when the latch is not free.
-    pub fn try_add(&mut self, key: LatchKey) -> bool {
-        if self.latches.try_take(key) {
-            self.keys.push(key);
-            return true;
-        }
-        self.holds(key)
-    }
-
-    /// Like [`Self::try_add`], but one that is held already is fine only if it was taken after the
+    /// Takes one more if it is free; one that is held already is fine if it was taken after the
     /// first `since`.
     pub fn try_add_since(&mut self, key: LatchKey, since: usize) -> bool {
         if self.latches.try_take(key) {
@@ -266,8 +256,8 @@ mod tests {
         let latches = Arc::new(Latches::default());
         let key = latches.record(1, 1);
         let mut holder = Held::none(&latches);
-        assert!(holder.try_add(key));
-        assert!(holder.try_add(key), "taking it twice is harmless");
+        assert!(holder.try_add_since(key, 0));
+        assert!(holder.try_add_since(key, 0), "taking it twice is harmless");
         let mut first = Box::pin(latches.wait(key));
         let mut second = Box::pin(latches.wait(key));
         let mut third = Box::pin(latches.wait(key));
@@ -281,7 +271,7 @@ mod tests {
         assert!(third.as_mut().now_or_never().is_none());
         drop(held);
         drop(third.as_mut().now_or_never().expect("its turn"));
-        assert!(Held::none(&latches).try_add(key));
+        assert!(Held::none(&latches).try_add_since(key, 0));
     }
 
     #[test]
@@ -289,11 +279,11 @@ mod tests {
         let latches = Arc::new(Latches::default());
         let key = latches.session(&[7; 16]);
         let mut holder = Held::none(&latches);
-        assert!(holder.try_add(key));
+        assert!(holder.try_add_since(key, 0));
         let mut waiter = Box::pin(latches.wait(key));
         assert!(waiter.as_mut().now_or_never().is_none());
         drop(holder); // granted, but never polled again
         drop(waiter);
-        assert!(Held::none(&latches).try_add(key));
+        assert!(Held::none(&latches).try_add_since(key, 0));
     }
 }

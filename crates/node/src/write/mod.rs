@@ -4,7 +4,7 @@
 //!    collection and its indexes stay what they are until the write is done.
 //! 2. For each document it latches the record and the unique index keys it will change
 //!    ([`latches::Latches`]), reads what it needs from a snapshot taken after that, and stages the
-//!    effect ([`staging`]): operations for the log entry, and the storage batch that they amount
+//!    effect ([`staging`], [`insert`], [`modify`]): operations for the log entry, and the storage batch that they amount
 //!    to. Constraint violations are answered here.
 //! 3. The entry ([`entry`]) is proposed, with the batch beside it. One command batch is one entry
 //!    unless it grows too large or has to wait for a latch.
@@ -14,8 +14,9 @@
 //! 5. Then the latches open, the proposal's future resolves, and the write concern is waited for
 //!    ([`concern`]).
 //!
-//! Latches travel with the prepared batch: they open when the entry is applied or known to be
-//! lost, even if the client that caused it is gone by then.
+//! Latches on records and keys travel with the prepared batch: they open when the entry is applied
+//! or known to be lost. Those on the namespace and the session are the command's own.
+//! [`report`] makes the reply.
 
 pub mod apply;
 pub mod concern;

@@ -6,10 +6,7 @@ mod donate;
 mod receive;
 mod state;
 
-use std::future::Future;
-
-use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use banyan_node::context::CommandContext;
+use banyan_node::commands::table::{CommandSpec, boxed, primary_only};
 
 /// All of them, for the table of the process.
 pub fn commands() -> Vec<&'static CommandSpec> {
@@ -33,21 +30,4 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &receive::STATUS,
         &state::SHARDING_STATE,
     ]
-}
-
-/// A command of the shard's primary.
-const fn primary_only(
-    name: &'static str,
-    run: for<'a> fn(&'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>,
-) -> CommandSpec {
-    CommandSpec::new(name, Run::Future(run))
-        .needs(Needs::Primary)
-        .admin_only()
-        .lenient()
-}
-
-fn boxed<'a>(
-    future: impl Future<Output = CommandResult> + Send + 'a,
-) -> BoxFuture<'a, CommandResult> {
-    Box::pin(future)
 }
