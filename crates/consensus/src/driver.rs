@@ -40,7 +40,7 @@ const WAITING_MESSAGES_MAX: usize = 16_384;
 const HEARTBEAT_TICKS: u32 = 2;
 
 pub(crate) struct Proposal<P> {
-    pub data: Bytes,
+    pub data: Vec<u8>,
     pub prepared: P,
     pub options: ProposeOptions,
     pub answer: Answer,

@@ -200,8 +200,13 @@ impl<S: StateMachine> Group<S> {
     }
 
     /// Proposes an entry; the future resolves after it is applied on this member. The proposal is
-    /// made by the call, not by polling the future.
-    pub fn propose(&self, data: Bytes, prepared: S::Prepared, options: ProposeOptions) -> Proposed {
+    /// made by the call, not by polling the future. The machine seals it before it is appended.
+    pub fn propose(
+        &self,
+        data: Vec<u8>,
+        prepared: S::Prepared,
+        options: ProposeOptions,
+    ) -> Proposed {
         if data.len() > ENTRY_BYTES_MAX {
             return futures::future::ready(Err(ProposeError::TooLarge)).boxed();
         }

@@ -86,6 +86,13 @@ pub trait StateMachine: Send + Sync + 'static {
     /// opens and after a snapshot was installed.
     fn applied(&self) -> Position;
 
+    /// Completes an entry right before the leader appends it, in the order of the log: what depends
+    /// on that order (a time) is settled here. Called under the driver's lock: must be quick. A
+    /// sealed entry that could not be appended is sealed again later.
+    fn seal(&self, data: &mut [u8]) {
+        let _ = data;
+    }
+
     /// Applies entries in order, all of them in one atomic batch.
     fn apply(&self, entries: Vec<Committed<Self::Prepared>>) -> Result<(), ApplyError>;
 

@@ -198,7 +198,7 @@ fn wait(what: &str, condition: impl Fn() -> bool) {
 }
 
 fn propose(group: &Group<Journal>, text: &str) -> Result<Position, ProposeError> {
-    let data = Bytes::copy_from_slice(text.as_bytes());
+    let data = text.as_bytes().to_vec();
     block_on(group.propose(data, 1, ProposeOptions::default()))
 }
 
@@ -245,7 +245,7 @@ fn a_group_of_one_keeps_its_entries_in_both_sync_modes() {
             sync: true,
             term: group.leader_term(),
         };
-        block_on(group.propose(Bytes::from_static(b"synced"), 1, synced)).unwrap();
+        block_on(group.propose(b"synced".to_vec(), 1, synced)).unwrap();
         assert_eq!(cluster.journal(7).state.lock().prepared, 101);
         let before = cluster.entries(7);
         drop(group);
@@ -258,7 +258,7 @@ fn a_group_of_one_keeps_its_entries_in_both_sync_modes() {
             sync: false,
             term: group.leader_term() + 1,
         };
-        let refused = block_on(group.propose(Bytes::from_static(b"x"), 1, other_term));
+        let refused = block_on(group.propose(b"x".to_vec(), 1, other_term));
         assert!(matches!(refused, Err(ProposeError::NotLeader { .. })));
     }
 }

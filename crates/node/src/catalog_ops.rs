@@ -8,13 +8,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
-use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace, Snapshot};
+use banyan_storage::{
+    Catalog, CatalogChange, Collection, Index, IndexDefinition, Namespace, Snapshot,
+};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::errors;
 use crate::node::Node;
 use crate::operations::Interrupt;
+use crate::params;
 use crate::write::apply::Prepared;
 use crate::write::effects;
 use crate::write::entry::EntryBuilder;
@@ -29,12 +32,80 @@ pub async fn apply(
     changes: &[CatalogChange],
     term: u64,
 ) -> Result<Outcome, CommandError> {
+    propose(node, changes, None, term).await
+}
+
+/// As [`apply`], where the changes leave nothing of the database of this name.
+pub async fn drop_database(
+    node: &Node,
+    changes: &[CatalogChange],
+    database: &str,
+    term: u64,
+) -> Result<Outcome, CommandError> {
+    propose(node, changes, Some(database), term).await
+}
+
+async fn propose(
+    node: &Node,
+    changes: &[CatalogChange],
+    database: Option<&str>,
+    term: u64,
+) -> Result<Outcome, CommandError> {
     let mut entry = EntryBuilder::new();
+    let catalog = node.store.catalog();
     for change in changes {
-        entry.catalog(change);
+        entry.catalog(change, &about(&catalog, change, changes));
+    }
+    if let Some(database) = database {
+        entry.drop_database(database);
     }
     node.propose(&entry, Prepared::nothing(node), term, false)
         .await
+}
+
+/// What readers of the log want to know of what a change found: its collection, what is dropped
+/// and replaced.
+fn about(catalog: &Catalog, change: &CatalogChange, all: &[CatalogChange]) -> RawDocumentBuf {
+    let mut about = RawDocumentBuf::new();
+    let Some(collection) = catalog.by_id(change.collection()) else {
+        return about;
+    };
+    let count = |collection: &Collection| i64::try_from(collection.documents()).unwrap_or(i64::MAX);
+    about.append(cstr!("ns"), collection.namespace.as_str());
+    about.append(cstr!("ui"), params::uuid(&collection.uuid));
+    match change {
+        CatalogChange::DropCollection { .. } => {
+            about.append(cstr!("numRecords"), count(collection));
+            let replaced = all.iter().any(|other| {
+                matches!(other, CatalogChange::RenameCollection { to, .. }
+                    if *to == collection.namespace)
+            });
+            if replaced {
+                about.append(cstr!("replaced"), true);
+            }
+        }
+        CatalogChange::RenameCollection { to, .. } => {
+            if let Some(target) = catalog.find(to) {
+                about.append(cstr!("dropTarget"), params::uuid(&target.uuid));
+                about.append(cstr!("numRecords"), count(target));
+            }
+        }
+        CatalogChange::SetOptions { .. } => {
+            about.append(cstr!("options"), collection.options.clone());
+        }
+        CatalogChange::DropIndex { index, .. } => {
+            if let Some(known) = collection.index_by_id(*index) {
+                about.append(cstr!("index"), known.spec.clone());
+            }
+        }
+        CatalogChange::SetIndexSpec { index, .. } => {
+            if let Some(known) = collection.index_by_id(index.id) {
+                about.append(cstr!("index"), known.spec.clone());
+            }
+        }
+        CatalogChange::CreateCollection { .. } | CatalogChange::CreateIndex { .. } => {}
+    }
+    about
 }
 
 /// What it takes to make a collection with its index on `_id`.

@@ -1,9 +1,9 @@
 //! The hybrid clock behind `operationTime` and `$clusterTime`: wall seconds and a counter.
 //!
-//! A time is given to each entry when it is proposed, but entries may reach the log in another
-//! order. The time that counts is settled when an entry is applied: the later of its own and one
-//! more than its predecessor's. All members apply the same log, so all agree, and times grow
-//! along the log: whoever has applied a time has applied everything before it.
+//! The leader gives each entry its times when it appends it, in the order of the log (see
+//! [`crate::write::entry::seal`]): one for each operation. A new leader serves only once it has
+//! applied, and so observed, everything before. So times grow along the log: whoever has applied a
+//! time has applied everything before it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,12 +22,21 @@ impl Clock {
 
     /// A time later than every one given out or seen so far.
     pub fn tick(&self) -> Timestamp {
+        self.tick_many(1)
+    }
+
+    /// The first of `count` consecutive times later than every one given out or
+    /// seen so far.
+    pub fn tick_many(&self, count: u32) -> Timestamp {
         let wall = wall_seconds() << 32 | 1;
-        let advance = |latest: u64| Some(wall.max(latest + 1));
+        let first = |latest: u64| wall.max(latest.saturating_add(1));
+        let last = |latest: u64| first(latest).saturating_add(u64::from(count.max(1)) - 1);
         let before = self
             .latest
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance);
-        from_bits(before.unwrap_or_default().saturating_add(1).max(wall))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |latest| {
+                Some(last(latest))
+            });
+        from_bits(first(before.unwrap_or_else(|latest| latest)))
     }
 
     /// Takes note of a time that somebody else has seen.
@@ -98,5 +107,8 @@ mod tests {
         );
         clock.observe(first);
         assert_eq!(clock.now(), third);
+        let fourth = clock.tick_many(5);
+        assert_eq!(to_bits(fourth), to_bits(third) + 1);
+        assert_eq!(to_bits(clock.now()), to_bits(fourth) + 4);
     }
 }

@@ -279,9 +279,10 @@ impl<S: StateMachine> Shared<S> {
         let leads = serving != 0 && serving == term && rounds.core.is_leader();
         let mut data = Vec::with_capacity(proposals.len());
         let mut accepted = Vec::with_capacity(proposals.len());
-        for proposal in proposals {
+        for mut proposal in proposals {
             if leads && (proposal.options.term == 0 || proposal.options.term == term) {
-                data.push(proposal.data.clone());
+                self.machine.seal(&mut proposal.data);
+                data.push(Bytes::from(std::mem::take(&mut proposal.data)));
                 accepted.push(proposal);
             } else {
                 rounds.refused.push(proposal);
@@ -290,7 +291,7 @@ impl<S: StateMachine> Shared<S> {
         if accepted.is_empty() {
             return;
         }
-        match rounds.core.propose(data) {
+        match rounds.core.propose(data.clone()) {
             Ok(before) => {
                 for (offset, proposal) in accepted.into_iter().enumerate() {
                     rounds.pending.push_back(Pending {
@@ -305,7 +306,12 @@ impl<S: StateMachine> Shared<S> {
                 }
             }
             // The lead is being given to somebody else, who may not take it.
-            Err(_) => rounds.held = accepted,
+            Err(_) => {
+                for (proposal, data) in accepted.iter_mut().zip(data) {
+                    proposal.data = data.into();
+                }
+                rounds.held = accepted;
+            }
         }
     }
 

@@ -34,15 +34,22 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             let latched: Vec<&Namespace> = names.iter().collect();
             let _exclusive = node.namespaces.exclusive(&latched).await;
             let catalog = node.store.catalog();
-            let present = catalog.database(ctx.database());
-            let changes: Vec<CatalogChange> = present
+            let present: Vec<_> = catalog
+                .database(ctx.database())
                 .into_iter()
                 .flat_map(|database| database.collections())
+                .collect();
+            let changes: Vec<CatalogChange> = present
+                .iter()
                 .filter(|collection| names.contains(&collection.namespace))
                 .map(|collection| CatalogChange::DropCollection { id: collection.id })
                 .collect();
             if !changes.is_empty() {
-                catalog_ops::apply(node, &changes, term).await?;
+                if changes.len() == present.len() {
+                    catalog_ops::drop_database(node, &changes, ctx.database(), term).await?;
+                } else {
+                    catalog_ops::apply(node, &changes, term).await?;
+                }
             }
             ctx.check_interrupt()?;
         }

@@ -165,13 +165,12 @@ impl Oplog {
         out: &mut Vec<RawDocumentBuf>,
     ) -> Result<(), CommandError> {
         let entry = Entry::decode(bytes).map_err(unreadable)?;
-        self.latest = clock::to_bits(entry.time).max(self.latest + 1);
+        self.latest = entry.header.first_time;
         for (position, operation) in entry.operations().enumerate() {
             let operation = operation.map_err(unreadable)?;
             let mut document = self.operation(&operation);
-            let mut time = clock::from_bits(self.latest);
-            time.increment = time.increment.saturating_add(position as u32);
-            finish(&mut document, time, term, entry.wall_ms);
+            let time = clock::from_bits(self.latest + position as u64);
+            finish(&mut document, time, term, entry.wall_ms());
             out.push(document);
         }
         Ok(())
@@ -193,7 +192,10 @@ impl Oplog {
                 let id = id_of(before).unwrap_or_default();
                 self.change("d", *collection, &id, None)
             }
-            Operation::Catalog(change) => self.command(change),
+            Operation::Catalog(change, _) => self.command(change),
+            Operation::DropDatabase { name } => {
+                rawdoc! { "op": "c", "ns": format!("{name}.$cmd"), "o": { "dropDatabase": 1 } }
+            }
             Operation::SetConfig { document } => rawdoc! {
                 "op": "n", "ns": "",
                 "o": { "msg": "Reconfig set", "version": document.get_i32("version").unwrap_or(0) },

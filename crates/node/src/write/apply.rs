@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
 use banyan_storage::{
@@ -16,10 +16,12 @@ use banyan_storage::{
 use bson::{DateTime, RawDocumentBuf, Timestamp};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 
 use super::effects::{self, EffectError};
-use super::entry::{Entry, Operation, SessionStamp};
+use super::entry::{self, Entry, Operation, SessionStamp};
 use super::latches::Held;
+use super::names::{Name, Names};
 use super::sessions::{self, SessionId, SessionRecord, meta_key};
 use crate::clock::{self, Clock};
 use crate::role::Change;
@@ -84,7 +86,10 @@ pub struct Machine {
     applied: Mutex<Applied>,
     index: AtomicU64,
     time: AtomicU64,
+    time_watch: watch::Sender<u64>,
     durable: AtomicU64,
+    names: RwLock<Names>,
+    log_begins: AtomicU64,
     /// When old sessions were last looked for, by the entries' clock.
     swept_ms: AtomicI64,
     configuration: RwLock<Option<RawDocumentBuf>>,
@@ -101,7 +106,10 @@ impl Machine {
             applied: Mutex::default(),
             index: AtomicU64::new(0),
             time: AtomicU64::new(0),
+            time_watch: watch::Sender::new(0),
             durable: AtomicU64::new(0),
+            names: RwLock::default(),
+            log_begins: AtomicU64::new(0),
             swept_ms: AtomicI64::new(0),
             configuration: RwLock::default(),
             on_change: RwLock::default(),
@@ -132,6 +140,7 @@ impl Machine {
             place: "the replica set's configuration".to_owned(),
             reason: error.to_string(),
         })?;
+        *self.names.write() = Names::load(&snapshot)?;
         *self.applied.lock() = applied;
         self.publish(applied);
         Ok(())
@@ -139,8 +148,40 @@ impl Machine {
 
     fn publish(&self, applied: Applied) {
         self.clock.observe(clock::from_bits(applied.time));
-        self.time.store(applied.time, Ordering::Release);
         self.index.store(applied.position.index, Ordering::Release);
+        self.time.store(applied.time, Ordering::SeqCst);
+        // Against the fence in `applied_watch`: either we see the new receiver or it the new time.
+        fence(Ordering::SeqCst);
+        if self.time_watch.receiver_count() > 0 {
+            self.tell(applied.time);
+        }
+    }
+
+    fn tell(&self, time: u64) {
+        self.time_watch.send_if_modified(|told| {
+            let later = *told < time;
+            *told = time.max(*told);
+            later
+        });
+    }
+
+    /// The time of the last applied operation (as [`clock::to_bits`]), and every change of it. What
+    /// it shows is applied: a snapshot taken then has it.
+    pub fn applied_watch(&self) -> watch::Receiver<u64> {
+        let receiver = self.time_watch.subscribe();
+        fence(Ordering::SeqCst);
+        self.tell(self.time.load(Ordering::SeqCst));
+        receiver
+    }
+
+    /// What a collection was called when the entry at `index` was applied.
+    pub fn name_at(&self, collection: CollectionId, index: u64) -> Option<Arc<Name>> {
+        self.names.read().at(collection, index).cloned()
+    }
+
+    /// The log holds nothing before this index any more.
+    pub fn log_begins_at(&self, index: u64) {
+        self.log_begins.fetch_max(index, Ordering::Relaxed);
     }
 
     pub fn applied_index(&self) -> u64 {
@@ -216,9 +257,10 @@ impl Machine {
                 Operation::Delete {
                     collection, before, ..
                 } => (*collection, Change::Delete { before }),
-                Operation::Catalog(_) | Operation::SetConfig { .. } | Operation::Noop { .. } => {
-                    continue;
-                }
+                Operation::Catalog(..)
+                | Operation::DropDatabase { .. }
+                | Operation::SetConfig { .. }
+                | Operation::Noop { .. } => continue,
             };
             if let Some(collection) = catalog.by_id(id) {
                 listener(&collection.namespace, change);
@@ -252,8 +294,8 @@ impl Applying<'_> {
         let entry = Entry::decode(&committed.data)?;
         let next = Applied {
             position: committed.position,
-            time: clock::to_bits(entry.time).max(self.applied.time + 1),
-            wall_ms: entry.wall_ms,
+            time: entry.header.time(),
+            wall_ms: entry.wall_ms(),
         };
         let is_worked_out = committed
             .prepared
@@ -263,7 +305,7 @@ impl Applying<'_> {
             // What follows is worked out against the catalog as this leaves it, and an index is
             // built from the records as they are.
             self.commit()?;
-            self.definitions(&entry)?;
+            self.definitions(&entry, next.position.index)?;
             self.applied = next;
             self.commit()?;
             if entry
@@ -287,7 +329,7 @@ impl Applying<'_> {
             }
         }
         if let Some(stamp) = &entry.session {
-            self.stamp(stamp, entry.wall_ms)?;
+            self.stamp(stamp, entry.wall_ms())?;
         }
         Ok(())
     }
@@ -325,12 +367,15 @@ impl Applying<'_> {
         Ok(())
     }
 
-    fn definitions(&mut self, entry: &Entry<'_>) -> Result<(), EffectError> {
+    fn definitions(&mut self, entry: &Entry<'_>, index: u64) -> Result<(), EffectError> {
         for operation in entry.operations() {
             match operation? {
-                Operation::Catalog(CatalogChange::CreateIndex {
-                    collection, index, ..
-                }) => {
+                Operation::Catalog(
+                    CatalogChange::CreateIndex {
+                        collection, index, ..
+                    },
+                    _,
+                ) => {
                     let multikey = self.build(collection, &index)?;
                     let change = CatalogChange::CreateIndex {
                         collection,
@@ -339,7 +384,14 @@ impl Applying<'_> {
                     };
                     self.batch.change_catalog(change);
                 }
-                Operation::Catalog(change) => self.batch.change_catalog(change),
+                Operation::Catalog(change, _) => {
+                    let mut names = self.machine.names.write();
+                    names.note(&mut self.batch, index, &change);
+                    let log_begins = self.machine.log_begins.load(Ordering::Relaxed);
+                    names.forget_before(&mut self.batch, log_begins);
+                    drop(names);
+                    self.batch.change_catalog(change);
+                }
                 Operation::SetConfig { document } => {
                     self.batch.put_meta(CONFIGURATION, document.as_bytes());
                 }
@@ -417,7 +469,7 @@ fn changes_definitions(entry: &Entry<'_>) -> Result<bool, EffectError> {
     let first = entry.operations().next().transpose()?;
     Ok(matches!(
         first,
-        Some(Operation::Catalog(_) | Operation::SetConfig { .. })
+        Some(Operation::Catalog(..) | Operation::DropDatabase { .. } | Operation::SetConfig { .. })
     ))
 }
 
@@ -438,6 +490,10 @@ impl StateMachine for Machine {
 
     fn applied(&self) -> Position {
         self.applied.lock().position
+    }
+
+    fn seal(&self, data: &mut [u8]) {
+        entry::seal(data, &self.clock);
     }
 
     fn apply(&self, entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {

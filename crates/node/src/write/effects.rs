@@ -164,6 +164,7 @@ pub fn work_out(
                 record,
                 before,
                 after,
+                replacement: _,
             } => {
                 if let Some(collection) = catalog.by_id(collection) {
                     update(batch, collection, record, &before, after)?;
@@ -178,7 +179,10 @@ pub fn work_out(
                     delete(batch, collection, record, before)?;
                 }
             }
-            Operation::Catalog(_) | Operation::SetConfig { .. } | Operation::Noop { .. } => {}
+            Operation::Catalog(..)
+            | Operation::DropDatabase { .. }
+            | Operation::SetConfig { .. }
+            | Operation::Noop { .. } => {}
         }
     }
     Ok(())

@@ -7,9 +7,15 @@
 //! from the later state, which for most updates is a handful of bytes.
 //!
 //! ```text
-//! format u8 | time u64 | wall clock ms i64 | session flag u8 [lsid 16 | txnNumber i64 | statements]
+//! format u8 | first time u64 | operations u32 | wall clock ms i64
+//! session flag u8 [lsid 16 | txnNumber i64 | statements]
 //! then until the end: tag u8 | fields
 //! ```
+//!
+//! Each operation has a time of its own: the first, and one more for each that follows. The leader
+//! writes the first one when it appends the entry ([`seal`]); the entry's time is that of its last
+//! operation. An operation on the catalog carries a document about what it found, for those who read
+//! the log later, when the catalog has moved on.
 //!
 //! Integers in the header are little-endian; ids, lengths and counts are LEB128. Documents carry
 //! their own length. A reader that meets a format or a tag it doesn't know must stop: the entry was
@@ -21,9 +27,9 @@ use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, Namespace, Re
 use bson::{RawDocument, RawDocumentBuf, Timestamp};
 
 use super::sessions::{SessionId, Statement};
-use crate::clock;
+use crate::clock::{self, Clock};
 
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 
 /// One change. `Cow`s borrow from the entry's bytes where they can.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +44,8 @@ pub enum Operation<'a> {
         record: RecordId,
         before: Cow<'a, RawDocument>,
         after: &'a RawDocument,
+        /// The statement gave the whole document.
+        replacement: bool,
     },
     Delete {
         collection: CollectionId,
@@ -45,8 +53,10 @@ pub enum Operation<'a> {
         before: &'a RawDocument,
     },
     /// Changes the catalog. A new index on a collection with records is built when this is
-    /// applied.
-    Catalog(CatalogChange),
+    /// applied. The document is about what it found ([`about`]).
+    Catalog(CatalogChange, &'a RawDocument),
+    /// The operations before have emptied the database of this name.
+    DropDatabase { name: &'a str },
     /// Replaces the replica set's configuration.
     SetConfig { document: &'a RawDocument },
     /// Nothing but a note and the passing of time.
@@ -81,6 +91,8 @@ mod tag {
     pub const DELETE: u8 = 3;
     pub const SET_CONFIG: u8 = 4;
     pub const NOOP: u8 = 5;
+    /// As `UPDATE`, by a statement that gave the whole document.
+    pub const REPLACE: u8 = 6;
     pub const CREATE_COLLECTION: u8 = 16;
     pub const DROP_COLLECTION: u8 = 17;
     pub const RENAME_COLLECTION: u8 = 18;
@@ -88,6 +100,7 @@ mod tag {
     pub const CREATE_INDEX: u8 = 20;
     pub const DROP_INDEX: u8 = 21;
     pub const SET_INDEX_SPEC: u8 = 22;
+    pub const DROP_DATABASE: u8 = 23;
 }
 
 /// Builds the body of an entry; the header is put before it when the entry is proposed.
@@ -128,6 +141,22 @@ impl EntryBuilder {
         after: &RawDocument,
     ) {
         self.start(tag::UPDATE, collection, record);
+        self.change(before, after);
+    }
+
+    /// An update by a statement that gave the whole document.
+    pub fn replace(
+        &mut self,
+        collection: CollectionId,
+        record: RecordId,
+        before: &RawDocument,
+        after: &RawDocument,
+    ) {
+        self.start(tag::REPLACE, collection, record);
+        self.change(before, after);
+    }
+
+    fn change(&mut self, before: &RawDocument, after: &RawDocument) {
         let (before, after) = (before.as_bytes(), after.as_bytes());
         let prefix = common_prefix(before, after);
         let suffix = common_suffix(&before[prefix..], &after[prefix..]);
@@ -165,7 +194,14 @@ impl EntryBuilder {
         self.count += 1;
     }
 
-    pub fn catalog(&mut self, change: &CatalogChange) {
+    pub fn drop_database(&mut self, name: &str) {
+        self.operations.push(tag::DROP_DATABASE);
+        put_bytes(&mut self.operations, name.as_bytes());
+        self.count += 1;
+    }
+
+    /// `about` is for those who read the log; it changes nothing.
+    pub fn catalog(&mut self, change: &CatalogChange, about: &RawDocument) {
         let out = &mut self.operations;
         let tag = match change {
             CatalogChange::CreateCollection { .. } => tag::CREATE_COLLECTION,
@@ -178,6 +214,7 @@ impl EntryBuilder {
         };
         out.push(tag);
         put_varint(out, change.collection().into());
+        out.extend_from_slice(about.as_bytes());
         match change {
             CatalogChange::CreateCollection {
                 namespace,
@@ -204,15 +241,17 @@ impl EntryBuilder {
         self.count += 1;
     }
 
-    /// The entry as it is proposed.
-    pub fn encode(&self, time: Timestamp, wall_ms: i64) -> Vec<u8> {
+    /// The entry as it is proposed, to be sealed.
+    pub fn encode(&self, wall_ms: i64) -> Vec<u8> {
         let session_bytes = self
             .session
             .as_ref()
             .map_or(0, |s| 64 + 32 * s.statements.len());
-        let mut out = Vec::with_capacity(24 + session_bytes + self.operations.len());
+        let mut out = Vec::with_capacity(HEADER_BYTES + 1 + session_bytes + self.operations.len());
         out.push(FORMAT);
-        out.extend_from_slice(&clock::to_bits(time).to_le_bytes());
+        out.extend_from_slice(&0_u64.to_le_bytes());
+        let count = u32::try_from(self.count).unwrap_or(u32::MAX);
+        out.extend_from_slice(&count.to_le_bytes());
         out.extend_from_slice(&wall_ms.to_le_bytes());
         match &self.session {
             None => out.push(0),
@@ -228,6 +267,52 @@ impl EntryBuilder {
         }
         out.extend_from_slice(&self.operations);
         out
+    }
+}
+
+/// Up to the session flag.
+const HEADER_BYTES: usize = 21;
+
+/// The header of an entry, read without the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The time of the first operation, as [`clock::to_bits`]; 0 until the entry is sealed.
+    pub first_time: u64,
+    pub operations: u32,
+    pub wall_ms: i64,
+}
+
+impl Header {
+    pub fn read(bytes: &[u8]) -> Option<Header> {
+        let (format, rest) = bytes.split_first()?;
+        if *format != FORMAT {
+            return None;
+        }
+        let (first_time, rest) = rest.split_first_chunk()?;
+        let (operations, rest) = rest.split_first_chunk()?;
+        let (wall_ms, _) = rest.split_first_chunk()?;
+        Some(Header {
+            first_time: u64::from_le_bytes(*first_time),
+            operations: u32::from_le_bytes(*operations),
+            wall_ms: i64::from_le_bytes(*wall_ms),
+        })
+    }
+
+    /// The entry's time: that of its last operation.
+    pub fn time(&self) -> u64 {
+        let after_first = u64::from(self.operations.max(1)) - 1;
+        self.first_time.saturating_add(after_first)
+    }
+}
+
+/// Gives an entry its times, in place of whatever it had.
+pub fn seal(bytes: &mut [u8], clock: &Clock) {
+    let Some(header) = Header::read(bytes) else {
+        return;
+    };
+    let first = clock::to_bits(clock.tick_many(header.operations));
+    if let Some(place) = bytes.get_mut(1..9) {
+        place.copy_from_slice(&first.to_le_bytes());
     }
 }
 
@@ -285,22 +370,24 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
 /// An entry as it was read from the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry<'a> {
-    /// As it was when the entry was proposed; see [`crate::clock`] for the time that counts.
-    pub time: Timestamp,
-    pub wall_ms: i64,
+    pub header: Header,
     pub session: Option<SessionStamp>,
     operations: Reader<'a>,
 }
 
 impl<'a> Entry<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Entry<'a>, EntryError> {
-        let mut reader = Reader { bytes };
-        let format = reader.u8()?;
-        if format != FORMAT {
-            return bad(format!("format {format} is not known here"));
-        }
-        let time = clock::from_bits(u64::from_le_bytes(reader.array()?));
-        let wall_ms = i64::from_le_bytes(reader.array()?);
+        let Some(header) = Header::read(bytes) else {
+            return match bytes.first() {
+                Some(&format) if format != FORMAT => {
+                    bad(format!("format {format} is not known here"))
+                }
+                _ => bad("no header"),
+            };
+        };
+        let mut reader = Reader {
+            bytes: bytes.get(HEADER_BYTES..).unwrap_or_default(),
+        };
         let session = match reader.u8()? {
             0 => None,
             1 => {
@@ -319,11 +406,19 @@ impl<'a> Entry<'a> {
             other => return bad(format!("session flag {other}")),
         };
         Ok(Entry {
-            time,
-            wall_ms,
+            header,
             session,
             operations: reader,
         })
+    }
+
+    /// The time of the last operation.
+    pub fn time(&self) -> Timestamp {
+        clock::from_bits(self.header.time())
+    }
+
+    pub fn wall_ms(&self) -> i64 {
+        self.header.wall_ms
     }
 
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, EntryError>> + use<'a> {
@@ -429,6 +524,13 @@ impl<'a> Reader<'a> {
                     document: self.document()?,
                 });
             }
+            tag::DROP_DATABASE => {
+                let name = std::str::from_utf8(self.length_and_bytes()?);
+                return name.map_or_else(
+                    |_| bad("a database's name that is none"),
+                    |name| Ok(Operation::DropDatabase { name }),
+                );
+            }
             _ => {}
         }
         let id = self.id()?;
@@ -441,7 +543,8 @@ impl<'a> Reader<'a> {
                     document: self.document()?,
                 }
             }
-            tag::UPDATE => self.update(id)?,
+            tag::UPDATE => self.update(id, false)?,
+            tag::REPLACE => self.update(id, true)?,
             tag::DELETE => {
                 let record = self.varint()?;
                 Operation::Delete {
@@ -450,11 +553,18 @@ impl<'a> Reader<'a> {
                     before: self.document()?,
                 }
             }
-            _ => Operation::Catalog(self.catalog_change(tag, id)?),
+            _ => {
+                let about = self.document()?;
+                Operation::Catalog(self.catalog_change(tag, id)?, about)
+            }
         })
     }
 
-    fn update(&mut self, collection: CollectionId) -> Result<Operation<'a>, EntryError> {
+    fn update(
+        &mut self,
+        collection: CollectionId,
+        replacement: bool,
+    ) -> Result<Operation<'a>, EntryError> {
         let record = self.varint()?;
         let after = self.document()?;
         let prefix = self.length()?;
@@ -477,6 +587,7 @@ impl<'a> Reader<'a> {
             record,
             before: Cow::Owned(before),
             after,
+            replacement,
         })
     }
 
@@ -526,8 +637,9 @@ mod tests {
     use bson::rawdoc;
     use proptest::prelude::*;
 
-    const TIME: Timestamp = Timestamp {
-        time: 1_700_000_000,
+    /// Later than any clock on a wall.
+    const LATE: Timestamp = Timestamp {
+        time: 4_000_000_000,
         increment: 3,
     };
 
@@ -582,7 +694,7 @@ mod tests {
         builder.noop(&rawdoc! { "msg": "hello" });
         builder.set_config(&rawdoc! { "_id": "set" });
         for change in changes() {
-            builder.catalog(&change);
+            builder.catalog(&change, &rawdoc! { "ns": "a.b" });
         }
         builder.session = Some(SessionStamp {
             session: [3; 16],
@@ -618,9 +730,15 @@ mod tests {
                 ),
             ],
         });
-        let bytes = builder.encode(TIME, -5);
+        builder.drop_database("gone");
+        builder.replace(5, 128, &b, &a);
+        let clock = Clock::new();
+        clock.observe(LATE);
+        let mut bytes = builder.encode(-5);
+        seal(&mut bytes, &clock);
         let entry = Entry::decode(&bytes).unwrap();
-        assert_eq!((entry.time, entry.wall_ms), (TIME, -5));
+        assert_eq!(entry.header.first_time, clock::to_bits(LATE) + 1);
+        assert_eq!((entry.time(), entry.wall_ms()), (clock.now(), -5));
         assert_eq!(entry.session, builder.session);
         let operations: Vec<_> = entry.operations().map(Result::unwrap).collect();
         assert_eq!(operations.len(), builder.operations());
@@ -638,16 +756,29 @@ mod tests {
                 collection: 5,
                 record: 128,
                 before: Cow::Borrowed(&a),
-                after: &b
+                after: &b,
+                replacement: false,
             }
         );
-        let read: Vec<_> = operations[5..]
+        let (rest, last) = operations[5..].split_at(changes().len());
+        let read: Vec<_> = rest
             .iter()
             .map(|operation| match operation {
-                Operation::Catalog(change) => change.clone(),
+                Operation::Catalog(change, about) => {
+                    assert_eq!(about.get_str("ns").unwrap(), "a.b");
+                    change.clone()
+                }
                 other => panic!("{other:?}"),
             })
             .collect();
+        assert_eq!(last[0], Operation::DropDatabase { name: "gone" });
+        assert!(matches!(
+            last[1],
+            Operation::Update {
+                replacement: true,
+                ..
+            }
+        ));
         assert_eq!(read, changes());
     }
 
@@ -658,11 +789,14 @@ mod tests {
         let mut builder = EntryBuilder::new();
         builder.insert(1, 2, &rawdoc! { "_id": 1 });
         builder.update(1, 300, &rawdoc! { "n": 1_i32 }, &rawdoc! { "n": 2_i32 });
-        let bytes = builder.encode(TIME, 1);
+        let mut bytes = builder.encode(1);
+        let clock = Clock::new();
+        clock.observe(LATE);
+        seal(&mut bytes, &clock);
         let expected = concat!(
-            "01",
-            "03000000",
-            "00f15365",
+            "02",
+            "0400000000286bee",
+            "02000000",
             "0100000000000000",
             "00",
             "0101020e000000105f69640001000000",
@@ -680,7 +814,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused() {
-        let good = EntryBuilder::new().encode(TIME, 0);
+        let good = EntryBuilder::new().encode(0);
         let mut other_format = good.clone();
         other_format[0] = 9;
         assert!(Entry::decode(&other_format).is_err());
@@ -699,11 +833,12 @@ mod tests {
             let b = rawdoc! { "x": format!("{head}{after}{tail}"), "y": after.as_str() };
             let mut builder = EntryBuilder::new();
             builder.update(1, 1, &a, &b);
-            let bytes = builder.encode(TIME, 0);
+            let bytes = builder.encode(0);
             let entry = Entry::decode(&bytes).unwrap();
             let read = entry.operations().next().unwrap().unwrap();
             let expected = Operation::Update {
                 collection: 1, record: 1, before: Cow::Borrowed(&*a), after: &b,
+                replacement: false,
             };
             prop_assert_eq!(read, expected);
         }
@@ -716,9 +851,9 @@ mod tests {
             builder.insert(1, 2, &rawdoc! { "_id": 1 });
             builder.update(1, 2, &rawdoc! { "_id": 1, "a": 1 }, &rawdoc! { "_id": 1, "a": 2 });
             for change in changes() {
-                builder.catalog(&change);
+                builder.catalog(&change, &rawdoc! {});
             }
-            let mut bytes = builder.encode(TIME, 0);
+            let mut bytes = builder.encode(0);
             if let Some(changed) = bytes.get_mut(position) {
                 *changed = byte;
             }

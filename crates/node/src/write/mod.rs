@@ -14,6 +14,9 @@
 //! 5. Then the latches open, the proposal's future resolves, and the write concern is waited for
 //!    ([`concern`]).
 //!
+//! The entry's times are settled by the leader in the order of the log ([`entry::seal`]); what its
+//! collections were called then stays known ([`names`]).
+//!
 //! Latches on records and keys travel with the prepared batch: they open when the entry is applied
 //! or known to be lost. Those on the namespace and the session are the command's own.
 //! [`report`] makes the reply.
@@ -25,6 +28,7 @@ pub mod entry;
 pub mod insert;
 pub mod latches;
 pub mod modify;
+pub mod names;
 pub mod propose;
 pub mod report;
 pub mod sessions;

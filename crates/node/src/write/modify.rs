@@ -284,7 +284,10 @@ fn change(
         Action::Update(update, context) => {
             let context = context.clone().at(found.position);
             if let Some(after) = update.apply(before, &context).map_err(errors::query)? {
-                if let Some(latch) = replace(staging, collection, found.record, before, &after)? {
+                let whole = update.is_replacement();
+                if let Some(latch) =
+                    replace(staging, collection, found.record, before, &after, whole)?
+                {
                     return Ok(Step::Busy(latch));
                 }
                 effect.modified += 1;
@@ -300,13 +303,15 @@ fn change(
     Ok(Step::Done)
 }
 
-/// Stages a replacement; the latch that it has to wait for first, if a unique key is taken.
+/// Stages a later state; the latch that it has to wait for first, if a unique key is taken.
+/// `whole`: the statement gave the whole document.
 fn replace(
     staging: &mut Staging<'_>,
     collection: &Arc<Collection>,
     record: RecordId,
     before: &RawDocument,
     after: &RawDocument,
+    whole: bool,
 ) -> Result<Option<LatchKey>, CommandError> {
     let mut changes = Vec::new();
     for index in collection.indexes.iter().filter(|index| !index.is_id()) {
@@ -340,7 +345,12 @@ fn replace(
     for (index, old, new) in &changes {
         effects::change_keys(&mut staging.batch, collection, index, record, old, new);
     }
-    staging.entry.update(collection.id, record, before, after);
+    let entry = &mut staging.entry;
+    if whole {
+        entry.replace(collection.id, record, before, after);
+    } else {
+        entry.update(collection.id, record, before, after);
+    }
     Ok(None)
 }
 

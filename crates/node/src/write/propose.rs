@@ -36,14 +36,14 @@ impl Node {
         term: u64,
         journal: bool,
     ) -> Result<Outcome, CommandError> {
-        let bytes = entry.encode(self.clock.tick(), clock::wall_ms());
+        let bytes = entry.encode(clock::wall_ms());
         let options = ProposeOptions {
             sync: journal,
             term,
         };
         let position = self
             .group
-            .propose(bytes.into(), prepared, options)
+            .propose(bytes, prepared, options)
             .await
             .map_err(refused)?;
         Ok(Outcome { position })
