@@ -164,7 +164,7 @@ pub fn work_out(
                 record,
                 before,
                 after,
-                replacement: _,
+                style: _,
             } => {
                 if let Some(collection) = catalog.by_id(collection) {
                     update(batch, collection, record, &before, after)?;

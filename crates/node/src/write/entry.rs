@@ -23,6 +23,7 @@
 
 use std::borrow::Cow;
 
+use banyan_query::update::Update;
 use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, Namespace, RecordId};
 use bson::{RawDocument, RawDocumentBuf, Timestamp};
 
@@ -44,8 +45,7 @@ pub enum Operation<'a> {
         record: RecordId,
         before: Cow<'a, RawDocument>,
         after: &'a RawDocument,
-        /// The statement gave the whole document.
-        replacement: bool,
+        style: Style<'a>,
     },
     Delete {
         collection: CollectionId,
@@ -61,6 +61,31 @@ pub enum Operation<'a> {
     SetConfig { document: &'a RawDocument },
     /// Nothing but a note and the passing of time.
     Noop { document: &'a RawDocument },
+}
+
+/// How an update's statement was written, for those who describe the change later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Style<'a> {
+    /// With operators. The paths are those of which the whole value is told
+    /// ([`banyan_query::update::Update::wholes`]).
+    Modifiers { wholes: Vec<&'a str> },
+    /// As the whole document.
+    Replacement,
+    /// As a pipeline.
+    Pipeline,
+}
+
+impl<'a> Style<'a> {
+    pub fn of(update: &'a Update) -> Style<'a> {
+        if update.is_replacement() {
+            Style::Replacement
+        } else if update.is_pipeline() {
+            Style::Pipeline
+        } else {
+            let wholes = update.wholes().iter().map(String::as_str).collect();
+            Style::Modifiers { wholes }
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -91,8 +116,8 @@ mod tag {
     pub const DELETE: u8 = 3;
     pub const SET_CONFIG: u8 = 4;
     pub const NOOP: u8 = 5;
-    /// As `UPDATE`, by a statement that gave the whole document.
     pub const REPLACE: u8 = 6;
+    pub const UPDATE_BY_PIPELINE: u8 = 7;
     pub const CREATE_COLLECTION: u8 = 16;
     pub const DROP_COLLECTION: u8 = 17;
     pub const RENAME_COLLECTION: u8 = 18;
@@ -139,24 +164,14 @@ impl EntryBuilder {
         record: RecordId,
         before: &RawDocument,
         after: &RawDocument,
+        style: &Style<'_>,
     ) {
-        self.start(tag::UPDATE, collection, record);
-        self.change(before, after);
-    }
-
-    /// An update by a statement that gave the whole document.
-    pub fn replace(
-        &mut self,
-        collection: CollectionId,
-        record: RecordId,
-        before: &RawDocument,
-        after: &RawDocument,
-    ) {
-        self.start(tag::REPLACE, collection, record);
-        self.change(before, after);
-    }
-
-    fn change(&mut self, before: &RawDocument, after: &RawDocument) {
+        let tag = match style {
+            Style::Modifiers { .. } => tag::UPDATE,
+            Style::Replacement => tag::REPLACE,
+            Style::Pipeline => tag::UPDATE_BY_PIPELINE,
+        };
+        self.start(tag, collection, record);
         let (before, after) = (before.as_bytes(), after.as_bytes());
         let prefix = common_prefix(before, after);
         let suffix = common_suffix(&before[prefix..], &after[prefix..]);
@@ -166,6 +181,12 @@ impl EntryBuilder {
         put_varint(out, prefix as u64);
         put_varint(out, suffix as u64);
         put_bytes(out, middle);
+        if let Style::Modifiers { wholes } = style {
+            put_varint(out, wholes.len() as u64);
+            for path in wholes {
+                put_bytes(out, path.as_bytes());
+            }
+        }
     }
 
     pub fn delete(&mut self, collection: CollectionId, record: RecordId, before: &RawDocument) {
@@ -543,8 +564,7 @@ impl<'a> Reader<'a> {
                     document: self.document()?,
                 }
             }
-            tag::UPDATE => self.update(id, false)?,
-            tag::REPLACE => self.update(id, true)?,
+            tag::UPDATE | tag::REPLACE | tag::UPDATE_BY_PIPELINE => self.update(tag, id)?,
             tag::DELETE => {
                 let record = self.varint()?;
                 Operation::Delete {
@@ -560,11 +580,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn update(
-        &mut self,
-        collection: CollectionId,
-        replacement: bool,
-    ) -> Result<Operation<'a>, EntryError> {
+    fn update(&mut self, tag: u8, collection: CollectionId) -> Result<Operation<'a>, EntryError> {
         let record = self.varint()?;
         let after = self.document()?;
         let prefix = self.length()?;
@@ -587,7 +603,23 @@ impl<'a> Reader<'a> {
             record,
             before: Cow::Owned(before),
             after,
-            replacement,
+            style: self.style(tag)?,
+        })
+    }
+
+    fn style(&mut self, tag: u8) -> Result<Style<'a>, EntryError> {
+        Ok(match tag {
+            tag::REPLACE => Style::Replacement,
+            tag::UPDATE_BY_PIPELINE => Style::Pipeline,
+            _ => {
+                let count = self.varint()?;
+                let path = |_| {
+                    let bytes = self.length_and_bytes()?;
+                    std::str::from_utf8(bytes).or_else(|_| bad("a path that is no text"))
+                };
+                let wholes = (0..count).map(path).collect::<Result<_, _>>()?;
+                Style::Modifiers { wholes }
+            }
         })
     }
 
@@ -689,7 +721,9 @@ mod tests {
         );
         let mut builder = EntryBuilder::new();
         builder.insert(5, u64::MAX, &a);
-        builder.update(5, 128, &a, &b);
+        let wholes = vec!["n", "more.$[]"];
+        let style = Style::Modifiers { wholes };
+        builder.update(5, 128, &a, &b, &style);
         builder.delete(5, 7, &b);
         builder.noop(&rawdoc! { "msg": "hello" });
         builder.set_config(&rawdoc! { "_id": "set" });
@@ -731,7 +765,7 @@ mod tests {
             ],
         });
         builder.drop_database("gone");
-        builder.replace(5, 128, &b, &a);
+        builder.update(5, 128, &b, &a, &Style::Replacement);
         let clock = Clock::new();
         clock.observe(LATE);
         let mut bytes = builder.encode(-5);
@@ -757,7 +791,7 @@ mod tests {
                 record: 128,
                 before: Cow::Borrowed(&a),
                 after: &b,
-                replacement: false,
+                style,
             }
         );
         let (rest, last) = operations[5..].split_at(changes().len());
@@ -775,7 +809,7 @@ mod tests {
         assert!(matches!(
             last[1],
             Operation::Update {
-                replacement: true,
+                style: Style::Replacement,
                 ..
             }
         ));
@@ -788,7 +822,14 @@ mod tests {
     fn the_format_stays() {
         let mut builder = EntryBuilder::new();
         builder.insert(1, 2, &rawdoc! { "_id": 1 });
-        builder.update(1, 300, &rawdoc! { "n": 1_i32 }, &rawdoc! { "n": 2_i32 });
+        let style = Style::Modifiers { wholes: vec!["n"] };
+        builder.update(
+            1,
+            300,
+            &rawdoc! { "n": 1_i32 },
+            &rawdoc! { "n": 2_i32 },
+            &style,
+        );
         let mut bytes = builder.encode(1);
         let clock = Clock::new();
         clock.observe(LATE);
@@ -807,6 +848,7 @@ mod tests {
             "04",
             "01",
             "01",
+            "01016e",
         );
         let shown: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(shown, expected);
@@ -832,13 +874,13 @@ mod tests {
             let a = rawdoc! { "x": format!("{head}{before}{tail}"), "y": before.as_str() };
             let b = rawdoc! { "x": format!("{head}{after}{tail}"), "y": after.as_str() };
             let mut builder = EntryBuilder::new();
-            builder.update(1, 1, &a, &b);
+            builder.update(1, 1, &a, &b, &Style::Pipeline);
             let bytes = builder.encode(0);
             let entry = Entry::decode(&bytes).unwrap();
             let read = entry.operations().next().unwrap().unwrap();
             let expected = Operation::Update {
                 collection: 1, record: 1, before: Cow::Borrowed(&*a), after: &b,
-                replacement: false,
+                style: Style::Pipeline,
             };
             prop_assert_eq!(read, expected);
         }
@@ -849,7 +891,10 @@ mod tests {
         ) {
             let mut builder = EntryBuilder::new();
             builder.insert(1, 2, &rawdoc! { "_id": 1 });
-            builder.update(1, 2, &rawdoc! { "_id": 1, "a": 1 }, &rawdoc! { "_id": 1, "a": 2 });
+            let style = Style::Modifiers { wholes: vec!["a", "b.c"] };
+            builder.update(
+                1, 2, &rawdoc! { "_id": 1, "a": 1 }, &rawdoc! { "_id": 1, "a": 2 }, &style
+            );
             for change in changes() {
                 builder.catalog(&change, &rawdoc! {});
             }

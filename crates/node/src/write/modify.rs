@@ -15,6 +15,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::effects;
+use super::entry::Style;
 use super::insert::{Candidate, check_unique};
 use super::latches::LatchKey;
 use super::staging::Staging;
@@ -284,9 +285,9 @@ fn change(
         Action::Update(update, context) => {
             let context = context.clone().at(found.position);
             if let Some(after) = update.apply(before, &context).map_err(errors::query)? {
-                let whole = update.is_replacement();
+                let style = Style::of(update);
                 if let Some(latch) =
-                    replace(staging, collection, found.record, before, &after, whole)?
+                    replace(staging, collection, found.record, before, &after, &style)?
                 {
                     return Ok(Step::Busy(latch));
                 }
@@ -304,14 +305,13 @@ fn change(
 }
 
 /// Stages a later state; the latch that it has to wait for first, if a unique key is taken.
-/// `whole`: the statement gave the whole document.
 fn replace(
     staging: &mut Staging<'_>,
     collection: &Arc<Collection>,
     record: RecordId,
     before: &RawDocument,
     after: &RawDocument,
-    whole: bool,
+    style: &Style<'_>,
 ) -> Result<Option<LatchKey>, CommandError> {
     let mut changes = Vec::new();
     for index in collection.indexes.iter().filter(|index| !index.is_id()) {
@@ -345,12 +345,9 @@ fn replace(
     for (index, old, new) in &changes {
         effects::change_keys(&mut staging.batch, collection, index, record, old, new);
     }
-    let entry = &mut staging.entry;
-    if whole {
-        entry.replace(collection.id, record, before, after);
-    } else {
-        entry.update(collection.id, record, before, after);
-    }
+    staging
+        .entry
+        .update(collection.id, record, before, after, style);
     Ok(None)
 }
 

@@ -34,6 +34,11 @@ enum PushSort {
 }
 
 impl Push {
+    /// Whether the items go behind those that are there, which stay as they are.
+    pub fn only_appends(&self) -> bool {
+        self.position.is_none() && self.slice.is_none() && self.sort.is_none()
+    }
+
     pub fn parse(operand: RawBsonRef<'_>) -> Result<Push, QueryError> {
         let mut push = Push {
             items: Vec::new(),

@@ -53,6 +53,8 @@ struct Modifiers {
     fields: Fields,
     filters: Vec<ArrayFilter>,
     renames: Vec<Rename>,
+    /// See [`Update::wholes`].
+    wholes: Vec<String>,
     /// Whether `$` stands in a path.
     positional: bool,
     /// Whether a result may nest deeper than the document and the operands were seen to.
@@ -105,6 +107,17 @@ impl Update {
 
     pub fn is_pipeline(&self) -> bool {
         matches!(self.kind, Kind::Pipeline(_))
+    }
+
+    /// The paths of operators whose result is best told as a whole and not by what differs within
+    /// it, for those who describe the change later: where `$set` gave a document or an array, or
+    /// elements of an array have moved. As they were written, so `$`, `$[]` and `$[identifier]`
+    /// stand for any position.
+    pub fn wholes(&self) -> &[String] {
+        match &self.kind {
+            Kind::Modifiers(modifiers) => &modifiers.wholes,
+            Kind::Replacement(_) | Kind::Pipeline(_) => &[],
+        }
     }
 
     /// Whether `apply` needs the position that the filter matched at.

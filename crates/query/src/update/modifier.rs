@@ -166,6 +166,23 @@ impl Modifier {
         )
     }
 
+    /// Whether what it leaves at its path is best told as a whole: it was given as one, or elements
+    /// have moved within an array.
+    pub fn leaves_a_whole(&self) -> bool {
+        match self {
+            Modifier::Set(v) | Modifier::SetOnInsert(v) | Modifier::Min(v) | Modifier::Max(v) => {
+                matches!(v, RawBson::Document(_) | RawBson::Array(_))
+            }
+            Modifier::Push(push) => !push.only_appends(),
+            Modifier::RenameTo(_)
+            | Modifier::PopFirst
+            | Modifier::PopLast
+            | Modifier::Pull(_)
+            | Modifier::PullAll(_) => true,
+            _ => false,
+        }
+    }
+
     /// How deep the operand nests. A moved value is as deep as can be.
     pub fn operand_depth(&self) -> usize {
         match self {

@@ -97,6 +97,7 @@ fn modifiers(
             filters,
             positional: false,
             renames: Vec::new(),
+            wholes: Vec::new(),
             may_deepen: false,
         },
         used: Vec::new(),
@@ -157,6 +158,9 @@ impl Builder {
         }
         if parts.len() + modifier.operand_depth() >= MAX_DEPTH {
             self.modifiers.may_deepen = true;
+        }
+        if modifier.leaves_a_whole() {
+            self.modifiers.wholes.push(path.to_string());
         }
         if let (Modifier::RenameTo(from), Ok(to)) = (&modifier, Path::parse(path)) {
             self.modifiers.renames.push(Rename {
