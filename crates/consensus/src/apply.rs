@@ -124,6 +124,18 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
+    /// Does what waits first, if anything does and nobody else is at it.
+    #[cfg(feature = "simulation")]
+    pub fn serve_once(&self, listener: &impl Listener) -> bool {
+        let job = self.take(&mut self.queue.lock());
+        let Some(job) = job else {
+            return false;
+        };
+        self.run(job, listener);
+        self.queue.lock().busy = false;
+        true
+    }
+
     pub fn stop(&self) {
         self.queue.lock().stopped = true;
         self.work.notify_all();
@@ -148,10 +160,20 @@ impl<S: StateMachine> Applier<S> {
             if queue.stopped {
                 return None;
             }
-            if !queue.busy && !queue.jobs.is_empty() {
-                break;
+            if let Some(job) = self.take(&mut queue) {
+                return Some(job);
             }
             self.work.wait(&mut queue);
+        }
+    }
+
+    fn take(&self, queue: &mut Queue<S::Prepared>) -> Option<Job<S::Prepared>> {
+        if queue.stopped || queue.busy || queue.jobs.is_empty() {
+            return None;
+        }
+        #[cfg(feature = "simulation")]
+        if crate::stage::planted(crate::stage::Bug::ApplyOutOfOrder) && queue.jobs.len() > 1 {
+            queue.jobs.swap(0, 1);
         }
         queue.busy = true;
         let mut job = queue.jobs.pop_front();
@@ -202,7 +224,10 @@ impl<S: StateMachine> Applier<S> {
                 list.push((answer, position));
             }
             // A snapshot may have brought the state further than the log.
-            if position.index > applied.index {
+            let later = position.index > applied.index;
+            #[cfg(feature = "simulation")]
+            let later = later || crate::stage::planted(crate::stage::Bug::ApplyTwice);
+            if later {
                 entries.push(item.committed);
             }
         }

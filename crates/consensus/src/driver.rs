@@ -31,6 +31,7 @@ use crate::group::{Status, SyncMode};
 use crate::log::disk::{EngineDisk, Kept, Purger, sync_newest_file};
 use crate::log::watermark::Watermark;
 use crate::machine::{Membership, PeerId, Position, StateMachine, Transport};
+use crate::surroundings;
 use rounds::Rounds;
 
 /// Proposals wait in memory; beyond this much they are refused.
@@ -134,7 +135,7 @@ impl<S: StateMachine> Shared<S> {
             id: options.id,
             heartbeat_ticks: HEARTBEAT_TICKS as usize,
             election_ticks: election_ticks as usize,
-            seed: rand::random(),
+            seed: surroundings::random(),
         };
         let watermark = Watermark::read(dir).map_err(|error| Error::Open(error.to_string()))?;
         let opened = Core::open(disk, settings, position.clone(), watermark.index());
@@ -247,48 +248,103 @@ impl<S: StateMachine> Shared<S> {
 
     /// The driving thread.
     fn drive(&self) {
-        let mut next_tick = Instant::now() + self.tick();
+        let mut next_tick = surroundings::now() + self.tick();
         while !self.stopped.load(Ordering::Acquire) {
-            let due = self.wait_for_work(next_tick);
-            let now = Instant::now();
-            if due {
-                self.sync_log();
-            }
-            let ticking = now >= next_tick;
-            if ticking {
-                // A process that slept does not catch up on its ticks.
-                next_tick = now + self.tick();
-            }
-            let mut rounds = self.rounds.lock();
-            self.guarded(|| self.round(&mut rounds, ticking));
-            drop(rounds);
-            if self.inline.load(Ordering::Acquire) {
-                self.combine();
-            }
+            let sync_due = self.wait_for_work(next_tick);
+            self.turn(sync_due, &mut next_tick);
+        }
+    }
+
+    /// What the driving thread does whenever there is something to do.
+    pub fn turn(&self, sync_due: bool, next_tick: &mut Instant) {
+        let now = surroundings::now();
+        if sync_due {
+            self.sync_log();
+        }
+        let ticking = now >= *next_tick;
+        if ticking {
+            // A process that slept does not catch up on its ticks.
+            *next_tick = now + self.tick();
+        }
+        let mut rounds = self.rounds.lock();
+        self.guarded(|| self.round(&mut rounds, ticking));
+        drop(rounds);
+        if self.inline.load(Ordering::Acquire) {
+            self.combine();
         }
     }
 
     /// Waits until there is something to do; true if the log is to be synced.
     fn wait_for_work(&self, next_tick: Instant) -> bool {
+        let commit_due = self.rounds.lock().commit_due;
+        let mut inbox = self.inbox.lock();
+        loop {
+            match self.due(&inbox, next_tick, commit_due) {
+                Ok(sync_due) => return sync_due,
+                Err(deadline) => self.wake.wait_until(&mut inbox, deadline),
+            };
+        }
+    }
+
+    /// Whether there is something to do, and the log to be synced for it; if not, until when.
+    fn due(
+        &self,
+        inbox: &Inbox<S::Prepared>,
+        next_tick: Instant,
+        commit_due: Option<Instant>,
+    ) -> Result<bool, Instant> {
         let interval = match self.options.sync {
             SyncMode::Interval(interval) => interval,
             SyncMode::EveryEntry => Duration::ZERO,
         };
-        let commit_due = self.rounds.lock().commit_due;
-        let mut inbox = self.inbox.lock();
-        loop {
-            let sync_at = inbox.unsynced_since.map(|since| since + interval);
-            let now = Instant::now();
-            let sync_due = !inbox.after_sync.is_empty() || sync_at.is_some_and(|at| at <= now);
-            let deadlines = [Some(next_tick), sync_at, commit_due];
-            let deadline = deadlines.into_iter().flatten().min().unwrap_or(next_tick);
-            let work = !inbox.proposals.is_empty() || !inbox.controls.is_empty();
-            let stopped = self.stopped.load(Ordering::Acquire);
-            if sync_due || work || stopped || deadline <= now {
-                return sync_due;
-            }
-            self.wake.wait_until(&mut inbox, deadline);
+        let sync_at = inbox.unsynced_since.map(|since| since + interval);
+        let now = surroundings::now();
+        let sync_due = !inbox.after_sync.is_empty() || sync_at.is_some_and(|at| at <= now);
+        let deadlines = [Some(next_tick), sync_at, commit_due];
+        let deadline = deadlines.into_iter().flatten().min().unwrap_or(next_tick);
+        let work = !inbox.proposals.is_empty() || !inbox.controls.is_empty();
+        let stopped = self.stopped.load(Ordering::Acquire);
+        if sync_due || work || stopped || deadline <= now {
+            Ok(sync_due)
+        } else {
+            Err(deadline)
         }
+    }
+
+    /// As [`Shared::due`], for whoever drives the group without its threads.
+    #[cfg(feature = "simulation")]
+    pub fn due_on_stage(&self, next_tick: Instant) -> Result<bool, Instant> {
+        let commit_due = self.rounds.lock().commit_due;
+        self.due(&self.inbox.lock(), next_tick, commit_due)
+    }
+
+    #[cfg(feature = "simulation")]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    #[cfg(feature = "simulation")]
+    pub fn tick_on_stage(&self) -> Duration {
+        self.tick()
+    }
+
+    #[cfg(feature = "simulation")]
+    pub fn apply_on_stage(&self) -> bool {
+        let mut worked = false;
+        self.guarded(|| worked = self.applier.serve_once(self));
+        worked
+    }
+
+    #[cfg(feature = "simulation")]
+    pub fn keep_up_on_stage(&self, last_durable: &mut Instant) {
+        self.guarded(|| {
+            self.keep_up_once(last_durable);
+        });
+    }
+
+    #[cfg(feature = "simulation")]
+    pub fn core_on_stage<R>(&self, look: impl FnOnce(&Core<EngineDisk>) -> R) -> R {
+        look(&self.rounds.lock().core)
     }
 
     fn sync_log(&self) {
@@ -449,11 +505,15 @@ pub(crate) struct Threads<S: StateMachine> {
 }
 
 impl<S: StateMachine> Threads<S> {
-    pub fn start(shared: &Arc<Shared<S>>) -> Result<Threads<S>, Error> {
-        let threads = Threads {
+    pub fn none(shared: &Arc<Shared<S>>) -> Threads<S> {
+        Threads {
             shared: shared.clone(),
             handles: Mutex::new(Vec::new()),
-        };
+        }
+    }
+
+    pub fn start(shared: &Arc<Shared<S>>) -> Result<Threads<S>, Error> {
+        let threads = Threads::none(shared);
         threads.spawn("raft", |shared| shared.drive())?;
         threads.spawn("apply", |shared| {
             shared.guarded(|| shared.applier.serve(shared.as_ref()));

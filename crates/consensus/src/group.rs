@@ -188,6 +188,24 @@ impl<S: StateMachine> Group<S> {
         Ok(Group { shared, threads })
     }
 
+    /// A group without threads.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn open_idle(
+        dir: &Path,
+        options: Options,
+        machine: Arc<S>,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Group<S>, Error> {
+        let shared = Arc::new(Shared::open(dir, options, machine, transport)?);
+        let threads = Arc::new(Threads::none(&shared));
+        Ok(Group { shared, threads })
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(crate) fn shared_for_stage(&self) -> Arc<Shared<S>> {
+        self.shared.clone()
+    }
+
     /// Makes a group of one out of a member with an empty log. It leads once its first entry is
     /// applied (see [`Group::leader_term`]): at once, unless the disk is slow.
     pub fn bootstrap(&self, address: &str) -> Result<(), Error> {

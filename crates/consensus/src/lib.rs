@@ -23,6 +23,9 @@ mod machine;
 mod message;
 #[cfg(test)]
 mod simulation;
+#[cfg(feature = "simulation")]
+pub mod stage;
+mod surroundings;
 
 pub use group::{
     Change, ENTRY_BYTES_MAX, Error, Group, LeaderWatch, Options, PeerProgress, ProposeError,

@@ -17,6 +17,7 @@ use crate::log::disk::EngineDisk;
 use crate::machine::{
     Committed, Membership, PeerId, Position, SnapshotMeta, StateMachine, Transport,
 };
+use crate::surroundings;
 
 /// Followers hear of a commit with the next entry, or after this long.
 const COMMIT_DELAY: Duration = Duration::from_millis(4);
@@ -72,7 +73,7 @@ impl<S: StateMachine> Rounds<S> {
             changes: VecDeque::new(),
             changing: None,
             reads: HashMap::new(),
-            next_read: rand::random(),
+            next_read: surroundings::random(),
             commit_due: None,
             role: Role::Outsider,
             leader: None,
@@ -160,7 +161,7 @@ impl<S: StateMachine> Rounds<S> {
             number,
             Read {
                 answer,
-                asked: Instant::now(),
+                asked: surroundings::now(),
                 since,
             },
         );
@@ -170,7 +171,7 @@ impl<S: StateMachine> Rounds<S> {
         if self.reads.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = surroundings::now();
         let late = |read: &Read| now.duration_since(read.asked) >= READ_RETRY;
         let numbers: Vec<u64> = self
             .reads
@@ -203,7 +204,7 @@ impl<S: StateMachine> Shared<S> {
         for control in controls {
             self.take(rounds, control, &mut out);
         }
-        let now = Instant::now();
+        let now = surroundings::now();
         if ticking {
             rounds.core.tick();
             rounds.repeat_reads(self.options.id);
@@ -239,13 +240,17 @@ impl<S: StateMachine> Shared<S> {
     }
 
     fn must_sync(&self, rounds: &Rounds<S>) -> bool {
+        #[cfg(feature = "simulation")]
+        if crate::stage::planted(crate::stage::Bug::AcknowledgeBeforeSync) {
+            return false;
+        }
         self.options.sync == SyncMode::EveryEntry || !rounds.core.is_alone()
     }
 
     fn note_unsynced(&self) {
         let mut inbox = self.inbox.lock();
         if inbox.unsynced_since.is_none() {
-            inbox.unsynced_since = Some(Instant::now());
+            inbox.unsynced_since = Some(surroundings::now());
             drop(inbox);
             self.wake.notify_one();
         }
@@ -255,13 +260,17 @@ impl<S: StateMachine> Shared<S> {
         match control {
             Control::Message(frame) => {
                 if let Some(from) = rounds.core.step(&frame, out) {
-                    self.contacts.lock().insert(from, Instant::now());
+                    self.contacts.lock().insert(from, surroundings::now());
                 }
             }
             Control::Installed(held, success) => rounds.core.snapshot_installed(*held, success),
             Control::Change(change, answer) => rounds.changes.push_back((change, answer)),
+            #[cfg(feature = "simulation")]
+            Control::ReadIndex(answer) if crate::stage::planted(crate::stage::Bug::StaleRead) => {
+                self.applier.wait_for(rounds.core.commit(), answer);
+            }
             Control::ReadIndex(answer) => {
-                rounds.ask_read(answer, Instant::now(), self.options.id);
+                rounds.ask_read(answer, surroundings::now(), self.options.id);
             }
             Control::Transfer(to) => rounds.core.transfer_leadership(to),
             Control::StepDown => rounds.core.step_down(),
@@ -427,7 +436,7 @@ impl<S: StateMachine> Shared<S> {
         if commit > rounds.commit_seen {
             rounds.commit_seen = commit;
             if leading_term != 0 && !alone && rounds.commit_due.is_none() {
-                rounds.commit_due = Some(Instant::now() + COMMIT_DELAY);
+                rounds.commit_due = Some(surroundings::now() + COMMIT_DELAY);
             }
         }
         let changed = core.role() != rounds.role

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use crate::apply::Listener;
 use crate::machine::StateMachine;
+use crate::surroundings;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// The state is made durable after this long, if it changed: it bounds the replay after a crash.
@@ -16,7 +17,7 @@ const PATIENCE: u64 = 4;
 
 impl<S: StateMachine> Shared<S> {
     pub(super) fn keep_up(&self) {
-        let mut last_durable = Instant::now();
+        let mut last_durable = surroundings::now();
         while !self.stopped.load(Ordering::Acquire) {
             {
                 let mut inbox = self.inbox.lock();
@@ -24,28 +25,37 @@ impl<S: StateMachine> Shared<S> {
                     self.upkeep_wake.wait_for(&mut inbox, PERIOD);
                 }
             }
-            self.note_watermark();
-            let Some(surplus) = self.surplus(last_durable) else {
-                continue;
-            };
-            if self.machine.durable() < surplus {
-                last_durable = Instant::now();
-                if let Err(error) = self.machine.make_durable() {
-                    self.fatal(&format!("the state cannot be made durable: {error}"));
-                    return;
-                }
-            }
-            if let Err(error) = self.cut_log() {
-                self.fatal(&error.to_string());
+            if !self.keep_up_once(&mut last_durable) {
                 return;
             }
         }
     }
 
+    /// False if the group cannot go on.
+    pub(super) fn keep_up_once(&self, last_durable: &mut Instant) -> bool {
+        self.note_watermark();
+        let Some(surplus) = self.surplus(*last_durable) else {
+            return true;
+        };
+        if self.machine.durable() < surplus {
+            *last_durable = surroundings::now();
+            if let Err(error) = self.machine.make_durable() {
+                self.fatal(&format!("the state cannot be made durable: {error}"));
+                return false;
+            }
+        }
+        if let Err(error) = self.cut_log() {
+            self.fatal(&error.to_string());
+            return false;
+        }
+        true
+    }
+
     /// The index that should be durable: the log is too long before it, or it is time.
     fn surplus(&self, last_durable: Instant) -> Option<u64> {
         let applied = self.applier.applied_index();
-        if last_durable.elapsed() >= DURABLE_EVERY && self.machine.durable() < applied {
+        let age = surroundings::now().duration_since(last_durable);
+        if age >= DURABLE_EVERY && self.machine.durable() < applied {
             return Some(applied);
         }
         let rounds = self.rounds.lock();
