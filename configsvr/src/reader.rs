@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use banyan_node::local::Local;
 use banyan_sharding::{RoutingError, RoutingTable};
-use banyan_wire::{CommandError, ErrorCode, ReadPreference, ReplicaSet, Treatment};
+use banyan_wire::{CommandError, ErrorCode, ReadMode, ReplicaSet, Treatment};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
 
@@ -50,7 +50,7 @@ impl RemoteConfig {
 impl ConfigReader for RemoteConfig {
     async fn find(&self, body: RawDocumentBuf) -> Result<Vec<RawDocumentBuf>, CommandError> {
         let timeout = Some(Duration::from_secs(30));
-        let treatment = Treatment::read(ReadPreference::Primary).timeout(timeout);
+        let treatment = Treatment::read(ReadMode::Primary).timeout(timeout);
         let reply = self.set.command(treatment, "config", &body).await?;
         let batch = reply
             .get_document("cursor")

@@ -8,7 +8,7 @@ use banyan_query::pipeline::{
     self, Documents, Execution, Flow, Sources, WhenMatched, WhenNotMatched,
 };
 use banyan_query::{ErrorKind, QueryError};
-use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, ReadPreference, Request, Treatment};
+use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, ReadMode, Request, Treatment};
 use bson::oid::ObjectId;
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -154,7 +154,7 @@ async fn open(
                     (shard, Outgoing::command(database, &command))
                 })
                 .collect();
-            let read = Treatment::read(ReadPreference::Primary);
+            let read = Treatment::read(ReadMode::Primary);
             let mut remotes = Vec::new();
             for answer in router.send_all(requests, read).await {
                 remotes.push(Remote::open(answer.and_then(Answer::checked)?, None)?);

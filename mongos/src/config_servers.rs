@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use banyan_wire::{
-    ClientError, CommandError, ErrorCode, Pool, PoolOptions, ReadPreference, ReplicaSet, Treatment,
+    ClientError, CommandError, ErrorCode, Pool, PoolOptions, ReadMode, ReplicaSet, Treatment,
 };
 use bson::{RawArrayBuf, RawDocument, rawdoc};
 use tokio::time::Instant;
@@ -138,7 +138,7 @@ async fn look_for_primary(name: String, wanted: &ConfigDb) -> Result<Progress, C
         wanted.hosts.clone(),
         PoolOptions::default(),
     );
-    let look = Treatment::read(ReadPreference::Primary)
+    let look = Treatment::read(ReadMode::Primary)
         .timeout(Some(ASK_TIMEOUT))
         .patience(Duration::from_secs(2));
     match set.command(look, "admin", &rawdoc! {"ping": 1}).await {

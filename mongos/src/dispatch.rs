@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_wire::{CommandError, ErrorCode, Outgoing, Pool, ReadPreference, Request, Treatment};
+use banyan_wire::{
+    CommandError, ErrorCode, Outgoing, Pool, ReadMode, ReadPreference, Request, Treatment,
+};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use futures::future::join_all;
 
@@ -60,16 +62,17 @@ pub fn treatment(request: &Request, writes: bool) -> Treatment {
 /// Which members may answer a read. One that has to see what came before goes to the primary,
 /// which has all of it, unless it insists on a secondary.
 pub fn read_preference(body: &RawDocument) -> ReadPreference {
-    let asked = match fields::get(body, "$readPreference") {
-        Some(RawBsonRef::Document(document)) => ReadPreference::parse(document).unwrap_or_default(),
-        _ => return ReadPreference::Primary,
+    // A bad one was refused before the command ran.
+    let asked = ReadPreference::of_command(body).ok().flatten();
+    let Some(asked) = asked.filter(|asked| asked.mode != ReadMode::Primary) else {
+        return ReadPreference::default();
     };
     let causal = match fields::get(body, "readConcern") {
         Some(RawBsonRef::Document(concern)) => fields::get(concern, "afterClusterTime").is_some(),
         _ => false,
     };
-    if causal && asked != ReadPreference::Secondary {
-        ReadPreference::Primary
+    if causal && asked.mode != ReadMode::Secondary {
+        ReadPreference::default()
     } else {
         asked
     }
@@ -84,9 +87,9 @@ impl Router {
         outgoing: &Outgoing,
     ) -> Result<Answer, CommandError> {
         let shard = self.shards.get(shard).await?;
-        let sent = shard.set.exchange(treatment, outgoing).await;
+        let sent = shard.set.exchange(treatment.clone(), outgoing).await;
         let (reply, member) =
-            sent.map_err(|error| shard_failed(&shard.id, error.into(), treatment))?;
+            sent.map_err(|error| shard_failed(&shard.id, error.into(), &treatment))?;
         Ok(Answer {
             shard: shard.id.clone(),
             member,
@@ -102,7 +105,7 @@ impl Router {
     ) -> Vec<Result<Answer, CommandError>> {
         let sends = requests
             .iter()
-            .map(|(shard, outgoing)| self.send(shard, treatment, outgoing));
+            .map(|(shard, outgoing)| self.send(shard, treatment.clone(), outgoing));
         join_all(sends).await
     }
 
@@ -115,8 +118,9 @@ impl Router {
         command: &RawDocument,
     ) -> Vec<(Arc<str>, Result<RawDocumentBuf, CommandError>)> {
         let outgoing = Outgoing::command(database, command);
+        let treatment = &treatment;
         let sends = shards.iter().map(|shard| async {
-            let answer = self.send(shard, treatment, &outgoing).await;
+            let answer = self.send(shard, treatment.clone(), &outgoing).await;
             (
                 shard.clone(),
                 answer.and_then(Answer::checked).map(|answer| answer.reply),
@@ -214,8 +218,8 @@ impl Default for Patience {
 
 /// A shard that can't be reached, told the way a driver understands: a numbered write may be sent
 /// again.
-fn shard_failed(shard: &str, error: CommandError, treatment: Treatment) -> CommandError {
-    let writes = treatment.preference == ReadPreference::Primary && treatment.idempotent;
+fn shard_failed(shard: &str, error: CommandError, treatment: &Treatment) -> CommandError {
+    let writes = treatment.preference.mode == ReadMode::Primary && treatment.idempotent;
     let reachable =
         !error.code.is_network() && error.code != ErrorCode::FailedToSatisfyReadPreference;
     let text = format!("{} :: caused by :: shard {shard}", error.message);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
+use banyan_wire::{CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service};
 use bson::RawDocumentBuf;
 
 use crate::commands::{self, Context};
@@ -28,6 +28,10 @@ async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
     if spec.admin_only && request.database != "admin" {
         let text = format!("{} may only be run against the admin database.", spec.name);
         return Err(CommandError::new(ErrorCode::Unauthorized, text));
+    }
+    // Checked once, here; a write has none, whatever it says.
+    if !matches!(spec.name, "insert" | "update" | "delete" | "findAndModify") {
+        ReadPreference::of_command(&request.body)?;
     }
     (spec.run)(context).await
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use banyan_wire::{
-    CommandError, ErrorCode, PoolOptions, ReadPreference, ReplicaSet, ReplicaSetError, Treatment,
+    CommandError, ErrorCode, PoolOptions, ReadMode, ReplicaSet, ReplicaSetError, Treatment,
 };
 use bson::{RawBsonRef, RawDocument, rawdoc};
 use parking_lot::RwLock;
@@ -30,6 +30,7 @@ pub struct Shards {
 
 impl Shards {
     pub fn new(config: ReplicaSet, address: &str) -> Shards {
+        config.monitor();
         let config_shard = Shard {
             id: CONFIG.into(),
             address: address.to_owned(),
@@ -119,7 +120,11 @@ fn parse(
     }
     let set = match before.get(id).filter(|known| known.address == address) {
         Some(known) => known.set.clone(),
-        None => ReplicaSet::parse(address, PoolOptions::default())?,
+        None => {
+            let set = ReplicaSet::parse(address, PoolOptions::default())?;
+            set.monitor();
+            set
+        }
     };
     Ok(Arc::new(Shard {
         id: id.into(),
@@ -140,7 +145,7 @@ pub async fn find_all(
     command.append(bson::raw::cstr!("filter"), filter);
     command.append(bson::raw::cstr!("sort"), sort);
     command.append(bson::raw::cstr!("batchSize"), 10_000);
-    let read = Treatment::read(ReadPreference::Primary);
+    let read = Treatment::read(ReadMode::Primary);
     let mut out = Vec::new();
     let mut reply = config.command(read, "config", &command).await?;
     loop {

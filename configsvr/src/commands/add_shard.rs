@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
-use banyan_wire::{CommandError, ErrorCode, ReadPreference, ReplicaSet, Treatment};
+use banyan_wire::{CommandError, ErrorCode, ReadMode, ReplicaSet, Treatment};
 use bson::{RawDocument, rawdoc};
 
 use super::{boxed, primary_only};
@@ -90,7 +90,7 @@ impl Candidate {
 async fn examine(role: &ConfigRole, address: &str) -> Result<Candidate, CommandError> {
     let failed = |message: String| CommandError::new(ErrorCode::OperationFailed, message);
     let set = role.shards.set(address)?;
-    let treatment = Treatment::read(ReadPreference::Primary)
+    let treatment = Treatment::read(ReadMode::Primary)
         .timeout(Some(Duration::from_secs(5)))
         .patience(PATIENCE);
     let hello = set.command(treatment, "admin", &rawdoc! { "hello": 1 }).await.map_err(|error| {
@@ -188,7 +188,7 @@ async fn its_databases(
     role: &ConfigRole,
     candidate: &Candidate,
 ) -> Result<Vec<String>, CommandError> {
-    let treatment = Treatment::read(ReadPreference::Primary).timeout(Some(SHORT));
+    let treatment = Treatment::read(ReadMode::Primary).timeout(Some(SHORT));
     let body = rawdoc! { "listDatabases": 1, "nameOnly": true };
     let reply = candidate.set.command(treatment, "admin", &body).await?;
     let list = reply

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bson::RawDocumentBuf;
@@ -24,6 +24,7 @@ pub struct Connection {
     last_write: Mutex<LastWrite>,
     closed: CancellationToken,
     requests: AtomicU64,
+    hello_ok: AtomicBool,
     extension: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
@@ -62,6 +63,7 @@ impl Connection {
             last_write: Mutex::default(),
             closed,
             requests: AtomicU64::new(0),
+            hello_ok: AtomicBool::new(false),
             extension: OnceLock::new(),
         }
     }
@@ -74,6 +76,15 @@ impl Connection {
     pub(crate) fn set_metadata(&self, metadata: RawDocumentBuf) {
         // Only the first one counts, as in MongoDB.
         let _ = self.metadata.set(metadata);
+    }
+
+    /// The client has said `helloOk`: it knows today's words for "primary" and "secondary".
+    pub fn hello_ok(&self) -> bool {
+        self.hello_ok.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_hello_ok(&self) {
+        self.hello_ok.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn negotiated(&self, compressors: Vec<Compressor>) {

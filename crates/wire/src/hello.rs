@@ -21,6 +21,16 @@ pub(crate) fn greet(connection: &Connection, request: &Request) -> Option<Vec<Co
     if let Some(RawBsonRef::Document(client)) = request.get("client") {
         connection.set_metadata(client.to_owned());
     }
+    let hello_ok = match request.get("helloOk") {
+        Some(RawBsonRef::Boolean(yes)) => yes,
+        Some(RawBsonRef::Int32(n)) => n != 0,
+        Some(RawBsonRef::Int64(n)) => n != 0,
+        Some(RawBsonRef::Double(n)) => n != 0.0,
+        _ => false,
+    };
+    if hello_ok {
+        connection.set_hello_ok();
+    }
     let Some(RawBsonRef::Array(offered)) = request.get("compression") else {
         return None;
     };

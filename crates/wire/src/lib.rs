@@ -8,21 +8,25 @@
 //! answers.
 //!
 //! Nothing here knows what a command means, except for what belongs to the connection itself:
-//! compression and client metadata in `hello`, and `getLastError`.
+//! compression and client metadata in `hello`, replies that follow one another ([`exhaust`]), and
+//! `getLastError`.
 
 mod client;
 mod codes;
 mod compression;
 mod connection;
 mod error;
+mod exhaust;
 mod frame;
 mod hello;
 mod legacy;
 pub mod message;
 mod one_way;
 mod outgoing;
+mod read_preference;
 mod replica_set;
 mod request;
+mod selection;
 pub mod server;
 pub mod version;
 
@@ -34,6 +38,7 @@ pub use error::CommandError;
 pub use frame::{FrameError, FrameReader, HEADER_BYTES, MESSAGE_BYTES_MAX};
 pub use one_way::Overflow;
 pub use outgoing::Outgoing;
-pub use replica_set::{ReadPreference, ReplicaSet, ReplicaSetError, Treatment};
+pub use read_preference::{ReadMode, ReadPreference, TagSet};
+pub use replica_set::{ReplicaSet, ReplicaSetError, Treatment};
 pub use request::{Doc, Origin, Request, Sequence};
 pub use server::{Counters, Options, Reply, Server, Service, runtime};

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
 use tokio::io::AsyncWriteExt;
@@ -31,7 +31,7 @@ use crate::error::CommandError;
 use crate::frame::FrameReader;
 use crate::message::{self, DecodeError, Incoming, ReplyForm};
 use crate::request::Request;
-use crate::{hello, legacy};
+use crate::{exhaust, hello, legacy};
 
 /// What a server does with requests.
 pub trait Service: Send + Sync + 'static {
@@ -48,14 +48,11 @@ pub trait Service: Send + Sync + 'static {
 /// The answer to a request.
 pub struct Reply {
     pub body: RawDocumentBuf,
-    /// For a client that allowed exhaust: the request whose reply it should get next without
-    /// asking.
-    pub next: Option<Box<Request>>,
 }
 
 impl From<RawDocumentBuf> for Reply {
     fn from(body: RawDocumentBuf) -> Reply {
-        Reply { body, next: None }
+        Reply { body }
     }
 }
 
@@ -343,22 +340,27 @@ impl<S: Service> Serving<S> {
             compressor,
         } = incoming;
         let mut response_to = request.request_id;
+        if !request.exhaust_allowed || !matches!(form, ReplyForm::Msg { .. }) {
+            let reply = self.call(request).await;
+            encode(out, form, compressor, response_to, 0, &reply.body);
+            drop(reply);
+            return self.send(stream, out).await;
+        }
         loop {
-            let mut reply = self.call(request).await;
-            let next = reply
-                .next
-                .take()
-                .filter(|_| matches!(form, ReplyForm::Msg { .. }));
-            let more = if next.is_some() {
-                message::FLAG_MORE_TO_COME
-            } else {
-                0
+            let (again, started) = (request.clone(), Instant::now());
+            let reply = tokio::select! {
+                biased;
+                reply = self.call(request) => reply,
+                () = has_left(stream) => return Ok(()),
             };
-            let sent = encode(out, form, compressor, response_to, more, &reply.body);
+            let next = exhaust::next(again, &reply.body, started.elapsed())
+                .filter(|_| !self.connection.closed().is_cancelled());
+            let flags = next.as_ref().map_or(0, |_| message::FLAG_MORE_TO_COME);
+            let sent = encode(out, form, compressor, response_to, flags, &reply.body);
             drop(reply);
             self.send(stream, out).await?;
             match next {
-                Some(next) => request = *next,
+                Some(next) => request = next,
                 None => return Ok(()),
             }
             // Each reply of a stream answers the one before it.
@@ -417,6 +419,14 @@ impl<S: Service> Serving<S> {
             out.shrink_to(REPLY_BYTES_KEPT);
         }
         Ok(())
+    }
+}
+
+/// Resolves when the peer has closed its end. Bytes that arrive instead are its next request; from
+/// then on only writing tells.
+async fn has_left(stream: &TcpStream) {
+    if let Ok(1..) = stream.peek(&mut [0]).await {
+        std::future::pending().await
     }
 }
 

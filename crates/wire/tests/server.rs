@@ -8,7 +8,7 @@ use std::time::Duration;
 use banyan_wire::message::{self, encode_msg};
 use banyan_wire::{
     ClientError, CommandError, Compressor, Connection, ErrorCode, FrameReader, Options, Outgoing,
-    Pool, PoolOptions, ReadPreference, ReplicaSet, Reply, Request, Server, Service, Treatment,
+    Pool, PoolOptions, ReadMode, ReplicaSet, Reply, Request, Server, Service, Treatment,
 };
 use bson::{RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
@@ -403,11 +403,11 @@ async fn a_set_client_finds_the_primary_again_after_a_restart() {
     let running = start().await;
     let set = ReplicaSet::parse(&running.address, PoolOptions::default()).unwrap();
     let ping = rawdoc! {"ping": 1};
-    let read = Treatment::read(ReadPreference::Primary);
-    set.command(read, "admin", &ping).await.unwrap();
+    let read = Treatment::read(ReadMode::Primary);
+    set.command(read.clone(), "admin", &ping).await.unwrap();
     running.shutdown.cancel();
     running.serving.await.unwrap();
-    let impatient = read.patience(Duration::from_millis(100));
+    let impatient = read.clone().patience(Duration::from_millis(100));
     let error = set.command(impatient, "admin", &ping).await.unwrap_err();
     assert_eq!(
         error.code(),
@@ -420,7 +420,7 @@ async fn a_set_client_finds_the_primary_again_after_a_restart() {
         .await
         .unwrap();
     tokio::spawn(server.serve(Arc::new(Echo::default()), CancellationToken::new()));
-    set.command(read, "admin", &ping).await.unwrap();
+    set.command(read.clone(), "admin", &ping).await.unwrap();
 }
 
 /// Says hello as one of two members, and never answers anything else unless it is the primary.
@@ -472,14 +472,14 @@ async fn a_primary_that_hangs_is_left_for_its_successor() {
     };
     lead(0);
     let set = ReplicaSet::parse(&format!("s/{}", hosts.join(",")), PoolOptions::default()).unwrap();
-    let read = Treatment::read(ReadPreference::Primary).ask_others_after(Duration::from_millis(20));
-    set.command(read, "admin", &rawdoc! {"ping": 1})
+    let read = Treatment::read(ReadMode::Primary).ask_others_after(Duration::from_millis(20));
+    set.command(read.clone(), "admin", &rawdoc! {"ping": 1})
         .await
         .unwrap();
     assert_eq!(set.primary().unwrap(), hosts[0]);
     // The first one hangs from now on, and its connection stays open.
     lead(1);
-    set.command(read, "admin", &rawdoc! {"ping": 1})
+    set.command(read.clone(), "admin", &rawdoc! {"ping": 1})
         .await
         .unwrap();
     assert_eq!(set.primary().unwrap(), hosts[1]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_document::DocumentWriter;
-use banyan_wire::{CommandError, Outgoing, ReadPreference, Request};
+use banyan_wire::{CommandError, Outgoing, ReadMode, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::catalog::Route;
@@ -58,7 +58,7 @@ fn timeless_read_concern(body: &RawDocument) -> Option<RawDocumentBuf> {
         return None;
     };
     fields::get(concern, "afterClusterTime")?;
-    if read_preference(body) != ReadPreference::Primary {
+    if read_preference(body).mode != ReadMode::Primary {
         return None;
     }
     let mut out = DocumentWriter::new();

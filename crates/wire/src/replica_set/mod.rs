@@ -1,16 +1,22 @@
 //! A client of a replica set, or of a single server: finds the member to talk to.
 //!
-//! The view of the set is taken with `hello` when it is first needed and again when a member
-//! refuses or can't be reached; there is no background polling.
+//! The view of the set ([`view`]) is taken with `hello` when it is first needed and again when a
+//! member refuses or can't be reached. A set that is used all the time is also watched
+//! ([`monitor`]): its members tell of changes by themselves.
+
+mod monitor;
+mod view;
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use banyan_document::validate::validate_with_depth;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,31 +25,9 @@ use crate::client::{ClientError, Pool, PoolOptions};
 use crate::error::CommandError;
 use crate::message::COMMAND_DEPTH_MAX;
 use crate::outgoing::Outgoing;
-
-/// Which member may answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReadPreference {
-    #[default]
-    Primary,
-    PrimaryPreferred,
-    Secondary,
-    SecondaryPreferred,
-    Nearest,
-}
-
-impl ReadPreference {
-    /// Reads `{mode: …}` as drivers send it in `$readPreference`.
-    pub fn parse(document: &RawDocument) -> Option<ReadPreference> {
-        match document.get_str("mode").ok()? {
-            "primary" => Some(ReadPreference::Primary),
-            "primaryPreferred" => Some(ReadPreference::PrimaryPreferred),
-            "secondary" => Some(ReadPreference::Secondary),
-            "secondaryPreferred" => Some(ReadPreference::SecondaryPreferred),
-            "nearest" => Some(ReadPreference::Nearest),
-            _ => None,
-        }
-    }
-}
+use crate::read_preference::{ReadMode, ReadPreference};
+use crate::selection::Kind;
+use view::{Greeting, View};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaSetError {
@@ -83,7 +67,7 @@ impl From<ReplicaSetError> for CommandError {
 }
 
 /// How a request may be treated.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Treatment {
     pub preference: ReadPreference,
     /// Running it twice does no harm, so it is sent again when nobody knows whether it ran.
@@ -101,11 +85,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const ASK_OTHERS_AFTER: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How often in a row another member is tried without looking at the set again.
+const AT_ONCE_MAX: u32 = 3;
 
 impl Treatment {
-    pub fn read(preference: ReadPreference) -> Treatment {
+    pub fn read(preference: impl Into<ReadPreference>) -> Treatment {
         Treatment {
-            preference,
+            preference: preference.into(),
             idempotent: true,
             timeout: None,
             patience: PATIENCE,
@@ -116,7 +102,7 @@ impl Treatment {
     pub fn write() -> Treatment {
         Treatment {
             idempotent: false,
-            ..Treatment::read(ReadPreference::Primary)
+            ..Treatment::read(ReadMode::Primary)
         }
     }
 
@@ -154,25 +140,11 @@ struct Inner {
     options: PoolOptions,
     pools: Mutex<HashMap<String, Pool>>,
     view: RwLock<Arc<View>>,
+    /// Sent when the view has changed.
+    changes: watch::Sender<()>,
     looking: tokio::sync::Mutex<()>,
-}
-
-/// What `hello` last told.
-#[derive(Clone, Default)]
-struct View {
-    primary: Option<Pool>,
-    secondaries: Vec<Pool>,
-    members: Vec<String>,
-    /// Counts the looks, so that a task that waited for another one's look can use it.
-    generation: u64,
-}
-
-/// One member's answer to `hello`.
-struct Greeting {
-    pool: Pool,
-    primary: bool,
-    secondary: bool,
-    hosts: Vec<String>,
+    monitored: OnceLock<()>,
+    turn: AtomicUsize,
 }
 
 impl ReplicaSet {
@@ -202,7 +174,10 @@ impl ReplicaSet {
             options,
             pools: Mutex::default(),
             view: RwLock::default(),
+            changes: watch::Sender::new(()),
             looking: tokio::sync::Mutex::default(),
+            monitored: OnceLock::new(),
+            turn: AtomicUsize::new(0),
         };
         ReplicaSet {
             inner: Arc::new(inner),
@@ -219,26 +194,17 @@ impl ReplicaSet {
 
     /// The members as the set itself names them, once it has been looked at; the seeds before.
     pub fn members(&self) -> Vec<String> {
-        let view = self.view();
-        if view.members.is_empty() {
-            self.inner.seeds.clone()
-        } else {
-            view.members.clone()
-        }
+        self.inner.members()
     }
 
     /// The address of the primary that was last seen.
     pub fn primary(&self) -> Option<String> {
-        self.view()
-            .primary
-            .as_ref()
-            .map(|pool| pool.address().to_owned())
+        let view = self.view();
+        view.primary().map(|pool| pool.address().to_owned())
     }
 
     pub fn pool(&self, address: &str) -> Pool {
-        let mut pools = self.inner.pools.lock();
-        let make = || Pool::new(address, self.inner.options.clone());
-        pools.entry(address.to_owned()).or_insert_with(make).clone()
+        self.inner.pool(address)
     }
 
     /// Runs a command (without `$db`); an `ok: 0` reply is an error.
@@ -278,31 +244,42 @@ impl ReplicaSet {
         let mut attempts = 0;
         loop {
             let view = self.view();
-            if let Some(pool) = view.choose(treatment.preference) {
-                match self.watched(pool, treatment, request).await {
+            if let Some(pool) = view.choose(&treatment.preference, self.turn()) {
+                match self.watched(pool, &treatment, request).await {
                     Ok(reply) => match refusal(&reply, treatment.idempotent) {
                         Some(error) if started.elapsed() < treatment.patience => {
                             last = format!("{}: {error}", pool.address());
+                            self.lost(pool, &view, Kind::Other);
                         }
                         _ => return Ok((reply, pool.clone())),
                     },
                     Err(error) => {
                         let again = treatment.idempotent || !error.may_have_run();
                         let timeout = matches!(error, ClientError::Timeout { .. });
+                        pool.clear();
+                        self.lost(pool, &view, Kind::Unknown);
                         if timeout || !again || started.elapsed() >= treatment.patience {
-                            self.forget(pool);
                             return Err(error.into());
                         }
-                        pool.clear();
                         last = error.to_string();
                     }
                 }
+                // Another member may serve it right away.
+                let view = self.view();
+                let elsewhere = view.choose(&treatment.preference, 0);
+                attempts += 1;
+                if elsewhere.is_some() && attempts <= AT_ONCE_MAX {
+                    continue;
+                }
             }
             if started.elapsed() >= treatment.patience {
-                return Err(self.no_member(treatment, last));
+                return Err(self.no_member(&treatment, last));
             }
             attempts += 1;
-            let looked = self.look(view.generation, treatment.preference).await;
+            let looked = tokio::select! {
+                looked = self.look(view.generation, &treatment.preference) => looked,
+                () = self.suits(&treatment.preference) => Ok(()),
+            };
             // A member that calls itself primary and refuses all the same is given a moment.
             let pause = looked.is_err() || attempts > 1;
             if let Err(reason) = looked {
@@ -314,45 +291,65 @@ impl ReplicaSet {
         }
     }
 
-    /// One exchange with a member. While it takes long, the others are asked now and then whether
-    /// one of them is the primary by now: a member that hangs would be waited for without end.
+    /// One exchange with a member. A primary that hangs would be waited for without end: while it
+    /// takes long, the others are asked now and then whether one of them is the primary by now; if
+    /// the set is watched, they tell by themselves.
     async fn watched(
         &self,
         pool: &Pool,
-        treatment: Treatment,
+        treatment: &Treatment,
         request: &Outgoing,
     ) -> Result<RawDocumentBuf, ClientError> {
         let mut exchange = pin!(pool.exchange(request, treatment.timeout));
+        if treatment.preference.mode != ReadMode::Primary {
+            return exchange.await;
+        }
+        let mut changes = self.inner.changes.subscribe();
+        let mut ask_at = Instant::now() + treatment.ask_others_after;
         loop {
-            match tokio::time::timeout(treatment.ask_others_after, &mut exchange).await {
-                Ok(outcome) => return outcome,
-                Err(_) if treatment.preference != ReadPreference::Primary => {}
-                Err(_) => {
-                    let (greetings, _) = self.greet_everyone().await;
-                    let other = greetings
-                        .iter()
-                        .find(|greeting| greeting.primary && !greeting.pool.is(pool));
-                    if let Some(other) = other {
-                        let text = format!("{} is the primary now", other.pool.address());
-                        let source = std::io::Error::other(text);
-                        return Err(ClientError::Io {
-                            address: pool.address().to_owned(),
-                            source,
-                        });
-                    }
+            let primary = tokio::select! {
+                biased;
+                outcome = &mut exchange => return outcome,
+                _ = changes.changed() => self.view().primary().cloned(),
+                () = tokio::time::sleep_until(ask_at) => {
+                    ask_at = Instant::now() + treatment.ask_others_after;
+                    self.other_primary(pool).await
                 }
+            };
+            if let Some(other) = primary.filter(|primary| !primary.is(pool)) {
+                let text = format!("{} is the primary now", other.address());
+                return Err(ClientError::Io {
+                    address: pool.address().to_owned(),
+                    source: std::io::Error::other(text),
+                });
             }
         }
     }
 
-    fn no_member(&self, treatment: Treatment, last: String) -> ReplicaSetError {
-        let mode = match treatment.preference {
-            ReadPreference::Primary => "primary",
-            ReadPreference::PrimaryPreferred => "primaryPreferred",
-            ReadPreference::Secondary => "secondary",
-            ReadPreference::SecondaryPreferred => "secondaryPreferred",
-            ReadPreference::Nearest => "nearest",
-        };
+    async fn other_primary(&self, pool: &Pool) -> Option<Pool> {
+        let (greetings, _) = self.greet_everyone().await;
+        let mut others = greetings.into_iter();
+        others
+            .find(|(other, said)| said.described.kind == Kind::Primary && !other.is(pool))
+            .map(|(other, _)| other)
+    }
+
+    /// Resolves once a member is known that suits.
+    async fn suits(&self, preference: &ReadPreference) {
+        let mut changes = self.inner.changes.subscribe();
+        while self.view().choose(preference, 0).is_none() {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn turn(&self) -> usize {
+        self.inner.turn.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn no_member(&self, treatment: &Treatment, last: String) -> ReplicaSetError {
+        let mode = treatment.preference.mode.name();
         let set = match &self.inner.name {
             Some(name) => name.clone(),
             None => self.inner.seeds.join(","),
@@ -369,52 +366,29 @@ impl ReplicaSet {
         self.inner.view.read().clone()
     }
 
-    /// The next request looks for members again, starting without this one.
-    fn forget(&self, pool: &Pool) {
-        pool.clear();
-        let mut view = self.inner.view.write();
-        let mut changed = View::clone(&view);
-        changed.primary = changed
-            .primary
-            .filter(|known| known.address() != pool.address());
-        changed
-            .secondaries
-            .retain(|known| known.address() != pool.address());
-        changed.generation += 1;
-        *view = Arc::new(changed);
+    /// The next request does without this member until it is heard of again; unless it has been
+    /// since it was `seen` to suit.
+    fn lost(&self, pool: &Pool, seen: &View, kind: Kind) {
+        self.inner
+            .change(|view| match view.heard_at(pool) == seen.heard_at(pool) {
+                true => view.lost(pool, kind),
+                false => view.clone(),
+            });
     }
 
-    /// Makes a new view unless somebody else has since `generation`; an error says what was seen
+    /// Asks everybody unless somebody else has since `generation`; an error says what was seen
     /// instead of a member that suits.
-    async fn look(&self, generation: u64, preference: ReadPreference) -> Result<(), String> {
+    async fn look(&self, generation: u64, preference: &ReadPreference) -> Result<(), String> {
         let _one_at_a_time = self.inner.looking.lock().await;
-        if self.view().generation != generation {
+        let view = self.view();
+        if view.generation != generation && view.choose(preference, 0).is_some() {
             return Ok(());
         }
         let (greetings, failures) = self.greet_everyone().await;
-        let mut view = View {
-            generation: generation + 1,
-            ..View::default()
-        };
-        for greeting in greetings {
-            if greeting.primary {
-                view.members = greeting.hosts;
-                view.primary = Some(greeting.pool);
-            } else {
-                if view.members.is_empty() {
-                    view.members = greeting.hosts;
-                }
-                if greeting.secondary {
-                    view.secondaries.push(greeting.pool);
-                }
-            }
+        for (pool, greeting) in greetings {
+            self.inner.change(|view| view.heard(&pool, greeting, None));
         }
-        if view.members.is_empty() {
-            view.members = self.view().members.clone();
-        }
-        let found = view.choose(preference).is_some();
-        *self.inner.view.write() = Arc::new(view);
-        if found {
+        if self.view().choose(preference, 0).is_some() {
             Ok(())
         } else {
             Err(failures.join("; "))
@@ -423,35 +397,36 @@ impl ReplicaSet {
 
     /// Asks all known members at once; stops waiting as soon as the primary has answered and the
     /// others had a moment to.
-    async fn greet_everyone(&self) -> (Vec<Greeting>, Vec<String>) {
-        let mut addresses = self.members();
-        for seed in &self.inner.seeds {
-            if !addresses.contains(seed) {
-                addresses.push(seed.clone());
-            }
-        }
+    async fn greet_everyone(&self) -> (Vec<(Pool, Greeting)>, Vec<String>) {
         let mut asked = JoinSet::new();
-        for address in addresses {
-            asked.spawn(greet(self.pool(&address), self.inner.name.clone()));
+        for address in self.inner.addresses() {
+            let (pool, name) = (self.pool(&address), self.inner.name.clone());
+            asked.spawn(async move {
+                let greeted = greet(&pool, name.as_deref()).await;
+                (pool, greeted)
+            });
         }
         let (mut greetings, mut failures) = (Vec::new(), Vec::new());
         let mut enough_at = Instant::now() + HELLO_TIMEOUT;
         while let Ok(Some(answer)) = tokio::time::timeout_at(enough_at, asked.join_next()).await {
             match answer {
-                Ok(Ok(greeting)) => {
-                    if greeting.primary {
-                        enough_at = enough_at.min(Instant::now() + Duration::from_millis(20));
-                    } else if !greeting.secondary {
-                        failures.push(format!(
-                            "{} is neither primary nor secondary",
-                            greeting.pool.address()
-                        ));
-                    } else {
-                        failures.push(format!("{} is secondary", greeting.pool.address()));
+                Ok((pool, Ok(greeting))) => {
+                    let address = pool.address();
+                    match greeting.described.kind {
+                        Kind::Primary => {
+                            enough_at = enough_at.min(Instant::now() + Duration::from_millis(20));
+                        }
+                        Kind::Secondary => failures.push(format!("{address} is secondary")),
+                        Kind::Other | Kind::Unknown => {
+                            failures.push(format!("{address} is neither primary nor secondary"));
+                        }
                     }
-                    greetings.push(greeting);
+                    greetings.push((pool, greeting));
                 }
-                Ok(Err(reason)) => failures.push(reason),
+                Ok((pool, Err(reason))) => {
+                    self.inner.change(|view| view.lost(&pool, Kind::Unknown));
+                    failures.push(reason);
+                }
                 Err(error) => failures.push(error.to_string()),
             }
         }
@@ -459,61 +434,48 @@ impl ReplicaSet {
     }
 }
 
-impl View {
-    fn choose(&self, preference: ReadPreference) -> Option<&Pool> {
-        let secondary = || {
-            let turn = self.secondaries.len().checked_sub(1)?;
-            self.secondaries.get(turn_of(turn + 1))
-        };
-        match preference {
-            ReadPreference::Primary => self.primary.as_ref(),
-            ReadPreference::PrimaryPreferred | ReadPreference::Nearest => {
-                self.primary.as_ref().or_else(secondary)
-            }
-            ReadPreference::Secondary => secondary(),
-            ReadPreference::SecondaryPreferred => secondary().or(self.primary.as_ref()),
+impl Inner {
+    fn members(&self) -> Vec<String> {
+        let view = self.view.read();
+        if view.hosts.is_empty() {
+            self.seeds.clone()
+        } else {
+            view.hosts.clone()
         }
+    }
+
+    /// The members and the seeds.
+    fn addresses(&self) -> Vec<String> {
+        let mut addresses = self.members();
+        for seed in &self.seeds {
+            if !addresses.contains(seed) {
+                addresses.push(seed.clone());
+            }
+        }
+        addresses
+    }
+
+    fn pool(&self, address: &str) -> Pool {
+        let mut pools = self.pools.lock();
+        let make = || Pool::new(address, self.options.clone());
+        pools.entry(address.to_owned()).or_insert_with(make).clone()
+    }
+
+    fn change(&self, next: impl FnOnce(&View) -> View) {
+        let mut view = self.view.write();
+        *view = Arc::new(next(&view));
+        drop(view);
+        self.changes.send_replace(());
     }
 }
 
-/// Secondaries take turns.
-fn turn_of(count: usize) -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static TURN: AtomicUsize = AtomicUsize::new(0);
-    TURN.fetch_add(1, Ordering::Relaxed) % count.max(1)
-}
-
-async fn greet(pool: Pool, name: Option<String>) -> Result<Greeting, String> {
+async fn greet(pool: &Pool, name: Option<&str>) -> Result<Greeting, String> {
     let hello = rawdoc! {"hello": 1};
     let reply = pool
         .command("admin", &hello, Some(HELLO_TIMEOUT))
         .await
         .map_err(|error| error.to_string())?;
-    if let Some(expected) = &name {
-        let set = reply.get_str("setName").unwrap_or_default();
-        if set != expected {
-            let what = if set.is_empty() {
-                "not a member of a set"
-            } else {
-                set
-            };
-            return Err(format!("{} is {what}, not of {expected}", pool.address()));
-        }
-    }
-    let flag = |field| reply.get_bool(field).unwrap_or(false);
-    let hosts = ["hosts", "passives"]
-        .into_iter()
-        .filter_map(|field| reply.get_array(field).ok())
-        .flatten()
-        .filter_map(|host| Some(host.ok()?.as_str()?.to_owned()))
-        .collect();
-    let primary = flag("isWritablePrimary") || flag("ismaster");
-    Ok(Greeting {
-        primary,
-        secondary: flag("secondary"),
-        hosts,
-        pool,
-    })
+    Greeting::read(&reply, name).map_err(|reason| format!("{} {reason}", pool.address()))
 }
 
 /// The error in a reply that another member would not have given, or this one a moment later.
