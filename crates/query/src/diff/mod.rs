@@ -1,0 +1,242 @@
+//! What differs between two states of a document.
+//!
+//! A [`Diff`] is a tree that borrows from both states. It is written in two forms: as MongoDB's
+//! oplog has it since 5.0 (`{d: {…}, u: {…}, i: {…}, sFIELD: {…}}`, `oplog.rs`) and as the
+//! `updateDescription` of a change event (`description.rs`).
+//!
+//! A field whose value changed is an update, one that is new an insert, one that is gone a delete;
+//! documents and arrays are described by what differs within them. How far that goes depends on how
+//! the change was written: after operators, it ends at the paths that were given as a whole; after
+//! a pipeline, where telling the difference would take more than telling the value.
+
+mod description;
+mod oplog;
+#[cfg(test)]
+mod tests;
+
+use banyan_document::element::{Element, elements, items};
+use bson::{RawArray, RawBsonRef, RawDocument};
+
+/// What becomes of one document.
+#[derive(Default)]
+pub struct Diff<'a> {
+    deletes: Vec<&'a str>,
+    updates: Vec<Element<'a>>,
+    inserts: Vec<Element<'a>>,
+    below: Vec<(&'a str, Below<'a>)>,
+    bytes: usize,
+}
+
+/// What becomes of one array.
+#[derive(Default)]
+struct ArrayDiff<'a> {
+    /// The length, if it has become shorter.
+    length: Option<usize>,
+    items: Vec<(usize, Item<'a>)>,
+    bytes: usize,
+}
+
+enum Item<'a> {
+    Value(RawBsonRef<'a>),
+    Below(Below<'a>),
+}
+
+enum Below<'a> {
+    Document(Diff<'a>),
+    Array(ArrayDiff<'a>),
+}
+
+/// MongoDB tells a pipeline's difference only if it is shorter than the document by more than what
+/// goes around it.
+const AROUND_BYTES: usize = 15;
+const EMPTY_BYTES: usize = 5;
+/// Type, end of the name.
+const ELEMENT_BYTES: usize = 2;
+/// A document under a name of one letter.
+const SECTION_BYTES: usize = ELEMENT_BYTES + 1 + EMPTY_BYTES;
+
+/// What operators did. `wholes` are the paths whose values are told as a whole (see
+/// [`crate::Update::wholes`]).
+pub fn by_operators<'a>(
+    before: &'a RawDocument,
+    after: &'a RawDocument,
+    wholes: &[&str],
+) -> Diff<'a> {
+    let split: Vec<Vec<&str>> = wholes
+        .iter()
+        .map(|path| path.split('.').collect())
+        .collect();
+    let paths = split.iter().map(Vec::as_slice).collect();
+    document(before, after, &Depth::Paths(paths))
+}
+
+/// What a pipeline did; `None` if that is best told by the document as it became.
+pub fn by_pipeline<'a>(before: &'a RawDocument, after: &'a RawDocument) -> Option<Diff<'a>> {
+    let diff = document(before, after, &Depth::WhileShorter);
+    (diff.bytes + AROUND_BYTES < after.as_bytes().len()).then_some(diff)
+}
+
+/// How deep a difference is told.
+enum Depth<'p> {
+    /// Down to the ends of these paths, from here on.
+    Paths(Vec<&'p [&'p str]>),
+    /// As long as it is shorter than the value.
+    WhileShorter,
+}
+
+/// A name below a document, or a position in an array.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Item(usize),
+}
+
+impl Step<'_> {
+    fn fits(self, part: &str) -> bool {
+        match self {
+            Step::Field(name) => name == part,
+            Step::Item(index) => {
+                part.starts_with('$') || part.parse().is_ok_and(|at: usize| at == index)
+            }
+        }
+    }
+}
+
+impl<'p> Depth<'p> {
+    /// One step further; `None` if the value there is to be told as a whole.
+    fn below(&self, step: Step<'_>) -> Option<Depth<'p>> {
+        let Depth::Paths(paths) = self else {
+            return Some(Depth::WhileShorter);
+        };
+        let mut further = Vec::new();
+        for path in paths {
+            match path.split_first() {
+                Some((part, [])) if step.fits(part) => return None,
+                Some((part, rest)) if step.fits(part) => further.push(rest),
+                _ => {}
+            }
+        }
+        Some(Depth::Paths(further))
+    }
+}
+
+fn same(a: &Element<'_>, b: &Element<'_>) -> bool {
+    a.kind() == b.kind() && a.value_bytes() == b.value_bytes()
+}
+
+fn document<'a>(before: &'a RawDocument, after: &'a RawDocument, depth: &Depth<'_>) -> Diff<'a> {
+    let mut diff = Diff {
+        bytes: EMPTY_BYTES,
+        ..Diff::default()
+    };
+    let mut old = elements(before).peekable();
+    let mut new = elements(after).peekable();
+    // Fields keep their order, so one that is not where it was has gone, or was added again at the
+    // end.
+    while let (Some(was), Some(is)) = (old.peek(), new.peek()) {
+        if was.name() != is.name() {
+            diff.deletes.push(was.name());
+            old.next();
+            continue;
+        }
+        if !same(was, is) {
+            match value(was, is, Step::Field(is.name()), depth) {
+                Some(below) => diff.add_below(is.name(), below),
+                None => diff.updates.push(is.clone()),
+            }
+        }
+        old.next();
+        new.next();
+    }
+    diff.deletes.extend(old.map(|was| was.name()));
+    for is in new {
+        diff.deletes.retain(|name| *name != is.name());
+        diff.inserts.push(is);
+    }
+    diff.measure();
+    diff
+}
+
+/// What differs within a value; `None` if it is to be told as a whole.
+fn value<'a>(
+    was: &Element<'a>,
+    is: &Element<'a>,
+    step: Step<'_>,
+    depth: &Depth<'_>,
+) -> Option<Below<'a>> {
+    let further = depth.below(step)?;
+    let below = match (was.value(), is.value()) {
+        (RawBsonRef::Document(was), RawBsonRef::Document(is)) => {
+            Below::Document(document(was, is, &further))
+        }
+        (RawBsonRef::Array(was), RawBsonRef::Array(is)) => Below::Array(array(was, is, &further)?),
+        _ => return None,
+    };
+    match depth {
+        Depth::WhileShorter if below.bytes() >= is.value_bytes().len() => None,
+        _ => Some(below),
+    }
+}
+
+fn array<'a>(
+    before: &'a RawArray,
+    after: &'a RawArray,
+    depth: &Depth<'_>,
+) -> Option<ArrayDiff<'a>> {
+    let mut diff = ArrayDiff {
+        bytes: EMPTY_BYTES + ELEMENT_BYTES + 2,
+        ..ArrayDiff::default()
+    };
+    let mut old = items(before);
+    for (index, is) in items(after).enumerate() {
+        let item = match old.next() {
+            Some(was) if same(&was, &is) => continue,
+            Some(was) => value(&was, &is, Step::Item(index), depth),
+            None => None,
+        };
+        diff.bytes += ELEMENT_BYTES + 1 + index.checked_ilog10().unwrap_or(0) as usize + 1;
+        diff.bytes += item.as_ref().map_or(is.value_bytes().len(), Below::bytes);
+        let item = item.map_or_else(|| Item::Value(is.value()), Item::Below);
+        diff.items.push((index, item));
+    }
+    if old.next().is_some() {
+        // Operators that shorten an array are told as a whole; this is for certain.
+        if matches!(depth, Depth::Paths(_)) {
+            return None;
+        }
+        diff.length = Some(items(after).count());
+        diff.bytes += ELEMENT_BYTES + 1 + 4;
+    }
+    Some(diff)
+}
+
+impl<'a> Diff<'a> {
+    fn add_below(&mut self, name: &'a str, below: Below<'a>) {
+        self.bytes += ELEMENT_BYTES + 1 + name.len() + below.bytes();
+        self.below.push((name, below));
+    }
+
+    /// Counts the bytes of what is not below.
+    fn measure(&mut self) {
+        let elements = |elements: &[Element<'_>]| -> usize {
+            let bytes: usize = elements.iter().map(|element| element.bytes().len()).sum();
+            bytes + if bytes > 0 { SECTION_BYTES } else { 0 }
+        };
+        let deletes: usize = self
+            .deletes
+            .iter()
+            .map(|name| ELEMENT_BYTES + name.len() + 1)
+            .sum();
+        self.bytes += elements(&self.updates) + elements(&self.inserts);
+        self.bytes += deletes + if deletes > 0 { SECTION_BYTES } else { 0 };
+    }
+}
+
+impl Below<'_> {
+    fn bytes(&self) -> usize {
+        match self {
+            Below::Document(diff) => diff.bytes,
+            Below::Array(diff) => diff.bytes,
+        }
+    }
+}
