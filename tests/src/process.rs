@@ -1,5 +1,6 @@
 //! One program as a child process, and replica sets of them.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,7 @@ pub fn free_port() -> u16 {
 pub struct Launch {
     program: PathBuf,
     arguments: Vec<String>,
+    variables: Vec<(String, OsString)>,
     has_data: bool,
 }
 
@@ -58,6 +60,7 @@ impl Launch {
         Self {
             program: program("mongod"),
             arguments: Vec::new(),
+            variables: Vec::new(),
             has_data: true,
         }
     }
@@ -66,6 +69,7 @@ impl Launch {
         Self {
             program: program("configsvr"),
             arguments: Vec::new(),
+            variables: Vec::new(),
             has_data: true,
         }
     }
@@ -74,6 +78,7 @@ impl Launch {
         let launch = Self {
             program: program("mongos"),
             arguments: Vec::new(),
+            variables: Vec::new(),
             has_data: false,
         };
         launch.with(["--configdb", config_database])
@@ -84,12 +89,19 @@ impl Launch {
         Self {
             program,
             arguments: Vec::new(),
+            variables: Vec::new(),
             has_data: true,
         }
     }
 
     pub fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.arguments.extend(arguments.map(str::to_owned));
+        self
+    }
+
+    /// With this variable in its environment.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
         self
     }
 
@@ -163,6 +175,7 @@ impl Process {
         let mut command = Command::new(&self.launch.program);
         command
             .args(&self.launch.arguments)
+            .envs(self.launch.variables.iter().cloned())
             // A member names itself by the address that it listens on, as `host` does.
             .args(["--bind_ip", "127.0.0.1"])
             .arg("--port")
@@ -233,6 +246,18 @@ impl Process {
                 self.log()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Whether it runs; once it has ended by itself, that and how.
+    pub fn is_running(&mut self) -> Result<(), Option<ExitStatus>> {
+        let child = self.child.as_mut().ok_or(None)?;
+        match child.try_wait().expect("the child can be waited for") {
+            None => Ok(()),
+            Some(status) => {
+                self.child = None;
+                Err(Some(status))
+            }
         }
     }
 
