@@ -4,6 +4,10 @@
 //! in, ticks it, and calls [`Core::pump`], which writes what must be written and hands the rest to
 //! an [`Outlet`].
 
+mod delay;
+mod forced;
+mod witness;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,6 +21,10 @@ use crate::group::{Change, PeerProgress, Role};
 use crate::log::{Disk, Log, LogError, decode_membership};
 use crate::machine::{Member, Membership, PeerId, Position, SnapshotMeta};
 use crate::message::{self, Receiver};
+#[cfg(feature = "simulation")]
+use crate::stage::{Bug, planted};
+pub(crate) use forced::ForceError;
+use witness::Caretaker;
 
 const MESSAGE_BYTES_MAX: u64 = 2 << 20;
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
@@ -24,6 +32,7 @@ const INFLIGHT_MESSAGES_MAX: usize = 256;
 
 pub(crate) struct Settings {
     pub id: PeerId,
+    /// How often a leader tells that it is there; may change.
     pub heartbeat_ticks: usize,
     pub election_ticks: usize,
     /// Election timeouts are drawn from it.
@@ -67,6 +76,14 @@ pub(crate) struct Core<D: Disk> {
     strangers: HashMap<PeerId, String>,
     campaigns: u64,
     ticks: u64,
+    since_heartbeat: usize,
+    caretaker: Caretaker,
+    /// Entries are handed over only once their user says that they are due.
+    delayed: bool,
+    /// The last entry handed over, or not to be handed over at all.
+    released: u64,
+    /// A write failed where nobody could be told.
+    broken: Option<LogError>,
 }
 
 /// What became of a wish to change the membership.
@@ -93,27 +110,15 @@ impl<D: Disk> Core<D> {
         let state = *applied.lock();
         let mut log = Log::open(disk, applied, committed)?;
         reconcile(&mut log, state, settings.id)?;
-        let config = Config {
-            id: settings.id,
-            election_tick: settings.election_ticks,
-            heartbeat_tick: settings.heartbeat_ticks,
-            min_election_tick: settings.election_ticks,
-            max_election_tick: settings.election_ticks * 3 / 2 + 1,
-            applied: state.index.min(log.hard().commit).max(log.base().index),
-            max_size_per_msg: MESSAGE_BYTES_MAX,
-            max_inflight_msgs: INFLIGHT_MESSAGES_MAX,
-            check_quorum: true,
-            pre_vote: true,
-            skip_bcast_commit: true,
-            batch_append: true,
-            max_committed_size_per_ready: COMMITTED_BYTES_MAX,
-            ..Config::default()
+        log.verify(state.index + 1)?;
+        let needs_snapshot = log.is_stale() || state.index < log.base().index;
+        let handed_over = match log.is_stale() {
+            true => 0,
+            false => state.index,
         };
-        let needs_snapshot = state.index < log.base().index;
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let node = RawNode::new(&config, log, &logger)
-            .map_err(|error| LogError::Damaged(error.to_string()))?;
+        let node = raft_node(&settings, log, handed_over)?;
         let mut core = Core {
+            released: node.raft.raft_log.applied(),
             node,
             settings,
             electable: true,
@@ -125,10 +130,22 @@ impl<D: Disk> Core<D> {
             strangers: HashMap::new(),
             campaigns: 0,
             ticks: 0,
+            since_heartbeat: 0,
+            caretaker: Caretaker::default(),
+            delayed: false,
+            broken: None,
         };
         core.settle();
-        core.campaign_if_alone();
+        core.campaign_if_sole();
         Ok(core)
+    }
+
+    /// Begins again with what the log holds, as after a restart.
+    fn restart_node(&mut self, handed_over: u64) -> Result<(), LogError> {
+        self.node = raft_node(&self.settings, self.log().clone(), handed_over)?;
+        self.released = self.released.min(self.handed_over());
+        self.settle();
+        Ok(())
     }
 
     pub fn log(&self) -> &Log<D> {
@@ -145,6 +162,11 @@ impl<D: Disk> Core<D> {
 
     pub fn term(&self) -> u64 {
         self.node.raft.term
+    }
+
+    #[cfg(feature = "simulation")]
+    pub fn vote(&self) -> PeerId {
+        self.node.raft.vote
     }
 
     pub fn leader(&self) -> Option<PeerId> {
@@ -164,8 +186,17 @@ impl<D: Disk> Core<D> {
         self.node.raft.raft_log.last_index()
     }
 
+    pub fn last_term(&self) -> u64 {
+        self.node.raft.raft_log.last_term()
+    }
+
     pub fn is_leader(&self) -> bool {
         self.node.raft.state == StateRole::Leader
+    }
+
+    /// It leads, and not only until somebody with data can.
+    pub fn serves(&self) -> bool {
+        self.is_leader() && !self.caretaker.is_witness()
     }
 
     pub fn installing(&self) -> bool {
@@ -218,8 +249,17 @@ impl<D: Disk> Core<D> {
         self.node.step(append).is_ok()
     }
 
-    pub fn campaign_if_alone(&mut self) {
-        if self.is_alone() && self.electable && !self.is_leader() && !self.needs_snapshot {
+    /// The only voter there is; nobody else can take the lead or decide anything.
+    pub fn is_sole_voter(&self) -> bool {
+        let mut voters = self.membership().voters();
+        voters
+            .next()
+            .is_some_and(|voter| voter.id == self.settings.id)
+            && voters.next().is_none()
+    }
+
+    pub fn campaign_if_sole(&mut self) {
+        if self.is_sole_voter() && !self.is_leader() && self.may_campaign() {
             // Refused only while a change of members waits to be handed over; a tick tries again.
             let _ = self.node.campaign();
         }
@@ -227,7 +267,7 @@ impl<D: Disk> Core<D> {
 
     /// Appends entries of this term; their indexes follow the returned one.
     pub fn propose(&mut self, data: Vec<Bytes>) -> Result<u64, Dropped> {
-        if !self.is_leader() || data.is_empty() {
+        if !self.serves() || data.is_empty() {
             return Err(Dropped);
         }
         let before = self.last_index();
@@ -247,7 +287,7 @@ impl<D: Disk> Core<D> {
     }
 
     pub fn propose_change(&mut self, change: &Change) -> Wish {
-        if !self.is_leader() {
+        if !self.serves() {
             return Wish::NotLeader;
         }
         // Until an entry of this term is committed an older change may still be in the log.
@@ -327,9 +367,22 @@ impl<D: Disk> Core<D> {
             last_index: self.last_index(),
             may_lead: self.may_campaign(),
         };
+        if !self.is_of_our_history(&message) {
+            return None;
+        }
         if let Err(reason) = message::check(&message, &receiver) {
             tracing::debug!(from = message.from, kind = ?message.msg_type, reason, "refused");
             return None;
+        }
+        #[cfg(feature = "simulation")]
+        if planted(Bug::SkipLogCheck)
+            && matches!(
+                message.msg_type,
+                MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
+            )
+        {
+            message.index = receiver.last_index.max(message.index);
+            message.log_term = self.node.raft.raft_log.last_term();
         }
         if self.membership().get(message.from).is_none() && !frame.sender_address.is_empty() {
             if self.strangers.len() >= 64 {
@@ -337,13 +390,17 @@ impl<D: Disk> Core<D> {
             }
             self.strangers.insert(message.from, frame.sender_address);
         }
+        self.caretaker_heard(&message);
+        if self.is_foreign(&message) && !self.compare_histories(&message) {
+            return self.broken.is_none().then_some(from);
+        }
         match message.msg_type {
             MessageType::MsgSnapshot => {
                 self.take_snapshot(message, outlet);
                 return Some(from);
             }
             // A commit index beyond our log is no use to us.
-            MessageType::MsgHeartbeat if message.commit > receiver.last_index => message.commit = 0,
+            MessageType::MsgHeartbeat if message.commit > self.last_index() => message.commit = 0,
             _ => {}
         }
         // An answer from somebody who is not a member is refused.
@@ -379,7 +436,7 @@ impl<D: Disk> Core<D> {
         };
         let leader_address = self.address(message.from, &membership);
         self.installing = true;
-        self.installing_from = self.handed_over();
+        self.installing_from = self.released;
         self.settle();
         outlet.install(
             SnapshotMeta {
@@ -400,7 +457,7 @@ impl<D: Disk> Core<D> {
             self.step_installed();
         } else {
             if self.log().applied().index < self.installing_from {
-                self.missed = self.handed_over();
+                self.missed = self.released;
             }
             self.needs_snapshot = self.state_is_behind();
             self.settle();
@@ -411,6 +468,11 @@ impl<D: Disk> Core<D> {
         let Some(mut held) = self.installed.take() else {
             return;
         };
+        if forced::epoch(held.term) < forced::epoch(self.term()) {
+            // The state that was fetched belongs to a history that was given up meanwhile.
+            self.abandon();
+            return;
+        }
         if held.term < self.term() {
             // What is installed is committed, whoever leads by now; it's told to the new leader.
             let Some(leader) = self.leader().filter(|&id| id != self.settings.id) else {
@@ -427,11 +489,20 @@ impl<D: Disk> Core<D> {
 
     /// The state lacks entries that the log will not hand over (again).
     fn state_is_behind(&self) -> bool {
-        self.log().applied().index < self.log().base().index.max(self.missed)
+        self.log().is_stale()
+            || self.log().applied().index < self.log().base().index.max(self.missed)
+    }
+
+    /// Its log and its state are its own, and it knows who the members are.
+    fn is_whole(&self) -> bool {
+        !self.needs_snapshot
+            && !self.installing
+            && self.installed.is_none()
+            && self.knows_the_members()
     }
 
     fn may_campaign(&self) -> bool {
-        self.electable && !self.needs_snapshot && !self.installing && self.installed.is_none()
+        self.electable && !self.delayed && !self.caretaker.is_witness() && self.is_whole()
     }
 
     pub fn set_electable(&mut self, electable: bool) {
@@ -445,7 +516,7 @@ impl<D: Disk> Core<D> {
             self.node.raft.become_follower(term, 0);
         }
         self.settle();
-        self.campaign_if_alone();
+        self.campaign_if_sole();
     }
 
     pub fn step_down(&mut self) {
@@ -457,7 +528,7 @@ impl<D: Disk> Core<D> {
     }
 
     pub fn transfer_leadership(&mut self, to: PeerId) {
-        if self.is_leader() {
+        if self.is_leader() && !self.caretaker.is_without_data(to) {
             self.node.transfer_leader(to);
         }
     }
@@ -475,8 +546,10 @@ impl<D: Disk> Core<D> {
 
     pub fn tick(&mut self) {
         self.ticks += 1;
+        self.tend_as_caretaker();
         if self.is_leader() || self.may_campaign() {
             self.node.tick();
+            self.beat();
         } else {
             // Time passes, so that it grants votes to others, but it never campaigns.
             let elapsed = self.node.raft.election_elapsed;
@@ -490,8 +563,21 @@ impl<D: Disk> Core<D> {
         {
             self.retry_snapshots();
         }
-        self.campaign_if_alone();
+        self.campaign_if_sole();
         self.settle();
+    }
+
+    /// The `raft` crate's own heartbeats come at a pace that cannot be changed, and rarely.
+    fn beat(&mut self) {
+        self.since_heartbeat += 1;
+        if self.is_leader() && self.since_heartbeat >= self.settings.heartbeat_ticks {
+            self.since_heartbeat = 0;
+            self.node.ping();
+        }
+    }
+
+    pub fn set_heartbeat_ticks(&mut self, ticks: usize) {
+        self.settings.heartbeat_ticks = ticks;
     }
 
     /// A follower that was told to fetch a snapshot may have crashed over it. Telling it again
@@ -521,10 +607,11 @@ impl<D: Disk> Core<D> {
     fn ask_for_snapshot(&mut self) {
         let lacking = self.needs_snapshot || self.installing || self.installed.is_some();
         let asks = lacking && !self.is_leader();
-        self.node.raft.pending_request_snapshot = match asks {
+        let lowest = match self.is_of_one_history() {
             true => self.log().base().index.max(self.missed).max(1),
-            false => 0,
+            false => 1,
         };
+        self.node.raft.pending_request_snapshot = if asks { lowest } else { 0 };
     }
 
     /// The `raft` crate draws its election timeouts from a generator of its own; ours come from
@@ -550,11 +637,17 @@ impl<D: Disk> Core<D> {
     /// Writes, sends and hands over until nothing is left to do. `sync`: entries count only once
     /// they are on disk.
     pub fn pump(&mut self, sync: bool, outlet: &mut impl Outlet) -> Result<(), LogError> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
         while self.node.has_ready() {
             let mut ready = self.node.ready();
             self.send(ready.take_messages(), outlet);
             for state in ready.take_read_states() {
-                outlet.read_state(state);
+                // Whoever's own history was not yet compared with the leader's asks again.
+                if self.is_of_one_history() {
+                    outlet.read_state(state);
+                }
             }
             let mut committed = ready.take_committed_entries();
             self.persist(&ready, sync)?;
@@ -565,6 +658,7 @@ impl<D: Disk> Core<D> {
             if snapshot_index > self.handed_over() {
                 self.node.advance_apply_to(snapshot_index);
             }
+            self.released = self.released.max(snapshot_index);
             let messages = light.take_messages();
             self.send(messages, outlet);
             committed.append(&mut light.take_committed_entries());
@@ -594,6 +688,10 @@ impl<D: Disk> Core<D> {
             self.needs_snapshot = self.state_is_behind();
         }
         // A commit index alone is not worth a write: it rides along with the next entries.
+        #[cfg(feature = "simulation")]
+        if planted(Bug::ForgetVote) && ready.entries().is_empty() {
+            return Ok(());
+        }
         if ready.must_sync() {
             let log = self.node.mut_store();
             log.append(ready.entries(), ready.hs(), sync)?;
@@ -653,6 +751,10 @@ impl<D: Disk> Core<D> {
                     membership: self.change_members(&entry)?,
                 },
             };
+            if self.holds_back(position.index) {
+                continue;
+            }
+            self.released = position.index;
             // What is decided while the state is being replaced comes with the next state.
             if self.needs_snapshot || self.installing {
                 self.missed = position.index;
@@ -661,14 +763,18 @@ impl<D: Disk> Core<D> {
             }
         }
         self.node.advance_apply_to(last);
-        self.campaign_if_alone();
+        self.campaign_if_sole();
         Ok(())
     }
 
     fn change_members(&mut self, entry: &Entry) -> Result<Option<Membership>, LogError> {
         // Seen before a restart: the membership is written before its entry is applied.
         if entry.index <= self.membership().index {
-            return Ok(None);
+            let latest = entry.index == self.membership().index;
+            return Ok(latest.then(|| self.membership().clone()));
+        }
+        if entry.get_entry_type() == EntryType::EntryConfChangeV2 {
+            return self.replace_members(entry);
         }
         let mut change = ConfChange::default();
         let readable = entry.get_entry_type() == EntryType::EntryConfChange
@@ -680,7 +786,15 @@ impl<D: Disk> Core<D> {
         if self.node.apply_conf_change(&change).is_err() {
             return Ok(None);
         }
-        let membership = next_membership(self.membership(), entry.index, &change);
+        let position = Position {
+            term: entry.term,
+            index: entry.index,
+        };
+        let membership = next_membership(self.membership(), position, &change);
+        self.adopt(membership).map(Some)
+    }
+
+    fn adopt(&mut self, membership: Membership) -> Result<Membership, LogError> {
         self.log_mut().set_membership(membership.clone())?;
         let voter = membership
             .get(self.settings.id)
@@ -690,7 +804,7 @@ impl<D: Disk> Core<D> {
             self.node.raft.become_follower(term, 0);
         }
         self.strangers.retain(|&id, _| membership.get(id).is_none());
-        Ok(Some(membership))
+        Ok(membership)
     }
 
     /// How far each member is, as far as this one knows.
@@ -713,8 +827,46 @@ impl<D: Disk> Core<D> {
     }
 }
 
+fn raft_node<D: Disk>(
+    settings: &Settings,
+    log: Log<D>,
+    handed_over: u64,
+) -> Result<RawNode<Log<D>>, LogError> {
+    let config = Config {
+        id: settings.id,
+        election_tick: settings.election_ticks,
+        // Heartbeats are ours: see `Core::beat`.
+        heartbeat_tick: settings.election_ticks - 1,
+        min_election_tick: settings.election_ticks,
+        max_election_tick: settings.election_ticks * 3 / 2 + 1,
+        applied: handed_over.min(log.hard().commit).max(log.base().index),
+        max_size_per_msg: MESSAGE_BYTES_MAX,
+        max_inflight_msgs: INFLIGHT_MESSAGES_MAX,
+        check_quorum: true,
+        pre_vote: true,
+        skip_bcast_commit: true,
+        batch_append: true,
+        max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+        ..Config::default()
+    };
+    #[cfg(feature = "simulation")]
+    let config = if planted(Bug::ApplyTwice) {
+        Config {
+            applied: log.base().index,
+            ..config
+        }
+    } else {
+        config
+    };
+    let logger = slog::Logger::root(slog::Discard, slog::o!());
+    RawNode::new(&config, log, &logger).map_err(|error| LogError::Damaged(error.to_string()))
+}
+
 /// Brings the log in line with a state that may be ahead of it.
 fn reconcile<D: Disk>(log: &mut Log<D>, state: Position, id: PeerId) -> Result<(), LogError> {
+    if log.is_stale() {
+        return Ok(());
+    }
     let alone = matches!(log.membership().members.as_slice(), [only] if only.id == id);
     if state.index > log.last() && alone {
         // A power cut took entries that were not synced but whose effects were: they happened.
@@ -745,7 +897,7 @@ fn conf_change(kind: ConfChangeType, id: PeerId, address: &str) -> Bytes {
     change.write_to_bytes().unwrap_or_default().into()
 }
 
-fn next_membership(membership: &Membership, index: u64, change: &ConfChange) -> Membership {
+fn next_membership(membership: &Membership, at: Position, change: &ConfChange) -> Membership {
     let id = change.node_id;
     let mut members: Vec<Member> = membership
         .members
@@ -761,7 +913,11 @@ fn next_membership(membership: &Membership, index: u64, change: &ConfChange) -> 
         });
         members.sort_by_key(|member| member.id);
     }
-    Membership { index, members }
+    Membership {
+        index: at.index,
+        term: at.term,
+        members,
+    }
 }
 
 /// A well-mixed function of its input (the finalizer of splitmix64).

@@ -7,7 +7,10 @@
 //! A group of one that does not wait for the disk needs no thread: whoever proposes first drives
 //! the core, for everybody who proposes meanwhile (flat combining).
 
+mod keeping;
+mod reads;
 mod rounds;
+mod timing;
 mod upkeep;
 
 use std::any::Any;
@@ -30,15 +33,20 @@ use crate::group::{Change, Error, LeaderWatch, Options, ProposeError, ProposeOpt
 use crate::group::{Status, SyncMode};
 use crate::log::disk::{EngineDisk, Kept, Purger, sync_newest_file};
 use crate::log::watermark::Watermark;
-use crate::machine::{Membership, PeerId, Position, StateMachine, Transport};
+use crate::log::{LogError, LogReader};
+use crate::machine::{Member, Membership, PeerId, Position, StateMachine, Transport};
 use crate::surroundings;
+pub(crate) use keeping::Keeping;
+pub use keeping::LogHold;
 use rounds::Rounds;
+use timing::Timing;
 
 /// Proposals wait in memory; beyond this much they are refused.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 /// Messages of a member that floods us are dropped beyond this many: Raft repeats itself.
 const WAITING_MESSAGES_MAX: usize = 16_384;
-const HEARTBEAT_TICKS: u32 = 2;
+/// Read from the log at once, at most.
+const READ_BYTES_MAX: u64 = 64 << 20;
 
 pub(crate) struct Proposal<P> {
     pub data: Vec<u8>,
@@ -55,6 +63,9 @@ pub(crate) enum Control {
     Transfer(PeerId),
     StepDown,
     Electable(bool),
+    Force(Vec<Member>, oneshot::Sender<Result<Membership, Error>>),
+    Witness(bool),
+    Witnesses(Vec<PeerId>),
 }
 
 struct Inbox<P> {
@@ -104,9 +115,12 @@ pub(crate) struct Shared<S: StateMachine> {
     synced: AtomicU64,
     watermark: Mutex<Watermark>,
     waiting_bytes: AtomicUsize,
-    /// How many ticks make an election timeout; fixed, so the length of a tick is what changes.
-    election_ticks: u32,
-    tick_micros: AtomicU64,
+    timing: Timing,
+    pub keeping: Arc<Keeping>,
+    pub reader: LogReader<EngineDisk>,
+    /// No other member has a vote: nobody needs to be asked.
+    sole: AtomicBool,
+    apply_delay_ms: AtomicU64,
     published: Mutex<Status>,
     pub watchers: Mutex<Vec<LeaderWatch>>,
     contacts: Mutex<HashMap<PeerId, Instant>>,
@@ -128,18 +142,17 @@ impl<S: StateMachine> Shared<S> {
         let opening = |error: crate::log::LogError| Error::Open(error.to_string());
         let (disk, kept) = EngineDisk::open(dir, options.log_bytes_max).map_err(opening)?;
         let position = Arc::new(Mutex::new(machine.applied()));
-        let tick = tick_length(&options);
-        let election_ticks = options.election_timeout.as_nanos() / tick.as_nanos().max(1);
-        let election_ticks = (election_ticks as u32).clamp(HEARTBEAT_TICKS * 2, 10_000);
+        let timing = Timing::new(options.heartbeat, options.election_timeout);
         let settings = Settings {
             id: options.id,
-            heartbeat_ticks: HEARTBEAT_TICKS as usize,
-            election_ticks: election_ticks as usize,
+            heartbeat_ticks: timing.heartbeat_ticks(),
+            election_ticks: timing::ELECTION_TICKS as usize,
             seed: surroundings::random(),
         };
         let watermark = Watermark::read(dir).map_err(|error| Error::Open(error.to_string()))?;
-        let opened = Core::open(disk, settings, position.clone(), watermark.index());
-        let core = match (opened, kept) {
+        let committed = watermark.index(disk.generation());
+        let opened = Core::open(disk, settings, position.clone(), committed);
+        let mut core = match (opened, kept) {
             (Ok(core), kept) => {
                 if let Some(kept) = kept {
                     kept.discard();
@@ -152,6 +165,10 @@ impl<S: StateMachine> Shared<S> {
             }
         };
         let purger = core.log().disk().purger();
+        let reader = core.log().reader();
+        let apply_delay_ms = timing::millis(options.apply_delay);
+        core.set_delayed(apply_delay_ms > 0);
+        core.set_witness(options.witness);
         let rounds = Rounds::new(core);
         let status = rounds.status(options.id);
         Ok(Shared {
@@ -172,8 +189,11 @@ impl<S: StateMachine> Shared<S> {
             leadership: Mutex::default(),
             leader_term: AtomicU64::new(0),
             waiting_bytes: AtomicUsize::new(0),
-            election_ticks,
-            tick_micros: AtomicU64::new(tick.as_micros() as u64),
+            timing,
+            keeping: Arc::new(Keeping::new(options.log_bytes_max)),
+            reader,
+            sole: AtomicBool::new(false),
+            apply_delay_ms: AtomicU64::new(apply_delay_ms),
             watchers: Mutex::default(),
             contacts: Mutex::default(),
             purger,
@@ -366,21 +386,39 @@ impl<S: StateMachine> Shared<S> {
     }
 
     fn tick(&self) -> Duration {
-        Duration::from_micros(self.tick_micros.load(Ordering::Relaxed))
+        self.timing.tick()
     }
 
-    pub fn set_election_timeout(&self, timeout: Duration) {
-        let tick = (timeout / self.election_ticks).max(Duration::from_millis(1));
-        self.tick_micros
-            .store(tick.as_micros() as u64, Ordering::Relaxed);
+    pub fn set_timing(&self, heartbeat: Option<Duration>, election_timeout: Duration) {
+        self.timing.set(heartbeat, election_timeout);
+    }
+
+    pub fn set_apply_delay(&self, delay: Duration) {
+        let delay_ms = timing::millis(delay);
+        self.apply_delay_ms.store(delay_ms, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// In a group whose only voter this is, the answer is known: nobody else can have decided
+    /// anything. That another member gets a vote is seen here before that member can use it.
+    pub fn read_index(&self, answer: oneshot::Sender<u64>) {
+        if self.sole.load(Ordering::Acquire) && self.leader_term.load(Ordering::Acquire) != 0 {
+            let commit = self.commit.load(Ordering::Acquire);
+            self.applier.wait_for(commit, answer);
+        } else {
+            self.control(Control::ReadIndex(answer));
+        }
     }
 
     fn note_watermark(&self) {
-        let certain = self
-            .commit
-            .load(Ordering::Acquire)
-            .min(self.synced.load(Ordering::Acquire));
-        if let Err(error) = self.watermark.lock().write(certain) {
+        let (certain, generation) = {
+            let rounds = self.rounds.lock();
+            let synced = self.synced.load(Ordering::Acquire);
+            let log = rounds.core.log();
+            let certain = rounds.core.commit().min(synced).min(log.last());
+            (certain, log.disk().generation())
+        };
+        if let Err(error) = self.watermark.lock().write(certain, generation) {
             tracing::warn!(%error, "cannot note how far the log is complete");
         }
     }
@@ -391,6 +429,11 @@ impl<S: StateMachine> Shared<S> {
         status.last_index = self.last_index.load(Ordering::Acquire);
         status.applied = self.applier.applied();
         status.leader_ready = self.leader_term.load(Ordering::Acquire) != 0;
+        let oldest = self.keeping.oldest();
+        status.oldest_ms = oldest
+            .filter(|&(index, _)| index >= status.first_index)
+            .map(|(_, written_ms)| written_ms);
+        status.damage = self.reader.damage();
         let contacts = self.contacts.lock();
         for peer in &mut status.peers {
             peer.last_contact = contacts.get(&peer.id).copied();
@@ -399,29 +442,22 @@ impl<S: StateMachine> Shared<S> {
     }
 
     pub fn entries(&self, from: u64, bytes_max: u64) -> Result<Vec<(Position, Bytes)>, Error> {
-        let rounds = self.rounds.lock();
-        let log = rounds.core.log();
-        let low = from.max(log.base().index + 1);
-        let high = (rounds.core.commit() + 1).min(log.last() + 1);
-        let entries = log
-            .read(low, high, bytes_max)
-            .map_err(|error| Error::Refused(error.to_string()))?;
-        let position = |entry: &raft::eraftpb::Entry| Position {
-            term: entry.term,
-            index: entry.index,
-        };
-        let plain = raft::eraftpb::EntryType::EntryNormal;
-        Ok(entries
-            .into_iter()
-            .map(|entry| {
-                let data = if entry.get_entry_type() == plain {
-                    entry.data.clone()
-                } else {
-                    Bytes::new()
-                };
-                (position(&entry), data)
-            })
-            .collect())
+        let high = self.commit.load(Ordering::Acquire) + 1;
+        let bytes_max = bytes_max.min(READ_BYTES_MAX);
+        loop {
+            let low = from.max(self.reader.first_index());
+            let entries = match self.reader.read(low, high, bytes_max) {
+                Ok(entries) => entries,
+                // It was cut off meanwhile: what follows is read.
+                Err(LogError::Cut(_)) => continue,
+                Err(LogError::Damaged(what)) => {
+                    self.reader.note_damage(&what);
+                    return Err(Error::Damaged(what));
+                }
+                Err(error) => return Err(Error::Refused(error.to_string())),
+            };
+            return Ok(entries.into_iter().map(plain).collect());
+        }
     }
 
     /// Leader in name becomes leader in fact once an entry of its term is applied.
@@ -483,8 +519,16 @@ impl<S: StateMachine> Listener for Shared<S> {
     }
 }
 
-fn tick_length(options: &Options) -> Duration {
-    (options.heartbeat / HEARTBEAT_TICKS).max(Duration::from_millis(1))
+/// Only what was proposed has data; changes of members are nobody else's business.
+fn plain(entry: raft::eraftpb::Entry) -> (Position, Bytes) {
+    let position = Position {
+        term: entry.term,
+        index: entry.index,
+    };
+    match entry.get_entry_type() {
+        raft::eraftpb::EntryType::EntryNormal => (position, entry.data),
+        _ => (position, Bytes::new()),
+    }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
 
-use crate::driver::{Control, Proposal, Shared, Threads};
-use crate::machine::{Membership, PeerId, Position, StateMachine, Transport};
+use crate::driver::{Control, LogHold, Proposal, Shared, Threads};
+use crate::machine::{Member, Membership, PeerId, Position, StateMachine, Transport};
 
 /// The largest entry that is taken: it must fit into one message between members.
 pub const ENTRY_BYTES_MAX: usize = 40 << 20;
@@ -31,8 +31,13 @@ pub struct Options {
     pub sync: SyncMode,
     pub heartbeat: Duration,
     pub election_timeout: Duration,
-    /// Entries are cut off beyond this, unless somebody still needs them.
+    /// Entries are cut off beyond this, unless somebody still needs them (see
+    /// [`Group::set_log_limits`]).
     pub log_bytes_max: u64,
+    /// As by [`Group::set_witness`], from the start.
+    pub witness: bool,
+    /// As by [`Group::set_apply_delay`], from the start.
+    pub apply_delay: Duration,
     /// Called once, with what was found, when the log or the state cannot be trusted any more.
     pub on_fatal: fn(&str),
 }
@@ -45,6 +50,8 @@ impl Options {
             heartbeat: Duration::from_millis(100),
             election_timeout: Duration::from_millis(1000),
             log_bytes_max: 256 << 20,
+            witness: false,
+            apply_delay: Duration::ZERO,
             on_fatal: stop_process,
         }
     }
@@ -69,6 +76,9 @@ pub enum Error {
     Refused(String),
     #[error("no answer in time")]
     Timeout,
+    /// Entries of the log cannot be read; it says which.
+    #[error("the log is damaged: {0}")]
+    Damaged(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -148,7 +158,15 @@ pub struct Status {
     pub commit: u64,
     pub applied: Position,
     pub last_index: u64,
+    /// The term of the last entry.
+    pub last_term: u64,
     pub first_index: u64,
+    /// About how many bytes of entries the log holds.
+    pub log_bytes: u64,
+    /// When the first entry was written (see [`StateMachine::written_ms`]), if it says so.
+    pub oldest_ms: Option<i64>,
+    /// What was found to be damaged in the log; members that need it fetch a snapshot instead.
+    pub damage: Option<String>,
     pub membership: Membership,
     pub peers: Vec<PeerProgress>,
     /// This member fetches a snapshot, or waits to.
@@ -274,7 +292,7 @@ impl<S: StateMachine> Group<S> {
     /// once this member has applied it.
     pub fn read_index(&self) -> impl Future<Output = Result<u64, Error>> + Send + 'static {
         let (answer, outcome) = oneshot::channel();
-        self.shared.control(Control::ReadIndex(answer));
+        self.shared.read_index(answer);
         outcome.map(|outcome| outcome.map_err(|_| Error::Timeout))
     }
 
@@ -302,9 +320,70 @@ impl<S: StateMachine> Group<S> {
         self.shared.control(Control::Electable(electable));
     }
 
-    /// From now on. The heartbeat changes in proportion.
+    /// From now on. Heartbeats keep their pace, as far as it goes with the timeout.
     pub fn set_election_timeout(&self, timeout: Duration) {
-        self.shared.set_election_timeout(timeout);
+        self.shared.set_timing(None, timeout);
+    }
+
+    /// From now on. There are at least four heartbeats to an election timeout, and one is at least
+    /// a fortieth of it.
+    pub fn set_timing(&self, heartbeat: Duration, election_timeout: Duration) {
+        self.shared.set_timing(Some(heartbeat), election_timeout);
+    }
+
+    /// For a group that has lost its majority: makes this member the only voter, on its own word,
+    /// with the others of `members` as learners (whatever their `voter` says), whom [`Change`]s can
+    /// promote again. It is on disk when this resolves; then this member leads (see
+    /// [`Group::leader_term`]), unless it is not electable. What the others have decided without it
+    /// is lost: whoever of them is reached follows this member, and fetches its state if its own is
+    /// another. Refused if the state of this member is incomplete.
+    ///
+    /// Among those that survived, the member with the newest log (by term, then index, of the last
+    /// entry) should do it: then nothing is lost that any of them knows.
+    pub fn force_membership(
+        &self,
+        members: Vec<Member>,
+    ) -> impl Future<Output = Result<Membership, Error>> + Send + 'static {
+        let (answer, outcome) = oneshot::channel();
+        self.shared.control(Control::Force(members, answer));
+        outcome.map(|outcome| outcome.unwrap_or(Err(Error::Stopped)))
+    }
+
+    /// A witness votes and keeps the log, and its state machine keeps no data. It takes the lead
+    /// only if nobody with data can be elected without what is in its log, brings one of them up to
+    /// it and gives the lead away; `leader_term` stays 0 meanwhile. It offers no snapshots.
+    pub fn set_witness(&self, witness: bool) {
+        self.shared.control(Control::Witness(witness));
+    }
+
+    /// Which members are witnesses (this one's own part is set by [`Group::set_witness`]): they are
+    /// not given the lead. Every member should be told, as any may lead.
+    pub fn set_witnesses(&self, witnesses: Vec<PeerId>) {
+        self.shared.control(Control::Witnesses(witnesses));
+    }
+
+    /// Committed entries are applied only once [`StateMachine::written_ms`] was so long ago; until
+    /// then they stay in the log. Zero ends it. A delayed member never leads.
+    pub fn set_apply_delay(&self, delay: Duration) {
+        self.shared.set_apply_delay(delay);
+    }
+
+    /// How much of the log is kept: entries are cut off when there are more than `bytes_max` and
+    /// they were written longer than `min_age` ago (see [`StateMachine::written_ms`]). Entries that
+    /// a live member or a [`LogHold`] needs are kept up to four times `bytes_max`. What the state
+    /// has not made durable is never cut.
+    pub fn set_log_limits(&self, bytes_max: u64, min_age: Duration) {
+        self.shared.keeping.set_limits(bytes_max, min_age);
+    }
+
+    /// Keeps the log from `from_index` on, as far as it is still there, while the hold lives.
+    pub fn hold_log(&self, from_index: u64) -> LogHold {
+        self.shared.keeping.hold(from_index)
+    }
+
+    /// The first index of the log. Cheap.
+    pub fn first_index(&self) -> u64 {
+        self.shared.reader.first_index()
     }
 
     pub fn status(&self) -> Status {
@@ -316,8 +395,9 @@ impl<S: StateMachine> Group<S> {
         self.shared.watchers.lock().push(callback);
     }
 
-    /// Committed entries from an index on, at least one if there is any, and then no more than
-    /// `bytes_max`; for those who read the log. Entries that carry no data are included.
+    /// Committed entries from an index on (or from the first that there is), at least one if there
+    /// is any, and then no more than `bytes_max` (64 MB at the most); for those who read the log.
+    /// Entries that carry no data are included. Waits for no append and no sync.
     pub fn entries(&self, from: u64, bytes_max: u64) -> Result<Vec<(Position, Bytes)>, Error> {
         self.shared.entries(from, bytes_max)
     }

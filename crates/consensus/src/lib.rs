@@ -27,6 +27,7 @@ mod simulation;
 pub mod stage;
 mod surroundings;
 
+pub use driver::LogHold;
 pub use group::{
     Change, ENTRY_BYTES_MAX, Error, Group, LeaderWatch, Options, PeerProgress, ProposeError,
     ProposeOptions, Proposed, Role, Status, SyncMode,

@@ -7,8 +7,10 @@
 
 mod codec;
 pub(crate) mod disk;
+mod files;
 #[cfg(test)]
 pub(crate) mod memory;
+mod reader;
 mod recent;
 mod terms;
 pub(crate) mod watermark;
@@ -22,11 +24,16 @@ use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use crate::machine::{Membership, Position};
 pub(crate) use codec::{decode_membership, encode_membership};
+pub(crate) use reader::LogReader;
 use recent::Recent;
 pub(crate) use terms::Terms;
 
 /// How finely the log knows where its bytes are.
 const MARK_BYTES: u64 = 1 << 20;
+/// Read at once while entries are only looked at.
+const VERIFY_BYTES: u64 = 4 << 20;
+/// Into how many parts a log is divided that was not watched as it grew.
+const MARKS_AT_START: u64 = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
@@ -34,6 +41,8 @@ pub(crate) enum LogError {
     Damaged(String),
     #[error("the log cannot be read or written: {0}")]
     Io(String),
+    #[error("entry {0} was cut off")]
+    Cut(u64),
 }
 
 impl From<LogError> for raft::Error {
@@ -47,6 +56,8 @@ impl From<LogError> for raft::Error {
 pub(crate) struct Batch<'a> {
     /// Drops every entry first: a snapshot takes their place.
     pub reset: bool,
+    /// With `reset`: no snapshot has taken their place yet.
+    pub stale: bool,
     /// Contiguous; overwrites what the log holds from the first of them on.
     pub entries: &'a [Entry],
     pub hard: Option<&'a HardState>,
@@ -65,28 +76,36 @@ pub(crate) struct Loaded {
     /// Zero if there are no entries.
     pub first_index: u64,
     pub last_index: u64,
+    /// The log was given up, and with it the state: see [`Log::abandon`].
+    pub stale: bool,
 }
 
-pub(crate) trait Disk: Send + 'static {
+/// Clones are handles on the same disk, as far as reading goes.
+pub(crate) trait Disk: Clone + Send + 'static {
     fn load(&mut self) -> Result<Loaded, LogError>;
     fn write(&mut self, batch: &Batch<'_>, sync: bool) -> Result<(), LogError>;
-    /// Entries of `low..high`, at least one and then no more than `bytes_max`.
+    /// Entries of `low..high`, at least one and then no more than `bytes_max`, or fewer.
     fn read(&self, low: u64, high: u64, bytes_max: u64) -> Result<Vec<Entry>, LogError>;
     fn bytes_used(&self) -> u64;
 }
 
+/// A clone takes the place of the log that it was cloned from; both must not be written.
+#[derive(Clone)]
 pub(crate) struct Log<D> {
     disk: D,
     hard: HardState,
     membership: Membership,
     terms: Terms,
     last_index: u64,
-    recent: Recent,
+    stale: bool,
+    reader: LogReader<D>,
     /// Bytes appended, and how many they were after some of the entries.
     bytes: u64,
     marks: VecDeque<(u64, u64)>,
     /// The position the state machine has reached; a snapshot is offered at it.
     applied: Arc<Mutex<Position>>,
+    /// A member without data has no state to offer.
+    offers_snapshots: bool,
 }
 
 impl<D: Disk> Log<D> {
@@ -118,20 +137,34 @@ impl<D: Disk> Log<D> {
             )));
         }
         let mut log = Log {
+            reader: LogReader::new(disk.clone(), base.index + 1, last_index),
             disk,
             hard: loaded.hard,
             membership: loaded.membership,
             terms: loaded.terms,
             last_index,
-            recent: Recent::new(last_index + 1),
+            stale: loaded.stale,
             bytes: 0,
             marks: VecDeque::from([(base.index, 0)]),
             applied,
+            offers_snapshots: true,
         };
         log.check_last()?;
         log.bytes = log.disk.bytes_used();
-        log.marks.push_back((last_index, log.bytes));
+        log.guess_marks();
         Ok(log)
+    }
+
+    /// Where the bytes of a log are that was there before: as if all entries were of one size.
+    fn guess_marks(&mut self) {
+        let (base, length) = (self.base().index, self.last_index - self.base().index);
+        for part in 1..=MARKS_AT_START.min(length) {
+            let parts = MARKS_AT_START.min(length);
+            let share =
+                |whole: u64| (u128::from(whole) * u128::from(part) / u128::from(parts)) as u64;
+            self.marks
+                .push_back((base + share(length), share(self.bytes)));
+        }
     }
 
     /// The last entry must be readable and of the term that the log remembers for it.
@@ -153,8 +186,39 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    /// The entries from `from` on must be readable: they are yet to be applied or sent.
+    pub fn verify(&self, from: u64) -> Result<(), LogError> {
+        let mut next = from.max(self.base().index + 1);
+        while next <= self.last_index {
+            let entries = self.read(next, self.last_index + 1, VERIFY_BYTES)?;
+            for entry in &entries {
+                if entry.index != next || self.term_of(next) != Some(entry.term) {
+                    return Err(LogError::Damaged(format!(
+                        "where entry {next} should be, there is entry {} of term {}",
+                        entry.index, entry.term
+                    )));
+                }
+                next += 1;
+            }
+        }
+        Ok(())
+    }
+
     pub fn disk(&self) -> &D {
         &self.disk
+    }
+
+    pub fn reader(&self) -> LogReader<D> {
+        self.reader.clone()
+    }
+
+    /// The state beside the log belongs to a history that was given up.
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    pub fn set_offers_snapshots(&mut self, offers: bool) {
+        self.offers_snapshots = offers;
     }
 
     /// What was cut off, or replaced by a snapshot: everything up to here.
@@ -220,7 +284,10 @@ impl<D: Disk> Log<D> {
         )?;
         if let Some(last) = entries.last() {
             self.last_index = last.index;
-            self.recent.extend(entries);
+            self.reader.update(|view| {
+                view.last = last.index;
+                view.recent.extend(entries);
+            });
             self.bytes += entries
                 .iter()
                 .map(|entry| entry.data.len() as u64 + 32)
@@ -253,6 +320,48 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
+    /// Appends an entry and with it, in one write, makes `membership` the truth, whatever the rest
+    /// of the group believes.
+    pub fn force(
+        &mut self,
+        entry: &Entry,
+        hard: &HardState,
+        membership: Membership,
+    ) -> Result<(), LogError> {
+        let mut terms = self.terms.clone();
+        terms.push(entry.index, entry.term);
+        let entries = std::slice::from_ref(entry);
+        self.disk.write(
+            &Batch {
+                entries,
+                hard: Some(hard),
+                membership: Some(&membership),
+                terms: Some(&terms),
+                ..Batch::default()
+            },
+            true,
+        )?;
+        self.terms = terms;
+        self.hard = hard.clone();
+        self.membership = membership;
+        self.last_index = entry.index;
+        self.bytes += entry.data.len() as u64 + 32;
+        self.reader.update(|view| {
+            view.last = entry.index;
+            view.recent.extend(entries);
+        });
+        Ok(())
+    }
+
+    /// Gives up every entry, and the state that was made of them: until a snapshot takes their
+    /// place, also after a crash, [`Log::is_stale`].
+    pub fn abandon(&mut self) -> Result<(), LogError> {
+        let mut hard = self.hard.clone();
+        hard.commit = 0;
+        let membership = self.membership.clone();
+        self.replace(Position::default(), &hard, membership, true)
+    }
+
     /// Replaces everything by a snapshot at `base`.
     pub fn reset(
         &mut self,
@@ -260,10 +369,21 @@ impl<D: Disk> Log<D> {
         hard: &HardState,
         membership: Membership,
     ) -> Result<(), LogError> {
+        self.replace(base, hard, membership, false)
+    }
+
+    fn replace(
+        &mut self,
+        base: Position,
+        hard: &HardState,
+        membership: Membership,
+        stale: bool,
+    ) -> Result<(), LogError> {
         let terms = Terms::new(base);
         self.disk.write(
             &Batch {
                 reset: true,
+                stale,
                 hard: Some(hard),
                 membership: Some(&membership),
                 terms: Some(&terms),
@@ -275,7 +395,14 @@ impl<D: Disk> Log<D> {
         self.membership = membership;
         self.terms = terms;
         self.last_index = base.index;
-        self.recent = Recent::new(base.index + 1);
+        self.stale = stale;
+        let disk = self.disk.clone();
+        self.reader.update(|view| {
+            view.disk = disk;
+            view.first = base.index + 1;
+            view.last = base.index;
+            view.recent = Recent::new(base.index + 1);
+        });
         self.bytes = 0;
         self.marks = VecDeque::from([(base.index, 0)]);
         Ok(())
@@ -289,6 +416,11 @@ impl<D: Disk> Log<D> {
         };
         let mut terms = self.terms.clone();
         terms.cut(Position { term, index });
+        // Whoever finds an entry missing sees that it was cut.
+        self.reader.update(|view| {
+            view.first = index + 1;
+            view.recent.cut(index + 1);
+        });
         self.disk.write(
             &Batch {
                 compact: Some(index + 1),
@@ -298,7 +430,6 @@ impl<D: Disk> Log<D> {
             false,
         )?;
         self.terms = terms;
-        self.recent.cut(index + 1);
         while self
             .marks
             .get(1)
@@ -312,17 +443,7 @@ impl<D: Disk> Log<D> {
     /// Entries of `low..high` that are within the log, at least one and then no more than
     /// `bytes_max`.
     pub fn read(&self, low: u64, high: u64, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
-        if low >= high {
-            return Ok(Vec::new());
-        }
-        if let Some(entries) = self.recent.read(low, high, bytes_max) {
-            return Ok(entries);
-        }
-        let entries = self.disk.read(low, high, bytes_max)?;
-        if entries.first().is_none_or(|entry| entry.index != low) {
-            return Err(LogError::Damaged(format!("entry {low} is missing")));
-        }
-        Ok(entries)
+        self.reader.read(low, high, bytes_max)
     }
 }
 
@@ -339,7 +460,7 @@ impl<D: Disk> Storage for Log<D> {
         low: u64,
         high: u64,
         max_size: impl Into<Option<u64>>,
-        _context: GetEntriesContext,
+        context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
         if low <= self.base().index {
             return Err(raft::Error::Store(StorageError::Compacted));
@@ -348,7 +469,17 @@ impl<D: Disk> Storage for Log<D> {
             return Err(raft::Error::Store(StorageError::Unavailable));
         }
         let bytes_max = max_size.into().unwrap_or(u64::MAX);
-        Ok(self.read(low, high, bytes_max)?)
+        match self.read(low, high, bytes_max) {
+            Ok(entries) => Ok(entries),
+            Err(LogError::Cut(_)) => Err(raft::Error::Store(StorageError::Compacted)),
+            // Entries that are sent to another member can come with a snapshot as well: what they
+            // did is in the state. Entries that this member has to apply cannot be done without.
+            Err(LogError::Damaged(what)) if sent_to_another(&context) => {
+                self.reader.note_damage(&what);
+                Err(raft::Error::Store(StorageError::Compacted))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
@@ -373,6 +504,8 @@ impl<D: Disk> Storage for Log<D> {
         let unavailable = raft::Error::Store(StorageError::SnapshotTemporarilyUnavailable);
         // The membership is the newest one: it holds only from its own index on.
         if applied.index == 0
+            || !self.offers_snapshots
+            || self.stale
             || applied.index < request_index
             || applied.index < self.membership.index
             || self.term_of(applied.index).is_none()
@@ -387,6 +520,11 @@ impl<D: Disk> Storage for Log<D> {
         snapshot.data = encode_membership(&self.membership).into();
         Ok(snapshot)
     }
+}
+
+/// Of everything that reads the log, only sending could wait for its entries.
+fn sent_to_another(context: &GetEntriesContext) -> bool {
+    context.can_async()
 }
 
 pub(crate) fn conf_state(membership: &Membership) -> ConfState {

@@ -30,6 +30,8 @@ pub struct Member {
 pub struct Membership {
     /// The index of the entry that made the group what it is.
     pub index: u64,
+    /// The term of that entry.
+    pub term: u64,
     /// Sorted by id.
     pub members: Vec<Member>,
 }
@@ -93,6 +95,14 @@ pub trait StateMachine: Send + Sync + 'static {
         let _ = data;
     }
 
+    /// When an entry was written, in milliseconds since 1970 by the clock of the leader that wrote
+    /// it; none if the entry does not say. A delayed member waits for it to be long enough ago, and
+    /// the log is kept by it.
+    fn written_ms(&self, data: &[u8]) -> Option<i64> {
+        let _ = data;
+        None
+    }
+
     /// Applies entries in order, all of them in one atomic batch.
     fn apply(&self, entries: Vec<Committed<Self::Prepared>>) -> Result<(), ApplyError>;
 
@@ -102,8 +112,9 @@ pub trait StateMachine: Send + Sync + 'static {
     /// Makes what is applied survive a power cut; called in the background now and then.
     fn make_durable(&self) -> io::Result<u64>;
 
-    /// Replaces the state by the leader's, at `meta.position` or later. Blocks as long as it
-    /// takes; runs on a thread of its own. After an error the state may be empty, but `applied`
+    /// Replaces the state by the leader's, at `meta.position` or later; that may be before what is
+    /// applied here, after a forced change of the members. Blocks as long as it takes; runs on a
+    /// thread of its own. After an error the state may be empty, but `applied`
     /// must tell the truth about it (zero while it is incomplete).
     fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError>;
 }

@@ -263,7 +263,11 @@ mod tests {
             address: "a:1".into(),
             voter: true,
         }];
-        let membership = Membership { index: 5, members };
+        let membership = Membership {
+            index: 5,
+            term: 2,
+            members,
+        };
         let mut snapshot = Snapshot::default();
         snapshot.mut_metadata().index = 9;
         snapshot.mut_metadata().term = 3;

@@ -1,7 +1,7 @@
 //! What the driver takes from the machine that it runs on: the time, and chance. A simulation
 //! brings its own.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 pub(crate) fn now() -> Instant {
     #[cfg(feature = "simulation")]
@@ -9,6 +9,12 @@ pub(crate) fn now() -> Instant {
         return now;
     }
     Instant::now()
+}
+
+/// Milliseconds since 1970, by the wall clock. Nothing that has to be safe rests on it.
+pub(crate) fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 pub(crate) fn random() -> u64 {

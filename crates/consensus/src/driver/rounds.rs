@@ -1,6 +1,6 @@
 //! One round: everything that waits goes into the core, and what comes out goes where it belongs.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,20 @@ use futures::channel::oneshot;
 use raft::ReadState;
 use raft::eraftpb::Message;
 
+use super::reads::Reads;
 use super::{Control, Inbox, Proposal, Shared};
 use crate::apply::{Answer, Item, Job, Listener};
-use crate::core::{Core, Decided, Outlet, Wish};
+use crate::core::{Core, Decided, ForceError, Outlet, Wish};
 use crate::group::{Change, Error, ProposeError, Role, Status, SyncMode};
+use crate::log::LogError;
 use crate::log::disk::EngineDisk;
 use crate::machine::{
-    Committed, Membership, PeerId, Position, SnapshotMeta, StateMachine, Transport,
+    Committed, Member, Membership, PeerId, Position, SnapshotMeta, StateMachine, Transport,
 };
 use crate::surroundings;
 
 /// Followers hear of a commit with the next entry, or after this long.
 const COMMIT_DELAY: Duration = Duration::from_millis(4);
-/// A read that got no answer (its message was lost, or the leader changed) is asked again.
-const READ_RETRY: Duration = Duration::from_millis(300);
-const READ_PATIENCE: Duration = Duration::from_secs(10);
-
 type ChangeAnswer = oneshot::Sender<Result<Membership, Error>>;
 
 /// A proposal that is in the log and not yet known to be committed.
@@ -33,12 +31,6 @@ struct Pending<P> {
     prepared: P,
     answer: Answer,
     sync: bool,
-}
-
-struct Read {
-    answer: oneshot::Sender<u64>,
-    asked: Instant,
-    since: Instant,
 }
 
 pub(crate) struct Rounds<S: StateMachine> {
@@ -51,8 +43,7 @@ pub(crate) struct Rounds<S: StateMachine> {
     changes: VecDeque<(Change, ChangeAnswer)>,
     /// The change that is in the log and not yet committed.
     changing: Option<(Position, ChangeAnswer)>,
-    reads: HashMap<u64, Read>,
-    next_read: u64,
+    reads: Reads,
     /// Followers have not heard of the newest commit index; they will by then.
     pub commit_due: Option<Instant>,
     commit_seen: u64,
@@ -72,8 +63,7 @@ impl<S: StateMachine> Rounds<S> {
             refused: Vec::new(),
             changes: VecDeque::new(),
             changing: None,
-            reads: HashMap::new(),
-            next_read: surroundings::random(),
+            reads: Reads::new(surroundings::random()),
             commit_due: None,
             role: Role::Outsider,
             leader: None,
@@ -93,7 +83,11 @@ impl<S: StateMachine> Rounds<S> {
             commit: core.commit(),
             applied: core.log().applied(),
             last_index: core.last_index(),
+            last_term: core.last_term(),
             first_index: core.log().base().index + 1,
+            log_bytes: core.log().bytes(),
+            oldest_ms: None,
+            damage: None,
             membership: core.membership().clone(),
             peers: core.progress(),
             installing_snapshot: core.installing(),
@@ -110,7 +104,7 @@ impl<S: StateMachine> Rounds<S> {
         }
         self.changing = None;
         self.changes.clear();
-        self.reads.clear();
+        self.reads.fail_all();
     }
 
     fn lose_leadership(&mut self) {
@@ -150,45 +144,6 @@ impl<S: StateMachine> Rounds<S> {
             }
         }
     }
-
-    fn ask_read(&mut self, answer: oneshot::Sender<u64>, since: Instant, own: PeerId) {
-        let number = self.next_read;
-        self.next_read = self.next_read.wrapping_add(1);
-        let mut context = own.to_le_bytes().to_vec();
-        context.extend_from_slice(&number.to_le_bytes());
-        self.core.read_index(context);
-        self.reads.insert(
-            number,
-            Read {
-                answer,
-                asked: surroundings::now(),
-                since,
-            },
-        );
-    }
-
-    fn repeat_reads(&mut self, own: PeerId) {
-        if self.reads.is_empty() {
-            return;
-        }
-        let now = surroundings::now();
-        let late = |read: &Read| now.duration_since(read.asked) >= READ_RETRY;
-        let numbers: Vec<u64> = self
-            .reads
-            .iter()
-            .filter(|(_, read)| late(read))
-            .map(|(&number, _)| number)
-            .collect();
-        for number in numbers {
-            let Some(read) = self.reads.remove(&number) else {
-                continue;
-            };
-            // Dropping the answer of one that waited too long tells it so.
-            if now.duration_since(read.since) < READ_PATIENCE && !read.answer.is_canceled() {
-                self.ask_read(read.answer, read.since, own);
-            }
-        }
-    }
 }
 
 impl<S: StateMachine> Shared<S> {
@@ -206,8 +161,11 @@ impl<S: StateMachine> Shared<S> {
         }
         let now = surroundings::now();
         if ticking {
+            rounds
+                .core
+                .set_heartbeat_ticks(self.timing.heartbeat_ticks());
             rounds.core.tick();
-            rounds.repeat_reads(self.options.id);
+            rounds.reads.give_up_late(now);
         }
         rounds.wish();
         let proposed = !proposals.is_empty();
@@ -224,9 +182,14 @@ impl<S: StateMachine> Shared<S> {
             rounds.commit_due = None;
             rounds.core.broadcast_commit();
         }
+        rounds.reads.begin(&mut rounds.core, self.options.id, now);
         let sync = self.must_sync(rounds);
         let last_before = rounds.core.log().last();
-        if let Err(error) = rounds.core.pump(sync, &mut out) {
+        let mut pumped = rounds.core.pump(sync, &mut out);
+        while pumped.is_ok() && self.answer_reads(rounds, &mut out, now) {
+            pumped = rounds.core.pump(sync, &mut out);
+        }
+        if let Err(error) = pumped.and_then(|()| self.release(rounds, &mut out)) {
             self.fatal(&error.to_string());
             return;
         }
@@ -270,8 +233,11 @@ impl<S: StateMachine> Shared<S> {
                 self.applier.wait_for(rounds.core.commit(), answer);
             }
             Control::ReadIndex(answer) => {
-                rounds.ask_read(answer, surroundings::now(), self.options.id);
+                rounds.reads.ask(answer, surroundings::now());
             }
+            Control::Force(members, answer) => self.force(rounds, &members, answer),
+            Control::Witness(witness) => rounds.core.set_witness(witness),
+            Control::Witnesses(witnesses) => rounds.core.set_witnesses(witnesses),
             Control::Transfer(to) => rounds.core.transfer_leadership(to),
             Control::StepDown => rounds.core.step_down(),
             Control::Electable(electable) => rounds.core.set_electable(electable),
@@ -332,9 +298,6 @@ impl<S: StateMachine> Shared<S> {
                 meta,
                 held: Box::new(held),
             }]);
-        }
-        for state in out.read_states {
-            self.answer_read(rounds, state);
         }
         rounds.wish();
         self.publish(rounds, ticking);
@@ -408,26 +371,48 @@ impl<S: StateMachine> Shared<S> {
         }
     }
 
-    fn answer_read(&self, rounds: &mut Rounds<S>, state: ReadState) {
-        let own = self.options.id.to_le_bytes();
-        let Some((id, number)) = state.request_ctx.split_first_chunk::<8>() else {
-            return;
-        };
-        let Ok(number) = <[u8; 8]>::try_from(number).map(u64::from_le_bytes) else {
-            return;
-        };
-        if *id == own
-            && let Some(read) = rounds.reads.remove(&number)
-        {
-            self.applier.wait_for(state.index, read.answer);
+    /// Answers the reads whose round is over. True if others began one.
+    fn answer_reads(&self, rounds: &mut Rounds<S>, out: &mut Out<'_>, now: Instant) -> bool {
+        for state in out.read_states.drain(..) {
+            for read in rounds.reads.answered(&state.request_ctx, self.options.id) {
+                self.applier.wait_for(state.index, read.answer);
+            }
         }
+        rounds.reads.begin(&mut rounds.core, self.options.id, now)
+    }
+
+    fn force(&self, rounds: &mut Rounds<S>, members: &[Member], answer: ChangeAnswer) {
+        let outcome = match rounds.core.force_membership(members) {
+            Ok(membership) => Ok(membership),
+            Err(ForceError::Refused(reason)) => Err(Error::Refused(reason)),
+            Err(ForceError::Log(error)) => {
+                self.fatal(&error.to_string());
+                return;
+            }
+        };
+        // Whoever asked may have left.
+        let _ = answer.send(outcome);
+    }
+
+    /// Hands over what was held back and is due by now. One batch at a time: what waits longer
+    /// waits in the log, not in memory.
+    fn release(&self, rounds: &mut Rounds<S>, out: &mut Out<'_>) -> Result<(), LogError> {
+        let delay_ms = self.apply_delay_ms.load(Ordering::Relaxed);
+        rounds.core.set_delayed(delay_ms > 0);
+        let released = rounds.core.released();
+        if self.applier.applied_index() < released || released >= rounds.core.handed_over() {
+            return Ok(());
+        }
+        let until = surroundings::wall_ms().saturating_sub_unsigned(delay_ms);
+        let due = |data: &[u8]| self.machine.written_ms(data).is_none_or(|ms| ms <= until);
+        rounds.core.release(due, out)
     }
 
     /// Makes known what changed, before what it changes is applied.
     fn publish(&self, rounds: &mut Rounds<S>, ticking: bool) {
         let core = &rounds.core;
         let (term, commit) = (core.term(), core.commit());
-        let leading_term = if core.is_leader() { term } else { 0 };
+        let leading_term = if core.serves() { term } else { 0 };
         self.commit.store(commit, Ordering::Release);
         self.last_index.store(core.last_index(), Ordering::Release);
         let alone = core.is_alone();
@@ -446,6 +431,7 @@ impl<S: StateMachine> Shared<S> {
         let lost = rounds.leading_term != 0 && leading_term != rounds.leading_term;
         rounds.leading_term = leading_term;
         self.inline.store(inline, Ordering::Release);
+        self.sole.store(core.is_sole_voter(), Ordering::Release);
         // Whoever waits for more than a majority looks at the progress of the others.
         if changed || ticking || !alone {
             rounds.role = rounds.core.role();

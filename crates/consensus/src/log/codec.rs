@@ -2,11 +2,14 @@
 
 use crate::machine::{Member, Membership};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// Without the term of the entry that made it.
+const FORMAT_WITHOUT_TERM: u8 = 1;
 
 pub(crate) fn encode_membership(membership: &Membership) -> Vec<u8> {
     let mut out = vec![FORMAT];
     out.extend_from_slice(&membership.index.to_le_bytes());
+    out.extend_from_slice(&membership.term.to_le_bytes());
     for member in &membership.members {
         out.extend_from_slice(&member.id.to_le_bytes());
         out.push(member.voter as u8);
@@ -19,10 +22,12 @@ pub(crate) fn encode_membership(membership: &Membership) -> Vec<u8> {
 /// None for bytes that `encode_membership` does not write.
 pub(crate) fn decode_membership(bytes: &[u8]) -> Option<Membership> {
     let (&format, mut rest) = bytes.split_first()?;
-    if format != FORMAT {
-        return None;
-    }
     let index = u64::from_le_bytes(take(&mut rest)?);
+    let term = match format {
+        FORMAT => u64::from_le_bytes(take(&mut rest)?),
+        FORMAT_WITHOUT_TERM => 0,
+        _ => return None,
+    };
     let mut members: Vec<Member> = Vec::new();
     while !rest.is_empty() {
         let id = u64::from_le_bytes(take(&mut rest)?);
@@ -41,7 +46,11 @@ pub(crate) fn decode_membership(bytes: &[u8]) -> Option<Membership> {
             voter: voter == 1,
         });
     }
-    Some(Membership { index, members })
+    Some(Membership {
+        index,
+        term,
+        members,
+    })
 }
 
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
@@ -63,6 +72,7 @@ mod tests {
         };
         let membership = Membership {
             index: 77,
+            term: 5,
             members: vec![member(3, true), member(9, false)],
         };
         let bytes = encode_membership(&membership);
@@ -71,6 +81,6 @@ mod tests {
             .filter(|&cut| decode_membership(&bytes[..cut]).is_some())
             .collect();
         // After the header, and after the first member, there is a shorter membership.
-        assert_eq!(whole, vec![9, 9 + 11 + "host3:27017".len()]);
+        assert_eq!(whole, vec![17, 17 + 11 + "host3:27017".len()]);
     }
 }

@@ -4,13 +4,13 @@
 //! so that no entry of the old log can be mistaken for one of the new. Region 0 is not used by
 //! entries: it says which generation counts.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use raft::eraftpb::{Entry, HardState};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
+use super::files::{self, Files};
 use super::{Batch, Disk, Loaded, LogError, Terms, decode_membership, encode_membership};
 
 const DIRECTORY_REGION: u64 = 0;
@@ -18,6 +18,9 @@ const GENERATION: &[u8] = b"generation";
 const HARD: &[u8] = b"hard";
 const MEMBERS: &[u8] = b"members";
 const TERMS: &[u8] = b"terms";
+const STALE: &[u8] = b"stale";
+/// Read at once, at most: the engine prepares for all of a range before it looks at its bytes.
+const READ_ENTRIES_MAX: u64 = 8192;
 
 #[derive(Clone)]
 struct Entries;
@@ -30,9 +33,11 @@ impl MessageExt for Entries {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct EngineDisk {
-    engine: Arc<Engine>,
+    engine: Arc<Engine<Files>>,
     generation: u64,
+    file_bytes: u64,
 }
 
 impl EngineDisk {
@@ -41,33 +46,37 @@ impl EngineDisk {
     /// A crash may have torn the last write, which the engine then cuts off. In case more than that
     /// turns out to be missing, what it cuts is kept: see [`Kept`].
     pub fn open(dir: &Path, bytes_max: u64) -> Result<(EngineDisk, Option<Kept>), LogError> {
-        let file_bytes = (bytes_max / 8).clamp(1 << 20, 64 << 20);
+        // With more files than about four the engine would, now and then, rewrite entries that are
+        // still needed in order to free the files they are in.
+        let file_bytes = (bytes_max / 3).clamp(1 << 20, 2 << 30);
+        let (file_system, recovery_threads) = files::at(dir);
         let config = Config {
             dir: dir.to_string_lossy().into_owned(),
             target_file_size: ReadableSize(file_bytes),
-            purge_threshold: ReadableSize(bytes_max.max(2 * file_bytes)),
-            recovery_threads: 2,
+            purge_threshold: ReadableSize(2 * file_bytes),
+            recovery_threads,
             recovery_mode: RecoveryMode::AbsoluteConsistency,
             ..Config::default()
         };
-        let (engine, kept) = match Engine::open(config.clone()) {
-            Ok(engine) => (engine, None),
-            Err(raft_engine::Error::Corruption(_)) => {
-                let kept = Kept::newest_of(dir)?;
-                let tolerant = Config {
-                    recovery_mode: RecoveryMode::TolerateTailCorruption,
-                    ..config
-                };
-                match Engine::open(tolerant) {
-                    Ok(engine) => (engine, kept),
-                    Err(error) => {
-                        kept.map_or(Ok(()), Kept::put_back)?;
-                        return Err(failed(error));
+        let (engine, kept) =
+            match Engine::open_with_file_system(config.clone(), file_system.clone()) {
+                Ok(engine) => (engine, None),
+                Err(raft_engine::Error::Corruption(_)) => {
+                    let kept = Kept::newest_of(dir)?;
+                    let tolerant = Config {
+                        recovery_mode: RecoveryMode::TolerateTailCorruption,
+                        ..config
+                    };
+                    match Engine::open_with_file_system(tolerant, file_system) {
+                        Ok(engine) => (engine, kept),
+                        Err(error) => {
+                            kept.map_or(Ok(()), Kept::put_back)?;
+                            return Err(failed(error));
+                        }
                     }
                 }
-            }
-            Err(error) => return Err(failed(error)),
-        };
+                Err(error) => return Err(failed(error)),
+            };
         let engine = Arc::new(engine);
         let generation = match engine.get(DIRECTORY_REGION, GENERATION) {
             None => 1,
@@ -77,11 +86,26 @@ impl EngineDisk {
                 .map(u64::from_le_bytes)
                 .map_err(|_| LogError::Damaged("its generation is not a number".into()))?,
         };
-        Ok((EngineDisk { engine, generation }, kept))
+        let disk = EngineDisk {
+            engine,
+            generation,
+            file_bytes,
+        };
+        Ok((disk, kept))
     }
 
     pub fn purger(&self) -> Purger {
         Purger(self.engine.clone())
+    }
+
+    /// The size of a file that is full.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// How often the log was replaced.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -103,6 +127,9 @@ impl EngineDisk {
         }
         if let Some(terms) = batch.terms {
             out.put(region, TERMS.to_vec(), terms.encode())?;
+        }
+        if batch.stale {
+            out.put(region, STALE.to_vec(), vec![1])?;
         }
         Ok(())
     }
@@ -138,7 +165,7 @@ impl Kept {
 }
 
 /// Removes files that hold nothing but dropped entries, beside the appends.
-pub(crate) struct Purger(Arc<Engine>);
+pub(crate) struct Purger(Arc<Engine<Files>>);
 
 impl Purger {
     pub fn purge(&self) -> Result<(), LogError> {
@@ -169,6 +196,7 @@ impl Disk for EngineDisk {
             terms,
             first_index: self.engine.first_index(self.generation).unwrap_or(0),
             last_index: self.engine.last_index(self.generation).unwrap_or(0),
+            stale: self.get(STALE).is_some(),
         })
     }
 
@@ -193,6 +221,7 @@ impl Disk for EngineDisk {
 
     fn read(&self, low: u64, high: u64, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
         let mut entries = Vec::new();
+        let high = high.min(low + READ_ENTRIES_MAX);
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         self.engine
             .fetch_entries_to::<Entries>(self.generation, low, high, Some(bytes_max), &mut entries)
@@ -212,7 +241,7 @@ impl Disk for EngineDisk {
 pub(crate) fn sync_newest_file(dir: &Path) -> std::io::Result<()> {
     match newest_file(dir)? {
         None => Ok(()),
-        Some(path) => File::open(path)?.sync_data(),
+        Some(path) => files::sync(&path),
     }
 }
 

@@ -15,6 +15,7 @@ struct Image {
     membership: Membership,
     terms: Terms,
     entries: BTreeMap<u64, Entry>,
+    stale: bool,
 }
 
 #[derive(Default)]
@@ -52,6 +53,7 @@ impl Disk for MemoryDisk {
             terms: image.terms.clone(),
             first_index: image.entries.keys().next().copied().unwrap_or(0),
             last_index: image.entries.keys().next_back().copied().unwrap_or(0),
+            stale: image.stale,
         })
     }
 
@@ -63,6 +65,7 @@ impl Disk for MemoryDisk {
         let image = &mut platter.written;
         if batch.reset {
             image.entries.clear();
+            image.stale = batch.stale;
         }
         if let Some(first) = batch.entries.first() {
             image.entries.split_off(&first.index);

@@ -11,7 +11,8 @@ const FILE: &str = "committed";
 
 pub(crate) struct Watermark {
     path: PathBuf,
-    written: u64,
+    /// An index, and the generation of the log that it is about.
+    written: (u64, u64),
 }
 
 impl Watermark {
@@ -19,26 +20,35 @@ impl Watermark {
         let path = dir.join(FILE);
         let written = match fs::read_to_string(&path) {
             // Renaming without a sync can leave an empty file after a power cut: no note.
-            Ok(text) => text.trim().parse().unwrap_or(0),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Ok(text) => parse(&text).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (0, 0),
             Err(error) => return Err(error),
         };
         Ok(Watermark { path, written })
     }
 
-    pub fn index(&self) -> u64 {
-        self.written
+    /// What is known of a generation of the log.
+    pub fn index(&self, generation: u64) -> u64 {
+        match self.written {
+            (index, about) if about == generation => index,
+            _ => 0,
+        }
     }
 
     /// Not synced: an older note is as true as a newer one.
-    pub fn write(&mut self, index: u64) -> io::Result<()> {
-        if index <= self.written {
+    pub fn write(&mut self, index: u64, generation: u64) -> io::Result<()> {
+        if index <= self.index(generation) {
             return Ok(());
         }
         let draft = self.path.with_extension("draft");
-        fs::write(&draft, format!("{index}\n"))?;
+        fs::write(&draft, format!("{index} {generation}\n"))?;
         fs::rename(&draft, &self.path)?;
-        self.written = index;
+        self.written = (index, generation);
         Ok(())
     }
+}
+
+fn parse(text: &str) -> Option<(u64, u64)> {
+    let (index, generation) = text.trim().split_once(' ')?;
+    Some((index.parse().ok()?, generation.parse().ok()?))
 }

@@ -1,0 +1,136 @@
+//! Witnesses: voters that keep the log and no data.
+//!
+//! A witness may be the only one left that has the newest committed entries: with two members of
+//! data and a witness, an entry counts once one of the two and the witness have it, and then the one
+//! may fail. The other cannot be elected, as its log is shorter than the witness's. So the witness
+//! takes the lead for as long as it takes to hand its log over: as a caretaker it serves nobody,
+//! brings the others up to its log, and gives the lead to the first of them that has all of it.
+
+use raft::eraftpb::{Message, MessageType};
+
+use super::{Core, mix};
+use crate::log::Disk;
+use crate::machine::PeerId;
+
+/// So many election timeouts without a leader pass before a witness campaigns: those with data go
+/// first.
+const PATIENCE: u64 = 3;
+/// It leads for so many election timeouts at most; whoever could not be brought up by then needs
+/// more than its log.
+const OFFICE: u64 = 10;
+
+#[derive(Default)]
+pub(super) struct Caretaker {
+    /// This member is a witness.
+    witness: bool,
+    /// The witnesses among the members, as far as this one was told.
+    witnesses: Vec<PeerId>,
+    /// Ticks without a leader.
+    leaderless: u64,
+    /// Somebody asked for a vote who lacks entries that this member has.
+    needed: bool,
+    /// Ticks in office.
+    leading: u64,
+}
+
+impl Caretaker {
+    pub fn is_witness(&self) -> bool {
+        self.witness
+    }
+
+    pub fn is_without_data(&self, id: PeerId) -> bool {
+        self.witnesses.contains(&id)
+    }
+}
+
+impl<D: Disk> Core<D> {
+    pub fn set_witness(&mut self, witness: bool) {
+        if self.caretaker.witness == witness {
+            return;
+        }
+        self.caretaker.witness = witness;
+        self.log_mut().set_offers_snapshots(!witness);
+        if witness {
+            self.step_down();
+        } else {
+            self.campaign_if_sole();
+        }
+    }
+
+    /// Those are never given the lead.
+    pub fn set_witnesses(&mut self, witnesses: Vec<PeerId>) {
+        self.caretaker.witnesses = witnesses;
+    }
+
+    /// Somebody with data cannot be elected because of what only this witness has.
+    pub(super) fn caretaker_heard(&mut self, message: &Message) {
+        let asks = matches!(
+            message.msg_type,
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
+        );
+        if !asks || !self.caretaker.witness || self.caretaker.is_without_data(message.from) {
+            return;
+        }
+        let lacks = !self
+            .node
+            .raft
+            .raft_log
+            .is_up_to_date(message.index, message.log_term);
+        self.caretaker.needed |= lacks;
+    }
+
+    pub(super) fn tend_as_caretaker(&mut self) {
+        if !self.caretaker.witness {
+            return;
+        }
+        let timeout = self.settings.election_ticks as u64;
+        if self.is_leader() {
+            self.caretaker.leaderless = 0;
+            self.caretaker.leading += 1;
+            if self.caretaker.leading > OFFICE * timeout {
+                self.step_down();
+            } else {
+                self.hand_on();
+            }
+            return;
+        }
+        self.caretaker.leading = 0;
+        if self.leader().is_some() {
+            self.caretaker.leaderless = 0;
+            self.caretaker.needed = false;
+            return;
+        }
+        self.caretaker.leaderless += 1;
+        // Two witnesses should not disturb each other.
+        let spread = mix(self.settings.seed ^ self.term()) % timeout;
+        if self.caretaker.needed
+            && self.caretaker.leaderless >= PATIENCE * timeout + spread
+            && self.is_whole()
+        {
+            self.caretaker.leaderless -= timeout;
+            // Refused only while a change of members waits to be handed over.
+            let _ = self.node.campaign();
+        }
+    }
+
+    /// Gives the lead to somebody who has data and the whole log. Who does not take it (it may not
+    /// want to lead) is passed over after an election timeout.
+    fn hand_on(&mut self) {
+        if self.node.raft.lead_transferee.is_some() {
+            return;
+        }
+        let last = self.last_index();
+        let heirs: Vec<PeerId> = self
+            .progress()
+            .into_iter()
+            .filter(|peer| peer.voter && peer.recent_active && peer.matched == last)
+            .map(|peer| peer.id)
+            .filter(|&id| id != self.settings.id && !self.caretaker.is_without_data(id))
+            .collect();
+        let turn = self.caretaker.leading / self.settings.election_ticks as u64;
+        if !heirs.is_empty() {
+            self.node
+                .transfer_leader(heirs[turn as usize % heirs.len()]);
+        }
+    }
+}

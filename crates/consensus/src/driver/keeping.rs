@@ -1,0 +1,111 @@
+//! How much of the log is kept, and for whom.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Entries that members or holders need are kept up to this many times the log's size.
+const PATIENCE: u64 = 4;
+
+pub(crate) struct Keeping {
+    bytes_max: AtomicU64,
+    min_age_ms: AtomicU64,
+    holds: Mutex<Holds>,
+    /// When the first entry was written, by the index of that entry.
+    oldest: Mutex<Option<(u64, i64)>>,
+    /// Bytes that were cut off since files were last removed.
+    freed: AtomicU64,
+}
+
+#[derive(Default)]
+struct Holds {
+    next: u64,
+    from: BTreeMap<u64, u64>,
+}
+
+impl Keeping {
+    pub fn new(bytes_max: u64) -> Keeping {
+        Keeping {
+            bytes_max: AtomicU64::new(bytes_max),
+            min_age_ms: AtomicU64::new(0),
+            holds: Mutex::default(),
+            oldest: Mutex::default(),
+            freed: AtomicU64::new(0),
+        }
+    }
+
+    pub fn set_limits(&self, bytes_max: u64, min_age: Duration) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        let millis = u64::try_from(min_age.as_millis()).unwrap_or(u64::MAX);
+        self.min_age_ms.store(millis, Ordering::Relaxed);
+    }
+
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Beyond this nobody's needs count.
+    pub fn bytes_bound(&self) -> u64 {
+        self.bytes_max().saturating_mul(PATIENCE)
+    }
+
+    pub fn min_age_ms(&self) -> i64 {
+        self.min_age_ms.load(Ordering::Relaxed).min(i64::MAX as u64) as i64
+    }
+
+    /// The first index that somebody holds.
+    pub fn held_from(&self) -> Option<u64> {
+        self.holds.lock().from.values().min().copied()
+    }
+
+    pub fn hold(self: &Arc<Self>, from: u64) -> LogHold {
+        let mut holds = self.holds.lock();
+        holds.next += 1;
+        let number = holds.next;
+        holds.from.insert(number, from);
+        LogHold {
+            keeping: self.clone(),
+            number,
+        }
+    }
+
+    /// Notes bytes that were cut off; true if it's worth looking for files to remove.
+    pub fn freed(&self, bytes: u64, file_bytes: u64) -> bool {
+        let freed = self.freed.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if freed >= file_bytes {
+            self.freed.store(0, Ordering::Relaxed);
+        }
+        freed >= file_bytes
+    }
+
+    pub fn note_oldest(&self, oldest: Option<(u64, i64)>) {
+        *self.oldest.lock() = oldest;
+    }
+
+    pub fn oldest(&self) -> Option<(u64, i64)> {
+        *self.oldest.lock()
+    }
+}
+
+/// While it lives, entries from an index on are not cut off, within the bound that the log's limits
+/// set (see [`crate::Group::set_log_limits`]).
+pub struct LogHold {
+    keeping: Arc<Keeping>,
+    number: u64,
+}
+
+impl LogHold {
+    /// What is before `from` is no longer needed.
+    pub fn move_to(&self, from: u64) {
+        self.keeping.holds.lock().from.insert(self.number, from);
+    }
+}
+
+impl Drop for LogHold {
+    fn drop(&mut self) {
+        self.keeping.holds.lock().from.remove(&self.number);
+    }
+}
