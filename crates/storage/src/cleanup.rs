@@ -95,20 +95,24 @@ impl Dropped {
 
 /// The thread that removes. Dropping this ends and joins it; marks stay for the next opening.
 pub(crate) struct Cleaner {
-    work: Option<Sender<Vec<Dropped>>>,
+    work: Option<Sender<(u64, Vec<Dropped>)>>,
+    engine: Weak<Engine>,
     pending: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Cleaner {
     pub(crate) fn start(engine: Arc<Engine>, left: Vec<Dropped>) -> io::Result<Cleaner> {
-        let (work, arrivals) = mpsc::channel::<Vec<Dropped>>();
+        let (work, arrivals) = mpsc::channel::<(u64, Vec<Dropped>)>();
         let pending = Arc::new(AtomicUsize::new(left.len()));
         let counter = pending.clone();
+        let known = Arc::downgrade(&engine);
         let thread = thread::Builder::new()
             .name("storage-cleanup".to_owned())
             .spawn(move || {
-                let mut waiting = left;
+                let epoch = engine.epoch.load(Ordering::Acquire);
+                let mut waiting: Vec<(u64, Dropped)> =
+                    left.into_iter().map(|dropped| (epoch, dropped)).collect();
                 loop {
                     let arrived = if waiting.is_empty() {
                         arrivals.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -116,15 +120,20 @@ impl Cleaner {
                         arrivals.recv_timeout(IN_USE_POLL)
                     };
                     match arrived {
-                        Ok(dropped) => waiting.extend(dropped),
+                        Ok((epoch, dropped)) => {
+                            waiting.extend(dropped.into_iter().map(|dropped| (epoch, dropped)));
+                        }
                         Err(RecvTimeoutError::Timeout) => {}
                         Err(RecvTimeoutError::Disconnected) => return,
                     }
-                    waiting.retain(|dropped| {
-                        if dropped.is_in_use() {
+                    waiting.retain(|(epoch, dropped)| {
+                        let void = *epoch != engine.epoch.load(Ordering::Acquire);
+                        if !void && dropped.is_in_use() {
                             return true;
                         }
-                        if let Err(error) = remove(&engine, dropped) {
+                        if void {
+                            // An import has replaced all that there was.
+                        } else if let Err(error) = remove(&engine, dropped) {
                             tracing::error!(%error, ?dropped, "cannot remove dropped data");
                         }
                         counter.fetch_sub(1, Ordering::Release);
@@ -134,6 +143,7 @@ impl Cleaner {
             })?;
         Ok(Cleaner {
             work: Some(work),
+            engine: known,
             pending,
             thread: Some(thread),
         })
@@ -141,9 +151,9 @@ impl Cleaner {
 
     pub(crate) fn remove(&self, dropped: Vec<Dropped>) {
         self.pending.fetch_add(dropped.len(), Ordering::Release);
-        if let Some(work) = &self.work {
+        if let (Some(work), Some(engine)) = (&self.work, self.engine.upgrade()) {
             // The thread ends only with this value.
-            let _ = work.send(dropped);
+            let _ = work.send((engine.epoch.load(Ordering::Acquire), dropped));
         }
     }
 
@@ -162,9 +172,10 @@ impl Drop for Cleaner {
 }
 
 fn remove(engine: &Engine, dropped: &Dropped) -> Result<(), StorageError> {
+    let keyspaces = engine.keyspaces();
     let (keyspace, tree) = match dropped.kind {
-        Kind::Collection => (Keyspace::Records, &engine.records),
-        Kind::Index => (Keyspace::Indexes, &engine.indexes),
+        Kind::Collection => (Keyspace::Records, &keyspaces.records),
+        Kind::Index => (Keyspace::Indexes, &keyspaces.indexes),
     };
     let start = dropped.id.to_be_bytes().to_vec();
     let end = keys::end_of_id(dropped.id);
@@ -174,7 +185,8 @@ fn remove(engine: &Engine, dropped: &Dropped) -> Result<(), StorageError> {
         .drop_range::<Vec<u8>, _>(bounds)
         .map_err(fjall::Error::from)?;
     let mut from = Bound::Included(start);
-    loop {
+    let epoch = engine.epoch.load(Ordering::Acquire);
+    while engine.epoch.load(Ordering::Acquire) == epoch {
         let view = engine.database.snapshot();
         let mut operations = Vec::with_capacity(BATCH_KEYS);
         for guard in view

@@ -9,13 +9,15 @@ use crate::StorageError;
 use crate::catalog::Index;
 use crate::keys::{self, CollectionId, KeyRange, RecordId};
 use crate::record::{Bytes, Record};
-use crate::store::Engine;
+use crate::store::{Engine, Keyspaces};
 
 /// Cheap to take and to clone. Old versions of what it sees are kept while it lives: don't hold
 /// one for ever.
 #[derive(Clone)]
 pub struct Snapshot {
     pub(crate) view: fjall::Snapshot,
+    pub(crate) keyspaces: Arc<Keyspaces>,
+    // Keeps the directory locked.
     pub(crate) engine: Arc<Engine>,
 }
 
@@ -26,7 +28,7 @@ impl Snapshot {
         record: RecordId,
     ) -> Result<Option<Record>, StorageError> {
         let key = keys::record_key(collection, record);
-        match self.view.get(&self.engine.records, key)? {
+        match self.view.get(&self.keyspaces.records, key)? {
             Some(bytes) => Record::new(bytes, || place(collection, record)).map(Some),
             None => Ok(None),
         }
@@ -50,7 +52,7 @@ impl Snapshot {
         };
         let iterator = self
             .view
-            .range::<Vec<u8>, _>(&self.engine.records, (lower, upper));
+            .range::<Vec<u8>, _>(&self.keyspaces.records, (lower, upper));
         RecordScan {
             collection,
             scan: Scan { iterator, reverse },
@@ -76,7 +78,7 @@ impl Snapshot {
             return Ok(None);
         }
         let found = keys::with_index_key(index.id, key, None, |key| {
-            self.view.get(&self.engine.indexes, key)
+            self.view.get(&self.keyspaces.indexes, key)
         })?;
         let Some(value) = found else { return Ok(None) };
         match keys::trailing_record_id(&value) {
@@ -99,7 +101,7 @@ impl Snapshot {
             return Ok(false);
         }
         let found = keys::with_index_key(index.id, key, Some(record), |key| {
-            self.view.contains_key(&self.engine.indexes, key)
+            self.view.contains_key(&self.keyspaces.indexes, key)
         })?;
         Ok(found)
     }
@@ -110,7 +112,9 @@ impl Snapshot {
         let scan = if is_empty(&bounds) {
             None
         } else {
-            let iterator = self.view.range::<Vec<u8>, _>(&self.engine.indexes, bounds);
+            let iterator = self
+                .view
+                .range::<Vec<u8>, _>(&self.keyspaces.indexes, bounds);
             Some(Scan { iterator, reverse })
         };
         IndexScan {
@@ -123,14 +127,14 @@ impl Snapshot {
     /// One of the caller's own keys.
     pub fn meta(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         let key = [&[keys::CALLER], key].concat();
-        Ok(self.view.get(&self.engine.meta, key)?.map(Bytes))
+        Ok(self.view.get(&self.keyspaces.meta, key)?.map(Bytes))
     }
 
     /// The caller's own keys that start with `prefix`, in byte order.
     pub fn scan_meta(&self, prefix: &[u8]) -> MetaScan {
         let prefix = [&[keys::CALLER], prefix].concat();
         MetaScan {
-            iterator: self.view.prefix(&self.engine.meta, prefix),
+            iterator: self.view.prefix(&self.keyspaces.meta, prefix),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
@@ -71,15 +71,23 @@ struct Shared {
 
 pub(crate) struct Engine {
     pub(crate) database: fjall::Database,
-    pub(crate) records: fjall::Keyspace,
-    pub(crate) indexes: fjall::Keyspace,
-    pub(crate) meta: fjall::Keyspace,
+    keyspaces: RwLock<Arc<Keyspaces>>,
+    /// Grows when everything is thrown away: work that was meant for what was there is void.
+    pub(crate) epoch: AtomicU64,
+    write_buffer_bytes: u64,
     catalog: RwLock<Arc<Catalog>>,
     /// Held by whoever commits a batch with counts or catalog changes.
     commit: Mutex<()>,
     next_id: AtomicU32,
     // Dropped last: the lock outlives the engine.
     directory: DataDirectory,
+}
+
+/// The engine's handles. An import replaces those of the two large ones.
+pub(crate) struct Keyspaces {
+    pub(crate) records: fjall::Keyspace,
+    pub(crate) indexes: fjall::Keyspace,
+    pub(crate) meta: fjall::Keyspace,
 }
 
 impl Store {
@@ -124,8 +132,8 @@ impl Store {
         self.shared.engine.directory.path()
     }
 
-    /// Whether the process ended in the middle of an import the last time. The store is empty
-    /// then, and the import has to start again.
+    /// Whether the process ended in the middle of an import the last time. The store shows nothing
+    /// then, and the import has to be resumed or started again.
     pub fn import_was_interrupted(&self) -> bool {
         self.shared.import_was_interrupted
     }
@@ -136,7 +144,7 @@ impl Store {
 
     /// The catalog as the last committed batch left it.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.shared.engine.catalog.read().clone()
+        self.shared.engine.catalog()
     }
 
     /// An id for a new collection or index, never given out before.
@@ -157,10 +165,11 @@ impl Store {
     pub fn stats(&self) -> Stats {
         let engine = &self.shared.engine;
         let database = &engine.database;
+        let keyspaces = engine.keyspaces();
         Stats {
             disk_bytes: database.disk_space().unwrap_or_default(),
-            records_disk_bytes: engine.records.disk_space(),
-            indexes_disk_bytes: engine.indexes.disk_space(),
+            records_disk_bytes: keyspaces.records.disk_space(),
+            indexes_disk_bytes: keyspaces.indexes.disk_space(),
             cache_bytes: database.cache_size(),
             cache_bytes_max: database.cache_capacity(),
             write_buffer_bytes: database.write_buffer_size(),
@@ -183,9 +192,14 @@ impl Store {
 }
 
 impl Engine {
+    pub(crate) fn keyspaces(&self) -> Arc<Keyspaces> {
+        self.keyspaces.read().clone()
+    }
+
     pub(crate) fn snapshot(self: &Arc<Engine>) -> Snapshot {
         Snapshot {
             view: self.database.snapshot(),
+            keyspaces: self.keyspaces(),
             engine: self.clone(),
         }
     }
@@ -274,12 +288,13 @@ impl Engine {
     /// Hands the writes to the engine.
     pub(crate) fn write(&self, operations: Vec<Operation>) -> Result<(), StorageError> {
         let database = self.database.clone();
+        let keyspaces = self.keyspaces.read();
         let mut batch = fjall::OwnedWriteBatch::with_capacity(database, operations.len());
         for operation in operations {
             let keyspace = match operation.keyspace {
-                Keyspace::Records => &self.records,
-                Keyspace::Indexes => &self.indexes,
-                Keyspace::Meta => &self.meta,
+                Keyspace::Records => &keyspaces.records,
+                Keyspace::Indexes => &keyspaces.indexes,
+                Keyspace::Meta => &keyspaces.meta,
             };
             match operation.value {
                 Some(value) => batch.insert(keyspace, operation.key, value),
@@ -289,44 +304,69 @@ impl Engine {
         Ok(batch.commit()?)
     }
 
-    /// Empties a store whose import never came to its end.
+    /// After an import that never came to its end: what arrived is kept for the next attempt, if
+    /// it can be told how far it goes, and hidden until then. Otherwise the store is emptied.
     fn abandon_import(&self) -> Result<bool, StorageError> {
-        let unfinished = self.meta.get(keys::IMPORTING)?.is_some();
-        if unfinished {
+        let Some(ledger) = self.keyspaces().meta.get(keys::IMPORTING)? else {
+            return Ok(false);
+        };
+        if crate::transfer::can_go_on(&ledger) {
+            self.clear_meta()?;
+        } else {
             self.clear()?;
         }
-        Ok(unfinished)
+        Ok(true)
     }
 
-    /// Removes everything. The meta keyspace, which says what the others mean, goes last.
+    /// Removes everything but the mark of an import.
+    ///
+    /// The large keyspaces are replaced by new ones: the engine's own way of emptying one leaves a
+    /// note in its journal, and a restart that reads the note would empty the keyspace again, with
+    /// the tables that an import has brought meanwhile. Whoever reads the old ones keeps them.
     pub(crate) fn clear(&self) -> Result<(), StorageError> {
-        self.records.clear()?;
-        self.indexes.clear()?;
-        self.meta.clear()?;
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.clear_meta()?;
+        let old = self.keyspaces();
+        self.database.delete_keyspace(old.records.clone())?;
+        self.database.delete_keyspace(old.indexes.clone())?;
+        let fresh = open_keyspaces(&self.database, self.write_buffer_bytes)?;
+        *self.keyspaces.write() = Arc::new(fresh);
+        *self.catalog.write() = Arc::default();
         self.database.persist(PersistMode::SyncAll)?;
         Ok(())
+    }
+
+    /// Removes all of meta but the mark of an import.
+    fn clear_meta(&self) -> Result<(), StorageError> {
+        const BATCH_KEYS: usize = 1000;
+        let view = self.database.snapshot();
+        let meta = &self.keyspaces().meta;
+        let mut operations = Vec::new();
+        for guard in view.iter(meta) {
+            let key = guard.key()?;
+            if &*key == keys::IMPORTING {
+                continue;
+            }
+            operations.push(Operation {
+                keyspace: Keyspace::Meta,
+                key,
+                value: None,
+            });
+            if operations.len() == BATCH_KEYS {
+                self.write(std::mem::take(&mut operations))?;
+            }
+        }
+        self.write(operations)?;
+        Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
     /// Reads the catalog; returns what was dropped and is not removed yet.
     pub(crate) fn load(&self) -> Result<Vec<crate::cleanup::Dropped>, StorageError> {
         let view = self.database.snapshot();
-        let mut catalog = Catalog::default();
-        for guard in view.prefix(&self.meta, [keys::COLLECTION]) {
-            let (key, value) = guard.into_inner()?;
-            let id = keys_id(&key)?;
-            let collection: Collection = persist::decode(id, &value)?;
-            let counts = view.get(&self.meta, keys::meta_key(keys::COUNTS, id))?;
-            if let Some(counts) = counts {
-                persist::decode_counts(&collection, &counts)?;
-            }
-            catalog.insert(Arc::new(collection));
-        }
-        let next_id = match view.get(&self.meta, keys::NEXT_ID)? {
-            Some(bytes) => keys_id(&[&[0], &bytes[..]].concat())?,
-            None => 1,
-        };
+        let meta = &self.keyspaces().meta;
+        let (catalog, next_id) = self.read_catalog()?;
         let mut dropped = Vec::new();
-        for guard in view.prefix(&self.meta, [keys::DROPPED]) {
+        for guard in view.prefix(meta, [keys::DROPPED]) {
             let key = guard.key()?;
             let unknown = || StorageError::damaged("meta", format!("drop mark {key:?}"));
             dropped.push(crate::cleanup::Dropped::parse(&key).ok_or_else(unknown)?);
@@ -334,6 +374,32 @@ impl Engine {
         self.next_id.store(next_id, Ordering::Relaxed);
         *self.catalog.write() = Arc::new(catalog);
         Ok(dropped)
+    }
+
+    /// The catalog as it lies in meta, and the next unused id.
+    pub(crate) fn read_catalog(&self) -> Result<(Catalog, u32), StorageError> {
+        let view = self.database.snapshot();
+        let meta = &self.keyspaces().meta;
+        let mut catalog = Catalog::default();
+        for guard in view.prefix(meta, [keys::COLLECTION]) {
+            let (key, value) = guard.into_inner()?;
+            let id = keys_id(&key)?;
+            let collection: Collection = persist::decode(id, &value)?;
+            let counts = view.get(meta, keys::meta_key(keys::COUNTS, id))?;
+            if let Some(counts) = counts {
+                persist::decode_counts(&collection, &counts)?;
+            }
+            catalog.insert(Arc::new(collection));
+        }
+        let next_id = match view.get(meta, keys::NEXT_ID)? {
+            Some(bytes) => keys_id(&[&[0], &bytes[..]].concat())?,
+            None => 1,
+        };
+        Ok((catalog, next_id))
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().clone()
     }
 }
 
@@ -411,18 +477,24 @@ fn open_engine(directory: DataDirectory, options: &StoreOptions) -> Result<Engin
         .worker_threads(options.workers.max(1))
         .open()?;
     let buffer = options.write_buffer_bytes.max(MIB);
-    let records = database.keyspace("records", || keyspace_options(buffer, true))?;
-    let indexes = database.keyspace("indexes", || keyspace_options(buffer, false))?;
-    let meta = database.keyspace("meta", || keyspace_options(buffer / 2, false))?;
+    let keyspaces = open_keyspaces(&database, buffer)?;
     Ok(Engine {
         database,
-        records,
-        indexes,
-        meta,
+        keyspaces: RwLock::new(Arc::new(keyspaces)),
+        epoch: AtomicU64::new(0),
+        write_buffer_bytes: buffer,
         catalog: RwLock::default(),
         commit: Mutex::new(()),
         next_id: AtomicU32::new(1),
         directory,
+    })
+}
+
+fn open_keyspaces(database: &fjall::Database, buffer: u64) -> Result<Keyspaces, StorageError> {
+    Ok(Keyspaces {
+        records: database.keyspace("records", || keyspace_options(buffer, true))?,
+        indexes: database.keyspace("indexes", || keyspace_options(buffer, false))?,
+        meta: database.keyspace("meta", || keyspace_options(buffer / 2, false))?,
     })
 }
 

@@ -3,12 +3,14 @@
 //!
 //! - `bare`: a client that sends messages built beforehand, so that the server is what is measured;
 //! - `load`: the same kinds of work through the official driver;
+//! - `joining`: a new member of a set, beside copying its files;
 //! - `tag_count`: the map-reduce, beside the same functions in Node;
 //! - `deployment`: the peers and how they are started;
 //! - `report`: rounds, medians, the table and the JSON file.
 
 mod bare;
 mod deployment;
+mod joining;
 mod load;
 mod report;
 mod scenarios;

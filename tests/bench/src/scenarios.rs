@@ -11,7 +11,7 @@ use bson::doc;
 
 use crate::deployment::{Standalone, resident_mb, set_of_three};
 use crate::report::{Expected, Line, Report};
-use crate::{bare, load, tag_count};
+use crate::{bare, joining, load, tag_count};
 
 pub struct Settings {
     pub duration: Duration,
@@ -39,6 +39,7 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
             Box::pin(router(settings, report))
         }),
         ("idle", |settings, report| Box::pin(idle(settings, report))),
+        ("joining", |_, report| Box::pin(joining::run(report))),
     ]
 }
 

@@ -13,7 +13,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("_fetchSnapshot", Run::Future(ru
     .admin_only()
     .privilege("internal")
     .help("internal: the state for a member that is far behind")
-    .fields(&["token", "part", "after", "close"]);
+    .fields(&["token", "plan", "part", "after", "until", "count", "close"]);
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
@@ -29,6 +29,10 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             replication.snapshots().close(token);
             return Ok(rawdoc! { "ok": 1.0 });
         }
+        let snapshots = replication.snapshots();
+        if ctx.body().get_bool("plan").unwrap_or(false) {
+            return tokio::task::block_in_place(|| snapshots.plan(token));
+        }
         let part = ctx.required("part")?.i64()?;
         let part = u8::try_from(part)
             .ok()
@@ -36,18 +40,28 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             .ok_or_else(|| {
                 CommandError::new(ErrorCode::BadValue, format!("a store has no part {part}"))
             })?;
-        let after = match ctx.field("after").map(|field| field.value) {
-            None => None,
-            Some(RawBsonRef::Binary(binary)) => Some(binary.bytes.to_vec()),
-            Some(_) => {
-                return Err(CommandError::new(
-                    ErrorCode::TypeMismatch,
-                    "'after' must be binary",
-                ));
-            }
-        };
-        tokio::task::block_in_place(|| replication.snapshots().chunk(token, part, after.as_deref()))
+        if let Some(id) = ctx.field("count") {
+            let id = u32::try_from(id.i64()?).map_err(|_| {
+                CommandError::new(ErrorCode::BadValue, "'count' must be an id".to_owned())
+            })?;
+            return tokio::task::block_in_place(|| snapshots.count(token, part, id));
+        }
+        let (after, until) = (key(ctx, "after")?, key(ctx, "until")?);
+        tokio::task::block_in_place(|| {
+            snapshots.chunk(token, part, after.as_deref(), until.as_deref())
+        })
     })
+}
+
+fn key(ctx: &CommandContext<'_>, name: &'static str) -> Result<Option<Vec<u8>>, CommandError> {
+    match ctx.field(name).map(|field| field.value) {
+        None => Ok(None),
+        Some(RawBsonRef::Binary(binary)) => Ok(Some(binary.bytes.to_vec())),
+        Some(_) => Err(CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!("'{name}' must be binary"),
+        )),
+    }
 }
 
 fn open(ctx: &CommandContext<'_>) -> CommandResult {
@@ -60,11 +74,7 @@ fn open(ctx: &CommandContext<'_>) -> CommandResult {
     // Before the snapshot is taken: the state in it is at this position or later.
     let position = ctx.node.group.status().applied;
     let snapshot = ctx.node.store.snapshot();
-    let token = ctx.node.replication.snapshots().open(position, snapshot)?;
-    Ok(rawdoc! {
-        "token": token,
-        "term": position.term as i64,
-        "index": position.index as i64,
-        "ok": 1.0,
-    })
+    let snapshots = ctx.node.replication.snapshots();
+    let token = snapshots.open(position, snapshot, None)?;
+    tokio::task::block_in_place(|| snapshots.plan(token))
 }

@@ -7,17 +7,20 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use std::time::Instant;
 
 use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
 use banyan_storage::{
-    Batch, CatalogChange, CollectionId, Index, IndexDefinition, Namespace, StorageError, Store,
+    Batch, CatalogChange, CollectionId, ImportScope, Index, IndexDefinition, Namespace, Snapshot,
+    StorageError, Store,
 };
 use bson::{DateTime, RawDocumentBuf, Timestamp};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
+use super::ahead;
 use super::effects::{self, EffectError};
 use super::entry::{self, Entry, Operation, SessionStamp};
 use super::latches::Held;
@@ -77,8 +80,25 @@ impl Applied {
 /// Told of every document that a proposal of this member's own has changed.
 pub type ChangeListener = Box<dyn Fn(&Namespace, Change<'_>) + Send + Sync>;
 /// Fetches the leader's state into the store.
-pub type SnapshotSource = Box<dyn Fn(&SnapshotMeta) -> Result<(), String> + Send + Sync>;
+pub type SnapshotSource =
+    Box<dyn Fn(&SnapshotMeta, ImportScope) -> Result<(), String> + Send + Sync>;
 type ConfigListener = Box<dyn Fn() + Send + Sync>;
+
+/// What was applied since the start, for `serverStatus`.
+#[derive(Default)]
+struct Counters {
+    batches: AtomicU64,
+    operations: AtomicU64,
+    micros: AtomicU64,
+}
+
+/// The same as plain numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ApplyCounts {
+    pub batches: u64,
+    pub operations: u64,
+    pub total_millis: u64,
+}
 
 pub struct Machine {
     store: Store,
@@ -92,6 +112,11 @@ pub struct Machine {
     log_begins: AtomicU64,
     /// When old sessions were last looked for, by the entries' clock.
     swept_ms: AtomicI64,
+    /// An arbiter: keeps the log's position and the set's configuration, and no data.
+    dataless: AtomicBool,
+    /// Keeps no indexes but those on `_id`.
+    lean: AtomicBool,
+    counters: Counters,
     configuration: RwLock<Option<RawDocumentBuf>>,
     on_change: RwLock<Option<ChangeListener>>,
     on_config: RwLock<Option<ConfigListener>>,
@@ -111,6 +136,9 @@ impl Machine {
             names: RwLock::default(),
             log_begins: AtomicU64::new(0),
             swept_ms: AtomicI64::new(0),
+            dataless: AtomicBool::new(false),
+            lean: AtomicBool::new(false),
+            counters: Counters::default(),
             configuration: RwLock::default(),
             on_change: RwLock::default(),
             on_config: RwLock::default(),
@@ -197,6 +225,13 @@ impl Machine {
         clock::from_bits(self.time.load(Ordering::Acquire))
     }
 
+    /// The time of the last operation that a snapshot sees.
+    pub fn time_of(&self, snapshot: &Snapshot) -> Result<Timestamp, StorageError> {
+        let applied = snapshot.meta(APPLIED)?;
+        let applied = applied.and_then(|bytes| Applied::decode(&bytes));
+        Ok(clock::from_bits(applied.unwrap_or_default().time))
+    }
+
     /// When the last applied entry was proposed.
     pub fn last_wall(&self) -> DateTime {
         DateTime::from_millis(self.applied.lock().wall_ms)
@@ -215,6 +250,74 @@ impl Machine {
         *self.on_config.write() = Some(listener);
     }
 
+    /// An arbiter keeps nothing but the set's configuration and its place in the log. What an
+    /// arbiter has applied before it learned that it is one goes.
+    pub fn set_dataless(&self, dataless: bool) {
+        if self.dataless.swap(dataless, Ordering::AcqRel) == dataless || !dataless {
+            return;
+        }
+        let mut batch = Batch::new();
+        for collection in self.store.catalog().collections() {
+            batch.change_catalog(CatalogChange::DropCollection { id: collection.id });
+        }
+        self.tidy(batch, "an arbiter's data");
+    }
+
+    /// A member that builds no indexes keeps those on `_id` alone.
+    pub fn set_build_indexes(&self, build: bool) {
+        if self.lean.swap(!build, Ordering::AcqRel) != build || build {
+            return;
+        }
+        let mut batch = Batch::new();
+        for collection in self.store.catalog().collections() {
+            for index in collection.indexes.iter().filter(|index| !index.is_id()) {
+                batch.change_catalog(CatalogChange::DropIndex {
+                    collection: collection.id,
+                    index: index.id,
+                });
+            }
+        }
+        self.tidy(batch, "indexes that this member is not to have");
+    }
+
+    pub fn is_dataless(&self) -> bool {
+        self.dataless.load(Ordering::Acquire)
+    }
+
+    pub fn is_lean(&self) -> bool {
+        self.lean.load(Ordering::Acquire)
+    }
+
+    fn tidy(&self, batch: Batch, what: &str) {
+        if batch.is_empty() {
+            return;
+        }
+        tracing::info!(what, "removing");
+        if let Err(error) = self.store.commit(batch) {
+            tracing::error!(%error, what, "cannot be removed");
+        }
+    }
+
+    fn import_scope(&self) -> ImportScope {
+        if self.dataless.load(Ordering::Acquire) {
+            ImportScope::MetaKeys(&[APPLIED, CONFIGURATION])
+        } else if self.lean.load(Ordering::Acquire) {
+            ImportScope::IdIndexes
+        } else {
+            ImportScope::Everything
+        }
+    }
+
+    /// What was applied since the start.
+    pub fn apply_counts(&self) -> ApplyCounts {
+        let counters = &self.counters;
+        ApplyCounts {
+            batches: counters.batches.load(Ordering::Relaxed),
+            operations: counters.operations.load(Ordering::Relaxed),
+            total_millis: counters.micros.load(Ordering::Relaxed) / 1000,
+        }
+    }
+
     pub fn fetch_snapshots_from(&self, source: SnapshotSource) {
         *self.snapshots.write() = Some(source);
     }
@@ -227,11 +330,31 @@ impl Machine {
             sessions: HashMap::new(),
             done: Vec::new(),
         };
-        for entry in entries {
-            applying.entry(entry)?;
+        let started = Instant::now();
+        let mut operations = 0;
+        let mut entries = entries.into_iter().peekable();
+        let mut run = Vec::new();
+        while let Some(entry) = entries.next() {
+            operations += 1;
+            if applying.can_wait(&entry)? {
+                run.push(entry);
+                if entries.peek().is_some() {
+                    continue;
+                }
+                applying.run(std::mem::take(&mut run))?;
+            } else {
+                applying.run(std::mem::take(&mut run))?;
+                applying.entry(entry)?;
+            }
         }
         applying.forget_sessions()?;
-        applying.commit()
+        applying.commit()?;
+        let counters = &self.counters;
+        counters.batches.fetch_add(1, Ordering::Relaxed);
+        counters.operations.fetch_add(operations, Ordering::Relaxed);
+        let micros = started.elapsed().as_micros() as u64;
+        counters.micros.fetch_add(micros, Ordering::Relaxed);
+        Ok(())
     }
 
     fn notify(&self, data: &[u8]) -> Result<(), EffectError> {
@@ -282,6 +405,64 @@ struct Applying<'a> {
 }
 
 impl Applying<'_> {
+    /// Whether an entry has to be worked out and does not change what others are worked out
+    /// against.
+    fn can_wait(&self, committed: &Committed<Prepared>) -> Result<bool, EffectError> {
+        let is_worked_out = committed
+            .prepared
+            .as_ref()
+            .is_some_and(|prepared| !prepared.batch.is_empty());
+        if is_worked_out
+            || committed.data.is_empty()
+            || committed.position.index <= self.applied.position.index
+            || self.machine.dataless.load(Ordering::Acquire)
+        {
+            return Ok(false);
+        }
+        Ok(!changes_definitions(&Entry::decode(&committed.data)?)?)
+    }
+
+    /// Entries that can be worked out at once.
+    fn run(&mut self, entries: Vec<Committed<Prepared>>) -> Result<(), EffectError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let data: Vec<&[u8]> = entries.iter().map(|entry| &entry.data[..]).collect();
+        let worked_out = ahead::work_out(&self.machine.store.catalog(), &data)?;
+        self.batch.append(worked_out);
+        for committed in entries {
+            let entry = Entry::decode(&committed.data)?;
+            self.applied = Applied {
+                position: committed.position,
+                time: entry.header.time(),
+                wall_ms: entry.wall_ms(),
+            };
+            if let Some(stamp) = &entry.session {
+                self.stamp(stamp)?;
+            }
+            let prepared = committed.prepared.map(|prepared| (Bytes::new(), prepared));
+            self.done.extend(prepared);
+        }
+        Ok(())
+    }
+
+    /// What an arbiter does with an entry.
+    fn witness(&mut self, entry: &Entry<'_>, next: Applied) -> Result<(), EffectError> {
+        let mut configured = false;
+        for operation in entry.operations() {
+            if let Operation::SetConfig { document } = operation? {
+                self.batch.put_meta(CONFIGURATION, document.as_bytes());
+                configured = true;
+            }
+        }
+        self.applied = next;
+        if configured {
+            self.commit()?;
+            self.machine.configuration_changed()?;
+        }
+        Ok(())
+    }
+
     fn entry(&mut self, committed: Committed<Prepared>) -> Result<(), EffectError> {
         // The log may begin before the state's position.
         if committed.position.index <= self.applied.position.index {
@@ -301,6 +482,9 @@ impl Applying<'_> {
             .prepared
             .as_ref()
             .is_some_and(|p| !p.batch.is_empty());
+        if self.machine.dataless.load(Ordering::Acquire) {
+            return self.witness(&entry, next);
+        }
         if !is_worked_out && changes_definitions(&entry)? {
             // What follows is worked out against the catalog as this leaves it, and an index is
             // built from the records as they are.
@@ -317,30 +501,25 @@ impl Applying<'_> {
             return Ok(());
         }
         self.applied = next;
-        match committed.prepared {
-            Some(mut prepared) if is_worked_out => {
-                self.batch.append(std::mem::take(&mut prepared.batch));
-                self.done.push((committed.data.clone(), prepared));
-            }
-            prepared => {
-                effects::work_out(&mut self.batch, &self.machine.store.catalog(), &entry)?;
-                self.done
-                    .extend(prepared.map(|prepared| (Bytes::new(), prepared)));
-            }
+        if let Some(mut prepared) = committed.prepared {
+            self.batch.append(std::mem::take(&mut prepared.batch));
+            self.done.push((committed.data.clone(), prepared));
         }
         if let Some(stamp) = &entry.session {
-            self.stamp(stamp, entry.wall_ms())?;
+            self.stamp(stamp)?;
         }
         Ok(())
     }
 
-    fn stamp(&mut self, stamp: &SessionStamp, wall_ms: i64) -> Result<(), EffectError> {
+    fn stamp(&mut self, stamp: &SessionStamp) -> Result<(), EffectError> {
         let known = match self.sessions.remove(&stamp.session) {
             Some(record) => Some(record),
             None => SessionRecord::load(&self.machine.store.snapshot(), &stamp.session)?,
         };
-        self.sessions
-            .insert(stamp.session, SessionRecord::merge(known, stamp, wall_ms));
+        self.sessions.insert(
+            stamp.session,
+            SessionRecord::merge(known, stamp, self.applied.into()),
+        );
         Ok(())
     }
 
@@ -368,8 +547,11 @@ impl Applying<'_> {
     }
 
     fn definitions(&mut self, entry: &Entry<'_>, index: u64) -> Result<(), EffectError> {
+        let lean = self.machine.lean.load(Ordering::Acquire);
         for operation in entry.operations() {
             match operation? {
+                Operation::Catalog(CatalogChange::CreateIndex { index, .. }, _)
+                    if lean && !names_id_index(&index) => {}
                 Operation::Catalog(
                     CatalogChange::CreateIndex {
                         collection, index, ..
@@ -384,7 +566,12 @@ impl Applying<'_> {
                     };
                     self.batch.change_catalog(change);
                 }
-                Operation::Catalog(change, _) => {
+                Operation::Catalog(mut change, _) => {
+                    if let CatalogChange::CreateCollection { indexes, .. } = &mut change
+                        && lean
+                    {
+                        indexes.retain(names_id_index);
+                    }
                     let mut names = self.machine.names.write();
                     names.note(&mut self.batch, index, &change);
                     let log_begins = self.machine.log_begins.load(Ordering::Relaxed);
@@ -415,12 +602,8 @@ impl Applying<'_> {
         };
         let index = Arc::new(Index::parse(definition, false)?);
         let mut multikey = false;
-        let (mut written_bytes, mut counted_bytes) = (0, 0);
-        for (count, found) in store
-            .snapshot()
-            .records(collection.id, .., false)
-            .enumerate()
-        {
+        let (mut written_bytes, mut counted_bytes, mut batch_bytes) = (0, 0, 0);
+        for found in store.snapshot().records(collection.id, .., false) {
             let (record, document) = found?;
             let keys = effects::keys_of(&index, &document)?;
             multikey |= keys.multikey;
@@ -428,9 +611,15 @@ impl Applying<'_> {
                 self.batch.put_index_key(collection, &index, key, record);
                 written_bytes += key.len();
             }
-            if count % BUILD_RECORDS_PER_BATCH == BUILD_RECORDS_PER_BATCH - 1 {
+            batch_bytes += keys
+                .keys
+                .iter()
+                .map(|key| key.len() + BUILD_KEY_BYTES)
+                .sum::<usize>();
+            if batch_bytes >= BUILD_BATCH_BYTES {
                 self.commit()?;
                 counted_bytes = written_bytes;
+                batch_bytes = 0;
             }
         }
         // The batch that makes the index counts its own keys.
@@ -461,8 +650,17 @@ impl Applying<'_> {
 const SESSION_LIFETIME_MS: i64 = 30 * 60 * 1000;
 const SWEEP_INTERVAL_MS: i64 = 5 * 60 * 1000;
 
-/// Records whose keys go into one batch while an index is built.
-const BUILD_RECORDS_PER_BATCH: usize = 20_000;
+/// Keys of about this length together go into one batch while an index is built.
+const BUILD_BATCH_BYTES: usize = 4 << 20;
+/// What a key takes in a batch besides its own bytes.
+const BUILD_KEY_BYTES: usize = 64;
+
+fn names_id_index(definition: &IndexDefinition) -> bool {
+    definition
+        .spec
+        .get_str("name")
+        .is_ok_and(|name| name == "_id_")
+}
 
 fn changes_definitions(entry: &Entry<'_>) -> Result<bool, EffectError> {
     // Operations on definitions and on documents do not share an entry.
@@ -514,7 +712,7 @@ impl StateMachine for Machine {
 
     fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError> {
         let fetched = match &*self.snapshots.read() {
-            Some(fetch) => fetch(&meta),
+            Some(fetch) => fetch(&meta, self.import_scope()),
             None => Err("nobody to fetch a snapshot from".to_owned()),
         };
         self.load().map_err(|error| ApplyError(error.to_string()))?;

@@ -10,7 +10,8 @@
 //!    unless it grows too large or has to wait for a latch.
 //! 4. A committed entry is applied ([`apply`]) in one atomic batch together with the applied
 //!    position and the session's record ([`sessions`]). The proposer's batch is used as it is; a
-//!    member that did not propose the entry works the same batch out of it ([`effects`]).
+//!    member that did not propose the entry works the same batch out of it ([`effects`]), of many
+//!    entries at once ([`ahead`]).
 //! 5. Then the latches open, the proposal's future resolves, and the write concern is waited for
 //!    ([`concern`]).
 //!
@@ -21,6 +22,7 @@
 //! or known to be lost. Those on the namespace and the session are the command's own.
 //! [`report`] makes the reply.
 
+mod ahead;
 pub mod apply;
 pub mod concern;
 pub mod effects;
@@ -34,7 +36,7 @@ pub mod report;
 pub mod sessions;
 pub mod staging;
 
-pub use apply::{Applied, Machine, Prepared, SnapshotSource};
+pub use apply::{Applied, ApplyCounts, Machine, Prepared, SnapshotSource};
 pub use concern::WriteConcern;
 pub use entry::{Entry, EntryBuilder, Operation};
 pub use latches::{Latches, NamespaceLatches};
