@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocumentBuf, Timestamp};
 use parking_lot::Mutex;
 
 use crate::execute::source::Cost;
@@ -36,6 +37,19 @@ pub enum Tail {
     Waits,
 }
 
+/// What a cursor that follows the log tells beside its rows.
+pub trait Following: Send + Sync {
+    /// Where a client can go on after this batch. `pending`: the last row that was read did not
+    /// fit into it.
+    fn resume_token(&self, pending: bool) -> RawDocumentBuf;
+
+    /// There is more to read at once, though no row has come of it yet.
+    fn is_behind(&self) -> bool;
+
+    /// No further row will come, and the client is to know.
+    fn is_invalidated(&self) -> bool;
+}
+
 /// The rest of a result.
 pub struct Cursor {
     pub namespace: String,
@@ -49,11 +63,14 @@ pub struct Cursor {
     /// A row that was read and did not fit into the batch.
     pub pending: Option<Row>,
     pub tail: Tail,
+    pub following: Option<Arc<dyn Following>>,
     pub no_timeout: bool,
     /// The time limit given with the first command, which later batches without one keep to.
     pub time_left: Option<Duration>,
     /// What finding the rows has cost so far, and how much of that has been counted.
     pub cost: Option<Arc<Cost>>,
+    /// Every reply tells it, for a read of a certain time.
+    pub at_cluster_time: Option<Timestamp>,
 }
 
 impl Cursor {
@@ -66,9 +83,11 @@ impl Cursor {
             remaining: None,
             pending: None,
             tail: Tail::Ends,
+            following: None,
             no_timeout: false,
             time_left: None,
             cost: None,
+            at_cluster_time: None,
         }
     }
 
@@ -85,6 +104,22 @@ impl Cursor {
             *remaining -= 1;
         }
         Ok(row)
+    }
+
+    /// There is more to read at once, though no row has come of it yet.
+    pub fn is_behind(&self) -> bool {
+        self.following
+            .as_ref()
+            .is_some_and(|following| following.is_behind())
+    }
+
+    /// A client that follows the log has seen the end of what it follows.
+    pub fn is_invalidated(&self) -> bool {
+        self.pending.is_none()
+            && self
+                .following
+                .as_ref()
+                .is_some_and(|following| following.is_invalidated())
     }
 
     /// Gives back a row that did not fit.

@@ -20,6 +20,11 @@ pub fn storage(error: StorageError) -> CommandError {
     CommandError::new(code, error.to_string())
 }
 
+/// Something that should not happen to a request, whatever it says.
+pub fn internal(message: impl Into<String>) -> CommandError {
+    CommandError::new(ErrorCode::InternalError, message)
+}
+
 /// Parses a filter outside of any command's variables.
 pub fn parse_filter(filter: &RawDocument) -> Result<Filter, CommandError> {
     Filter::parse(filter, &banyan_query::Context::default()).map_err(query)
@@ -40,6 +45,7 @@ pub fn shown(value: bson::RawBsonRef<'_>) -> String {
         RawBsonRef::Null => "null".to_owned(),
         RawBsonRef::ObjectId(id) => format!("ObjectId('{}')", id.to_hex()),
         RawBsonRef::DateTime(time) => format!("new Date({})", time.timestamp_millis()),
+        RawBsonRef::Document(document) if document.is_empty() => "{}".to_owned(),
         RawBsonRef::Document(document) => {
             let fields = document.iter().flatten();
             let fields: Vec<_> = fields

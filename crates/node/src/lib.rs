@@ -7,6 +7,7 @@
 //! the log to; [`replication`] keeps the set together. A [`node::Node`] is all of it, assembled.
 
 pub mod catalog_ops;
+pub mod change_stream;
 pub mod clock;
 pub mod commands;
 pub mod context;
@@ -16,13 +17,20 @@ pub mod errors;
 pub mod execute;
 pub mod info;
 pub mod local;
+pub mod logical_sessions;
 pub mod node;
 pub mod operations;
+pub mod oplog;
 pub mod parameters;
 pub mod params;
 pub mod plan;
 pub mod program;
+pub mod read_concern;
+mod refusal;
 pub mod replication;
 pub mod role;
+pub mod rw_defaults;
 pub mod service;
+pub mod snapshots;
+pub mod upkeep;
 pub mod write;

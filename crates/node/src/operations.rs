@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 use banyan_wire::{CommandError, Connection, ErrorCode, Request};
 use bson::RawDocumentBuf;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::commands::table::CommandSpec;
 
@@ -28,15 +29,22 @@ pub enum Cause {
 /// What ends an operation from outside. Cheap to clone and to look at.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
-    cause: Arc<AtomicU8>,
+    raised: Arc<Raised>,
     shutdown: Arc<AtomicBool>,
     deadline: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Raised {
+    /// A [`Cause`], or 0.
+    cause: AtomicU8,
+    wake: Notify,
 }
 
 impl Interrupt {
     pub fn new(shutdown: Arc<AtomicBool>, deadline: Option<Instant>) -> Interrupt {
         Interrupt {
-            cause: Arc::new(AtomicU8::new(0)),
+            raised: Arc::default(),
             shutdown,
             deadline,
         }
@@ -49,7 +57,7 @@ impl Interrupt {
     /// The same handle with another end, for a cursor whose `getMore`s each have a time limit.
     pub fn with_deadline(&self, deadline: Option<Instant>) -> Interrupt {
         Interrupt {
-            cause: self.cause.clone(),
+            raised: self.raised.clone(),
             shutdown: self.shutdown.clone(),
             deadline,
         }
@@ -57,17 +65,32 @@ impl Interrupt {
 
     pub fn raise(&self, cause: Cause) {
         // The first cause is the one that is told.
-        let _ = self
-            .cause
-            .compare_exchange(0, cause as u8, Ordering::Relaxed, Ordering::Relaxed);
+        let _ =
+            self.raised
+                .cause
+                .compare_exchange(0, cause as u8, Ordering::AcqRel, Ordering::Relaxed);
+        self.raised.wake.notify_waiters();
+    }
+
+    /// Resolves once the operation has to end for a [`Cause`].
+    pub async fn raised(&self) {
+        loop {
+            let woken = self.raised.wake.notified();
+            tokio::pin!(woken);
+            woken.as_mut().enable();
+            if self.is_raised() {
+                return;
+            }
+            woken.await;
+        }
     }
 
     pub fn is_raised(&self) -> bool {
-        self.cause.load(Ordering::Relaxed) != 0
+        self.raised.cause.load(Ordering::Acquire) != 0
     }
 
     pub fn check(&self) -> Result<(), CommandError> {
-        match self.cause.load(Ordering::Relaxed) {
+        match self.raised.cause.load(Ordering::Relaxed) {
             0 => {}
             cause if cause == Cause::CursorKilled as u8 => {
                 return Err(CommandError::new(

@@ -11,6 +11,7 @@ use super::explain::{self, Verbosity, explain_query};
 use super::find::{ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{out, pipeline_sources};
+use crate::change_stream;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
 use crate::errors;
@@ -18,6 +19,7 @@ use crate::execute::find::Matching;
 use crate::execute::first::{self, BatchOptions};
 use crate::execute::source::{Cost, Source};
 use crate::execute::{InterruptSlot, Row, Rows, blocking, local};
+use crate::oplog::{self, view::Order};
 use crate::params::Field;
 use crate::plan::{self, Query};
 
@@ -86,7 +88,7 @@ impl<'a> Parameters<'a> {
         Ok(parameters)
     }
 
-    fn namespace(&self, database: &str) -> String {
+    pub fn namespace(&self, database: &str) -> String {
         format!("{database}.{}", self.collection.unwrap_or("$cmd.aggregate"))
     }
 }
@@ -141,6 +143,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         let options = BatchOptions::from_cursor_field(ctx)?;
         let context = query_context(ctx, parameters.variables)?;
+        if change_stream::starts(&parameters.stages) {
+            return blocking(|| {
+                let cursor = change_stream::open(ctx, &parameters, &context)?;
+                first::reply(ctx, cursor, options)
+            });
+        }
         let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
         let namespace = parameters.namespace(ctx.database());
         if let Some(output) = pipeline.output().cloned() {
@@ -224,14 +232,19 @@ fn scan(
     pipeline: &mut Pipeline,
     slot: &Arc<InterruptSlot>,
 ) -> Result<(Rows, Arc<Cost>), CommandError> {
-    if let Some(documents) = local::documents(ctx.node, ctx.database(), collection, false) {
+    let leading = Leading::of(pipeline);
+    let order = Order {
+        times: leading.filter.as_deref().and_then(oplog::view::times),
+        ..Order::default()
+    };
+    let view = local::documents(ctx.node, ctx.database(), collection, &order)?;
+    if let Some(documents) = view {
         let rows = documents.map(|document| document.map(Row::Owned));
         return Ok((Box::new(rows), Arc::default()));
     }
-    let leading = Leading::of(pipeline);
     let matched = take_matches(pipeline);
     let ownership = ownership(ctx, collection)?;
-    let (catalog, snapshot) = ctx.node.view();
+    let (catalog, snapshot) = ctx.view();
     let found = catalog.get(ctx.database(), collection);
     let plan = plan::choose(found, &snapshot, &leading.query(parameters.hint))?;
     // What an index has sorted need not be sorted again; the limit that the stage took up stays.
@@ -334,6 +347,12 @@ pub fn explain(
     verbosity: Verbosity,
 ) -> CommandResult {
     let parameters = Parameters::parse(ctx.database(), body)?;
+    if change_stream::starts(&parameters.stages) {
+        return Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            "explain of a $changeStream is not supported",
+        ));
+    }
     let context = query_context(ctx, parameters.variables)?;
     let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
     let mut explained = RawArrayBuf::new();

@@ -7,11 +7,13 @@ use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespac
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params::{self, Field};
+use crate::write::names::keeps_pre_images;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
     .aliases(&["collmod"])
@@ -25,7 +27,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         "cappedMax",
         "timeseries",
         "expireAfterSeconds",
-        "changeStreamPreAndPostImages",
+        IMAGES,
     ])
     .ignored(&["validationLevel", "validationAction"]);
 
@@ -38,6 +40,10 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     refuse_unsupported(ctx)?;
     let asked = ctx.field("index").map(Wish::parse).transpose()?;
+    let keep_images = ctx
+        .field(IMAGES)
+        .map(|field| images::parse(ctx.database(), field))
+        .transpose()?;
     let term = node.writable_term()?;
     let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
     let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
@@ -61,6 +67,13 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
             reply.append(cstr!("hidden_old"), index.hidden);
             reply.append(cstr!("hidden_new"), wish.hidden);
         }
+    }
+    if let Some(keep) = keep_images
+        && keep != keeps_pre_images(&collection.options)
+    {
+        let options = images::with(&collection.options, keep);
+        let id = collection.id;
+        catalog_ops::apply(node, &[CatalogChange::SetOptions { id, options }], term).await?;
     }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
@@ -154,9 +167,6 @@ fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         let name = name.as_str();
         let has_effect = match name {
             "validator" => value.as_document().is_none_or(|rules| !rules.is_empty()),
-            "changeStreamPreAndPostImages" => value
-                .as_document()
-                .is_some_and(|images| images.get_bool("enabled").unwrap_or(false)),
             "viewOn" | "pipeline" | "cappedSize" | "cappedMax" | "timeseries"
             | "expireAfterSeconds" => true,
             _ => false,

@@ -14,6 +14,7 @@ use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::{Cost, Source};
 use crate::execute::{InterruptSlot, blocking, local};
+use crate::oplog::{self, view::Order};
 use crate::params::Field;
 use crate::plan::{self, Plan, Query};
 
@@ -86,9 +87,12 @@ pub fn count(
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
-    if let Some(documents) =
-        local::documents(ctx.node, ctx.database(), parameters.collection, false)
-    {
+    let order = Order {
+        times: parameters.filter.and_then(oplog::view::times),
+        ..Order::default()
+    };
+    let view = local::documents(ctx.node, ctx.database(), parameters.collection, &order)?;
+    if let Some(documents) = view {
         let mut count = 0;
         for document in documents {
             count += u64::from(filter.try_matches(&document?).map_err(errors::query)?);
@@ -98,7 +102,7 @@ pub fn count(
         return Ok((left, Plan::nothing(), Arc::default()));
     }
     let ownership = ownership(ctx, parameters.collection)?;
-    let (catalog, snapshot) = ctx.node.view();
+    let (catalog, snapshot) = ctx.view();
     let collection = catalog.get(ctx.database(), parameters.collection);
     let query = Query {
         filter: parameters.filter,

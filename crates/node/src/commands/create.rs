@@ -5,6 +5,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::find::simple_collation;
+use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
@@ -26,7 +27,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
         "clusteredIndex",
         "expireAfterSeconds",
         "collation",
-        "changeStreamPreAndPostImages",
+        IMAGES,
     ])
     .ignored(&[
         "autoIndexId",
@@ -46,6 +47,12 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     refuse_unsupported(ctx)?;
+    let mut options = RawDocumentBuf::new();
+    if let Some(field) = ctx.field(IMAGES)
+        && images::parse(ctx.database(), field)?
+    {
+        images::append(&mut options);
+    }
     let term = node.writable_term()?;
     let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
     if node.store.catalog().find(&namespace).is_some() {
@@ -55,7 +62,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         ));
     }
     catalog_ops::refuse_other_case(node, &namespace)?;
-    let change: CatalogChange = catalog_ops::creation(node, &namespace, RawDocumentBuf::new());
+    let change: CatalogChange = catalog_ops::creation(node, &namespace, options);
     catalog_ops::apply(node, &[change], term).await?;
     Ok(rawdoc! { "ok": 1.0 })
 }
@@ -75,9 +82,6 @@ fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
                 .document_or_null()?
                 .is_some_and(|validator| !validator.is_empty()),
             "viewOn" | "timeseries" | "clusteredIndex" => !field.is_null(),
-            "changeStreamPreAndPostImages" => {
-                field.document()?.get_bool("enabled").unwrap_or(false)
-            }
             "collation" => {
                 simple_collation(field)?;
                 false

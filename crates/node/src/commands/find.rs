@@ -20,7 +20,8 @@ use crate::execute::first::{self, BatchOptions};
 use crate::execute::local::{self, Documents};
 use crate::execute::source::Source;
 use crate::execute::tail::Tailing;
-use crate::execute::{InterruptSlot, Row, blocking};
+use crate::execute::{InterruptSlot, Row, Ticker, blocking};
+use crate::oplog::{self, view::Order};
 use crate::params::Field;
 use crate::plan::{self, Plan, Query};
 use crate::role::{Ownership, Versions};
@@ -141,6 +142,15 @@ impl<'a> Parameters<'a> {
         Ok(parameters)
     }
 
+    /// What happens at the end of a collection that can be tailed.
+    fn tail(&self) -> Tail {
+        match (self.tailable, self.await_data) {
+            (false, _) => Tail::Ends,
+            (true, false) => Tail::Stays,
+            (true, true) => Tail::Waits,
+        }
+    }
+
     pub fn query(&self) -> Query<'a> {
         Query {
             filter: self.filter,
@@ -247,19 +257,22 @@ fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
         && parameters.min.is_none()
         && parameters.max.is_none()
         && parameters.sort.is_none()
-        && ctx.database() != "local";
+        && !matches!(ctx.database(), "local" | "config");
     plain.then(|| answer_point(ctx, parameters.collection, id))
 }
 
 fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> CommandResult {
     let ownership = ownership(ctx, name)?;
-    let (catalog, snapshot) = ctx.node.view();
+    let (catalog, snapshot) = ctx.view();
     let Some(collection) = catalog.get(ctx.database(), name) else {
-        return Batch::first(0).finish(0, &format!("{}.{name}", ctx.database()));
+        let mut batch = Batch::first(0);
+        batch.at_cluster_time = ctx.at_cluster_time();
+        return batch.finish(0, &format!("{}.{name}", ctx.database()));
     };
     let found = lookup(collection, &snapshot, id)?;
     let found = found.filter(|record| ownership.as_ref().is_none_or(|own| own.owns(record)));
     let mut batch = Batch::first(found.as_ref().map_or(0, |record| record.as_bytes().len()));
+    batch.at_cluster_time = ctx.at_cluster_time();
     if let Some(record) = &found {
         batch.push(record);
         ctx.node.counters.documents_returned.add(1);
@@ -334,7 +347,7 @@ impl<'a> Prepared<'a> {
             .transpose()
             .map_err(errors::query)?;
         let ownership = ownership(ctx, parameters.collection)?;
-        let (catalog, snapshot) = ctx.node.view();
+        let (catalog, snapshot) = ctx.view();
         let collection = catalog.get(ctx.database(), parameters.collection);
         let plan = plan::choose(collection, &snapshot, &parameters.query())?;
         let shape = Shape {
@@ -372,7 +385,12 @@ impl<'a> Prepared<'a> {
     }
 
     /// The rows of a collection that is a view of something else.
-    fn view_rows(mut self, documents: Documents) -> Result<crate::execute::Rows, CommandError> {
+    fn view_rows(
+        mut self,
+        documents: Documents,
+        slot: Arc<InterruptSlot>,
+    ) -> Result<crate::execute::Rows, CommandError> {
+        let mut ticker = Ticker::new(slot);
         let natural = self.parameters.sort.is_some_and(is_natural);
         self.shape.sort = self
             .parameters
@@ -387,6 +405,9 @@ impl<'a> Prepared<'a> {
                 Ok(document) => document,
                 Err(error) => return Some(Err(error)),
             };
+            if let Err(error) = ticker.tick() {
+                return Some(Err(error));
+            }
             match filter.try_matches(&document) {
                 Ok(true) => Some(Ok((0, Row::Owned(document)))),
                 Ok(false) => None,
@@ -403,10 +424,19 @@ impl<'a> Prepared<'a> {
         slot.set(Some(ctx.interrupt().clone()));
         let scans = matches!(self.plan.access, plan::Access::Collection { .. });
         ctx.node.counters.collection_scans.add(u64::from(scans));
-        let backwards = parameters.sort.and_then(plan::natural_direction) == Some(true);
-        let view = local::documents(ctx.node, ctx.database(), parameters.collection, backwards);
+        let order = Order {
+            times: parameters.filter.and_then(oplog::view::times),
+            reverse: parameters.sort.and_then(plan::natural_direction) == Some(true),
+            tailable: parameters.tailable,
+        };
+        let view = local::documents(ctx.node, ctx.database(), parameters.collection, &order)?;
         let mut cursor = if let Some(documents) = view {
-            Cursor::new(namespace, self.view_rows(documents)?, slot)
+            let rows = self.view_rows(documents, slot.clone())?;
+            let mut cursor = Cursor::new(namespace, rows, slot);
+            if local::is_tailable(ctx.node, ctx.database(), parameters.collection) {
+                cursor.tail = parameters.tail();
+            }
+            cursor
         } else if parameters.tailable {
             self.tailing(ctx, namespace, slot)?
         } else {
@@ -443,11 +473,7 @@ impl<'a> Prepared<'a> {
             slot.clone(),
         );
         let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
-        cursor.tail = if self.parameters.await_data {
-            Tail::Waits
-        } else {
-            Tail::Stays
-        };
+        cursor.tail = self.parameters.tail();
         Ok(cursor)
     }
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
+use tokio::sync::watch;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
@@ -13,7 +14,7 @@ use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
     .aliases(&["getmore"])
-    .needs(Needs::Any)
+    .needs(Needs::Data)
     .in_transaction()
     .fields(&["collection", "batchSize"])
     .ignored(&[
@@ -24,9 +25,6 @@ pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
 
 /// How long a `getMore` on a waiting cursor stays when the client names no time.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
-
-/// How often a waiting cursor looks for rows. Nothing tells it about a commit.
-const AWAIT_POLL: Duration = Duration::from_millis(10);
 
 struct Parameters {
     id: i64,
@@ -118,6 +116,10 @@ async fn continue_cursor(
         .set(Some(ctx.interrupt().with_deadline(deadline)));
     let documents = parameters.batch_size.unwrap_or(u64::MAX);
     let mut batch = Batch::next(4096);
+    batch.at_cluster_time = cursor.at_cluster_time;
+    // Before the first look, so that nothing comes unnoticed between the two.
+    let waits = cursor.tail == Tail::Waits;
+    let mut applied = waits.then(|| ctx.node.machine.applied_watch());
     let mut ended = blocking(|| batch.fill(cursor, documents))?;
     if let Some(left) = &mut cursor.time_left {
         *left = left.saturating_sub(started.elapsed());
@@ -126,17 +128,34 @@ async fn continue_cursor(
         return Ok((batch, ended));
     }
     let until = ctx.deadline.unwrap_or(started + AWAIT_DEFAULT);
-    while cursor.tail == Tail::Waits && batch.count() == 0 && Instant::now() < until {
-        tokio::select! {
-            () = ctx.conn.closed().cancelled() => break,
-            () = ctx.node.info.stop.cancelled() => break,
-            () = tokio::time::sleep(AWAIT_POLL) => {}
+    if let Some(applied) = &mut applied {
+        while batch.count() == 0 && !cursor.is_invalidated() && Instant::now() < until {
+            if cursor.is_behind() {
+                ctx.interrupt().with_deadline(None).check()?;
+                blocking(|| batch.fill(cursor, documents))?;
+            } else if wait(ctx, applied, until).await? {
+                ended = batch.fill(cursor, documents)?;
+            } else {
+                break;
+            }
         }
-        if ctx.interrupt().is_raised() {
-            ctx.interrupt().with_deadline(None).check()?;
-        }
-        ended = batch.fill(cursor, documents)?;
     }
-    ended &= cursor.remaining == Some(0);
+    let ended = (ended && cursor.remaining == Some(0)) || batch.conclude(cursor);
     Ok((batch, ended))
+}
+
+/// Waits until something has been applied; false if there is no point in waiting any longer.
+async fn wait(
+    ctx: &CommandContext<'_>,
+    applied: &mut watch::Receiver<u64>,
+    until: Instant,
+) -> Result<bool, CommandError> {
+    let interrupt = ctx.interrupt().with_deadline(None);
+    tokio::select! {
+        changed = applied.changed() => Ok(changed.is_ok()),
+        () = interrupt.raised() => interrupt.check().map(|()| false),
+        () = ctx.conn.closed().cancelled() => Ok(false),
+        () = ctx.node.info.stop.cancelled() => Ok(false),
+        () = tokio::time::sleep_until(until.into()) => Ok(false),
+    }
 }

@@ -6,6 +6,8 @@ pub mod table;
 
 pub mod aggregate;
 mod append_oplog_note;
+mod applied_progress;
+mod await_writes;
 mod build_info;
 mod coll_mod;
 mod coll_stats;
@@ -14,6 +16,7 @@ pub mod count;
 mod create;
 mod create_indexes;
 mod current_op;
+mod db_hash;
 mod db_stats;
 mod delete;
 pub mod distinct;
@@ -28,8 +31,10 @@ mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
 mod get_parameter;
+mod give_lead;
 mod hello;
 mod host_info;
+mod images;
 mod insert;
 mod kill_cursors;
 mod list_collections;
@@ -42,13 +47,20 @@ mod pipeline_sources;
 mod profile;
 mod raft_messages;
 mod rename_collection;
+mod repl_set_abort_primary_catch_up;
 mod repl_set_freeze;
 mod repl_set_get_config;
+mod repl_set_get_rbid;
 mod repl_set_get_status;
 mod repl_set_heartbeat;
 mod repl_set_initiate;
+mod repl_set_maintenance;
 mod repl_set_reconfig;
+mod repl_set_resize_oplog;
 mod repl_set_step_down;
+mod repl_set_step_up;
+mod repl_set_sync_from;
+mod rw_concern_defaults;
 mod server_status;
 pub mod sessions;
 mod set_parameter;
@@ -80,6 +92,9 @@ static SERVER: &[&CommandSpec] = &[
     &sessions::REFRESH,
     &sessions::END,
     &sessions::KILL,
+    &sessions::KILL_ALL,
+    &sessions::KILL_ALL_BY_PATTERN,
+    &sessions::REFRESH_CACHE,
     &set_parameter::SPEC,
     &shutdown::SPEC,
     &whats_my_uri::SPEC,
@@ -90,6 +105,7 @@ static READ: &[&CommandSpec] = &[
     &aggregate::SPEC,
     &coll_stats::SPEC,
     &count::SPEC,
+    &db_hash::SPEC,
     &db_stats::SPEC,
     &distinct::SPEC,
     &explain::SPEC,
@@ -105,16 +121,27 @@ static READ: &[&CommandSpec] = &[
 /// What keeps a replica set together, and what tells clients about it.
 static REPLICATION: &[&CommandSpec] = &[
     &append_oplog_note::SPEC,
+    &applied_progress::SPEC,
+    &await_writes::SPEC,
     &fetch_snapshot::SPEC,
+    &give_lead::SPEC,
     &hello::SPEC,
     &raft_messages::SPEC,
+    &repl_set_abort_primary_catch_up::SPEC,
     &repl_set_freeze::SPEC,
     &repl_set_get_config::SPEC,
+    &repl_set_get_rbid::SPEC,
     &repl_set_get_status::SPEC,
     &repl_set_heartbeat::SPEC,
     &repl_set_initiate::SPEC,
+    &repl_set_maintenance::SPEC,
     &repl_set_reconfig::SPEC,
+    &repl_set_resize_oplog::SPEC,
     &repl_set_step_down::SPEC,
+    &repl_set_step_up::SPEC,
+    &repl_set_sync_from::SPEC,
+    &rw_concern_defaults::GET,
+    &rw_concern_defaults::SET,
 ];
 
 /// What changes documents, collections and indexes.

@@ -2,7 +2,7 @@
 
 use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::ElementType;
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf, Timestamp};
 
 use super::Row;
 use crate::cursors::Cursor;
@@ -20,6 +20,11 @@ pub struct Batch {
     array_at: usize,
     count: u64,
     index: Digits,
+    /// Told in the reply, for a read of a certain time.
+    pub at_cluster_time: Option<Timestamp>,
+    /// Told in the reply, by a cursor that follows the log: where a client can go on.
+    resume_token: Option<RawDocumentBuf>,
+    invalidated: bool,
 }
 
 impl Batch {
@@ -48,6 +53,9 @@ impl Batch {
             array_at,
             count: 0,
             index: Digits::default(),
+            at_cluster_time: None,
+            resume_token: None,
+            invalidated: false,
         }
     }
 
@@ -84,8 +92,27 @@ impl Batch {
         Ok(cursor.remaining == Some(0))
     }
 
+    /// Tells what a cursor that follows the log has to say about this batch; true if it ends here.
+    pub fn conclude(&mut self, cursor: &Cursor) -> bool {
+        let Some(following) = &cursor.following else {
+            return false;
+        };
+        self.resume_token = Some(following.resume_token(cursor.pending.is_some()));
+        self.invalidated = cursor.is_invalidated();
+        self.invalidated
+    }
+
     pub fn finish(mut self, id: i64, namespace: &str) -> Result<RawDocumentBuf, CommandError> {
         close(&mut self.bytes, self.array_at);
+        if let Some(token) = &self.resume_token {
+            self.bytes.push(ElementType::EmbeddedDocument as u8);
+            self.bytes.extend_from_slice(b"postBatchResumeToken\0");
+            self.bytes.extend_from_slice(token.as_bytes());
+        }
+        if self.invalidated {
+            self.bytes.push(ElementType::Boolean as u8);
+            self.bytes.extend_from_slice(b"invalidated\0\x01");
+        }
         self.bytes.push(ElementType::Int64 as u8);
         self.bytes.extend_from_slice(b"id\0");
         self.bytes.extend_from_slice(&id.to_le_bytes());
@@ -95,6 +122,12 @@ impl Batch {
             .extend_from_slice(&(namespace.len() as i32 + 1).to_le_bytes());
         self.bytes.extend_from_slice(namespace.as_bytes());
         self.bytes.push(0);
+        if let Some(time) = self.at_cluster_time {
+            self.bytes.push(ElementType::Timestamp as u8);
+            self.bytes.extend_from_slice(b"atClusterTime\0");
+            self.bytes.extend_from_slice(&time.increment.to_le_bytes());
+            self.bytes.extend_from_slice(&time.time.to_le_bytes());
+        }
         close(&mut self.bytes, self.cursor_at);
         self.bytes.push(ElementType::Double as u8);
         self.bytes.extend_from_slice(b"ok\0");

@@ -7,9 +7,9 @@ use bson::{RawBsonRef, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{InterruptSlot, Row};
-use crate::commands::sessions::session_id;
 use crate::context::CommandContext;
 use crate::cursors::{Cursor, Tail};
+use crate::logical_sessions;
 
 /// What the client said about batches.
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,7 +53,9 @@ pub fn reply(
     mut cursor: Cursor,
     options: BatchOptions,
 ) -> Result<RawDocumentBuf, CommandError> {
+    cursor.at_cluster_time = ctx.at_cluster_time();
     let mut batch = Batch::first(4096);
+    batch.at_cluster_time = cursor.at_cluster_time;
     let ended = batch.fill(&mut cursor, options.size.unwrap_or(FIRST_BATCH_DEFAULT))?;
     ctx.node.counters.documents_returned.add(batch.count());
     if let Some(cost) = &cursor.cost {
@@ -64,11 +66,12 @@ pub fn reply(
         Tail::Ends => ended,
         Tail::Stays | Tail::Waits => cursor.remaining == Some(0),
     };
-    if ended || options.single {
+    let invalidated = batch.conclude(&cursor);
+    if ended || invalidated || options.single {
         return batch.finish(0, &namespace);
     }
     cursor.slot.set(None);
-    cursor.session = ctx.generic.lsid.map(session_id).transpose()?;
+    cursor.session = ctx.generic.lsid.map(logical_sessions::parse).transpose()?;
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
         _ => ctx

@@ -2,6 +2,7 @@
 //! snapshot.
 
 pub mod batch;
+pub mod config_views;
 pub mod find;
 pub mod first;
 pub mod local;

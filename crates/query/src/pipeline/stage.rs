@@ -88,7 +88,7 @@ static TABLE: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
         ("$addFields", Entry::Anywhere(project::parse_add_fields)),
         ("$bucket", Entry::Anywhere(bucket::parse)),
         ("$bucketAuto", Entry::NotImplemented),
-        ("$changeStream", Entry::NotImplemented),
+        ("$changeStream", Entry::Node),
         ("$changeStreamSplitLargeEvent", Entry::NotImplemented),
         ("$collStats", Entry::Node),
         ("$count", Entry::Anywhere(group::parse_count)),
@@ -203,7 +203,7 @@ pub(super) fn parse_nested(
                     .next()
                     .and_then(Result::ok)
                     .map(|(name, _)| name.as_str());
-                if let Some(name @ ("$out" | "$merge")) = name {
+                if let Some(name @ ("$out" | "$merge" | "$changeStream")) = name {
                     let code = if operator == "$facet" { 40600 } else { 51047 };
                     return error(
                         code,

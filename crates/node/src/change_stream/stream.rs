@@ -1,0 +1,381 @@
+//! The rows of a change stream.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use banyan_consensus::Position;
+use banyan_query::pipeline::Execution;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::event::{Describer, Event, Events, Place};
+use super::options::{Options, Start};
+use super::scope::Scope;
+use super::token::{Kind, Token};
+use crate::cursors::Following;
+use crate::errors;
+use crate::execute::{InterruptSlot, Row, Ticker};
+use crate::node::Node;
+use crate::oplog::{LogReader, ReadError, reader};
+use crate::write::entry::{Entry, Header, Operation};
+use crate::write::names::Name;
+
+/// So many bytes of the log are read in one go if nothing in them is of interest; then the client
+/// hears how far the stream has come.
+const BYTES_PER_LOOK: usize = 32 << 20;
+
+/// How far a stream has come; the cursor tells its client.
+pub struct Progress(Mutex<State>);
+
+struct State {
+    /// Behind the event that was read last, or everything.
+    token: Token,
+    /// As it was before that event.
+    before: Token,
+    behind: bool,
+    invalidated: bool,
+}
+
+impl Following for Progress {
+    fn resume_token(&self, pending: bool) -> RawDocumentBuf {
+        let state = self.0.lock();
+        let token = if pending { state.before } else { state.token };
+        token.to_document()
+    }
+
+    fn is_behind(&self) -> bool {
+        self.0.lock().behind
+    }
+
+    fn is_invalidated(&self) -> bool {
+        self.0.lock().invalidated
+    }
+}
+
+/// Says `None` when there is nothing now; asked again, it looks again.
+pub struct Stream {
+    describer: Describer,
+    reader: LogReader,
+    /// Operations up to this time are passed over.
+    after: u64,
+    /// The last operation that was looked at.
+    seen: u64,
+    entries: VecDeque<(Position, Bytes)>,
+    events: VecDeque<Result<Event, CommandError>>,
+    execution: Execution,
+    progress: Arc<Progress>,
+    ticker: Ticker,
+}
+
+impl Stream {
+    pub fn open(
+        node: Arc<Node>,
+        scope: Scope,
+        options: &Options,
+        execution: Execution,
+        slot: Arc<InterruptSlot>,
+    ) -> Result<Stream, CommandError> {
+        let (reader, after) = match &options.start {
+            Start::Now => {
+                // The time first: what comes between the two is read and passed over.
+                let reader = LogReader::from_now(node.clone());
+                (reader, node.machine.last_applied().time)
+            }
+            Start::At(time) => {
+                let after = time.saturating_sub(1);
+                (reader_after(&node, after)?, after)
+            }
+            Start::Resume(token) | Start::After(token) => {
+                (reader_after(&node, token.time)?, token.time)
+            }
+        };
+        let token = match &options.start {
+            Start::Resume(token) | Start::After(token) => *token,
+            Start::Now | Start::At(_) => Token::high_water(after),
+        };
+        let mut stream = Stream {
+            describer: Describer::new(node, scope, options),
+            reader,
+            after,
+            seen: after,
+            entries: VecDeque::new(),
+            events: VecDeque::new(),
+            execution,
+            progress: Arc::new(Progress(Mutex::new(State {
+                token,
+                before: token,
+                behind: false,
+                invalidated: false,
+            }))),
+            ticker: Ticker::new(slot),
+        };
+        match &options.start {
+            Start::Resume(token) if token.kind == Kind::Invalidate => {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidResumeToken,
+                    "Attempting to resume a change stream using 'resumeAfter' is not allowed from \
+                     an invalidate notification",
+                ));
+            }
+            Start::Resume(token) | Start::After(token) if token.kind != Kind::HighWater => {
+                stream.resume(token)?;
+            }
+            _ => {}
+        }
+        Ok(stream)
+    }
+
+    pub fn progress(&self) -> Arc<Progress> {
+        self.progress.clone()
+    }
+
+    /// Makes sure that the token names an event of this stream, and goes on with the end of the
+    /// stream if that came of it.
+    fn resume(&mut self, token: &Token) -> Result<(), CommandError> {
+        if self.describer.scope.is_collection() && token.uuid.is_none() {
+            return Err(CommandError::new(
+                ErrorCode::InvalidResumeToken,
+                "Attempted to resume a single-collection stream, but the resume token does not \
+                 include a UUID",
+            ));
+        }
+        let found = self.event_at(token.time)?;
+        let Some(event) = found.event.filter(|event| event.token.uuid == token.uuid) else {
+            return Err(CommandError::new(
+                ErrorCode::ChangeStreamFatalError,
+                format!(
+                    "cannot resume stream; the resume token was not found. {}",
+                    errors::shown(RawBsonRef::Document(&token.to_document()))
+                ),
+            ));
+        };
+        if token.kind == Kind::Event && event.token == *token {
+            self.events.extend(found.invalidate.map(Ok));
+        }
+        Ok(())
+    }
+
+    /// What the stream shows of the operation at this time.
+    fn event_at(&self, time: u64) -> Result<Events, CommandError> {
+        let node = self.describer.node.clone();
+        let mut reader = LogReader::from_time(node, time).map_err(lost)?;
+        for (position, data) in reader.read().map_err(lost)? {
+            let Some(header) = Header::read(&data) else {
+                continue;
+            };
+            let offset = time.checked_sub(header.first_time);
+            let Some(offset) = offset.filter(|offset| *offset < u64::from(header.operations))
+            else {
+                break;
+            };
+            let entry = Entry::decode(&data).map_err(unreadable)?;
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            let Some(operation) = entry.operations().nth(offset) else {
+                break;
+            };
+            let operation = operation.map_err(unreadable)?;
+            let place = Place {
+                index: position.index,
+                time,
+                wall_ms: header.wall_ms,
+            };
+            // Whether images are there matters to events that are yet to be shown.
+            let describer = Describer {
+                node: self.describer.node.clone(),
+                scope: self.describer.scope.clone(),
+                full_document: Default::default(),
+                before_change: Default::default(),
+                expanded: true,
+            };
+            let name = collection_of(&operation)
+                .and_then(|collection| describer.shown(collection, position.index));
+            return describer.describe(&operation, place, name.as_deref());
+        }
+        Ok(Events::default())
+    }
+
+    fn step(&mut self) -> Result<Option<Row>, CommandError> {
+        let mut looked_bytes = 0;
+        loop {
+            self.ticker.tick()?;
+            if let Some(event) = self.events.pop_front() {
+                if let Some(row) = self.pass(event?)? {
+                    return Ok(Some(row));
+                }
+                continue;
+            }
+            if let Some((position, data)) = self.entries.pop_front() {
+                looked_bytes += data.len();
+                self.look(position, &data)?;
+                continue;
+            }
+            if looked_bytes > BYTES_PER_LOOK {
+                self.rest(true);
+                return Ok(None);
+            }
+            self.entries = self.reader.read().map_err(lost)?.into();
+            if self.entries.is_empty() {
+                self.rest(false);
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Everything that was read has been looked at.
+    fn rest(&self, behind: bool) {
+        let mut state = self.progress.0.lock();
+        state.behind = behind;
+        if self.seen > state.token.time {
+            state.token = Token::high_water(self.seen);
+        }
+    }
+
+    /// Sends an event through the rest of the pipeline.
+    fn pass(&mut self, event: Event) -> Result<Option<Row>, CommandError> {
+        {
+            let mut state = self.progress.0.lock();
+            state.before = state.token;
+            state.token = event.token;
+            state.invalidated |= event.token.kind == Kind::Invalidate;
+        }
+        self.execution
+            .push(&event.document)
+            .map_err(errors::query)?;
+        let Some(row) = self.execution.pop() else {
+            return Ok(None);
+        };
+        check_id(&event.document, &row)?;
+        Ok(Some(Row::Owned(row)))
+    }
+
+    /// Makes events of what an entry holds for this stream.
+    fn look(&mut self, position: Position, data: &[u8]) -> Result<(), CommandError> {
+        let Some(header) = Header::read(data) else {
+            return Ok(());
+        };
+        if header.time() <= self.after {
+            return Ok(());
+        }
+        self.seen = header.time();
+        let entry = Entry::decode(data).map_err(unreadable)?;
+        // Operations on one collection come in a row.
+        let mut known: Option<(u32, Option<Arc<Name>>)> = None;
+        for (offset, operation) in entry.operations().enumerate() {
+            let operation = operation.map_err(unreadable)?;
+            let time = header.first_time + offset as u64;
+            if time <= self.after {
+                continue;
+            }
+            let name = match (collection_of(&operation), &known) {
+                (None, _) => None,
+                (Some(id), Some((last, name))) if *last == id => name.clone(),
+                (Some(id), _) => {
+                    let name = self.describer.shown(id, position.index);
+                    known = Some((id, name.clone()));
+                    name
+                }
+            };
+            let place = Place {
+                index: position.index,
+                time,
+                wall_ms: header.wall_ms,
+            };
+            match self.describer.describe(&operation, place, name.as_deref()) {
+                Ok(events) => {
+                    self.events.extend(events.event.map(Ok));
+                    let ends = events.invalidate.is_some();
+                    self.events.extend(events.invalidate.map(Ok));
+                    if ends {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.events.push_back(Err(error));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Stream {
+    type Item = Result<Row, CommandError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.progress.is_invalidated() {
+            return None;
+        }
+        self.step().transpose()
+    }
+}
+
+fn collection_of(operation: &Operation<'_>) -> Option<u32> {
+    match operation {
+        Operation::Insert { collection, .. }
+        | Operation::Update { collection, .. }
+        | Operation::Delete { collection, .. } => Some(*collection),
+        _ => None,
+    }
+}
+
+/// Reads from the first entry on that has something behind this time.
+fn reader_after(node: &Arc<Node>, time: u64) -> Result<LogReader, CommandError> {
+    let reader = LogReader::from_time(node.clone(), time.saturating_add(1)).map_err(lost)?;
+    let was_cut = reader::first_index(node) > 1;
+    // What was cut may have been behind that time, unless the log still shows something before it.
+    if was_cut && time < node.machine.last_applied().time {
+        let first = reader::first_header(node).map_err(lost)?;
+        if first.is_none_or(|first| first.first_time > time.saturating_add(1)) {
+            return Err(history_lost());
+        }
+    }
+    Ok(reader)
+}
+
+fn lost(error: ReadError) -> CommandError {
+    match error {
+        ReadError::Cut(_) => history_lost(),
+        ReadError::Log(_) => errors::internal(error.to_string()),
+    }
+}
+
+fn history_lost() -> CommandError {
+    CommandError::new(
+        ErrorCode::ChangeStreamHistoryLost,
+        "Resume of change stream was not possible, as the resume point may no longer be in the \
+         oplog.",
+    )
+}
+
+fn unreadable(error: impl std::fmt::Display) -> CommandError {
+    errors::internal(error.to_string())
+}
+
+/// Who changes an event's `_id` could not go on from it.
+fn check_id(event: &RawDocument, row: &RawDocument) -> Result<(), CommandError> {
+    let expected = event.get("_id").ok().flatten();
+    let found = row.get("_id").ok().flatten();
+    if expected == found {
+        return Ok(());
+    }
+    let shown = |value: Option<RawBsonRef<'_>>| {
+        value.map_or_else(
+            || "{}".to_owned(),
+            |value| format!("{{ _id: {} }}", errors::shown(value)),
+        )
+    };
+    Err(CommandError::new(
+        ErrorCode::ChangeStreamFatalError,
+        format!(
+            "Encountered an event whose _id field, which contains the resume token, was modified \
+             by the pipeline. Modifying the _id field of an event makes it impossible to resume \
+             the stream from that point. Only transformations that retain the unmodified _id \
+             field are allowed. Expected: {} but found: {}",
+            shown(expected),
+            shown(found)
+        ),
+    ))
+}

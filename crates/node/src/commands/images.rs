@@ -1,0 +1,68 @@
+//! The option `changeStreamPreAndPostImages` of `create` and `collMod`.
+//!
+//! The log keeps every document's earlier state anyway; the option says whether change streams may
+//! show it.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use crate::params::{self, Field};
+
+pub const IMAGES: &str = "changeStreamPreAndPostImages";
+
+/// Whether it turns the images on.
+pub fn parse(database: &str, field: Field<'_>) -> Result<bool, CommandError> {
+    let mut enabled = None;
+    for (name, value) in field.document()?.iter().flatten() {
+        match (name.as_str(), value) {
+            ("enabled", RawBsonRef::Boolean(value)) => enabled = Some(value),
+            ("enabled", other) => {
+                return Err(CommandError::new(
+                    ErrorCode::TypeMismatch,
+                    format!(
+                        "BSON field '{}.{IMAGES}.enabled' is the wrong type '{}', expected type \
+                         'bool'",
+                        field.command,
+                        banyan_document::kind::name(&other)
+                    ),
+                ));
+            }
+            (other, _) => {
+                let parser = format!("{}.{IMAGES}", field.command);
+                return Err(params::unknown_field(&parser, other));
+            }
+        }
+    }
+    let Some(enabled) = enabled else {
+        let parser = format!("{}.{IMAGES}", field.command);
+        return Err(params::missing_field(&parser, "enabled"));
+    };
+    if enabled && matches!(database, "admin" | "config" | "local") {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            format!("{IMAGES} collection option is not supported on the {database} database"),
+        ));
+    }
+    Ok(enabled)
+}
+
+pub fn append(options: &mut RawDocumentBuf) {
+    options.append(
+        cstr!("changeStreamPreAndPostImages"),
+        rawdoc! { "enabled": true },
+    );
+}
+
+/// A collection's options with the images turned on or off.
+pub fn with(options: &RawDocument, keep: bool) -> RawDocumentBuf {
+    let mut changed = RawDocumentBuf::new();
+    for (name, value) in options.iter().flatten() {
+        if name.as_str() != IMAGES {
+            changed.append(name, value);
+        }
+    }
+    if keep {
+        append(&mut changed);
+    }
+    changed
+}

@@ -1,0 +1,152 @@
+//! Entries of the log in order, from an index or a time on.
+
+use std::sync::Arc;
+
+use banyan_consensus::Position;
+use bytes::Bytes;
+
+use crate::node::Node;
+use crate::write::entry::Header;
+
+/// Read at once, at most, and at least one entry.
+const BYTES_PER_READ: u64 = 4 << 20;
+
+/// Entries without data (a leader's first, changes of members) have no time; so many may follow
+/// each other in what is read to find one that has.
+const BYTES_PER_PROBE: u64 = 4096;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The log begins behind what was asked for.
+    #[error("the log was cut past index {0}")]
+    Cut(u64),
+    #[error("cannot read the log: {0}")]
+    Log(String),
+}
+
+/// Follows the log as far as it is applied here.
+pub struct LogReader {
+    node: Arc<Node>,
+    next: u64,
+}
+
+impl LogReader {
+    /// Begins at this index.
+    pub fn from_index(node: Arc<Node>, next: u64) -> LogReader {
+        LogReader { node, next }
+    }
+
+    /// Begins behind what is applied now.
+    pub fn from_now(node: Arc<Node>) -> LogReader {
+        let next = node.machine.applied_index() + 1;
+        LogReader { node, next }
+    }
+
+    /// Begins at the first entry that has an operation at this time or later.
+    pub fn from_time(node: Arc<Node>, time: u64) -> Result<LogReader, ReadError> {
+        let next = find_time(&node, time)?;
+        Ok(LogReader { node, next })
+    }
+
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// The index of the entry that is read next.
+    pub fn next_index(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether everything that is applied has been read.
+    pub fn is_at_end(&self) -> bool {
+        self.next > self.node.machine.applied_index()
+    }
+
+    /// The next entries with their data; none if everything that is applied was read.
+    pub fn read(&mut self) -> Result<Vec<(Position, Bytes)>, ReadError> {
+        let end = self.node.machine.applied_index() + 1;
+        if self.next >= end {
+            return Ok(Vec::new());
+        }
+        let mut entries = read(&self.node, self.next, BYTES_PER_READ)?;
+        entries.retain(|(position, _)| position.index < end);
+        if let Some((last, _)) = entries.last() {
+            self.next = last.index + 1;
+        }
+        Ok(entries)
+    }
+}
+
+/// The first index that the log still has.
+pub fn first_index(node: &Node) -> u64 {
+    node.group.status().first_index.max(1)
+}
+
+fn read(node: &Node, from: u64, bytes_max: u64) -> Result<Vec<(Position, Bytes)>, ReadError> {
+    let entries = match node.group.entries(from, bytes_max) {
+        Ok(entries) => entries,
+        Err(_) if first_index(node) > from => return Err(ReadError::Cut(from)),
+        Err(error) => return Err(ReadError::Log(error.to_string())),
+    };
+    match entries.first() {
+        Some((first, _)) if first.index > from => Err(ReadError::Cut(from)),
+        _ => Ok(entries),
+    }
+}
+
+/// The first entry at or behind `index` that has a time: its index, and the times of its first and
+/// last operation.
+fn timed(node: &Node, index: u64, end: u64) -> Result<Option<(u64, Header)>, ReadError> {
+    let mut at = index;
+    while at < end {
+        let entries = read(node, at, BYTES_PER_PROBE)?;
+        let Some((last, _)) = entries.last() else {
+            return Ok(None);
+        };
+        at = last.index + 1;
+        for (position, data) in entries {
+            if position.index >= end {
+                return Ok(None);
+            }
+            if let Some(header) = Header::read(&data) {
+                return Ok(Some((position.index, header)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The index of the first entry whose last operation is at `time` or later; one behind what is
+/// applied if there is none.
+fn find_time(node: &Node, time: u64) -> Result<u64, ReadError> {
+    let end = node.machine.applied_index() + 1;
+    loop {
+        let low = first_index(node).min(end);
+        match search(node, time, low, end) {
+            // It was cut meanwhile.
+            Err(ReadError::Cut(_)) if first_index(node) > low => {}
+            found => return found,
+        }
+    }
+}
+
+fn search(node: &Node, time: u64, mut low: u64, end: u64) -> Result<u64, ReadError> {
+    // Everything before `low` is too early, `high` and what follows is not.
+    let mut high = end;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match timed(node, middle, high)? {
+            Some((index, header)) if header.time() < time => low = index + 1,
+            // What lies between the middle and the entry found has no time.
+            _ => high = middle,
+        }
+    }
+    Ok(low)
+}
+
+/// The header of the first entry that the log still has, if it has one with a time.
+pub fn first_header(node: &Node) -> Result<Option<Header>, ReadError> {
+    let end = node.machine.applied_index() + 1;
+    let found = timed(node, first_index(node).min(end), end)?;
+    Ok(found.map(|(_, header)| header))
+}

@@ -1,0 +1,252 @@
+//! `local.oplog.rs`: the log as a collection.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::{LogReader, ReadError, describe, reader};
+use crate::clock;
+use crate::errors;
+use crate::node::Node;
+
+/// Which entries are read, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Order {
+    /// Times outside of these are of no interest.
+    pub times: Option<RangeInclusive<u64>>,
+    pub reverse: bool,
+    /// The end may be asked again later.
+    pub tailable: bool,
+}
+
+/// Backwards, the log is read in pieces of this many entries.
+const ENTRIES_PER_READ: u64 = 256;
+
+pub enum Oplog {
+    Forward(Forward),
+    Backward(Backward),
+}
+
+impl Oplog {
+    pub fn new(node: &Arc<Node>, order: &Order) -> Result<Oplog, CommandError> {
+        let (first, last) = order
+            .times
+            .clone()
+            .map_or((0, u64::MAX), RangeInclusive::into_inner);
+        if order.reverse {
+            let end = match last.checked_add(1) {
+                Some(time) => LogReader::from_time(node.clone(), time)
+                    .map_err(unreadable)?
+                    // The entry at that time may begin before it.
+                    .next_index()
+                    .saturating_add(1),
+                None => u64::MAX,
+            };
+            return Ok(Oplog::Backward(Backward {
+                node: node.clone(),
+                end: end.min(node.machine.applied_index() + 1),
+                first_time: first,
+                ready: Vec::new(),
+            }));
+        }
+        let reader = match first {
+            0 => LogReader::from_index(node.clone(), reader::first_index(node)),
+            first => LogReader::from_time(node.clone(), first).map_err(unreadable)?,
+        };
+        Ok(Oplog::Forward(Forward {
+            // What comes later is for those who ask again.
+            end: if order.tailable {
+                u64::MAX
+            } else {
+                node.machine.applied_index() + 1
+            },
+            last_time: last,
+            tailable: order.tailable,
+            reader,
+            ready: VecDeque::new(),
+        }))
+    }
+}
+
+pub struct Forward {
+    reader: LogReader,
+    end: u64,
+    last_time: u64,
+    tailable: bool,
+    ready: VecDeque<RawDocumentBuf>,
+}
+
+impl Forward {
+    fn step(&mut self) -> Result<Option<RawDocumentBuf>, CommandError> {
+        loop {
+            if let Some(document) = self.ready.pop_front() {
+                if time_of(&document) > self.last_time {
+                    self.end = 0;
+                    self.ready.clear();
+                    return Ok(None);
+                }
+                return Ok(Some(document));
+            }
+            if self.reader.next_index() >= self.end {
+                return Ok(None);
+            }
+            let entries = self.reader.read().map_err(|error| match error {
+                ReadError::Cut(_) if self.tailable => CommandError::new(
+                    ErrorCode::CappedPositionLost,
+                    "CollectionScan died due to position in capped collection being deleted.",
+                ),
+                error => unreadable(error),
+            })?;
+            if entries.is_empty() {
+                return Ok(None);
+            }
+            for (position, bytes) in entries {
+                if position.index < self.end && !bytes.is_empty() {
+                    let documents = describe::entry(self.reader.node(), position, &bytes);
+                    self.ready.extend(documents.map_err(unreadable)?);
+                }
+            }
+        }
+    }
+}
+
+pub struct Backward {
+    node: Arc<Node>,
+    /// Entries from here on have been read.
+    end: u64,
+    first_time: u64,
+    /// The last one is the next.
+    ready: Vec<RawDocumentBuf>,
+}
+
+impl Backward {
+    fn step(&mut self) -> Result<Option<RawDocumentBuf>, CommandError> {
+        loop {
+            if let Some(document) = self.ready.pop() {
+                if time_of(&document) < self.first_time {
+                    self.end = 0;
+                    self.ready.clear();
+                    return Ok(None);
+                }
+                return Ok(Some(document));
+            }
+            let first = reader::first_index(&self.node);
+            if self.end <= first {
+                return Ok(None);
+            }
+            let from = self.end.saturating_sub(ENTRIES_PER_READ).max(first);
+            let mut reader = LogReader::from_index(self.node.clone(), from);
+            while reader.next_index() < self.end {
+                let entries = match reader.read() {
+                    Ok(entries) => entries,
+                    // Cut meanwhile: the log begins here.
+                    Err(ReadError::Cut(_)) => break,
+                    Err(error) => return Err(unreadable(error)),
+                };
+                if entries.is_empty() {
+                    break;
+                }
+                for (position, bytes) in entries {
+                    if position.index < self.end && !bytes.is_empty() {
+                        let documents = describe::entry(&self.node, position, &bytes);
+                        self.ready.extend(documents.map_err(unreadable)?);
+                    }
+                }
+            }
+            self.end = from;
+        }
+    }
+}
+
+impl Iterator for Oplog {
+    type Item = Result<RawDocumentBuf, CommandError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Oplog::Forward(forward) => forward.step().transpose(),
+            Oplog::Backward(backward) => backward.step().transpose(),
+        }
+    }
+}
+
+fn time_of(document: &RawDocument) -> u64 {
+    document.get_timestamp("ts").map_or(0, clock::to_bits)
+}
+
+fn unreadable(error: impl std::fmt::Display) -> CommandError {
+    errors::internal(error.to_string())
+}
+
+/// The times that a filter on `ts` leaves open, as far as it says so plainly.
+pub fn times(filter: &RawDocument) -> Option<RangeInclusive<u64>> {
+    let (mut first, mut last) = (0, u64::MAX);
+    narrow(filter, &mut first, &mut last);
+    ((first, last) != (0, u64::MAX)).then_some(first..=last)
+}
+
+fn narrow(filter: &RawDocument, first: &mut u64, last: &mut u64) {
+    for (name, value) in filter.iter().flatten() {
+        match (name.as_str(), value) {
+            ("ts", RawBsonRef::Timestamp(time)) => {
+                let time = clock::to_bits(time);
+                (*first, *last) = ((*first).max(time), (*last).min(time));
+            }
+            ("ts", RawBsonRef::Document(conditions)) => compare(conditions, first, last),
+            ("$and", RawBsonRef::Array(filters)) => {
+                for filter in filters.into_iter().flatten() {
+                    if let RawBsonRef::Document(filter) = filter {
+                        narrow(filter, first, last);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn compare(conditions: &RawDocument, first: &mut u64, last: &mut u64) {
+    for (operator, value) in conditions.iter().flatten() {
+        let RawBsonRef::Timestamp(time) = value else {
+            continue;
+        };
+        let time = clock::to_bits(time);
+        match operator.as_str() {
+            "$gt" => *first = (*first).max(time.saturating_add(1)),
+            "$gte" => *first = (*first).max(time),
+            "$lt" => *last = (*last).min(time.saturating_sub(1)),
+            "$lte" => *last = (*last).min(time),
+            "$eq" => (*first, *last) = ((*first).max(time), (*last).min(time)),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::{Timestamp, rawdoc};
+
+    #[test]
+    fn a_filter_on_ts_bounds_the_times() {
+        let at = |increment| Timestamp { time: 1, increment };
+        let bits = |increment| clock::to_bits(at(increment));
+        let bounds = |filter: RawDocumentBuf| times(&filter);
+        assert_eq!(bounds(rawdoc! { "op": "i" }), None);
+        assert_eq!(bounds(rawdoc! { "ts": at(3) }), Some(bits(3)..=bits(3)));
+        assert_eq!(
+            bounds(rawdoc! { "op": "i", "ts": { "$gt": at(3), "$lte": at(9) } }),
+            Some(bits(4)..=bits(9))
+        );
+        assert_eq!(
+            bounds(rawdoc! { "$and": [{ "ts": { "$gte": at(3) } }, { "ts": { "$gte": at(5) } }] }),
+            Some(bits(5)..=u64::MAX)
+        );
+        assert_eq!(
+            bounds(rawdoc! { "$or": [{ "ts": at(3) }, { "op": "i" }] }),
+            None
+        );
+    }
+}
