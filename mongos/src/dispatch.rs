@@ -90,6 +90,7 @@ impl Router {
         let sent = shard.set.exchange(treatment.clone(), outgoing).await;
         let (reply, member) =
             sent.map_err(|error| shard_failed(&shard.id, error.into(), &treatment))?;
+        self.gossip.observe(&reply);
         Ok(Answer {
             shard: shard.id.clone(),
             member,
@@ -135,10 +136,10 @@ impl Router {
         database: &str,
         command: &RawDocument,
     ) -> Result<RawDocumentBuf, CommandError> {
-        Ok(self
-            .config
-            .command(Treatment::write().idempotent(), database, command)
-            .await?)
+        let treatment = Treatment::write().idempotent();
+        let reply = self.config.command(treatment, database, command).await?;
+        self.gossip.observe(&reply);
+        Ok(reply)
     }
 
     /// Runs `attempt` with the collection's route, and again with a newer one for as long as it

@@ -68,6 +68,7 @@ async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, mut started: Started) 
     let identity = identity(&parsed, port, stop.clone());
     let router = Arc::new(Router::new(identity, config, &address, server.counters()));
     tokio::spawn(registration::keep(router.clone()));
+    tokio::spawn(banyan_mongos::defaults::keep(router.clone()));
     let reaper = router.clone();
     let reaper_stop = stop.clone();
     tokio::spawn(async move { reaper.cursors.reap(reaper_stop).await });

@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::Catalog;
 use crate::cursors::Cursors;
+use crate::defaults::Defaults;
+use crate::gossip::Gossip;
 use crate::shards::Shards;
 
 /// What the process is, for the commands that tell.
@@ -35,6 +37,8 @@ pub struct Router {
     pub catalog: Catalog,
     pub cursors: Cursors,
     pub counters: Arc<Counters>,
+    pub gossip: Gossip,
+    pub defaults: Defaults,
 }
 
 impl Router {
@@ -51,6 +55,8 @@ impl Router {
             cursors: Cursors::default(),
             config,
             counters,
+            gossip: Gossip::default(),
+            defaults: Defaults::default(),
         }
     }
 }

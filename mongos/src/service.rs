@@ -10,12 +10,19 @@ use crate::router::Router;
 
 impl Service for Router {
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
+        let completed = self.defaults.completed(&request);
         let context = Context {
             router: self,
             connection,
-            request: &request,
+            request: completed.as_ref().unwrap_or(&request),
         };
-        run(&context).await.into()
+        let answer = match self.gossip.hear(&request.body) {
+            Ok(()) => run(&context).await,
+            Err(error) => Err(error),
+        };
+        let mut reply = answer.unwrap_or_else(|error| error.to_reply());
+        self.gossip.attach(&mut reply);
+        reply.into()
     }
 }
 

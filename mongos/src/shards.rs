@@ -147,7 +147,7 @@ pub async fn find_all(
     command.append(bson::raw::cstr!("batchSize"), 10_000);
     let read = Treatment::read(ReadMode::Primary);
     let mut out = Vec::new();
-    let mut reply = config.command(read, "config", &command).await?;
+    let mut reply = config.command(read.clone(), "config", &command).await?;
     loop {
         let cursor = reply.get_document("cursor").ok();
         let batch = cursor.and_then(|cursor| {
@@ -168,6 +168,6 @@ pub async fn find_all(
             return Ok(out);
         }
         let more = rawdoc! {"getMore": id, "collection": collection, "batchSize": 10_000};
-        reply = config.command(read, "config", &more).await?;
+        reply = config.command(read.clone(), "config", &more).await?;
     }
 }

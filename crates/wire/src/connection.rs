@@ -22,6 +22,8 @@ pub struct Connection {
     metadata: OnceLock<RawDocumentBuf>,
     compressors: Mutex<Vec<Compressor>>,
     last_write: Mutex<LastWrite>,
+    /// The last failed write, and how many writes ago it was.
+    previous_error: Mutex<Option<(LastError, i32)>>,
     closed: CancellationToken,
     requests: AtomicU64,
     hello_ok: AtomicBool,
@@ -37,6 +39,8 @@ pub struct LastWrite {
     /// For an update: whether it changed an existing document.
     pub updated_existing: Option<bool>,
     pub upserted: Option<bson::RawBson>,
+    /// The time up to which the member had written then.
+    pub time: Option<bson::Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +65,7 @@ impl Connection {
             metadata: OnceLock::new(),
             compressors: Mutex::default(),
             last_write: Mutex::default(),
+            previous_error: Mutex::default(),
             closed,
             requests: AtomicU64::new(0),
             hello_ok: AtomicBool::new(false),
@@ -99,7 +104,23 @@ impl Connection {
         self.last_write.lock().clone()
     }
 
+    pub(crate) fn previous_error(&self) -> Option<(LastError, i32)> {
+        self.previous_error.lock().clone()
+    }
+
+    pub(crate) fn forget_writes(&self) {
+        *self.last_write.lock() = LastWrite::default();
+        *self.previous_error.lock() = None;
+    }
+
     pub fn record_write(&self, outcome: LastWrite) {
+        let mut previous = self.previous_error.lock();
+        match (&outcome.error, &mut *previous) {
+            (Some(error), previous) => *previous = Some((error.clone(), 1)),
+            (None, Some((_, writes_ago))) => *writes_ago = writes_ago.saturating_add(1),
+            (None, None) => {}
+        }
+        drop(previous);
         *self.last_write.lock() = outcome;
     }
 

@@ -1,14 +1,13 @@
 //! The opcodes of the drivers of 2012, turned into today's commands, and their replies turned back
 //! into OP_REPLY.
 //!
-//! The writes among them are not answered; a client asks `getLastError` on the same connection,
-//! and [`last_error_reply`] answers from what [`outcome`] read out of the command's reply.
+//! The writes among them are not answered; a client asks `getLastError` on the same connection (see
+//! [`crate::last_error`]).
 
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use bytes::{Buf, Bytes};
 
-use crate::connection::{LastError, LastWrite};
 use crate::error::CommandError;
 use crate::message::{
     self, COMMAND_DEPTH_MAX, DecodeError, Header, ReplyForm, first_name, malformed, read_cstring,
@@ -561,78 +560,4 @@ fn reply_head(out: &mut Vec<u8>, flags: i32, cursor: i64, count: i32) {
     out.extend_from_slice(&cursor.to_le_bytes());
     out.extend_from_slice(&0i32.to_le_bytes());
     out.extend_from_slice(&count.to_le_bytes());
-}
-
-/// Whether a command's outcome is what `getLastError` tells about.
-pub(crate) fn is_write(name: &str) -> bool {
-    matches!(
-        name,
-        "insert" | "update" | "delete" | "findAndModify" | "findandmodify"
-    )
-}
-
-/// What `getLastError` will say of the write that was answered like this.
-pub(crate) fn outcome(name: &str, reply: &RawDocument) -> LastWrite {
-    let mut out = LastWrite::default();
-    if let Some(error) = CommandError::from_reply(reply) {
-        out.error = Some(LastError {
-            code: error.code.code(),
-            code_name: error.code.name().into_owned(),
-            message: error.message,
-        });
-        return out;
-    }
-    let count = |field| match reply.get(field) {
-        Ok(Some(RawBsonRef::Int32(n))) => i64::from(n),
-        Ok(Some(RawBsonRef::Int64(n))) => n,
-        Ok(Some(RawBsonRef::Double(n))) => n as i64,
-        _ => 0,
-    };
-    if let Some(RawBsonRef::Document(error)) = first(reply, "writeErrors") {
-        let code = error.get_i32("code").unwrap_or_default();
-        out.error = Some(LastError {
-            code,
-            code_name: crate::ErrorCode::from_code(code).name().into_owned(),
-            message: error.get_str("errmsg").unwrap_or_default().to_owned(),
-        });
-    }
-    // An insert's n was always 0 in getLastError.
-    if name != "insert" {
-        out.matched_or_deleted = count("n");
-    }
-    if name == "update" {
-        let upserted = match first(reply, "upserted") {
-            Some(RawBsonRef::Document(upserted)) => upserted.get("_id").ok().flatten(),
-            _ => None,
-        };
-        out.updated_existing = Some(upserted.is_none() && count("n") > 0);
-        out.upserted = upserted.map(Into::into);
-    }
-    out
-}
-
-fn first<'a>(reply: &'a RawDocument, field: &str) -> Option<RawBsonRef<'a>> {
-    reply.get_array(field).ok()?.get(0).ok().flatten()
-}
-
-/// The reply to `getLastError`.
-pub(crate) fn last_error_reply(write: &LastWrite, connection_id: u64) -> RawDocumentBuf {
-    let mut out = rawdoc! {"n": i32::try_from(write.matched_or_deleted).unwrap_or(i32::MAX)};
-    if let Some(existing) = write.updated_existing {
-        out.append(cstr!("updatedExisting"), existing);
-    }
-    if let Some(id) = &write.upserted {
-        out.append(cstr!("upserted"), id.as_raw_bson_ref());
-    }
-    out.append(cstr!("connectionId"), connection_id as i64);
-    match &write.error {
-        None => out.append(cstr!("err"), bson::RawBson::Null),
-        Some(error) => {
-            out.append(cstr!("err"), error.message.as_str());
-            out.append(cstr!("code"), error.code);
-            out.append(cstr!("codeName"), error.code_name.as_str());
-        }
-    }
-    out.append(cstr!("ok"), 1.0);
-    out
 }

@@ -19,6 +19,7 @@ mod error;
 mod exhaust;
 mod frame;
 mod hello;
+mod last_error;
 mod legacy;
 pub mod message;
 mod one_way;

@@ -29,6 +29,7 @@ use crate::compression::Compressor;
 use crate::connection::Connection;
 use crate::error::CommandError;
 use crate::frame::FrameReader;
+use crate::last_error::{self, Question};
 use crate::message::{self, DecodeError, Incoming, ReplyForm};
 use crate::request::Request;
 use crate::{exhaust, hello, legacy};
@@ -371,39 +372,45 @@ impl<S: Service> Serving<S> {
     /// The service's answer, and around it what belongs to the connection itself.
     async fn call(&self, request: Request) -> Reply {
         self.connection.count_request();
-        if hello::is_last_error(&request.name) {
-            return self.last_error(request).await;
+        if let Some(question) = Question::of(&request.name) {
+            return self.last_error(question, request).await;
         }
         let greeting =
             hello::is_hello(&request.name).then(|| hello::greet(&self.connection, &request));
-        let write = legacy::is_write(&request.name).then(|| request.name.clone());
+        let write = last_error::is_write(&request.name).then(|| request.name.clone());
         let mut reply = self.service.call(&self.connection, request).await;
         if let Some(compressors) = greeting {
             hello::answer(&self.connection, compressors, &mut reply.body);
         }
         if let Some(name) = write {
             self.connection
-                .record_write(legacy::outcome(&name, &reply.body));
+                .record_write(last_error::outcome(&name, &reply.body));
         }
         reply
     }
 
     /// `getLastError`: from the connection's record, after the service has waited for the write
     /// concern if that asks for more than a write gives by itself.
-    async fn last_error(&self, request: Request) -> Reply {
-        let write = self.connection.last_write();
-        let answer = legacy::last_error_reply(&write, self.connection.id);
-        if write.error.is_some() {
-            return answer.into();
+    async fn last_error(&self, question: Question, request: Request) -> Reply {
+        let connection = &self.connection;
+        match question {
+            Question::LastError => {}
+            Question::PreviousError => return last_error::previous_reply(connection).into(),
+            Question::Reset => {
+                connection.forget_writes();
+                return bson::rawdoc! {"ok": 1.0}.into();
+            }
         }
-        let Some(wait) = hello::write_concern_wait(request) else {
-            return answer.into();
+        let write = connection.last_write();
+        let waiting = match &write.error {
+            None => last_error::wait(request),
+            Some(_) => None,
         };
-        let waited = self.service.call(&self.connection, wait).await.body;
-        match CommandError::from_reply(&waited) {
-            Some(error) => error.to_reply().into(),
-            None => hello::with_write_concern_error(answer, &waited).into(),
-        }
+        let Some(wait) = waiting else {
+            return last_error::reply(&write, connection.id).into();
+        };
+        let waited = self.service.call(connection, wait).await.body;
+        last_error::after_wait(&write, connection.id, &waited).into()
     }
 
     async fn send(&self, stream: &mut TcpStream, out: &mut Vec<u8>) -> Result<(), String> {

@@ -44,6 +44,7 @@ mod pass;
 mod ping;
 mod refused;
 mod remove_shard;
+mod rw_concern_defaults;
 mod server_status;
 mod sessions;
 mod set_parameter;
@@ -191,6 +192,8 @@ pub static TABLE: &[&[CommandSpec]] = &[
         get_shard_map::SPEC,
         get_shard_version::SPEC,
         is_db_grid::SPEC,
+        rw_concern_defaults::GET,
+        rw_concern_defaults::SET,
     ],
     balancer::SPECS,
     zones::SPECS,

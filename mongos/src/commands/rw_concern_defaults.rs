@@ -1,0 +1,55 @@
+//! `getDefaultRWConcern`, `setDefaultRWConcern`: the config servers keep what is set.
+
+use bson::{DateTime, RawDocumentBuf, cstr};
+
+use super::{CommandResult, CommandSpec, Context, pass, run};
+use crate::fields;
+
+pub const GET: CommandSpec = CommandSpec::new(
+    "getDefaultRWConcern",
+    "shows the default read and write concern",
+    run!(get),
+)
+.admin_only();
+
+pub const SET: CommandSpec = CommandSpec::new(
+    "setDefaultRWConcern",
+    "sets the default read and write concern",
+    run!(set),
+)
+.admin_only();
+
+async fn get(context: &Context<'_>) -> CommandResult {
+    let router = context.router;
+    if !fields::get_flag(&context.request.body, "inMemory") {
+        return Ok(router.refresh_defaults().await?.reply.clone());
+    }
+    let known = match router.defaults.known() {
+        Some(known) => known,
+        None => router.refresh_defaults().await?,
+    };
+    Ok(in_memory(&known.reply))
+}
+
+fn in_memory(reply: &bson::RawDocument) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    for (name, value) in reply.iter().flatten() {
+        if matches!(name.as_str(), "$clusterTime" | "operationTime") {
+            continue;
+        }
+        if name.as_str() == "ok" {
+            out.append(cstr!("inMemory"), true);
+        }
+        out.append(name, value);
+    }
+    out
+}
+
+async fn set(context: &Context<'_>) -> CommandResult {
+    let reply = pass::to_config(context, "setDefaultRWConcern", &[]).await?;
+    let known = context.router.refresh_defaults().await;
+    if let Err(error) = known {
+        tracing::debug!(%error, at = %DateTime::now(), "the new defaults come with the next look");
+    }
+    Ok(reply)
+}
