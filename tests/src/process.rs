@@ -313,6 +313,8 @@ pub async fn connect(uri: &str) -> Client {
         .expect("the address is well formed");
     options.server_selection_timeout = Some(Duration::from_secs(20));
     options.connect_timeout = Some(Duration::from_secs(5));
+    // The driver's own default of ten would make 64 concurrent clients into ten.
+    options.max_pool_size = Some(128);
     Client::with_options(options).expect("the options are valid")
 }
 

@@ -23,6 +23,9 @@ const OP_MSG: i32 = 2013;
 pub enum Operation {
     Ping,
     Find,
+    FindLinearizable,
+    /// On any member.
+    FindNearest,
     Increment,
     Insert,
 }
@@ -41,6 +44,14 @@ impl Operation {
             Self::Ping => rawdoc! { "ping": 1, "$db": "bench" },
             Self::Find => rawdoc! {
                 "find": "points", "filter": { "_id": id }, "limit": 1, "singleBatch": true, "$db": "bench"
+            },
+            Self::FindLinearizable => rawdoc! {
+                "find": "points", "filter": { "_id": id }, "limit": 1, "singleBatch": true, "$db": "bench",
+                "readConcern": { "level": "linearizable" }
+            },
+            Self::FindNearest => rawdoc! {
+                "find": "points", "filter": { "_id": id }, "limit": 1, "singleBatch": true, "$db": "bench",
+                "$readPreference": { "mode": "nearest" }
             },
             Self::Increment => rawdoc! {
                 "update": "points",
@@ -86,11 +97,22 @@ pub fn rate(
     connections: usize,
     duration: Duration,
 ) -> Result<f64> {
-    let start = Barrier::new(connections + 1);
+    rate_of(&[host.to_owned()], operation, connections, duration)
+}
+
+/// Operations a second of all hosts together, over `connections` to each.
+pub fn rate_of(
+    hosts: &[String],
+    operation: Operation,
+    connections: usize,
+    duration: Duration,
+) -> Result<f64> {
+    let start = Barrier::new(connections * hosts.len() + 1);
     let stop = AtomicBool::new(false);
     let done = AtomicU64::new(0);
-    let sockets: Vec<TcpStream> = (0..connections)
-        .map(|_| connect(host))
+    let sockets: Vec<TcpStream> = hosts
+        .iter()
+        .flat_map(|host| (0..connections).map(move |_| connect(host)))
         .collect::<Result<_>>()?;
     thread::scope(|scope| {
         let workers: Vec<_> = sockets

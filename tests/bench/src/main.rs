@@ -6,12 +6,14 @@
 //! - `joining`: a new member of a set, beside copying its files;
 //! - `tag_count`: the map-reduce, beside the same functions in Node;
 //! - `deployment`: the peers and how they are started;
+//! - `replica_set`: what a set costs, its reads, change streams, and how long it is without a primary;
 //! - `report`: rounds, medians, the table and the JSON file.
 
 mod bare;
 mod deployment;
 mod joining;
 mod load;
+mod replica_set;
 mod report;
 mod scenarios;
 mod tag_count;

@@ -118,6 +118,14 @@ fn line_json(line: &Line) -> Value {
     })
 }
 
+/// The value that `percent` of the values do not exceed.
+pub fn at_percentile(values: &[f64], percent: f64) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let rank = (percent / 100.0 * values.len() as f64).ceil() as usize;
+    values.get(rank.max(1) - 1).copied()
+}
+
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -9,9 +9,9 @@ use anyhow::Result;
 use banyan_tests::{Cluster, ClusterShape, Launch};
 use bson::doc;
 
-use crate::deployment::{Standalone, resident_mb, set_of_three};
+use crate::deployment::{Standalone, resident_mb};
 use crate::report::{Expected, Line, Report};
-use crate::{bare, joining, load, tag_count};
+use crate::{bare, joining, load, replica_set, tag_count};
 
 pub struct Settings {
     pub duration: Duration,
@@ -32,7 +32,16 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
             Box::pin(driver_standalone(settings, report))
         }),
         ("set", |settings, report| {
-            Box::pin(replica_set(settings, report))
+            Box::pin(replica_set::inserts(settings, report))
+        }),
+        ("reads", |settings, report| {
+            Box::pin(replica_set::reads(settings, report))
+        }),
+        ("changes", |settings, report| {
+            Box::pin(replica_set::change_stream(settings, report))
+        }),
+        ("failover", |settings, report| {
+            Box::pin(replica_set::failover(settings, report))
         }),
         ("tags", |settings, report| Box::pin(tags(settings, report))),
         ("router", |settings, report| {
@@ -43,7 +52,7 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
     ]
 }
 
-const REFERENCE: &str = "reference";
+pub const REFERENCE: &str = "reference";
 
 /// Point operations of a client that costs next to nothing.
 async fn bare_standalone(settings: &Settings, report: &mut Report) -> Result<()> {
@@ -153,46 +162,6 @@ impl Kind {
             }
         }
     }
-}
-
-/// Group commit: single inserts that a majority has on disk.
-async fn replica_set(settings: &Settings, report: &mut Report) -> Result<()> {
-    let (_set, client) = set_of_three(None).await;
-    let reference = match &settings.reference {
-        Some(program) => Some(set_of_three(Some(program)).await),
-        None => None,
-    };
-    let mut figures: Vec<[Vec<f64>; 2]> = Vec::new();
-    for clients in [1, 64] {
-        let mut sides = [Vec::new(), Vec::new()];
-        for _ in 0..settings.rounds {
-            let insert = load::Operation::Insert;
-            sides[0].push(load::rate(&client, insert, clients, settings.duration).await?);
-            if let Some((_, other)) = &reference {
-                sides[1].push(load::rate(other, insert, clients, settings.duration).await?);
-            }
-        }
-        report.add(Line {
-            what: format!("set of 3: insert, {clients} clients"),
-            unit: "1/s",
-            ours: sides[0].clone(),
-            beside: REFERENCE,
-            other: sides[1].clone(),
-            expected: Expected::AtLeast(2.0),
-        });
-        figures.push(sides);
-    }
-    if let [single, many] = &mut figures[..] {
-        report.add(Line {
-            what: "set of 3: 64 clients beside 1".to_owned(),
-            unit: "1/s",
-            ours: std::mem::take(&mut many[0]),
-            beside: "1 client",
-            other: std::mem::take(&mut single[0]),
-            expected: Expected::AtLeast(5.0),
-        });
-    }
-    Ok(())
 }
 
 /// The tag count with map-reduce, beside Node over objects in memory, and with one isolate.
