@@ -166,6 +166,7 @@ impl<S: StateMachine> Shared<S> {
         };
         let purger = core.log().disk().purger();
         let reader = core.log().reader();
+        let held_from = core.log().held_from();
         let apply_delay_ms = timing::millis(options.apply_delay);
         core.set_delayed(apply_delay_ms > 0);
         core.set_witness(options.witness);
@@ -190,7 +191,7 @@ impl<S: StateMachine> Shared<S> {
             leader_term: AtomicU64::new(0),
             waiting_bytes: AtomicUsize::new(0),
             timing,
-            keeping: Arc::new(Keeping::new(options.log_bytes_max)),
+            keeping: Arc::new(Keeping::new(options.log_bytes_max, held_from)),
             reader,
             sole: AtomicBool::new(false),
             apply_delay_ms: AtomicU64::new(apply_delay_ms),

@@ -17,6 +17,7 @@ pub(crate) mod watermark;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
@@ -106,6 +107,8 @@ pub(crate) struct Log<D> {
     applied: Arc<Mutex<Position>>,
     /// A member without data has no state to offer.
     offers_snapshots: bool,
+    /// The first index that somebody holds in this log, or `u64::MAX`.
+    held_from: Arc<AtomicU64>,
 }
 
 impl<D: Disk> Log<D> {
@@ -148,6 +151,7 @@ impl<D: Disk> Log<D> {
             marks: VecDeque::from([(base.index, 0)]),
             applied,
             offers_snapshots: true,
+            held_from: Arc::new(AtomicU64::new(u64::MAX)),
         };
         log.check_last()?;
         log.bytes = log.disk.bytes_used();
@@ -215,6 +219,11 @@ impl<D: Disk> Log<D> {
     /// The state beside the log belongs to a history that was given up.
     pub fn is_stale(&self) -> bool {
         self.stale
+    }
+
+    /// To be kept up to date by whoever keeps the holds.
+    pub fn held_from(&self) -> Arc<AtomicU64> {
+        self.held_from.clone()
     }
 
     pub fn set_offers_snapshots(&mut self, offers: bool) {
@@ -499,23 +508,31 @@ impl<D: Disk> Storage for Log<D> {
     }
 
     /// Only metadata travels through Raft; the follower fetches the state itself.
+    ///
+    /// A follower that was interrupted may go on with a state it had begun to fetch, as long as the
+    /// log follows on it. The log that follows on such a state is held, so where the first hold
+    /// begins is early enough for any of them; a later state is always good.
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
         let applied = self.applied();
         let unavailable = raft::Error::Store(StorageError::SnapshotTemporarilyUnavailable);
         // The membership is the newest one: it holds only from its own index on.
-        if applied.index == 0
-            || !self.offers_snapshots
-            || self.stale
-            || applied.index < request_index
-            || applied.index < self.membership.index
-            || self.term_of(applied.index).is_none()
-        {
+        let earliest = request_index.max(self.membership.index).max(1);
+        if !self.offers_snapshots || self.stale || applied.index < earliest {
             return Err(unavailable);
         }
+        let held = self.held_from.load(Ordering::Acquire).saturating_sub(1);
+        let index = held.max(earliest).min(applied.index);
+        let (index, term) = match self.term_of(index) {
+            Some(term) => (index, term),
+            None => (
+                applied.index,
+                self.term_of(applied.index).ok_or(unavailable)?,
+            ),
+        };
         let mut snapshot = Snapshot::default();
         let metadata = snapshot.mut_metadata();
-        metadata.index = applied.index;
-        metadata.term = applied.term;
+        metadata.index = index;
+        metadata.term = term;
         metadata.set_conf_state(conf_state(&self.membership));
         snapshot.data = encode_membership(&self.membership).into();
         Ok(snapshot)

@@ -14,6 +14,8 @@ pub(crate) struct Keeping {
     bytes_max: AtomicU64,
     min_age_ms: AtomicU64,
     holds: Mutex<Holds>,
+    /// The first index that somebody holds, or `u64::MAX`: for the log, which offers snapshots.
+    held_from: Arc<AtomicU64>,
     /// When the first entry was written, by the index of that entry.
     oldest: Mutex<Option<(u64, i64)>>,
     /// Bytes that were cut off since files were last removed.
@@ -27,11 +29,12 @@ struct Holds {
 }
 
 impl Keeping {
-    pub fn new(bytes_max: u64) -> Keeping {
+    pub fn new(bytes_max: u64, held_from: Arc<AtomicU64>) -> Keeping {
         Keeping {
             bytes_max: AtomicU64::new(bytes_max),
             min_age_ms: AtomicU64::new(0),
             holds: Mutex::default(),
+            held_from,
             oldest: Mutex::default(),
             freed: AtomicU64::new(0),
         }
@@ -58,18 +61,27 @@ impl Keeping {
 
     /// The first index that somebody holds.
     pub fn held_from(&self) -> Option<u64> {
-        self.holds.lock().from.values().min().copied()
+        Some(self.held_from.load(Ordering::Acquire)).filter(|&from| from < u64::MAX)
     }
 
     pub fn hold(self: &Arc<Self>, from: u64) -> LogHold {
-        let mut holds = self.holds.lock();
-        holds.next += 1;
-        let number = holds.next;
-        holds.from.insert(number, from);
+        let number = self.change(|holds| {
+            holds.next += 1;
+            holds.from.insert(holds.next, from);
+            holds.next
+        });
         LogHold {
             keeping: self.clone(),
             number,
         }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Holds) -> T) -> T {
+        let mut holds = self.holds.lock();
+        let changed = change(&mut holds);
+        let first = holds.from.values().min().copied().unwrap_or(u64::MAX);
+        self.held_from.store(first, Ordering::Release);
+        changed
     }
 
     /// Notes bytes that were cut off; true if it's worth looking for files to remove.
@@ -100,12 +112,13 @@ pub struct LogHold {
 impl LogHold {
     /// What is before `from` is no longer needed.
     pub fn move_to(&self, from: u64) {
-        self.keeping.holds.lock().from.insert(self.number, from);
+        self.keeping
+            .change(|holds| holds.from.insert(self.number, from));
     }
 }
 
 impl Drop for LogHold {
     fn drop(&mut self) {
-        self.keeping.holds.lock().from.remove(&self.number);
+        self.keeping.change(|holds| holds.from.remove(&self.number));
     }
 }

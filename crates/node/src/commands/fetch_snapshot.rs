@@ -73,8 +73,9 @@ fn open(ctx: &CommandContext<'_>) -> CommandResult {
     }
     // Before the snapshot is taken: the state in it is at this position or later.
     let position = ctx.node.group.status().applied;
+    let hold = ctx.node.group.hold_log(position.index + 1);
     let snapshot = ctx.node.store.snapshot();
     let snapshots = ctx.node.replication.snapshots();
-    let token = snapshots.open(position, snapshot, None)?;
+    let token = snapshots.open(position, snapshot, Some(Box::new(hold)))?;
     tokio::task::block_in_place(|| snapshots.plan(token))
 }
