@@ -63,6 +63,18 @@ static SETTINGS: &[Setting] = &[
     integer("jsHeapLimitMB", 0, 0, 65_536).startup_only(),
     integer("scriptIsolates", 0, 0, 64).startup_only(),
     integer("localLogicalSessionTimeoutMinutes", 30, 1, 100_000).startup_only(),
+    integer("logicalSessionRefreshMillis", 300_000, 1, i64::MAX).startup_only(),
+    integer(
+        "maxAcceptableLogicalClockDriftSecs",
+        365 * 24 * 3600,
+        1,
+        i64::MAX,
+    )
+    .startup_only(),
+    integer("maxSessions", 1_000_000, 1, 10_000_000).startup_only(),
+    integer("minSnapshotHistoryWindowInSeconds", 300, 0, i32::MAX as i64),
+    integer("periodicNoopIntervalSecs", 10, 1, 10_000).startup_only(),
+    boolean("writePeriodicNoops", true),
     integer("logLevel", 0, 0, 5),
     boolean("notablescan", false),
     boolean("quiet", false),

@@ -1,30 +1,53 @@
 //! `appendOplogNote`: a note in the log that changes nothing. With a write concern it's a way to
 //! wait until the members have everything before it.
 
-use bson::{RawDocument, cstr, rawdoc};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::clock;
 use crate::context::CommandContext;
-use crate::write::WriteConcern;
+use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("appendOplogNote", Run::Future(run))
     .writes()
     .admin_only()
     .help("writes a note into the log")
-    .fields(&["data"])
-    .ignored(&["maxClusterTime"]);
+    .fields(&["data", "maxClusterTime"]);
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let note: &RawDocument = ctx.required("data")?.document()?;
-        let concern = WriteConcern::parse(ctx.generic.write_concern)?;
-        concern.check(ctx.node)?;
-        let written = ctx.node.write_note(note).await?;
-        let mut out = rawdoc! {};
-        if let Some(error) = concern.wait(ctx.node, written.position).await {
-            out.append(cstr!("writeConcernError"), error);
+        if !ctx.node.replication.is_replica_set() {
+            return Err(CommandError::new(
+                ErrorCode::NoReplicationEnabled,
+                "Must have replication set up to run \"appendOplogNote\"",
+            ));
         }
-        out.append(cstr!("ok"), 1.0);
-        Ok(out)
+        if let Some(limit) = ctx.field("maxClusterTime") {
+            check_behind(ctx, limit)?;
+        }
+        let written = ctx.node.write_note(note).await?;
+        ctx.note_write(written.position.index);
+        Ok(rawdoc! { "ok": 1.0 })
     })
+}
+
+/// The note is only wanted while the log has not come to that time.
+fn check_behind(ctx: &CommandContext<'_>, limit: Field<'_>) -> Result<(), CommandError> {
+    let RawBsonRef::Timestamp(limit) = limit.value else {
+        return Err(limit.wrong_type("type 'timestamp'"));
+    };
+    let last = ctx.node.machine.operation_time();
+    if clock::to_bits(last) < clock::to_bits(limit) {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::StaleClusterTime,
+        format!(
+            "Requested maxClusterTime {{ ts: Timestamp({}, {}) }} is less or equal to the last \
+             primary OpTime: {{ ts: Timestamp({}, {}) }}",
+            limit.time, limit.increment, last.time, last.increment
+        ),
+    ))
 }

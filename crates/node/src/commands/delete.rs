@@ -81,7 +81,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
-        match one(&mut staging, statement, ids.of(at)).await {
+        match one(&mut staging, statement, ids.of(at), &mut report).await {
             Ok(deleted) => report.n += deleted,
             Err(error) if report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
@@ -91,22 +91,29 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     ctx.node.counters.delete.add(report.n);
-    let concern_error = staging.finish().await?;
-    Ok(report.reply(concern_error, |_| {}))
+    staging.finish().await?;
+    Ok(report.reply(|_| {}))
 }
 
 async fn one(
     staging: &mut Staging<'_>,
     statement: &Statement<'_>,
     id: i32,
+    report: &mut WriteReport,
 ) -> Result<u64, CommandError> {
-    if let Some(StatementOutcome::Delete { deleted }) = staging.settled(id) {
-        return Ok(deleted);
+    if let Some(outcome) = staging.settled(id) {
+        report.retried.push(id);
+        return Ok(match outcome {
+            StatementOutcome::Delete { deleted } => deleted,
+            // A number that was used for something else tells what that did.
+            StatementOutcome::Update { matched, .. } => matched,
+            StatementOutcome::Insert | StatementOutcome::FindAndModify { .. } => 1,
+        });
     }
     if statement.multi && staging.is_retryable() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
-            "Cannot use retryable writes with limit=0",
+            "Cannot use (or request) retryable writes with limit=0",
         ));
     }
     let ctx = staging.ctx;

@@ -8,7 +8,7 @@ use banyan_document::key;
 use banyan_document::path::{self, Path};
 use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, rawdoc};
+use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
 
 use super::find::{ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -71,7 +71,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
         let values = blocking(|| distinct(ctx, &parameters))?;
-        Ok(rawdoc! { "values": values, "ok": 1.0 })
+        let mut reply = rawdoc! { "values": values };
+        if let Some(time) = ctx.at_cluster_time() {
+            reply.append(cstr!("atClusterTime"), time);
+        }
+        reply.append(cstr!("ok"), 1.0);
+        Ok(reply)
     })
 }
 
@@ -87,7 +92,7 @@ fn distinct(
         None => Filter::all(),
     };
     let ownership = ownership(ctx, parameters.collection)?;
-    let (catalog, snapshot) = ctx.node.view();
+    let (catalog, snapshot) = ctx.view();
     let collection = catalog.get(ctx.database(), parameters.collection);
     let query = Query {
         filter: parameters.filter,

@@ -130,8 +130,8 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     };
     let mut staging = Staging::open(ctx, collection, parameters.upsert).await?;
     let statement = ctx.generic.stmt_id.unwrap_or(0);
-    if let Some(StatementOutcome::FindAndModify { reply }) = staging.settled(statement) {
-        return Ok(reply);
+    if let Some(outcome) = staging.settled(statement) {
+        return Ok(again(statement, outcome));
     }
     let target = Target {
         filter,
@@ -181,17 +181,29 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         Some(document) => reply.append(cstr!("value"), document),
         None => reply.append(cstr!("value"), RawBsonRef::Null),
     }
-    let mut settled = reply.clone();
-    settled.append(cstr!("ok"), 1.0);
-    staging.settle(
-        statement,
-        StatementOutcome::FindAndModify { reply: settled },
-    );
-    if let Some(error) = staging.finish().await? {
-        reply.append(cstr!("writeConcernError"), error);
-    }
+    let settled = StatementOutcome::FindAndModify {
+        reply: reply.clone(),
+    };
+    staging.settle(statement, settled);
+    staging.finish().await?;
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+/// The reply of a statement that an earlier try has settled.
+fn again(statement: i32, outcome: StatementOutcome) -> RawDocumentBuf {
+    let mut reply = match outcome {
+        StatementOutcome::FindAndModify { reply } => reply,
+        // A number that was used for something else has no document to show.
+        StatementOutcome::Insert
+        | StatementOutcome::Update { .. }
+        | StatementOutcome::Delete { .. } => {
+            rawdoc! { "lastErrorObject": { "n": 0 }, "value": null }
+        }
+    };
+    reply.append(cstr!("retriedStmtId"), statement);
+    reply.append(cstr!("ok"), 1.0);
+    reply
 }
 
 fn last_error(

@@ -32,8 +32,8 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         at = stage_some(&mut staging, &documents, at, &statements, &mut report).await?;
     }
     ctx.node.counters.insert.add(report.n);
-    let concern_error = staging.finish().await?;
-    Ok(report.reply(concern_error, |_| {}))
+    staging.finish().await?;
+    Ok(report.reply(|_| {}))
 }
 
 /// Documents whose keys are looked up in one snapshot.
@@ -58,6 +58,7 @@ async fn stage_some(
     while at < documents.len() && candidates.len() < TOGETHER_MAX {
         if staging.settled(statements.of(at)).is_some() {
             report.n += 1;
+            report.retried.push(statements.of(at));
             at += 1;
             continue;
         }

@@ -28,7 +28,7 @@ pub fn of(
     if pipeline.collections_read().is_empty() {
         return Ok(None);
     }
-    let (catalog, snapshot) = ctx.node.view();
+    let (catalog, snapshot) = ctx.view();
     let database = ctx.database().to_owned();
     Ok(Some(Arc::new(Collections {
         catalog,

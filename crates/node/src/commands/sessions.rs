@@ -1,14 +1,13 @@
-//! `startSession`, `refreshSessions`, `endSessions`: logical sessions as drivers keep them.
-//!
-//! A session needs no record of its own here: it exists by being named. What belongs to one are
-//! its cursors, which end with it, and the outcome of its last write, which is kept with the data.
+//! Logical sessions as drivers and operators handle them: `startSession`, `refreshSessions`,
+//! `endSessions`, `killSessions`, `killAllSessions`, `killAllSessionsByPattern`.
 
 use banyan_wire::{CommandError, ErrorCode};
-use bson::spec::BinarySubtype;
-use bson::{RawBinaryRef, RawBsonRef, RawDocument, rawdoc};
+use bson::{RawBsonRef, RawDocument, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
+use crate::logical_sessions::{self, SessionId};
+use crate::params::{self, Field};
 
 pub static START: CommandSpec =
     CommandSpec::new("startSession", Run::Inline(start)).needs(Needs::Any);
@@ -18,65 +17,142 @@ pub static REFRESH: CommandSpec =
 
 pub static END: CommandSpec = CommandSpec::new("endSessions", Run::Inline(end)).needs(Needs::Any);
 
-pub static KILL: CommandSpec = CommandSpec::new("killSessions", Run::Inline(end)).needs(Needs::Any);
+pub static KILL: CommandSpec =
+    CommandSpec::new("killSessions", Run::Inline(kill)).needs(Needs::Any);
+
+pub static KILL_ALL: CommandSpec = CommandSpec::new("killAllSessions", Run::Inline(kill_all))
+    .parsed_as("KillAllSessionsCmd")
+    .needs(Needs::Any);
+
+pub static KILL_ALL_BY_PATTERN: CommandSpec =
+    CommandSpec::new("killAllSessionsByPattern", Run::Inline(kill_by_pattern))
+        .parsed_as("KillAllSessionsByPatternCmd")
+        .needs(Needs::Any);
+
+/// What is known of sessions is never older than the last command: there is nothing to bring up to
+/// date.
+pub static REFRESH_CACHE: CommandSpec =
+    CommandSpec::new("refreshLogicalSessionCacheNow", Run::Inline(refresh_cache)).needs(Needs::Any);
 
 fn start(ctx: &CommandContext<'_>) -> CommandResult {
-    let id = uuid::Uuid::new_v4();
-    let id = crate::params::uuid(id.as_bytes());
+    let id = *uuid::Uuid::new_v4().as_bytes();
+    touch(ctx, id)?;
     let minutes = ctx
         .node
         .parameters
         .value("localLogicalSessionTimeoutMinutes");
     let minutes = i32::try_from(minutes).unwrap_or(i32::MAX);
-    Ok(rawdoc! { "id": { "id": id }, "timeoutMinutes": minutes, "ok": 1.0 })
+    Ok(rawdoc! { "id": { "id": params::uuid(&id) }, "timeoutMinutes": minutes, "ok": 1.0 })
+}
+
+fn touch(ctx: &CommandContext<'_>, session: SessionId) -> Result<(), CommandError> {
+    let sessions_max = ctx.node.parameters.value("maxSessions");
+    let sessions_max = usize::try_from(sessions_max).unwrap_or(usize::MAX);
+    ctx.node.sessions.touch(session, sessions_max)
 }
 
 fn refresh(ctx: &CommandContext<'_>) -> CommandResult {
-    named(ctx)?;
+    for session in named(ctx)? {
+        touch(ctx, session)?;
+    }
+    Ok(rawdoc! { "ok": 1.0 })
+}
+
+fn refresh_cache(ctx: &CommandContext<'_>) -> CommandResult {
+    ctx.node.expire_sessions();
     Ok(rawdoc! { "ok": 1.0 })
 }
 
 fn end(ctx: &CommandContext<'_>) -> CommandResult {
     for session in named(ctx)? {
-        ctx.node.cursors.kill_session(session);
+        ctx.node.end_session(&session, false);
     }
     Ok(rawdoc! { "ok": 1.0 })
 }
 
-/// The sessions in the command's own array.
-fn named(ctx: &CommandContext<'_>) -> Result<Vec<[u8; 16]>, CommandError> {
-    let Some(RawBsonRef::Array(sessions)) = ctx.argument() else {
-        return Err(CommandError::new(
-            ErrorCode::TypeMismatch,
-            format!(
-                "BSON field '{0}.{0}' is the wrong type, expected type 'array'",
-                ctx.spec.name
-            ),
-        ));
-    };
-    sessions
-        .into_iter()
-        .map(|session| match session {
-            Ok(RawBsonRef::Document(session)) => session_id(session),
-            _ => Err(not_a_session()),
-        })
-        .collect()
-}
-
-/// The bytes of `{id: UUID(…)}`.
-pub fn session_id(lsid: &RawDocument) -> Result<[u8; 16], CommandError> {
-    match lsid.get("id") {
-        Ok(Some(RawBsonRef::Binary(RawBinaryRef {
-            subtype: BinarySubtype::Uuid,
-            bytes,
-        }))) => bytes.try_into().map_err(|_| not_a_session()),
-        _ => Err(not_a_session()),
+/// None named means all.
+fn kill(ctx: &CommandContext<'_>) -> CommandResult {
+    let sessions = named(ctx)?;
+    if sessions.is_empty() {
+        ctx.node.kill_all_sessions(ctx.conn.id);
     }
+    for session in sessions {
+        ctx.node.end_session(&session, true);
+    }
+    Ok(rawdoc! { "ok": 1.0 })
 }
 
-fn not_a_session() -> CommandError {
-    CommandError::new(
-        ErrorCode::InvalidUUID,
-        "a session's id must be a UUID of 16 bytes",
-    )
+fn kill_all(ctx: &CommandContext<'_>) -> CommandResult {
+    let users = listed(ctx)?;
+    for user in &users {
+        let part = |name: &'static str| match user.get(name) {
+            Ok(Some(RawBsonRef::String(text))) => Ok(text),
+            _ => Err(params::missing_field(
+                "KillAllSessionsCmd.killAllSessions",
+                name,
+            )),
+        };
+        let (user, database) = (part("user")?, part("db")?);
+        // Nobody logs in, so nobody has a name.
+        return Err(CommandError::new(
+            ErrorCode::UserNotFound,
+            format!("Could not find user \"{user}\" for db \"{database}\""),
+        ));
+    }
+    ctx.node.kill_all_sessions(ctx.conn.id);
+    Ok(rawdoc! { "ok": 1.0 })
+}
+
+fn kill_by_pattern(ctx: &CommandContext<'_>) -> CommandResult {
+    let patterns = listed(ctx)?;
+    if patterns.is_empty() {
+        ctx.node.kill_all_sessions(ctx.conn.id);
+    }
+    for pattern in patterns {
+        for (name, value) in pattern.iter().flatten() {
+            let field = Field {
+                command: "KillAllSessionsByPattern",
+                name: name.as_str(),
+                value,
+            };
+            match name.as_str() {
+                "lsid" => {
+                    let session = logical_sessions::parse(field.document()?)?;
+                    ctx.node.end_session(&session, true);
+                }
+                "uid" => {
+                    let everybody = matches!(
+                        value,
+                        RawBsonRef::Binary(uid) if uid.bytes == logical_sessions::nobody().bytes
+                    );
+                    if everybody {
+                        ctx.node.kill_all_sessions(ctx.conn.id);
+                    }
+                }
+                "users" | "roles" => {}
+                other => {
+                    return Err(params::unknown_field("KillAllSessionsByPattern", other));
+                }
+            }
+        }
+    }
+    Ok(rawdoc! { "ok": 1.0 })
+}
+
+/// The documents in the command's own array.
+fn listed<'a>(ctx: &CommandContext<'a>) -> Result<Vec<&'a RawDocument>, CommandError> {
+    let field = Field {
+        command: ctx.spec.name,
+        name: ctx.spec.name,
+        value: ctx.argument().unwrap_or(RawBsonRef::Null),
+    };
+    params::documents(field)
+}
+
+/// The sessions in the command's own array.
+fn named(ctx: &CommandContext<'_>) -> Result<Vec<SessionId>, CommandError> {
+    listed(ctx)?
+        .into_iter()
+        .map(logical_sessions::parse)
+        .collect()
 }

@@ -92,6 +92,29 @@ struct Done {
     matched: u64,
     modified: u64,
     upserted: Option<RawDocumentBuf>,
+    /// An earlier try has done it.
+    again: bool,
+}
+
+impl Done {
+    fn again(outcome: StatementOutcome) -> Done {
+        let (matched, modified, upserted) = match outcome {
+            StatementOutcome::Update {
+                matched,
+                modified,
+                upserted,
+            } => (matched, modified, upserted),
+            // A number that was used for something else tells what that did.
+            StatementOutcome::Insert | StatementOutcome::FindAndModify { .. } => (1, 0, None),
+            StatementOutcome::Delete { deleted } => (deleted, 0, None),
+        };
+        Done {
+            matched,
+            modified,
+            upserted,
+            again: true,
+        }
+    }
 }
 
 async fn update(ctx: &CommandContext<'_>) -> CommandResult {
@@ -115,6 +138,9 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         match one(&mut staging, statement, ids.of(at)).await {
             Ok(done) => {
                 report.n += done.matched;
+                if done.again {
+                    report.retried.push(ids.of(at));
+                }
                 modified += done.modified;
                 if let Some(id) = done.upserted {
                     report.n += 1;
@@ -133,8 +159,8 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     ctx.node.counters.update.add(statements.len() as u64);
-    let concern_error = staging.finish().await?;
-    Ok(report.reply(concern_error, |reply| {
+    staging.finish().await?;
+    Ok(report.reply(|reply| {
         if !upserted.is_empty() {
             reply.append(cstr!("upserted"), upserted);
         }
@@ -150,17 +176,8 @@ async fn one(
     statement: &Statement<'_>,
     id: i32,
 ) -> Result<Done, CommandError> {
-    if let Some(StatementOutcome::Update {
-        matched,
-        modified,
-        upserted,
-    }) = staging.settled(id)
-    {
-        return Ok(Done {
-            matched,
-            modified,
-            upserted,
-        });
+    if let Some(outcome) = staging.settled(id) {
+        return Ok(Done::again(outcome));
     }
     let ctx = staging.ctx;
     let variables = match statement.constants {
@@ -179,7 +196,7 @@ async fn one(
     if statement.multi && staging.is_retryable() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
-            "Cannot use retryable writes with multi=true",
+            "Cannot use (or request) retryable writes with multi=true",
         ));
     }
     let target = Target {
@@ -198,6 +215,7 @@ async fn one(
             matched: effect.matched,
             modified: effect.modified,
             upserted: None,
+            again: false,
         };
         if effect.matched == 0 && statement.upsert {
             match modify::upsert(staging, &target, &update, &update_context).await? {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use banyan_wire::CommandError;
 use bson::{RawDocumentBuf, rawdoc};
 
+use super::config_views;
 use crate::node::Node;
 use crate::oplog::view::{Oplog, Order};
 
@@ -26,6 +27,9 @@ pub fn documents(
     collection: &str,
     order: &Order,
 ) -> Result<Option<Documents>, CommandError> {
+    if database == "config" {
+        return Ok(config_views::documents(node, database, collection));
+    }
     if database != "local" || !node.replication.is_replica_set() {
         return Ok(None);
     }

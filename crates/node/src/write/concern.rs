@@ -150,6 +150,15 @@ impl WriteConcern {
         (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
     }
 
+    /// How long a write may take to be committed before the client is told that it takes too
+    /// long. A client that asks for one member does not ask for others to answer.
+    pub fn commit_time_max(&self) -> Option<Duration> {
+        match self.w {
+            Acknowledgement::Members(0 | 1) => None,
+            _ => self.timeout(),
+        }
+    }
+
     pub fn is_unacknowledged(&self) -> bool {
         self.w == Acknowledgement::Members(0)
     }
@@ -202,6 +211,17 @@ impl WriteConcern {
             _ => return Ok(()),
         };
         Err(CommandError::new(ErrorCode::BadValue, text))
+    }
+
+    /// Refuses a mode that the set's configuration does not define.
+    pub fn check_mode(&self, config: &SetConfig) -> Result<(), CommandError> {
+        match self.goal(config) {
+            Err(failure @ (Failure::UnknownMode(_) | Failure::UnknownTag(_))) => {
+                let (code, text) = failure.describe();
+                Err(CommandError::new(code, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits until enough members have what the command wrote. The reply's `writeConcernError` if

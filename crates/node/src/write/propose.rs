@@ -2,7 +2,7 @@
 
 use banyan_consensus::{Position, ProposeError, ProposeOptions};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::RawDocument;
+use bson::{RawDocument, rawdoc};
 
 use super::apply::Prepared;
 use super::entry::EntryBuilder;
@@ -53,6 +53,16 @@ impl Node {
     pub async fn write_set_config(&self, configuration: &RawDocument) -> Result<(), CommandError> {
         let mut entry = EntryBuilder::new();
         entry.set_config(configuration);
+        let term = self.writable_term()?;
+        self.propose(&entry, Prepared::nothing(self), term, true)
+            .await
+            .map(drop)
+    }
+
+    /// Waits until everything that was written before is on disk.
+    pub async fn sync_log(&self) -> Result<(), CommandError> {
+        let mut entry = EntryBuilder::new();
+        entry.noop(&rawdoc! { "msg": "sync" });
         let term = self.writable_term()?;
         self.propose(&entry, Prepared::nothing(self), term, true)
             .await

@@ -41,11 +41,21 @@ pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<Statement
             .collect(),
         _ => None,
     };
+    if ctx.generic.stmt_id.is_some() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "May not specify both stmtId and stmtIds in write command.",
+        ));
+    }
+    let listed = ids.as_ref().map_or(0, Vec::len);
     match ids.filter(|ids| ids.len() == count) {
         Some(ids) => Ok(StatementIds::Listed(ids)),
         None => Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "Number of statement ids must match the number of batch entries",
+            ErrorCode::InvalidLength,
+            format!(
+                "Number of statement ids must match the number of batch entries. Got {listed} \
+                 statement ids but {count} operations."
+            ),
         )),
     }
 }
@@ -54,6 +64,8 @@ pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<Statement
 pub struct WriteReport {
     ordered: bool,
     pub n: u64,
+    /// Statements that an earlier try has settled.
+    pub retried: Vec<i32>,
     errors: Vec<(usize, CommandError)>,
 }
 
@@ -62,6 +74,7 @@ impl WriteReport {
         WriteReport {
             ordered,
             n: 0,
+            retried: Vec::new(),
             errors: Vec::new(),
         }
     }
@@ -76,12 +89,12 @@ impl WriteReport {
     }
 
     /// `more` adds the command's own fields.
-    pub fn reply(
-        mut self,
-        concern_error: Option<RawDocumentBuf>,
-        more: impl FnOnce(&mut RawDocumentBuf),
-    ) -> RawDocumentBuf {
+    pub fn reply(mut self, more: impl FnOnce(&mut RawDocumentBuf)) -> RawDocumentBuf {
         let mut reply = rawdoc! { "n": i32::try_from(self.n).unwrap_or(i32::MAX) };
+        if !self.retried.is_empty() {
+            let retried = RawArrayBuf::from_iter(self.retried.iter().copied());
+            reply.append(cstr!("retriedStmtIds"), retried);
+        }
         more(&mut reply);
         if !self.errors.is_empty() {
             self.errors.sort_by_key(|(at, _)| *at);
@@ -90,9 +103,6 @@ impl WriteReport {
                 errors.push(write_error(*at, error));
             }
             reply.append(cstr!("writeErrors"), errors);
-        }
-        if let Some(error) = concern_error {
-            reply.append(cstr!("writeConcernError"), error);
         }
         reply.append(cstr!("ok"), 1.0);
         reply

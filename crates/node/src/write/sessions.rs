@@ -7,12 +7,13 @@
 
 use banyan_storage::{Snapshot, StorageError};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf, Timestamp};
 
+use super::apply::Applied;
 use super::entry::{EntryError, Reader, SessionStamp, put_varint};
-
-/// The UUID in `lsid`.
-pub type SessionId = [u8; 16];
+use crate::clock;
+use crate::logical_sessions;
+pub use crate::logical_sessions::SessionId;
 
 /// Prefix of the sessions' keys in meta.
 pub const META_PREFIX: u8 = b's';
@@ -21,6 +22,14 @@ pub fn meta_key(session: &SessionId) -> [u8; 17] {
     let mut key = [META_PREFIX; 17];
     key[1..].copy_from_slice(session);
     key
+}
+
+/// Whose key it is.
+pub fn session_of(key: &[u8]) -> Option<SessionId> {
+    match key.split_first()? {
+        (&META_PREFIX, session) => session.try_into().ok(),
+        _ => None,
+    }
 }
 
 /// What consecutive statements have come to. Inserts of one batch share one of these.
@@ -141,8 +150,37 @@ impl Statement {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionRecord {
     pub txn_number: i64,
-    pub last_write_ms: i64,
+    pub last_write: LastWrite,
     pub statements: Vec<Statement>,
+}
+
+/// The entry that a session wrote last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LastWrite {
+    pub wall_ms: i64,
+    /// As [`clock::to_bits`].
+    pub time_bits: u64,
+    pub raft_term: u64,
+}
+
+impl LastWrite {
+    pub fn time(&self) -> Timestamp {
+        clock::from_bits(self.time_bits)
+    }
+
+    pub fn term(&self) -> i64 {
+        i64::try_from(self.raft_term).unwrap_or(i64::MAX)
+    }
+}
+
+impl From<Applied> for LastWrite {
+    fn from(applied: Applied) -> LastWrite {
+        LastWrite {
+            wall_ms: applied.wall_ms,
+            time_bits: applied.time,
+            raft_term: applied.position.term,
+        }
+    }
 }
 
 impl SessionRecord {
@@ -150,17 +188,17 @@ impl SessionRecord {
     pub fn merge(
         known: Option<SessionRecord>,
         stamp: &SessionStamp,
-        wall_ms: i64,
+        last_write: LastWrite,
     ) -> SessionRecord {
         let mut record = match known {
             Some(record) if record.txn_number == stamp.txn_number => record,
             _ => SessionRecord {
                 txn_number: stamp.txn_number,
-                last_write_ms: 0,
+                last_write,
                 statements: Vec::new(),
             },
         };
-        record.last_write_ms = wall_ms;
+        record.last_write = last_write;
         for statement in &stamp.statements {
             push(&mut record.statements, statement.clone());
         }
@@ -175,9 +213,11 @@ impl SessionRecord {
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(24 + 16 * self.statements.len());
+        let mut out = Vec::with_capacity(40 + 16 * self.statements.len());
         out.extend_from_slice(&self.txn_number.to_le_bytes());
-        out.extend_from_slice(&self.last_write_ms.to_le_bytes());
+        out.extend_from_slice(&self.last_write.wall_ms.to_le_bytes());
+        out.extend_from_slice(&self.last_write.time_bits.to_le_bytes());
+        out.extend_from_slice(&self.last_write.raft_term.to_le_bytes());
         for statement in &self.statements {
             statement.encode(&mut out);
         }
@@ -187,14 +227,18 @@ impl SessionRecord {
     pub fn decode(bytes: &[u8]) -> Result<SessionRecord, EntryError> {
         let mut reader = Reader { bytes };
         let txn_number = i64::from_le_bytes(reader.array()?);
-        let last_write_ms = i64::from_le_bytes(reader.array()?);
+        let last_write = LastWrite {
+            wall_ms: i64::from_le_bytes(reader.array()?),
+            time_bits: u64::from_le_bytes(reader.array()?),
+            raft_term: u64::from_le_bytes(reader.array()?),
+        };
         let mut statements = Vec::new();
         while !reader.bytes.is_empty() {
             statements.push(Statement::decode(&mut reader)?);
         }
         Ok(SessionRecord {
             txn_number,
-            last_write_ms,
+            last_write,
             statements,
         })
     }
@@ -259,16 +303,7 @@ impl Retryable {
         if txn_number < 0 {
             return Err(invalid("Transaction number cannot be negative"));
         }
-        let id = lsid
-            .get_binary("id")
-            .ok()
-            .and_then(|id| id.bytes.try_into().ok());
-        let Some(session) = id else {
-            return Err(CommandError::new(
-                ErrorCode::TypeMismatch,
-                "BSON field 'OperationSessionInfo.lsid.id' is not a UUID",
-            ));
-        };
+        let session = logical_sessions::parse(lsid)?;
         Ok(Some(Retryable {
             session,
             txn_number,
@@ -310,6 +345,14 @@ mod tests {
         }
     }
 
+    fn at(wall_ms: i64) -> LastWrite {
+        LastWrite {
+            wall_ms,
+            time_bits: 7,
+            raft_term: 2,
+        }
+    }
+
     #[test]
     fn inserts_in_a_row_share_one_line() {
         let inserts = |from: i32, to: i32| {
@@ -317,8 +360,8 @@ mod tests {
                 .map(|id| Statement::new(id, StatementOutcome::Insert))
                 .collect()
         };
-        let record = SessionRecord::merge(None, &stamp(1, inserts(0, 500)), 10);
-        let record = SessionRecord::merge(Some(record), &stamp(1, inserts(500, 900)), 20);
+        let record = SessionRecord::merge(None, &stamp(1, inserts(0, 500)), at(10));
+        let record = SessionRecord::merge(Some(record), &stamp(1, inserts(500, 900)), at(20));
         assert_eq!(record.statements.len(), 1);
         assert_eq!(record.find(0), Some(&StatementOutcome::Insert));
         assert_eq!(record.find(899), Some(&StatementOutcome::Insert));
@@ -333,7 +376,7 @@ mod tests {
     fn a_new_number_forgets_the_old_one() {
         let deleted = StatementOutcome::Delete { deleted: 1 };
         let first = stamp(1, vec![Statement::new(0, deleted.clone())]);
-        let record = SessionRecord::merge(None, &first, 10);
+        let record = SessionRecord::merge(None, &first, at(10));
         let retry = |txn_number| Retryable {
             session: [1; 16],
             txn_number,
@@ -349,7 +392,7 @@ mod tests {
         assert_eq!(retry(2).check(Some(record.clone())).unwrap(), None);
         let error = retry(0).check(Some(record.clone())).unwrap_err();
         assert_eq!(error.code, ErrorCode::TransactionTooOld);
-        let record = SessionRecord::merge(Some(record), &stamp(2, Vec::new()), 20);
+        let record = SessionRecord::merge(Some(record), &stamp(2, Vec::new()), at(20));
         assert_eq!((record.txn_number, record.find(0)), (2, None));
     }
 

@@ -5,18 +5,18 @@
 //! whoever holds latches never waits for another.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use banyan_consensus::Position;
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_storage::{Batch, Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::apply::Prepared;
-use super::concern::WriteConcern;
 use super::entry::{EntryBuilder, SessionStamp};
 use super::latches::{Held, LatchKey, NamespaceShared};
-use super::sessions::{self, Retryable, SessionRecord, Statement, StatementOutcome};
+use super::propose::Outcome;
+use super::sessions::{self, LastWrite, Retryable, SessionRecord, Statement, StatementOutcome};
 use crate::catalog_ops;
 use crate::clock;
 use crate::context::CommandContext;
@@ -33,8 +33,7 @@ pub struct Staging<'a> {
     /// `None`: it does not exist, and need not for this command.
     pub collection: Option<Arc<Collection>>,
     pub ownership: Option<Arc<dyn Ownership>>,
-    pub concern: WriteConcern<'a>,
-    _shared: NamespaceShared,
+    shared: Arc<NamespaceShared>,
     term: u64,
     pub entry: EntryBuilder,
     pub batch: Batch,
@@ -42,7 +41,6 @@ pub struct Staging<'a> {
     /// The first so many of the latches belong to what is staged, or about to be.
     claimed: usize,
     retry: Option<Retry>,
-    last: Option<Position>,
 }
 
 /// What a retryable command knows of its earlier tries.
@@ -52,7 +50,7 @@ struct Retry {
     /// Statements whose effects are staged but not proposed.
     fresh: Vec<Statement>,
     /// Keeps other tries of this session away until the command ends.
-    _held: Held,
+    held: Arc<Held>,
 }
 
 impl<'a> Staging<'a> {
@@ -66,8 +64,6 @@ impl<'a> Staging<'a> {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), collection);
         refuse_views(&namespace)?;
-        let concern = WriteConcern::parse(ctx.generic.write_concern)?;
-        concern.check(node)?;
         let retry = Retry::begin(ctx).await?;
         loop {
             let term = node.writable_term()?;
@@ -93,15 +89,13 @@ impl<'a> Staging<'a> {
                 namespace,
                 collection: found,
                 ownership,
-                concern,
-                _shared: shared,
+                shared: Arc::new(shared),
                 term,
                 entry: EntryBuilder::new(),
                 batch: Batch::new(),
                 held: Held::none(&node.latches),
                 claimed: 0,
                 retry,
-                last: None,
             });
         }
     }
@@ -193,7 +187,11 @@ impl<'a> Staging<'a> {
                 statements: fresh,
             };
             let known = retry.known.take();
-            retry.known = Some(SessionRecord::merge(known, &stamp, clock::wall_ms()));
+            let now = LastWrite {
+                wall_ms: clock::wall_ms(),
+                ..LastWrite::default()
+            };
+            retry.known = Some(SessionRecord::merge(known, &stamp, now));
             entry.session = Some(stamp);
         }
         let node = self.ctx.node;
@@ -201,20 +199,53 @@ impl<'a> Staging<'a> {
         self.claimed = 0;
         let batch = std::mem::take(&mut self.batch);
         let prepared = Prepared { batch, latches };
-        let outcome = node
-            .propose(&entry, prepared, self.term, self.concern.journal)
-            .await?;
-        self.last = Some(outcome.position);
+        let (term, journal) = (self.term, self.ctx.concern.journal());
+        let outcome = match self.ctx.concern.commit_time_max() {
+            None => node.propose(&entry, prepared, term, journal).await?,
+            Some(patience) => {
+                let node = node.clone();
+                let proposal = async move { node.propose(&entry, prepared, term, journal).await };
+                match self.propose_within(patience, proposal).await? {
+                    Some(outcome) => outcome,
+                    None => return Ok(()),
+                }
+            }
+        };
+        self.ctx.note_write(outcome.position.index);
         Ok(())
     }
 
-    /// Commits the rest and waits for the write concern; its error, if it is not met.
-    pub async fn finish(mut self) -> Result<Option<bson::RawDocumentBuf>, CommandError> {
-        self.flush().await?;
-        match self.last {
-            Some(position) => Ok(self.concern.wait(self.ctx.node, position).await),
-            None => Ok(None),
+    /// Waits no longer than the write concern does. A write that is not committed by then is not
+    /// taken back: it may be committed yet, so what keeps others away from it stays.
+    async fn propose_within(
+        &self,
+        patience: Duration,
+        proposal: impl Future<Output = Result<Outcome, CommandError>> + Send + 'static,
+    ) -> Result<Option<Outcome>, CommandError> {
+        let mut writing = tokio::spawn(proposal);
+        match tokio::time::timeout(patience, &mut writing).await {
+            Ok(Ok(outcome)) => outcome.map(Some),
+            Ok(Err(error)) => Err(CommandError::new(
+                ErrorCode::InternalError,
+                format!("a write ended early: {error}"),
+            )),
+            Err(_) => {
+                self.ctx.note_late();
+                let session = self.retry.as_ref().map(|retry| retry.held.clone());
+                let kept = (self.shared.clone(), session);
+                tokio::spawn(async move {
+                    // Whoever wrote has been told that it took too long.
+                    let _ = writing.await;
+                    drop(kept);
+                });
+                Ok(None)
+            }
         }
+    }
+
+    /// Commits the rest.
+    pub async fn finish(mut self) -> Result<(), CommandError> {
+        self.flush().await
     }
 }
 
@@ -232,7 +263,7 @@ impl Retry {
             known: id.check(known)?,
             id,
             fresh: Vec::new(),
-            _held: held,
+            held: Arc::new(held),
         }))
     }
 }

@@ -1,0 +1,55 @@
+//! Collections of the database `config` that are views of what the member keeps in another form:
+//! the outcome of each session's last write, and the sessions in use.
+
+use std::sync::Arc;
+
+use bson::{DateTime, rawdoc};
+
+use super::local::Documents;
+use crate::errors;
+use crate::logical_sessions;
+use crate::node::Node;
+use crate::write::sessions::{self, SessionRecord};
+
+pub const TRANSACTIONS: &str = "transactions";
+pub const SESSIONS: &str = "system.sessions";
+
+pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
+    database == "config"
+        && node.replication.is_replica_set()
+        && matches!(collection, TRANSACTIONS | SESSIONS)
+}
+
+/// The documents of such a collection. `None`: it is an ordinary one.
+pub fn documents(node: &Arc<Node>, database: &str, collection: &str) -> Option<Documents> {
+    if !is_view(node, database, collection) {
+        return None;
+    }
+    if collection == SESSIONS {
+        let sessions = node.sessions.all().into_iter();
+        return Some(Box::new(sessions.map(|(session, last_use)| {
+            Ok(rawdoc! {
+                "_id": logical_sessions::document(&session),
+                "lastUse": last_use,
+            })
+        })));
+    }
+    let records = node.store.snapshot().scan_meta(&[sessions::META_PREFIX]);
+    Some(Box::new(records.filter_map(|found| {
+        let (key, bytes) = match found {
+            Ok(found) => found,
+            Err(error) => return Some(Err(errors::storage(error))),
+        };
+        let session = sessions::session_of(&key)?;
+        let record = SessionRecord::decode(&bytes).ok()?;
+        Some(Ok(rawdoc! {
+            "_id": logical_sessions::document(&session),
+            "txnNum": record.txn_number,
+            "lastWriteOpTime": {
+                "ts": record.last_write.time(),
+                "t": record.last_write.term(),
+            },
+            "lastWriteDate": DateTime::from_millis(record.last_write.wall_ms),
+        }))
+    })))
+}

@@ -1,0 +1,107 @@
+//! What a member does on its own once in a while, and notes that somebody waits for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use banyan_wire::CommandError;
+use bson::{RawDocumentBuf, Timestamp, rawdoc};
+use tokio::runtime::Handle;
+
+use crate::clock;
+use crate::node::Node;
+use crate::read_concern;
+use crate::rw_defaults;
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// Sessions are looked through every so many periods.
+const SESSION_PERIODS: u64 = 30;
+const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Runs until the process ends. Does nothing outside of a runtime, as in some tests.
+pub fn start(node: &Arc<Node>) {
+    let Ok(runtime) = Handle::try_current() else {
+        return;
+    };
+    runtime.spawn(run(Arc::downgrade(node), node.info.stop.clone()));
+}
+
+async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
+    for round in 1_u64.. {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(PERIOD) => {}
+        }
+        let Some(node) = node.upgrade() else { return };
+        let window = node.parameters.value("minSnapshotHistoryWindowInSeconds");
+        let window = Duration::from_secs(window.max(0).unsigned_abs());
+        node.snapshots.reap(window);
+        if round.is_multiple_of(SESSION_PERIODS) {
+            let expired = node.expire_sessions();
+            if expired > 0 {
+                tracing::debug!(sessions = expired, "ended sessions that nobody uses");
+            }
+        }
+        if node.replication.is_replica_set() {
+            rw_defaults::refresh_quietly(&node);
+            node.note_idleness().await;
+        }
+    }
+}
+
+/// Whether a note is being asked for or written: one serves everybody who waits.
+#[derive(Debug, Default)]
+pub struct Notes {
+    asking: AtomicBool,
+}
+
+impl Node {
+    /// A primary that nobody writes to still lets time go on: how far a secondary is behind, and
+    /// from where a change stream resumes, are told by what is in the log.
+    async fn note_idleness(&self) {
+        let seconds = self.parameters.value("periodicNoopIntervalSecs");
+        if !self.is_primary() || !self.parameters.flag("writePeriodicNoops") {
+            return;
+        }
+        let idle_ms = clock::wall_ms().saturating_sub(self.machine.last_wall().timestamp_millis());
+        if idle_ms < seconds.saturating_mul(1000) {
+            return;
+        }
+        let note = rawdoc! { "msg": "periodic noop" };
+        if let Err(error) = self.write_note(&note).await {
+            tracing::debug!(%error, "no periodic note");
+        }
+    }
+
+    /// Lets the log go past a time that nobody wrote at: the primary writes a note, a secondary
+    /// asks it to. Returns at once; the note comes by the log like any other entry.
+    pub fn ask_for_note(self: &Arc<Self>, time: Timestamp) {
+        if self.notes.asking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let node = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = node.bring_note(time).await {
+                tracing::debug!(%error, "no note for a read that waits");
+            }
+            node.notes.asking.store(false, Ordering::Release);
+        });
+    }
+
+    async fn bring_note(&self, time: Timestamp) -> Result<(), CommandError> {
+        if self.is_primary() {
+            if clock::to_bits(self.machine.operation_time()) >= clock::to_bits(time) {
+                return Ok(());
+            }
+            let note = rawdoc! { "msg": "noop write for afterClusterTime read concern" };
+            return self.write_note(&note).await.map(drop);
+        }
+        let request: RawDocumentBuf = rawdoc! {
+            "appendOplogNote": 1,
+            "maxClusterTime": time,
+            "data": { "append noop write": 1_i64 },
+            "$clusterTime": read_concern::gossip(self.clock.now()),
+        };
+        self.replication.ask_primary(&request, NOTE_TIMEOUT).await
+    }
+}
