@@ -5,7 +5,10 @@
 //! an [`Outlet`].
 
 mod delay;
+mod election;
 mod forced;
+#[cfg(test)]
+mod tests;
 mod witness;
 
 use std::collections::HashMap;
@@ -555,6 +558,7 @@ impl<D: Disk> Core<D> {
             let elapsed = self.node.raft.election_elapsed;
             self.node.raft.election_elapsed = (elapsed + 1).min(1 << 20);
         }
+        self.forget_a_silent_leader();
         self.step_installed();
         if self.is_leader()
             && self

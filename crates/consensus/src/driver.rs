@@ -62,6 +62,8 @@ pub(crate) enum Control {
     ReadIndex(oneshot::Sender<u64>),
     Transfer(PeerId),
     StepDown,
+    Campaign,
+    Suspect(PeerId),
     Electable(bool),
     Force(Vec<Member>, oneshot::Sender<Result<Membership, Error>>),
     Witness(bool),

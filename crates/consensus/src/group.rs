@@ -315,6 +315,17 @@ impl<S: StateMachine> Group<S> {
         self.shared.control(Control::StepDown);
     }
 
+    /// Asks for the lead now, unless there is a leader.
+    pub fn campaign(&self) {
+        self.shared.control(Control::Campaign);
+    }
+
+    /// There is reason to think that the leader has ended (its host refuses connections): this
+    /// member campaigns soon, unless it hears of the leader.
+    pub fn suspect_leader(&self, leader: PeerId) {
+        self.shared.control(Control::Suspect(leader));
+    }
+
     /// A member that is not electable never campaigns.
     pub fn set_electable(&self, electable: bool) {
         self.shared.control(Control::Electable(electable));

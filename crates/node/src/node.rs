@@ -12,10 +12,14 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::cursors::CursorManager;
 use crate::info::ServerInfo;
+use crate::logical_sessions::LogicalSessions;
 use crate::operations::{Interrupt, Operations};
 use crate::parameters::Parameters;
 use crate::replication::Replication;
 use crate::role::{Change, Role};
+use crate::rw_defaults::KnownDefaults;
+use crate::snapshots::Snapshots;
+use crate::upkeep::{self, Notes};
 use crate::write::{Latches, Machine, NamespaceLatches};
 
 /// How a node is opened.
@@ -24,8 +28,12 @@ pub struct NodeOptions {
     /// `--replSet`; without it the node is a set of one that nobody can join.
     pub replica_set: Option<String>,
     pub store: StoreOptions,
+    /// `--selfInitiate`: a set of this member alone is made on the first start.
+    pub self_initiate: bool,
     /// `--oplogSize`.
     pub log_bytes_max: u64,
+    /// `--oplogMinRetentionHours`.
+    pub log_hours_min: f64,
 }
 
 impl NodeOptions {
@@ -33,8 +41,10 @@ impl NodeOptions {
         NodeOptions {
             info,
             replica_set: None,
+            self_initiate: false,
             store: StoreOptions::default(),
             log_bytes_max: 256 << 20,
+            log_hours_min: 0.0,
         }
     }
 }
@@ -68,6 +78,13 @@ pub struct Node {
     pub latches: Arc<Latches>,
     /// Held shared by writes, exclusively by whoever changes what a namespace is.
     pub namespaces: NamespaceLatches,
+    /// Sessions that clients have named.
+    pub sessions: LogicalSessions,
+    /// Kept for clients that name their time.
+    pub snapshots: Snapshots,
+    /// The concerns of commands that name none.
+    pub defaults: KnownDefaults,
+    pub(crate) notes: Notes,
     role: OnceLock<Arc<dyn Role>>,
     javascript: OnceLock<JavaScriptMaker>,
 }
@@ -96,7 +113,7 @@ impl Node {
         let replication = Replication::open(&options, &store, &machine)?;
         let group = Group::open(
             &log_path,
-            replication.group_options(options.log_bytes_max),
+            replication.group_options(),
             machine.clone(),
             replication.transport(),
         )
@@ -117,10 +134,15 @@ impl Node {
             replication,
             latches: Arc::default(),
             namespaces: NamespaceLatches::default(),
+            sessions: LogicalSessions::default(),
+            snapshots: Snapshots::default(),
+            defaults: KnownDefaults::default(),
+            notes: Notes::default(),
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
         node.replication.start(&node)?;
+        upkeep::start(&node);
         Ok(node)
     }
 

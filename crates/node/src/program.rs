@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, signals};
 use banyan_wire::server::{Options, Server};
 use bson::RawBsonRef;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::commands::table::CommandSpec;
@@ -80,6 +81,8 @@ impl<P> Program<'_, P> {
         }
         let mut options = NodeOptions::new(info);
         options.replica_set.clone_from(&self.member.repl_set);
+        options.self_initiate = self.member.self_initiate;
+        options.log_hours_min = self.member.oplog_min_retention_hours.unwrap_or(0.0);
         if let Some(megabytes) = self.member.oplog_size {
             options.log_bytes_max = megabytes << 20;
         }
@@ -114,17 +117,22 @@ impl<P> Program<'_, P> {
         let service = Arc::new(NodeService::new(node.clone(), &self.commands));
         (self.set_up)(&service);
         tokio::spawn(reap_cursors(node.clone()));
-        let stopping = node.clone();
+        let (stopping, closed) = (node.clone(), CancellationToken::new());
+        let close = closed.clone();
         let raise = async move {
             stopping.info.stop.cancelled().await;
             info!("shutting down");
+            let replication = stopping.replication.clone();
+            replication.hand_over(&stopping, HAND_OVER_MAX).await;
+            replication.quiesce(&stopping).await;
             // Whatever runs ends at its next look, so that connections can be let go.
             stopping.operations.shut_down();
             stopping.cursors.kill_all();
+            close.cancel();
         };
         info!(?addresses, "waiting for connections on port {}", self.port);
         started.ready();
-        tokio::join!(server.serve(service, node.info.stop.clone()), raise);
+        tokio::join!(server.serve(service, closed), raise);
         let closing = tokio::task::spawn_blocking(move || node.close());
         if tokio::time::timeout(CLOSE_TIME_MAX, closing).await.is_err() {
             warn!("closing the data takes longer than {CLOSE_TIME_MAX:?}; leaving it to the log");
@@ -189,6 +197,9 @@ pub enum ProgramError {
     #[error("--setParameter: {0}")]
     Parameter(String),
 }
+
+/// How long a primary that is told to stop looks for somebody to take the lead.
+const HAND_OVER_MAX: Duration = Duration::from_secs(10);
 
 /// How long a shutdown may take before it is cut short.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(10);

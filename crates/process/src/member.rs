@@ -13,9 +13,15 @@ pub struct MemberFlags {
     /// Name of the replica set to be a member of
     #[arg(long = "replSet", value_name = "NAME")]
     pub repl_set: Option<String>,
+    /// Make a set of this member alone on the first start, instead of waiting for rs.initiate()
+    #[arg(long = "selfInitiate")]
+    pub self_initiate: bool,
     /// Most megabytes of log kept for members that are behind
     #[arg(long = "oplogSize", value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
     pub oplog_size: Option<u64>,
+    /// Keep the log of at least this many hours, whatever it takes
+    #[arg(long = "oplogMinRetentionHours", value_name = "HOURS", value_parser = hours)]
+    pub oplog_min_retention_hours: Option<f64>,
     /// Gigabytes of cache
     #[arg(
         id = "wiredTigerCacheSizeGB",
@@ -60,6 +66,14 @@ pub struct MemberFlags {
     /// Accepted for scripts that give it
     #[arg(long, value_name = "LEVEL", hide_short_help = true)]
     pub profile: Option<i32>,
+}
+
+fn hours(text: &str) -> Result<f64, String> {
+    const HOURS_MAX: f64 = 24.0 * 366.0 * 100.0;
+    match text.parse::<f64>() {
+        Ok(hours) if (0.0..=HOURS_MAX).contains(&hours) => Ok(hours),
+        _ => Err("expected a number of hours, from 0 on".to_owned()),
+    }
 }
 
 impl MemberFlags {

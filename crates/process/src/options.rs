@@ -197,6 +197,8 @@ fn flag_of(id: &str) -> &str {
         "key_file" => "keyFile",
         "repl_set" => "replSet",
         "oplog_size" => "oplogSize",
+        "self_initiate" => "selfInitiate",
+        "oplog_min_retention_hours" => "oplogMinRetentionHours",
         other => other,
     }
 }
@@ -219,8 +221,9 @@ fn raw_value(matches: &ArgMatches, id: &str) -> serde_json::Value {
     match words.len() {
         1 => {
             let word = words.remove(0);
-            word.parse::<i64>()
-                .map_or(serde_json::Value::String(word), Into::into)
+            let number = word.parse::<i64>().map(Into::into);
+            let number = number.or_else(|_| word.parse::<f64>().map(Into::into));
+            number.unwrap_or(serde_json::Value::String(word))
         }
         _ => words.into(),
     }

@@ -68,6 +68,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("replication.replSetName", "replSet", Kind::Value),
     setting("replication.replSet", "replSet", Kind::Value),
     setting("replication.oplogSizeMB", "oplogSize", Kind::Value),
+    setting("replication.selfInitiate", "selfInitiate", Kind::Switch),
+    setting(
+        "storage.oplogMinRetentionHours",
+        "oplogMinRetentionHours",
+        Kind::Value,
+    ),
     setting("sharding.clusterRole", "", Kind::Role),
     setting("sharding.configDB", "configdb", Kind::Value),
     setting("security.keyFile", "keyFile", Kind::Value),

@@ -172,8 +172,14 @@ DB.prototype.getReplicationInfo = function () {
   const first = oplog.find().sort({$natural: 1}).limit(1).toArray()[0];
   const last = oplog.find().sort({$natural: -1}).limit(1).toArray()[0];
   if (!first || !last) return {errmsg: 'local.oplog.rs is empty or missing'};
+  const sizes = oplog.stats();
+  const megabytes = (bytes) => Math.round(Number(bytes || 0) / 1048576 * 100) / 100;
+  const timeDiff = last.ts.getTime() - first.ts.getTime();
   return {
-    timeDiff: last.ts.getTime() - first.ts.getTime(),
+    logSizeMB: megabytes(sizes.maxSize),
+    usedMB: megabytes(sizes.size),
+    timeDiff,
+    timeDiffHours: Math.round(timeDiff / 36) / 100,
     tFirst: new Date(first.ts.getTime() * 1000).toString(),
     tLast: new Date(last.ts.getTime() * 1000).toString(),
     now: new Date().toString(),
@@ -193,6 +199,7 @@ DB.prototype.printShardingStatus = function (verbose) {
 DB.prototype.printReplicationInfo = function () {
   const info = this.getReplicationInfo();
   if (info.errmsg) return printjson(info);
+  print('configured oplog size:   ' + info.logSizeMB + 'MB');
   print('log length start to end: ' + info.timeDiff + 'secs (' + Math.round(info.timeDiff / 36) / 100 + 'hrs)');
   print('oplog first event time:  ' + info.tFirst);
   print('oplog last event time:   ' + info.tLast);

@@ -16,10 +16,30 @@ const rs = {
     const next = Object.assign({}, config, {version: Number(rs.conf().version) + 1});
     return db._adminCommand(Object.assign({replSetReconfig: next}, options));
   },
+  // In two steps, as each may change one vote or give one member a say in who leads.
+  reconfigForPSASet(index, config, options) {
+    const member = config.members[index];
+    if (!member) throw new Error('There is no member at ' + index + ' of the new configuration');
+    if (!member.votes || !member.priority) throw new Error('The member at ' + index + ' must have a vote and a priority');
+    const before = rs.conf();
+    const old = before.members.find((known) => Number(known._id) === Number(member._id));
+    if (old && old.votes === 1 && old.priority > 0) return rs.reconfig(config, options);
+    const first = Object.assign({}, config, {members: config.members.map((known, at) =>
+      at === index ? Object.assign({}, known, {priority: 0}) : known)});
+    okOrThrow(rs.reconfig(first, options), 'the member could not be given a vote');
+    return rs.reconfig(config, options);
+  },
+  // A member that is added votes once it has caught up; the primary sees to that, one at a time.
   add(hostOrMember, arbiter) {
     const config = rs.conf();
     const free = 1 + Math.max(...config.members.map((member) => Number(member._id)));
-    const member = typeof hostOrMember === 'string' ? {_id: free, host: hostOrMember} : Object.assign({_id: free}, hostOrMember);
+    const isHost = typeof hostOrMember === 'string';
+    if (!isHost && (typeof hostOrMember !== 'object' || hostOrMember === null)) {
+      throw new Error('Expected a host-and-port string or a member document, but got ' + tojson(hostOrMember));
+    }
+    if (!isHost && arbiter !== undefined) throw new Error('With a member document the second argument is not used: say arbiterOnly in the document');
+    const member = isHost ? {_id: free, host: hostOrMember} : Object.assign({}, hostOrMember);
+    if (member._id === undefined || member._id === null) member._id = free;
     if (arbiter === true) member.arbiterOnly = true;
     config.members.push(member);
     config.version = Number(config.version) + 1;
@@ -27,16 +47,19 @@ const rs = {
   },
   addArb(host) { return rs.add(host, true); },
   remove(host) {
+    if (typeof host !== 'string') throw new Error('Expected a host-and-port string, but got ' + tojson(host));
     const config = rs.conf();
     const kept = config.members.filter((member) => member.host !== host);
-    if (kept.length === config.members.length) throw new Error("Couldn't find " + host + ' in ' + tojson(config.members) + '.');
+    if (kept.length === config.members.length) {
+      throw new Error("Couldn't find " + host + ' in ' + tojson(config.members) + '. Is ' + host + ' a member of this replset?');
+    }
     config.members = kept;
     config.version = Number(config.version) + 1;
     return db._adminCommand({replSetReconfig: config});
   },
   stepDown(seconds, catchUpSeconds) {
-    const command = {replSetStepDown: seconds === undefined ? 60 : seconds};
-    if (catchUpSeconds !== undefined) command.secondaryCatchUpPeriodSecs = catchUpSeconds;
+    const command = {replSetStepDown: seconds === undefined || seconds === null ? 60 : seconds};
+    if (catchUpSeconds !== undefined && catchUpSeconds !== null) command.secondaryCatchUpPeriodSecs = catchUpSeconds;
     return db._adminCommand(command);
   },
   freeze(seconds) { return db._adminCommand({replSetFreeze: seconds}); },
@@ -54,10 +77,14 @@ const rs = {
     print('\trs.add(host or member)       adds a member');
     print('\trs.addArb(host)              adds an arbiter');
     print('\trs.remove(host)              removes a member');
-    print('\trs.stepDown([seconds])       the primary steps down');
+    print('\trs.reconfig(config, {force: true})  the same for a set that has lost its majority');
+    print('\trs.stepDown([seconds[, catchUpSeconds]])  the primary gives the lead away');
     print('\trs.freeze(seconds)           this member does not seek election for that long');
+    print('\trs.syncFrom(host)            whom this member should follow (it follows the primary)');
     print('\trs.secondaryOk()             allows reads on this connection to a secondary');
     print('\trs.hello(), rs.isMaster()    who leads');
+    print('\trs.printReplicationInfo()    how far back the log reaches');
+    print('\trs.printSecondaryReplicationInfo()  how far the secondaries are');
   },
   toString() { return 'replica set helpers; see rs.help()'; },
 };

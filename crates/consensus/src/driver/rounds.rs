@@ -240,6 +240,8 @@ impl<S: StateMachine> Shared<S> {
             Control::Witnesses(witnesses) => rounds.core.set_witnesses(witnesses),
             Control::Transfer(to) => rounds.core.transfer_leadership(to),
             Control::StepDown => rounds.core.step_down(),
+            Control::Campaign => rounds.core.campaign(),
+            Control::Suspect(leader) => rounds.core.suspect(leader),
             Control::Electable(electable) => rounds.core.set_electable(electable),
         }
     }

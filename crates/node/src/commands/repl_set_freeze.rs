@@ -2,37 +2,40 @@
 
 use std::time::Duration;
 
-use banyan_wire::{CommandError, ErrorCode};
-use bson::{cstr, rawdoc};
+use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::params;
+use crate::replication::lead::Frozen;
+
+const SECONDS_MAX: i64 = i32::MAX as i64;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetFreeze", Run::Inline(run))
     .aliases(&["replsetfreeze"])
     .needs(Needs::Any)
     .admin_only()
+    .lenient()
     .help("keeps this member from becoming the primary for some seconds");
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let replication = &ctx.node.replication;
-    replication.require_config()?;
-    let seconds = ctx
-        .argument()
-        .and_then(params::number)
-        .and_then(|n| u32::try_from(n).ok());
-    let seconds = seconds.ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::BadValue,
-            "replSetFreeze takes a number of seconds, from 0 on",
-        )
-    })?;
-    let info = replication.freeze(Duration::from_secs(seconds.into()))?;
-    let mut out = rawdoc! {};
-    if !info.is_empty() {
-        out.append(cstr!("info"), info);
-    }
-    out.append(cstr!("ok"), 1.0);
-    Ok(out)
+    // As in MongoDB: what is not a number is 0, and ends a freeze.
+    let seconds = ctx.argument().and_then(params::number).unwrap_or(0);
+    let seconds = if seconds < 0 {
+        SECONDS_MAX
+    } else {
+        seconds.min(SECONDS_MAX)
+    };
+    let frozen = ctx
+        .node
+        .replication
+        .freeze(Duration::from_secs(seconds.unsigned_abs()))?;
+    Ok(match frozen {
+        Frozen::NoMore => rawdoc! { "info": "unfreezing", "ok": 1.0 },
+        Frozen::ForOneSecond => rawdoc! {
+            "warning": "you really want to freeze for only 1 second?",
+            "ok": 1.0,
+        },
+        Frozen::ForAWhile => rawdoc! { "ok": 1.0 },
+    })
 }

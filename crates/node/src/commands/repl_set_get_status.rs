@@ -7,6 +7,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetGetStatus", Run::Inline(
     .aliases(&["replsetgetstatus"])
     .needs(Needs::Any)
     .admin_only()
+    .lenient()
     .help("the members of the replica set and their states")
     .ignored(&["initialSync", "forShell"]);
 

@@ -11,7 +11,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetHeartbeat", Run::Inline(
     .admin_only()
     .privilege("internal")
     .help("internal: how a member is")
-    .fields(&["from"])
+    .fields(&["from", "arbiterOnly", "buildIndexes"])
     .ignored(&["configVersion", "term", "fromPeer"]);
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
@@ -30,10 +30,19 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             format!("Our set name of {own} does not match name {asking} from remote node"),
         ));
     }
-    if let Some(from) = ctx.field("from") {
-        replication.note_question(from.str()?);
+    let from = match ctx.field("from") {
+        Some(field) => Some(field.str()?),
+        None => None,
+    };
+    if let Some(from) = from {
+        replication.note_question(from);
     }
-    let heartbeat = replication.heartbeat().ok_or_else(|| {
+    if let Some((arbiter_only, build_indexes)) =
+        ctx.field("arbiterOnly").zip(ctx.field("buildIndexes"))
+    {
+        replication.note_part(arbiter_only.bool()?, build_indexes.bool()?);
+    }
+    let heartbeat = replication.heartbeat(from).ok_or_else(|| {
         CommandError::new(
             ErrorCode::NotYetInitialized,
             "this member is still starting",

@@ -41,7 +41,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             | None => None,
             Some(other) => {
                 return Err(CommandError::new(
-                    ErrorCode::TypeMismatch,
+                    ErrorCode::InvalidReplicaSetConfig,
                     format!(
                         "a replica set configuration is an object, found {}",
                         type_name(other.element_type())
@@ -50,7 +50,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             }
         };
         let config = match given {
-            Some(document) => SetConfig::parse(document)?,
+            Some(document) => SetConfig::read(document)?,
             None => {
                 // Asked for before anything is made, so that the reply tells what was made.
                 replication.require_uninitialized()?;

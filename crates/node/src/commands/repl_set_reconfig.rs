@@ -1,17 +1,19 @@
 //! `replSetReconfig`: puts another configuration in place. `rs.add`, `rs.addArb` and `rs.remove`
 //! are made of it.
 
-use bson::rawdoc;
+use std::time::Duration;
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::params::Field;
-use crate::replication::config::SetConfig;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetReconfig", Run::Future(run))
     .aliases(&["replsetreconfig"])
     .needs(Needs::Any)
     .admin_only()
+    .lenient()
     .help("changes the replica set's configuration")
     .fields(&["force"]);
 
@@ -19,19 +21,41 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let replication = &ctx.node.replication;
         replication.require_config()?;
-        let value = ctx.argument().unwrap_or(bson::RawBsonRef::Null);
-        let document = Field {
-            command: ctx.spec.name,
-            name: ctx.spec.name,
-            value,
-        }
-        .document()?;
-        let force = match ctx.field("force") {
-            Some(field) => field.bool()?,
-            None => false,
+        let Some(RawBsonRef::Document(document)) = ctx.argument() else {
+            return Err(CommandError::new(
+                ErrorCode::InvalidReplicaSetConfig,
+                "no configuration specified",
+            ));
         };
-        let config = SetConfig::parse(document)?;
-        replication.reconfigure(ctx.node, config, force).await?;
-        Ok(rawdoc! { "ok": 1.0 })
+        let force = match ctx.field("force").map(|field| field.value) {
+            None | Some(RawBsonRef::Null | RawBsonRef::Undefined) => false,
+            Some(RawBsonRef::Boolean(force)) => force,
+            // Anything else is a yes, as in MongoDB, unless it's a zero.
+            Some(other) => crate::params::number(other) != Some(0),
+        };
+        let changing = replication.reconfigure(ctx.node, document, force);
+        let changed = match ctx
+            .generic
+            .max_time_ms
+            .filter(|&milliseconds| milliseconds > 0)
+        {
+            None => changing.await?,
+            Some(milliseconds) => {
+                let limit = Duration::from_millis(milliseconds);
+                tokio::time::timeout(limit, changing).await.map_err(|_| {
+                    CommandError::new(
+                        ErrorCode::MaxTimeMSExpired,
+                        "operation exceeded time limit; the configuration may still be put in \
+                         place",
+                    )
+                })??
+            }
+        };
+        let mut out = rawdoc! {};
+        if let Some(warning) = changed.warning {
+            out.append(cstr!("warning"), warning);
+        }
+        out.append(cstr!("ok"), 1.0);
+        Ok(out)
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use banyan_wire::{CommandError, ErrorCode};
-use bson::rawdoc;
+use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
@@ -13,6 +13,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetStepDown", Run::Future(r
     .aliases(&["replsetstepdown"])
     .needs(Needs::Any)
     .admin_only()
+    .lenient()
     .help("gives the lead to another member")
     .fields(&["secondaryCatchUpPeriodSecs", "force"]);
 
@@ -24,21 +25,33 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let replication = &ctx.node.replication;
         replication.require_config()?;
-        let force = match ctx.field("force") {
-            Some(field) => field.bool()?,
-            None => false,
+        // By what MongoDB takes for true.
+        let force = match ctx.field("force").map(|field| field.value) {
+            None | Some(RawBsonRef::Null | RawBsonRef::Undefined) => false,
+            Some(RawBsonRef::Boolean(force)) => force,
+            Some(other) => params::number(other) != Some(0),
         };
         let away = match ctx.argument().and_then(params::number) {
-            // `{replSetStepDown: 1}` means one second, as in MongoDB; 0 is refused there too.
+            // As in MongoDB, 0 and what is not a number are the usual time.
             None | Some(0) => AWAY_SECONDS,
             Some(seconds) => seconds,
         };
         let catch_up = match ctx.field("secondaryCatchUpPeriodSecs") {
-            Some(field) => field.i64()?,
+            Some(field) => params::number(field.value).ok_or_else(|| {
+                CommandError::new(
+                    ErrorCode::TypeMismatch,
+                    format!(
+                        "Expected field \"secondaryCatchUpPeriodSecs\" to have numeric type, but \
+                         found {}",
+                        banyan_document::kind::name(&field.value)
+                    ),
+                )
+            })?,
             None if force => 0,
             None => CATCH_UP_SECONDS,
         };
-        if !(1..=SECONDS_MAX).contains(&away) {
+        let away = away.min(SECONDS_MAX);
+        if away < 1 {
             return Err(bad("stepdown period must be a positive integer"));
         }
         if !(0..=SECONDS_MAX).contains(&catch_up) {

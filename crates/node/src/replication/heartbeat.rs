@@ -1,21 +1,28 @@
 //! Members ask each other how they are. Raft has its own heartbeats and decides by those; these
-//! carry what people want to see in `rs.status()`, and who a host is before it's a member.
+//! carry what people want to see in `rs.status()`, who a host is before it's a member, and, to a
+//! member that is none any more, that it was removed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use banyan_consensus::PeerId;
-use banyan_wire::CommandError;
+use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
 use tokio::task::JoinSet;
 
+use super::config::{MemberConfig, SetConfig};
 use super::state::MemberState;
 use super::{OpTime, Replication};
 use crate::params;
 
-/// How often the others are asked.
-pub const PERIOD: Duration = Duration::from_millis(500);
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a member looks at itself while it's in no set.
+const IDLE_PERIOD: Duration = Duration::from_millis(500);
+/// A member that cannot be reached is asked once more before it's down: the connection may have
+/// been an old one.
+const SECOND_TRY: Duration = Duration::from_millis(25);
+/// An answer that fails within this time was refused, not lost.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// What a member says about itself.
 #[derive(Debug, Clone)]
@@ -27,13 +34,23 @@ pub struct Heartbeat {
     pub applied: OpTime,
     pub applied_index: u64,
     pub commit_index: u64,
+    /// Where its log ends.
+    pub last_index: u64,
+    pub last_term: u64,
     pub wall: DateTime,
     pub config_version: i64,
     pub config_term: i64,
     pub replica_set_id: Option<bson::oid::ObjectId>,
     pub has_data: bool,
+    /// It keeps no data, or no indexes: it cannot become a member that does.
+    pub keeps_no_data: bool,
+    pub keeps_no_indexes: bool,
     pub sync_source: String,
     pub election: Option<(Timestamp, DateTime)>,
+    /// Why it is in its state.
+    pub info: String,
+    /// Its configuration has the host that asked.
+    pub lists_asker: bool,
 }
 
 /// What is known about another member.
@@ -70,8 +87,16 @@ impl Heartbeat {
             "peer": self.peer as i64,
             "appliedIndex": self.applied_index as i64,
             "commitIndex": self.commit_index as i64,
+            "lastIndex": self.last_index as i64,
+            "lastTerm": self.last_term as i64,
             "hasData": self.has_data,
+            "keepsNoData": self.keeps_no_data,
+            "keepsNoIndexes": self.keeps_no_indexes,
+            "listsAsker": self.lists_asker,
         };
+        if !self.info.is_empty() {
+            out.append(cstr!("info"), self.info.as_str());
+        }
         if let Some(id) = self.replica_set_id {
             out.append(cstr!("replicaSetId"), id);
         }
@@ -86,28 +111,89 @@ impl Heartbeat {
     /// None if the reply is not one of a member like this one.
     pub fn from_reply(reply: &RawDocument) -> Option<Heartbeat> {
         let integer = |name: &str| reply.get(name).ok().flatten().and_then(params::number);
+        let natural = |name: &str| u64::try_from(integer(name)?).ok();
         let election_time = reply.get_timestamp("electionTime").ok();
         let election_date = reply.get_datetime("electionDate").ok();
         Some(Heartbeat {
             set_name: reply.get_str("set").ok()?.to_owned(),
-            peer: u64::try_from(integer("peer")?).ok()?,
+            peer: natural("peer")?,
             state: MemberState::from_number(i32::try_from(integer("state")?).ok()?),
             term: integer("term")?,
             applied: OpTime::from_document(reply.get_document("opTime").ok()?),
-            applied_index: u64::try_from(integer("appliedIndex")?).ok()?,
-            commit_index: u64::try_from(integer("commitIndex")?).ok()?,
+            applied_index: natural("appliedIndex")?,
+            commit_index: natural("commitIndex")?,
+            last_index: natural("lastIndex")?,
+            last_term: natural("lastTerm")?,
             wall: reply.get_datetime("wallTime").ok()?,
             config_version: integer("v")?,
-            config_term: integer("configTerm")?,
+            config_term: integer("configTerm").unwrap_or(-1),
             replica_set_id: reply.get_object_id("replicaSetId").ok(),
             has_data: reply.get_bool("hasData").unwrap_or(false),
+            keeps_no_data: reply.get_bool("keepsNoData").unwrap_or(false),
+            keeps_no_indexes: reply.get_bool("keepsNoIndexes").unwrap_or(false),
             sync_source: reply.get_str("syncingTo").unwrap_or_default().to_owned(),
             election: election_time.zip(election_date),
+            info: reply.get_str("info").unwrap_or_default().to_owned(),
+            lists_asker: reply.get_bool("listsAsker").unwrap_or(true),
         })
+    }
+
+    /// Why it cannot become this member of the configuration, if that is so.
+    pub fn unfit_for(&self, member: &MemberConfig) -> Option<&'static str> {
+        if self.keeps_no_data && !member.arbiter_only {
+            Some("was an arbiter and holds no data")
+        } else if self.keeps_no_indexes && member.build_indexes {
+            Some("was a member without indexes")
+        } else {
+            None
+        }
     }
 }
 
 impl Replication {
+    /// How this member answers another's heartbeat.
+    pub fn heartbeat(&self, asker: Option<&str>) -> Option<Heartbeat> {
+        let status = self.status()?;
+        let config = self.config();
+        let leader = status.leader.and_then(|id| status.membership.get(id));
+        let state = self.state_of(&status);
+        let election = self
+            .election
+            .lock()
+            .filter(|_| state == MemberState::Primary);
+        let lists = |config: &Arc<SetConfig>, host| config.by_host(host).is_some();
+        Some(Heartbeat {
+            set_name: self.set_name().unwrap_or_default(),
+            peer: self.id,
+            state,
+            term: status.term as i64,
+            applied: self.applied(&status),
+            applied_index: status.applied.index,
+            commit_index: status.commit,
+            last_index: status.last_index,
+            last_term: status.last_term,
+            wall: self.machine.last_wall(),
+            config_version: config.as_ref().map_or(-2, |config| config.version),
+            config_term: config.as_ref().map_or(-1, |config| config.term),
+            replica_set_id: config
+                .as_ref()
+                .and_then(|config| config.settings.replica_set_id),
+            has_data: status.last_index > 0 || status.applied.index > 0,
+            keeps_no_data: self.machine.is_dataless(),
+            keeps_no_indexes: self.machine.is_lean(),
+            sync_source: leader
+                .filter(|leader| leader.id != self.id)
+                .map(|leader| leader.address.clone())
+                .unwrap_or_default(),
+            election: election.map(|election| (election.time, election.date)),
+            info: self.info_message(&status, state),
+            lists_asker: config
+                .as_ref()
+                .zip(asker)
+                .is_none_or(|(config, host)| lists(config, host)),
+        })
+    }
+
     /// Asks a host how it is.
     pub async fn ask(
         &self,
@@ -129,6 +215,11 @@ impl Replication {
         if let Some(own) = &own_host {
             body.append(cstr!("from"), own.as_str());
         }
+        // A newcomer learns what it will be before it's sent anything.
+        if let Some(member) = config.as_ref().and_then(|config| config.by_host(host)) {
+            body.append(cstr!("arbiterOnly"), member.arbiter_only);
+            body.append(cstr!("buildIndexes"), member.build_indexes);
+        }
         let started = Instant::now();
         let reply = pool.command("admin", &body, Some(timeout)).await?;
         let heartbeat = Heartbeat::from_reply(&reply)
@@ -136,41 +227,56 @@ impl Replication {
         Ok((heartbeat, started.elapsed()))
     }
 
+    /// How often the others are asked.
+    pub(super) fn heartbeat_period(&self) -> Duration {
+        self.config().map_or(IDLE_PERIOD, |config| {
+            config.settings.heartbeat(config.members.len())
+        })
+    }
+
     /// Asks all the others, for as long as the process runs.
     pub(super) async fn ask_everybody(self: Arc<Self>) {
-        let mut rounds = tokio::time::interval(PERIOD);
-        rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut asking = JoinSet::new();
         loop {
+            while asking.try_join_next().is_some() {}
+            self.reconsider();
+            self.tell_witnesses();
+            self.snapshots.expire();
+            if let Some(config) = self.config() {
+                self.ask_others(&config, &mut asking);
+            }
             tokio::select! {
-                _ = rounds.tick() => {}
+                () = tokio::time::sleep(self.heartbeat_period()) => {}
                 () = self.pulse.notified() => {}
                 () = self.stop.cancelled() => return,
             }
-            while asking.try_join_next().is_some() {}
-            self.reconsider();
-            self.snapshots.expire();
-            let Some(config) = self.config() else {
-                continue;
-            };
-            let own = self.own_host();
-            let others = config
-                .members
-                .iter()
-                .filter(|member| Some(&member.host) != own.as_ref());
-            for member in others {
-                if !self.begin_asking(&member.host) {
-                    continue;
-                }
-                let (replication, host) = (self.clone(), member.host.clone());
-                asking.spawn(async move {
-                    let answer = replication.ask(&host, TIMEOUT).await;
-                    replication.note_answer(&host, answer);
-                });
-            }
-            let known = |host: &str| config.by_host(host).is_some();
-            self.health.lock().retain(|host, _| known(host));
         }
+    }
+
+    fn ask_others(self: &Arc<Self>, config: &SetConfig, asking: &mut JoinSet<()>) {
+        let own = self.own_host();
+        let others = config
+            .members
+            .iter()
+            .filter(|member| Some(&member.host) != own.as_ref());
+        let timeout = config.settings.heartbeat_timeout();
+        for member in others {
+            if !self.begin_asking(&member.host) {
+                continue;
+            }
+            let (replication, host) = (self.clone(), member.host.clone());
+            asking.spawn(async move {
+                let started = Instant::now();
+                let mut answer = replication.ask(&host, timeout).await;
+                if answer.is_err() && started.elapsed() < AT_ONCE {
+                    tokio::time::sleep(SECOND_TRY).await;
+                    answer = replication.ask(&host, timeout).await;
+                }
+                replication.note_answer(&host, answer);
+            });
+        }
+        let known = |host: &str| config.by_host(host).is_some();
+        self.health.lock().retain(|host, _| known(host));
     }
 
     /// False while the previous question is still open.
@@ -185,6 +291,11 @@ impl Replication {
 
     fn note_answer(&self, host: &str, answer: Result<(Heartbeat, Duration), CommandError>) {
         self.asking.lock().remove(host);
+        match &answer {
+            Ok((heartbeat, _)) => self.note_removal(heartbeat),
+            Err(error) if error.code == ErrorCode::HostUnreachable => self.suspect(host),
+            Err(_) => {}
+        }
         {
             let mut health = self.health.lock();
             let health = health.entry(host.to_owned()).or_default();
@@ -209,10 +320,61 @@ impl Replication {
         self.reconsider();
     }
 
+    /// A primary whose host refuses connections has ended: there is no need to wait for as long as
+    /// for one that is only silent. Raft still asks the others before it counts.
+    fn suspect(&self, host: &str) {
+        let Some(node) = self.node() else { return };
+        let status = node.group.status();
+        let leader = status.leader.and_then(|id| status.membership.get(id));
+        if let Some(leader) = leader.filter(|leader| leader.address == host) {
+            node.group.suspect_leader(leader.id);
+        }
+    }
+
+    /// A newer configuration of this set may do without this member; nobody sends it the log any
+    /// more, so this is how it learns of that.
+    fn note_removal(&self, heartbeat: &Heartbeat) {
+        if !self.is_same_set(heartbeat) {
+            return;
+        }
+        let Some(config) = self.config() else { return };
+        let newer = heartbeat.config_version > config.version;
+        let known = self.removed_in.load(Ordering::Acquire);
+        if newer && !heartbeat.lists_asker && known < heartbeat.config_version {
+            self.removed_in
+                .store(heartbeat.config_version, Ordering::Release);
+            tracing::warn!(
+                version = heartbeat.config_version,
+                "the set's configuration does not have this member any more"
+            );
+            if let Some(node) = self.node() {
+                node.group.step_down();
+            }
+            self.topology_changed();
+        } else if heartbeat.lists_asker && known > 0 && heartbeat.config_version >= known {
+            self.removed_in.store(0, Ordering::Release);
+            self.topology_changed();
+        }
+    }
+
     /// Another member asked: it's alive, and knows us.
     pub fn note_question(&self, from: &str) {
         if let Some(health) = self.health.lock().get_mut(from) {
             health.heard_from = Some(DateTime::now());
+        }
+    }
+
+    /// What this member will be in the set that asks it, told before it is one.
+    pub fn note_part(&self, arbiter_only: bool, build_indexes: bool) {
+        if self.config().is_some() || !self.is_replica_set() {
+            return;
+        }
+        let Some(node) = self.node() else { return };
+        let status = node.group.status();
+        // Whoever leads a set of its own decides by itself.
+        if status.membership.members.is_empty() && !self.machine.is_dataless() {
+            self.machine.set_build_indexes(build_indexes);
+            self.machine.set_dataless(arbiter_only);
         }
     }
 }

@@ -1,286 +1,26 @@
-//! What an operator makes a set do: initiate, reconfigure, step down, freeze.
+//! Who leads, as far as an operator has a say: step down, step up, freeze, maintenance, sync from.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use banyan_consensus::{PeerId, Status};
+use banyan_consensus::{PeerId, Role, Status};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::oid::ObjectId;
 
 use super::Replication;
-use super::config::{MemberConfig, SetConfig};
-use super::heartbeat::Heartbeat;
+use super::config::MemberConfig;
 use super::state::MemberState;
-use super::status::not_a_set;
 use crate::node::Node;
 
-/// How long a host may take to answer before a configuration that names it is refused.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-const LEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_millis(1200);
-const POLL: Duration = Duration::from_millis(5);
-
-/// A host of a configuration, and what it answered.
-struct Answer<'a> {
-    member: &'a MemberConfig,
-    outcome: Result<Heartbeat, CommandError>,
-}
+const DOWN_TIMEOUT: Duration = Duration::from_secs(2);
+const STEP_UP_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(2);
+const SUCCESSOR_POLL: Duration = Duration::from_millis(20);
+/// Progress is looked at every tick, so it's a little old under load.
+const CLOSE_ENTRIES: u64 = 1000;
 
 impl Replication {
-    /// The configuration that `rs.initiate()` makes when it's given none.
-    pub fn default_config(&self) -> Result<SetConfig, CommandError> {
-        let name = self.set_name().ok_or_else(|| {
-            CommandError::new(
-                ErrorCode::InvalidReplicaSetConfig,
-                "no configuration was given, and no set name on the command line",
-            )
-        })?;
-        let mut config = SetConfig::of_one(&name, &self.address);
-        config.config_server = self.config_server;
-        Ok(config)
-    }
-
-    pub fn require_uninitialized(&self) -> Result<(), CommandError> {
-        match self.config() {
-            None => Ok(()),
-            Some(_) => Err(CommandError::new(
-                ErrorCode::AlreadyInitialized,
-                "already initialized",
-            )),
-        }
-    }
-
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Begins the set: this member alone first, the others as they are admitted.
-    pub async fn initiate(
-        &self,
-        node: &Arc<Node>,
-        mut config: SetConfig,
-    ) -> Result<(), CommandError> {
-        if !self.is_replica_set() {
-            return Err(not_a_set());
-        }
-        let _configuring = self.configuring.lock().await;
-        self.require_uninitialized()?;
-        self.check_initial(&config)?;
-        let host = self.find_self(&config).await?;
-        config.config_server |= self.config_server;
-        config.version = 1;
-        config
-            .settings
-            .replica_set_id
-            .get_or_insert_with(ObjectId::new);
-        if !node.group.is_bootstrapped() {
-            node.group.bootstrap(&host).map_err(|error| {
-                CommandError::new(ErrorCode::AlreadyInitialized, error.to_string())
-            })?;
-        }
-        wait("this member to lead its own set", LEAD_TIMEOUT, || {
-            node.group.leader_term() != 0
-        })
-        .await?;
-        config.term = node.group.leader_term() as i64;
-        node.write_set_config(&config.to_document()).await?;
-        wait("the configuration", LEAD_TIMEOUT, || {
-            self.state() == MemberState::Primary
-        })
-        .await?;
-        tracing::info!(set = config.name, host, "initiated the replica set");
-        Ok(())
-    }
-
-    fn check_initial(&self, config: &SetConfig) -> Result<(), CommandError> {
-        let invalid =
-            |text: String| Err(CommandError::new(ErrorCode::InvalidReplicaSetConfig, text));
-        if let Some(name) = &self.required_name
-            && *name != config.name
-        {
-            return invalid(format!(
-                "Rejecting initiate with a set name that differs from command line set name, \
-                 initiate set name: {}, command line set name: {name}",
-                config.name
-            ));
-        }
-        if config.config_server && !self.config_server {
-            return invalid(
-                "Nodes being used for config servers must be started with the --configsvr flag"
-                    .to_owned(),
-            );
-        }
-        if config.version != 1 {
-            return invalid(format!(
-                "Configuration used to initiate a replica set must have version 1, but found {}",
-                config.version
-            ));
-        }
-        Ok(())
-    }
-
-    /// Which host of the configuration is this process. All the others must answer, and be free.
-    async fn find_self(&self, config: &SetConfig) -> Result<String, CommandError> {
-        let answers = self.ask_members(&config.members).await;
-        let mine = answers.iter().find(|answer| {
-            answer
-                .outcome
-                .as_ref()
-                .is_ok_and(|heartbeat| heartbeat.peer == self.id)
-        });
-        let Some(mine) = mine else {
-            return Err(CommandError::new(
-                ErrorCode::InvalidReplicaSetConfig,
-                format!(
-                    "No host described in new configuration with {{version: {}, term: {}}} for \
-                     replica set {} maps to this node",
-                    config.version, config.term, config.name
-                ),
-            ));
-        };
-        if !mine.member.electable() {
-            return Err(CommandError::new(
-                ErrorCode::NodeNotElectable,
-                format!(
-                    "This node, {}, is not electable in the new configuration",
-                    mine.member.host
-                ),
-            ));
-        }
-        let problems = self.problems(&answers, config);
-        if !problems.is_empty() {
-            return Err(CommandError::new(
-                ErrorCode::NodeNotFound,
-                format!(
-                    "replSetInitiate quorum check failed because not all proposed set members \
-                     responded affirmatively: {}",
-                    problems.join(", ")
-                ),
-            ));
-        }
-        Ok(mine.member.host.clone())
-    }
-
-    async fn ask_members<'a>(&self, members: &'a [MemberConfig]) -> Vec<Answer<'a>> {
-        let asking = members.iter().map(|member| async move {
-            let outcome = self.ask(&member.host, ANSWER_TIMEOUT).await;
-            Answer {
-                member,
-                outcome: outcome.map(|(heartbeat, _)| heartbeat),
-            }
-        });
-        futures::future::join_all(asking).await
-    }
-
-    /// Why some hosts cannot be members.
-    fn problems(&self, answers: &[Answer<'_>], config: &SetConfig) -> Vec<String> {
-        let problem = |answer: &Answer<'_>| {
-            let host = &answer.member.host;
-            match &answer.outcome {
-                Err(error) => Some(format!("{host} failed with {}", error.message)),
-                Ok(heartbeat) if heartbeat.peer == self.id => None,
-                Ok(heartbeat)
-                    if !heartbeat.set_name.is_empty() && heartbeat.set_name != config.name =>
-                {
-                    Some(format!(
-                        "{host} failed with Our set name of {} does not match name {} from \
-                         remote node",
-                        heartbeat.set_name, config.name
-                    ))
-                }
-                Ok(heartbeat) if heartbeat.config_version > 0 => Some(format!(
-                    "{host} failed with it has a replica set configuration already"
-                )),
-                Ok(heartbeat) if heartbeat.has_data => {
-                    Some(format!("{host} failed with it has data already"))
-                }
-                Ok(_) => None,
-            }
-        };
-        answers.iter().filter_map(problem).collect()
-    }
-
-    /// Puts another configuration in the place of the current one.
-    pub async fn reconfigure(
-        &self,
-        node: &Arc<Node>,
-        mut new: SetConfig,
-        force: bool,
-    ) -> Result<(), CommandError> {
-        let _configuring = self.configuring.lock().await;
-        let old = self.require_config()?;
-        let state = self.state();
-        if state != MemberState::Primary {
-            return Err(CommandError::new(
-                ErrorCode::NotWritablePrimary,
-                format!(
-                    "New config is rejected :: caused by :: replSetReconfig should only be run on \
-                     a writable PRIMARY. Current state {};",
-                    state.name()
-                ),
-            ));
-        }
-        if new.settings.replica_set_id.is_none() {
-            new.settings.replica_set_id = old.settings.replica_set_id;
-        }
-        if force {
-            new.version = new.version.max(old.version + 1);
-        }
-        old.check_successor(&new, force)?;
-        self.check_own_place(&new)?;
-        let answers = self.ask_members(&new.members).await;
-        self.check_newcomers(&answers, &old, &new)?;
-        new.term = node.group.leader_term() as i64;
-        node.write_set_config(&new.to_document()).await
-    }
-
-    fn check_own_place(&self, new: &SetConfig) -> Result<(), CommandError> {
-        let own = self.own_host().unwrap_or_default();
-        match new.by_host(&own) {
-            None => Err(CommandError::new(
-                ErrorCode::NodeNotFound,
-                format!(
-                    "No host described in new configuration with {{version: {}, term: {}}} for \
-                     replica set {} maps to this node",
-                    new.version, new.term, new.name
-                ),
-            )),
-            Some(member) if !member.electable() => Err(CommandError::new(
-                ErrorCode::NodeNotElectable,
-                format!("This node, {own}, is not electable in the new configuration"),
-            )),
-            Some(_) => Ok(()),
-        }
-    }
-
-    /// A newcomer that answered must be free to join.
-    fn check_newcomers(
-        &self,
-        answers: &[Answer<'_>],
-        old: &SetConfig,
-        new: &SetConfig,
-    ) -> Result<(), CommandError> {
-        let set_id = new.settings.replica_set_id;
-        for answer in answers {
-            let Ok(heartbeat) = &answer.outcome else {
-                continue;
-            };
-            let newcomer = old.by_host(&answer.member.host).is_none();
-            let foreign = heartbeat.has_data && heartbeat.replica_set_id != set_id;
-            if newcomer && foreign && heartbeat.peer != self.id {
-                return Err(CommandError::new(
-                    ErrorCode::NewReplicaSetConfigurationIncompatible,
-                    format!(
-                        "{} has data, or a history, that is not this set's; it has to start with \
-                         an empty directory",
-                        answer.member.host
-                    ),
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// Gives the lead to another member, and stays away from it for a while.
     pub async fn step_down(
         &self,
@@ -320,25 +60,16 @@ impl Replication {
                     if force {
                         self.stay_away(away);
                         node.group.step_down();
-                        let down = || !node.is_primary();
-                        return wait("stepping down", Duration::from_secs(2), down).await;
+                        return wait("stepping down", DOWN_TIMEOUT, || !node.is_primary()).await;
                     }
                     self.come_back();
-                    return Err(CommandError::new(
-                        ErrorCode::ExceededTimeLimit,
-                        "No electable secondaries caught up as of now. Please use the \
-                         replSetStepDown command with the argument {force: true} to force node \
-                         to step down.",
-                    ));
+                    return Err(nobody_caught_up());
                 }
-                None => tokio::time::sleep(Duration::from_millis(20)).await,
+                None => tokio::time::sleep(SUCCESSOR_POLL).await,
             }
             if Instant::now() >= deadline && !force && node.is_primary() {
                 self.come_back();
-                return Err(CommandError::new(
-                    ErrorCode::ExceededTimeLimit,
-                    "No secondary took over in time.",
-                ));
+                return Err(nobody_caught_up());
             }
         }
         Ok(())
@@ -346,59 +77,235 @@ impl Replication {
 
     fn best_successor(&self, status: &Status, except: &[PeerId]) -> Option<PeerId> {
         let config = self.config()?;
-        let electable = |address: &str| {
-            config
-                .by_host(address)
-                .filter(|member| member.electable())
-                .map(|m| m.priority)
+        let health = self.health.lock();
+        let fit = |address: &str| -> Option<f64> {
+            let member = config.by_host(address)?;
+            let seen = health.get(address)?.last.as_ref()?.state;
+            let fit = member.electable() && seen == MemberState::Secondary;
+            fit.then_some(member.priority)
         };
         status
             .peers
             .iter()
             .filter(|peer| peer.id != self.id && !except.contains(&peer.id))
             .filter(|peer| peer.voter && peer.recent_active)
-            // Progress is looked at every tick, so it's a little old.
-            .filter(|peer| peer.matched + 1000 >= status.commit)
-            .filter_map(|peer| Some((electable(&peer.address)?, peer.matched, peer.id)))
+            .filter(|peer| peer.matched + CLOSE_ENTRIES >= status.commit)
+            .filter_map(|peer| Some((fit(&peer.address)?, peer.matched, peer.id)))
             .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map(|(.., id)| id)
     }
 
-    /// Does not campaign for a while; a zero duration ends that.
-    pub fn freeze(&self, duration: Duration) -> Result<&'static str, CommandError> {
+    /// Asks the others for the lead now, instead of when the primary is missed. The primary, if
+    /// there is one, gives it away once this member has everything.
+    pub async fn step_up(&self, node: &Arc<Node>) -> Result<(), CommandError> {
         self.require_config()?;
         if self.state() == MemberState::Primary {
+            return Ok(());
+        }
+        let failed = || CommandError::new(ErrorCode::CommandFailed, "Election failed.");
+        let status = node.group.status();
+        if self.state() != MemberState::Secondary || !self.may_lead(&status) {
+            return Err(failed());
+        }
+        match self.primary() {
+            Some(primary) => self.ask_for_lead(&primary).await.map_err(|_| failed())?,
+            None => node.group.campaign(),
+        }
+        wait("the election", STEP_UP_TIMEOUT, || node.is_primary())
+            .await
+            .map_err(|_| failed())
+    }
+
+    async fn ask_for_lead(&self, primary: &str) -> Result<(), CommandError> {
+        let pool = self
+            .peers
+            .pool(primary)
+            .ok_or_else(|| super::unreachable(primary, "no runtime"))?;
+        let body = bson::rawdoc! { "_giveLead": self.id as i64 };
+        pool.command("admin", &body, Some(STEP_UP_TIMEOUT)).await?;
+        Ok(())
+    }
+
+    /// Another member asked for the lead. It gets it once it has everything.
+    pub fn give_lead(&self, node: &Node, to: PeerId) -> Result<(), CommandError> {
+        let refused = |text: &str| CommandError::new(ErrorCode::CommandFailed, text);
+        if !node.is_primary() {
+            return Err(refused("this member does not lead"));
+        }
+        let status = node.group.status();
+        let config = self.require_config()?;
+        let member = status.membership.get(to).filter(|member| member.voter);
+        let member = member.and_then(|member| config.by_host(&member.address));
+        if !member.is_some_and(MemberConfig::electable) {
+            return Err(refused("the member that asks for the lead may not have it"));
+        }
+        node.group.transfer_leadership(to);
+        Ok(())
+    }
+
+    /// A new primary here has everything that was ever acknowledged when it begins: there is no
+    /// catching up to be ended.
+    pub fn abort_catch_up(&self) -> CommandError {
+        match self.require_config() {
+            Err(error) => error,
+            Ok(_) => CommandError::new(
+                ErrorCode::IllegalOperation,
+                "The node is not in catch-up mode.",
+            ),
+        }
+    }
+
+    /// Does not campaign for a while; a zero duration ends that. What there is to say about it.
+    pub fn freeze(&self, duration: Duration) -> Result<Frozen, CommandError> {
+        self.require_config()?;
+        let running = self
+            .status()
+            .is_some_and(|status| status.role == Role::Candidate);
+        let state = self.state();
+        if state == MemberState::Primary || running {
+            let state = if running { "Candidate" } else { "Primary" };
             return Err(CommandError::new(
                 ErrorCode::NotSecondary,
-                "Cannot freeze node when primary or running for election, state: Primary",
+                format!("Cannot freeze node when primary or running for election, state: {state}"),
             ));
         }
         if duration.is_zero() {
             self.come_back();
-            return Ok("unfreezing");
+            return Ok(Frozen::NoMore);
         }
         self.stay_away(duration);
-        let odd = duration == Duration::from_secs(1);
-        Ok(if odd {
-            "you really want to freeze for only 1 second?"
-        } else {
-            ""
-        })
+        if duration == Duration::from_secs(1) {
+            return Ok(Frozen::ForOneSecond);
+        }
+        Ok(Frozen::ForAWhile)
     }
 
-    fn stay_away(&self, duration: Duration) {
-        *self.frozen_until.lock() = Some(Instant::now() + duration);
+    pub(super) fn stay_away(&self, duration: Duration) {
+        *self.frozen_until.lock() = Instant::now().checked_add(duration);
         self.reconsider();
     }
 
-    fn come_back(&self) {
+    pub(super) fn come_back(&self) {
         *self.frozen_until.lock() = None;
         self.reconsider();
     }
+
+    /// In maintenance a member follows and answers no reads. It's counted: as often as it was
+    /// asked for it has to be ended.
+    pub fn maintain(&self, begin: bool) -> Result<(), CommandError> {
+        self.require_config()?;
+        if self.state() == MemberState::Primary {
+            return Err(CommandError::new(
+                ErrorCode::NotSecondary,
+                "primaries can't modify maintenance mode",
+            ));
+        }
+        let next = |count: u32| match begin {
+            true => count.checked_add(1),
+            false => count.checked_sub(1),
+        };
+        let changed = self
+            .maintenance
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        if changed.is_err() {
+            return Err(CommandError::new(
+                ErrorCode::OperationFailed,
+                "already out of maintenance mode",
+            ));
+        }
+        self.reconsider();
+        self.topology_changed();
+        Ok(())
+    }
+
+    /// Every member follows the primary, so that a wish for another source is noted, checked as
+    /// MongoDB does, and shown; it changes nothing. Answers the wish before.
+    pub fn sync_from(&self, host: &str) -> Result<Option<String>, CommandError> {
+        let config = self.require_config()?;
+        let not_secondary = |text: &str| Err(CommandError::new(ErrorCode::NotSecondary, text));
+        let invalid = |text: String| Err(CommandError::new(ErrorCode::InvalidOptions, text));
+        match self.state() {
+            MemberState::Primary => return not_secondary("primaries don't sync"),
+            MemberState::Arbiter => return not_secondary("arbiters don't sync"),
+            MemberState::Removed | MemberState::Startup => {
+                return not_secondary("Removed and uninitialized nodes do not sync");
+            }
+            _ => {}
+        }
+        if Some(host) == self.own_host().as_deref() {
+            return invalid("I cannot sync from myself".to_owned());
+        }
+        let Some(member) = config.by_host(host) else {
+            return Err(CommandError::new(
+                ErrorCode::NodeNotFound,
+                format!("Could not find member \"{host}\" in replica set"),
+            ));
+        };
+        let cannot = |why: &str| invalid(format!("Cannot sync from \"{host}\" because {why}"));
+        if member.arbiter_only {
+            return cannot("it is an arbiter");
+        }
+        let own_builds = self.own_member().is_none_or(|own| own.build_indexes);
+        if !member.build_indexes && own_builds {
+            return cannot("it does not build indexes");
+        }
+        let up = self
+            .health
+            .lock()
+            .get(host)
+            .is_some_and(super::heartbeat::Health::is_up);
+        if !up {
+            return Err(CommandError::new(
+                ErrorCode::HostUnreachable,
+                format!("I cannot reach the requested member: {host}"),
+            ));
+        }
+        Ok(self.sync_wish.lock().replace(host.to_owned()))
+    }
+
+    /// The host of the primary as this member sees it.
+    pub fn primary(&self) -> Option<String> {
+        self.primary_host(&self.status()?)
+    }
+
+    /// Sets how much of the log is kept.
+    pub fn resize_oplog(
+        &self,
+        node: &Node,
+        megabytes: Option<u64>,
+        hours: Option<f64>,
+    ) -> std::io::Result<()> {
+        self.oplog.set(node, megabytes, hours)
+    }
+
+    /// This member in the current configuration.
+    pub fn own_member(&self) -> Option<MemberConfig> {
+        let host = self.own_host()?;
+        self.config()?.by_host(&host).cloned()
+    }
+}
+
+/// What became of a wish to freeze.
+pub enum Frozen {
+    NoMore,
+    ForAWhile,
+    ForOneSecond,
+}
+
+fn nobody_caught_up() -> CommandError {
+    let now = bson::DateTime::now();
+    let now = now.try_to_rfc3339_string().unwrap_or_default();
+    CommandError::new(
+        ErrorCode::ExceededTimeLimit,
+        format!(
+            "No electable secondaries caught up as of {now}. Please use the replSetStepDown \
+             command with the argument {{force: true}} to force node to step down."
+        ),
+    )
 }
 
 /// Looks again and again, as nothing tells when the condition comes true.
-async fn wait(
+pub(super) async fn wait(
     what: &str,
     patience: Duration,
     condition: impl Fn() -> bool,

@@ -8,9 +8,13 @@
 //! - [`identity`]: which member a data directory is. Raft knows members by this number, people by
 //!   `host:port` and `_id`; the address of a Raft member is the `host` of the configuration.
 //! - [`transport`]: Raft's messages over the ordinary port.
+//! - [`initiate`], [`reconfigure`], [`lead`]: what an operator makes a set do.
+//! - [`oplog`]: how much of the log is kept.
 //! - [`snapshot`]: how a member that's too far behind for the log fetches the state.
 //! - [`heartbeat`]: members ask each other how they are, for `rs.status()`.
+//! - [`progress`]: how far the others have applied the log, while somebody waits for them.
 //! - [`state`], [`hello`], [`status`]: what a member says about itself.
+//! - [`quiesce`]: how a member leaves.
 //!
 //! A standalone has the same log and the same group, of one; nobody can join it.
 
@@ -18,15 +22,20 @@ pub mod config;
 pub mod heartbeat;
 pub mod hello;
 pub mod identity;
+mod initiate;
 pub mod lead;
+pub mod oplog;
+pub mod progress;
+mod quiesce;
 mod reconcile;
+pub mod reconfigure;
 pub mod snapshot;
 pub mod state;
 pub mod status;
 pub mod transport;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -90,6 +99,8 @@ pub struct Replication {
     id: PeerId,
     /// `--replSet`.
     required_name: Option<String>,
+    /// `--selfInitiate`.
+    self_initiate: bool,
     /// Config servers may form a set whose name was not given on their command line.
     config_server: bool,
     /// `name:port` of this process.
@@ -103,16 +114,29 @@ pub struct Replication {
     /// The member was seen to have caught up with the primary: it serves reads.
     caught_up: AtomicBool,
     frozen_until: Mutex<Option<Instant>>,
+    /// How often maintenance was asked for.
+    maintenance: AtomicU32,
+    /// The version of a configuration that does not have this member any more; 0: none is known.
+    removed_in: AtomicI64,
+    /// The member that an operator would like this one to follow.
+    sync_wish: Mutex<Option<String>>,
+    oplog: oplog::Oplog,
+    /// The arbiters that the group was told of.
+    witnesses: Mutex<Vec<PeerId>>,
     election: Mutex<Option<Election>>,
     /// Counts what drivers watch for: the role, the primary, the configuration.
     topology: watch::Sender<i64>,
     process: ObjectId,
+    /// Set when the member is about to end: see [`quiesce`].
+    quiescing_until: OnceLock<Instant>,
     /// Something changed that [`reconcile`] wants to know.
     changed: Notify,
     pulse: Notify,
     /// Held while a configuration is made.
     configuring: tokio::sync::Mutex<()>,
+    progress: progress::Progress,
     snapshots: snapshot::Offers,
+    initial_sync: Arc<snapshot::InitialSync>,
     stop: CancellationToken,
 }
 
@@ -136,6 +160,7 @@ impl Replication {
         let replication = Arc::new(Replication {
             id: identity::load_or_draw(&log_dir, has_state)?,
             required_name: options.replica_set.clone(),
+            self_initiate: options.self_initiate,
             config_server: options.info.role == ClusterRole::Config,
             address: options.info.address.clone(),
             machine: machine.clone(),
@@ -146,19 +171,37 @@ impl Replication {
             asking: Mutex::default(),
             caught_up: AtomicBool::new(false),
             frozen_until: Mutex::new(None),
+            maintenance: AtomicU32::new(0),
+            removed_in: AtomicI64::new(0),
+            sync_wish: Mutex::new(None),
+            oplog: oplog::Oplog::open(&log_dir, options)?,
+            witnesses: Mutex::default(),
             election: Mutex::new(None),
             topology: watch::Sender::new(0),
             process: ObjectId::new(),
+            quiescing_until: OnceLock::new(),
             changed: Notify::new(),
             pulse: Notify::new(),
             configuring: tokio::sync::Mutex::new(()),
             snapshots: snapshot::Offers::default(),
+            progress: progress::Progress::default(),
+            initial_sync: Arc::default(),
             stop: options.info.stop.clone(),
         });
         replication.read_config()?;
         replication.check_name()?;
-        let (peers, store) = (replication.peers.clone(), store.clone());
-        machine.fetch_snapshots_from(Box::new(move |meta| snapshot::fetch(&peers, &store, meta)));
+        let own = replication.config();
+        let own = own
+            .as_ref()
+            .and_then(|config| config.by_host(&replication.address));
+        replication.take_part(own);
+        let fetcher = snapshot::Fetcher::new(
+            replication.peers.clone(),
+            store.clone(),
+            replication.stop.clone(),
+            replication.initial_sync.clone(),
+        );
+        machine.fetch_snapshots_from(Box::new(move |meta, scope| fetcher.fetch(meta, scope)));
         Ok(replication)
     }
 
@@ -182,17 +225,27 @@ impl Replication {
         }
     }
 
-    pub fn group_options(&self, log_bytes_max: u64) -> Options {
+    /// What the configuration makes of this member, as far as its state is concerned.
+    fn take_part(&self, own: Option<&config::MemberConfig>) {
+        let Some(own) = own else { return };
+        self.machine.set_build_indexes(own.build_indexes);
+        self.machine.set_dataless(own.arbiter_only);
+    }
+
+    pub fn group_options(&self) -> Options {
         let sync = match self.is_replica_set() {
             true => SyncMode::EveryEntry,
             false => SyncMode::Interval(SYNC_INTERVAL),
         };
         let mut options = Options::new(self.id, sync);
-        options.log_bytes_max = log_bytes_max;
+        options.log_bytes_max = self.oplog.limits().bytes_max;
         if let Some(config) = self.config() {
-            let milliseconds = |value: i64| Duration::from_millis(value.unsigned_abs());
-            options.heartbeat = milliseconds(config.settings.heartbeat_interval_ms);
-            options.election_timeout = milliseconds(config.settings.election_timeout_ms);
+            options.heartbeat = config.settings.leader_heartbeat();
+            options.election_timeout = config.settings.election_timeout();
+            if let Some(own) = config.by_host(&self.address) {
+                options.witness = own.arbiter_only;
+                options.apply_delay = Duration::from_secs(own.delay_seconds.unsigned_abs());
+            }
         }
         options
     }
@@ -206,7 +259,11 @@ impl Replication {
         // It's called once.
         let _ = self.node.set(Arc::downgrade(node));
         let failed = |error: banyan_consensus::Error| NodeError::Start(error.to_string());
+        self.oplog.apply(node);
         if !self.is_replica_set() {
+            if self.self_initiate {
+                self.check_self_initiate(node)?;
+            }
             if !node.group.is_bootstrapped() {
                 node.group.bootstrap(&self.address).map_err(failed)?;
             }
@@ -224,12 +281,18 @@ impl Replication {
                 replication.config_changed();
             }
         }));
+        if let Some(config) = self.config() {
+            self.follow_config(&config);
+        }
         self.reconsider();
         let runtime = self.peers.runtime().cloned();
         let runtime = runtime
             .ok_or_else(|| NodeError::Start("a member of a replica set needs a runtime".into()))?;
         runtime.spawn(self.clone().ask_everybody());
         runtime.spawn(self.clone().reconcile_forever(node.group.clone()));
+        if self.self_initiate && self.check_self_initiate(node)? {
+            runtime.spawn(self.clone().self_initiate(node.clone()));
+        }
         Ok(())
     }
 
@@ -240,6 +303,11 @@ impl Replication {
 
     pub fn snapshots(&self) -> &snapshot::Offers {
         &self.snapshots
+    }
+
+    /// How the fetching of a snapshot goes; `None` while none is fetched.
+    pub fn initial_sync(&self) -> Option<snapshot::progress::Status> {
+        self.initial_sync.status()
     }
 
     pub fn peer_id(&self) -> PeerId {
@@ -277,16 +345,47 @@ impl Replication {
         if let Some(config) = self.config() {
             let known = |address: &str| config.by_host(address).is_some();
             self.peers.keep_only(known);
-            if let Some(node) = self.node() {
-                let timeout = config.settings.election_timeout_ms.unsigned_abs();
-                node.group
-                    .set_election_timeout(Duration::from_millis(timeout));
+            if config.version >= self.removed_in.load(Ordering::Acquire) {
+                self.removed_in.store(0, Ordering::Release);
             }
+            self.follow_config(&config);
         }
         self.reconsider();
-        self.topology.send_modify(|counter| *counter += 1);
+        self.topology_changed();
         self.changed.notify_one();
         self.pulse.notify_one();
+    }
+
+    /// Makes this member what the configuration says.
+    fn follow_config(&self, config: &SetConfig) {
+        let Some(node) = self.node() else { return };
+        let settings = &config.settings;
+        node.group
+            .set_timing(settings.leader_heartbeat(), settings.election_timeout());
+        let own = self.own_host();
+        let own = own.as_deref().and_then(|host| config.by_host(host));
+        if let Some(own) = own {
+            self.take_part(Some(own));
+            node.group.set_witness(own.arbiter_only);
+            let delay = Duration::from_secs(own.delay_seconds.unsigned_abs());
+            node.group.set_apply_delay(delay);
+        }
+    }
+
+    /// Whoever leads must know whom it cannot give the lead to.
+    fn tell_witnesses(&self) {
+        let (Some(node), Some(config)) = (self.node(), self.config()) else {
+            return;
+        };
+        let membership = node.group.status().membership;
+        let arbiters = config.members.iter().filter(|member| member.arbiter_only);
+        let ids = arbiters.filter_map(|member| Some(membership.by_address(&member.host)?.id));
+        let witnesses: Vec<PeerId> = ids.collect();
+        let mut told = self.witnesses.lock();
+        if *told != witnesses {
+            node.group.set_witnesses(witnesses.clone());
+            *told = witnesses;
+        }
     }
 
     fn node(&self) -> Option<Arc<Node>> {
@@ -323,7 +422,7 @@ impl Replication {
                 *election = Some(Election { id, time, date });
             }
         }
-        self.topology.send_modify(|counter| *counter += 1);
+        self.topology_changed();
         self.changed.notify_one();
         self.pulse.notify_one();
     }
@@ -335,10 +434,12 @@ impl Replication {
         let status = node.group.status();
         node.group.set_electable(self.may_lead(&status));
         if status.installing_snapshot {
-            self.caught_up.store(false, Ordering::Release);
+            if self.caught_up.swap(false, Ordering::AcqRel) {
+                self.topology_changed();
+            }
         } else if !self.caught_up.load(Ordering::Acquire) && self.has_caught_up(&status) {
             self.caught_up.store(true, Ordering::Release);
-            self.topology.send_modify(|counter| *counter += 1);
+            self.topology_changed();
         }
     }
 
@@ -352,7 +453,10 @@ impl Replication {
         let own = own
             .zip(config.as_ref())
             .and_then(|(own, config)| config.by_host(&own.address));
-        frozen.is_none() && own.is_none_or(|own| own.electable())
+        frozen.is_none()
+            && self.maintenance.load(Ordering::Acquire) == 0
+            && self.removed_in.load(Ordering::Acquire) == 0
+            && own.is_none_or(|own| own.electable())
     }
 
     /// Level with what the primary had committed when it was last heard of.
@@ -389,6 +493,9 @@ impl Replication {
                 MemberState::Startup
             };
         };
+        if self.removed_in.load(Ordering::Acquire) > 0 {
+            return MemberState::Removed;
+        }
         let own = status.membership.get(self.id);
         let Some(member) = own.and_then(|own| config.by_host(&own.address)) else {
             // While the state has arrived and the log has not, it knows of no members at all.
@@ -403,10 +510,12 @@ impl Replication {
             MemberState::Primary
         } else if status.installing_snapshot {
             MemberState::Startup2
-        } else if status.role == Role::Learner && member.votes {
-            MemberState::Recovering
         } else if member.arbiter_only {
             MemberState::Arbiter
+        } else if status.role == Role::Learner && member.votes
+            || self.maintenance.load(Ordering::Acquire) > 0
+        {
+            MemberState::Recovering
         } else if self.caught_up.load(Ordering::Acquire) {
             MemberState::Secondary
         } else {
@@ -417,39 +526,6 @@ impl Replication {
     /// It may answer reads, as far as its state goes.
     pub fn is_readable(&self) -> bool {
         !self.is_replica_set() || self.state().is_readable()
-    }
-
-    /// How this member answers another's heartbeat.
-    pub fn heartbeat(&self) -> Option<Heartbeat> {
-        let status = self.status()?;
-        let config = self.config();
-        let leader = status.leader.and_then(|id| status.membership.get(id));
-        let state = self.state_of(&status);
-        let election = self
-            .election
-            .lock()
-            .filter(|_| state == MemberState::Primary);
-        Some(Heartbeat {
-            set_name: self.set_name().unwrap_or_default(),
-            peer: self.id,
-            state,
-            term: status.term as i64,
-            applied: self.applied(&status),
-            applied_index: status.applied.index,
-            commit_index: status.commit,
-            wall: self.machine.last_wall(),
-            config_version: config.as_ref().map_or(-2, |config| config.version),
-            config_term: config.as_ref().map_or(-1, |config| config.term),
-            replica_set_id: config
-                .as_ref()
-                .and_then(|config| config.settings.replica_set_id),
-            has_data: status.last_index > 0 || status.applied.index > 0,
-            sync_source: leader
-                .filter(|leader| leader.id != self.id)
-                .map(|leader| leader.address.clone())
-                .unwrap_or_default(),
-            election: election.map(|election| (election.time, election.date)),
-        })
     }
 
     pub fn applied(&self, status: &Status) -> OpTime {

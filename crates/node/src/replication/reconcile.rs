@@ -89,6 +89,14 @@ impl Replication {
         let Ok((heartbeat, _)) = self.ask(&member.host, timeout).await else {
             return Some(Todo::Wait);
         };
+        if let Some(why) = heartbeat.unfit_for(member) {
+            tracing::warn!(
+                host = member.host,
+                why,
+                "cannot be admitted; start it with an empty directory"
+            );
+            return Some(Todo::Wait);
+        }
         let (id, address) = (heartbeat.peer, member.host.clone());
         if membership.get(id).is_some() {
             return Some(Todo::Change(Change::UpdateAddress { id, address }));

@@ -1,5 +1,6 @@
 //! `replSetGetStatus`: the whole set, as this member sees it.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use banyan_consensus::Status;
@@ -7,7 +8,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawDocumentBuf, Timestamp, cstr, rawdoc};
 
 use super::config::{MemberConfig, SetConfig};
-use super::heartbeat::{Health, PERIOD};
+use super::heartbeat::Health;
 use super::state::MemberState;
 use super::{OpTime, Replication};
 
@@ -81,7 +82,7 @@ impl Replication {
             "term": status.term as i64,
             "syncSourceHost": sync_source.as_deref().unwrap_or(""),
             "syncSourceId": source_id.map_or(-1, |member| member.id as i32),
-            "heartbeatIntervalMillis": PERIOD.as_millis() as i64,
+            "heartbeatIntervalMillis": self.heartbeat_period().as_millis() as i64,
             "majorityVoteCount": config.majority() as i32,
             "writeMajorityCount": config.majority().min(data_voters) as i32,
             "votingMembersCount": voting as i32,
@@ -96,6 +97,12 @@ impl Replication {
                 "lastDurableWallTime": self.machine.last_wall(),
             },
         };
+        if let Some(metrics) = self.election_metrics(&config, &status, state) {
+            out.append(cstr!("electionCandidateMetrics"), metrics);
+        }
+        if let Some(progress) = self.initial_sync() {
+            out.append(cstr!("initialSyncStatus"), progress.to_document());
+        }
         let health = self.health.lock().clone();
         let members = config.members.iter().map(|member| {
             let own = status
@@ -133,14 +140,25 @@ impl Replication {
             .node()
             .map_or(0, |node| node.info.started_instant.elapsed().as_secs());
         let mut out = start_line(member, 1.0, state, uptime as i64);
-        append_optime(&mut out, member, applied, self.machine.last_wall());
+        let wall = self.machine.last_wall();
+        if !member.arbiter_only {
+            out.append(cstr!("optime"), applied.to_document());
+            out.append(cstr!("optimeDate"), applied.date());
+            out.append(cstr!("lastAppliedWallTime"), wall);
+            out.append(cstr!("lastDurableWallTime"), wall);
+        }
         let source = self.sync_source(status).unwrap_or_default();
         let source_id = config
             .by_host(&source)
             .map_or(-1, |source| source.id as i32);
         out.append(cstr!("syncSourceHost"), source.as_str());
         out.append(cstr!("syncSourceId"), source_id);
-        out.append(cstr!("infoMessage"), "");
+        let maintenance = self.maintenance.load(Ordering::Acquire);
+        if maintenance > 0 {
+            out.append(cstr!("maintenanceMode"), maintenance as i32);
+        }
+        let info = self.info_message(status, state);
+        out.append(cstr!("infoMessage"), info.as_str());
         let election = *self.election.lock();
         if let (MemberState::Primary, Some(election)) = (state, election) {
             out.append(cstr!("electionTime"), election.time);
@@ -192,7 +210,8 @@ impl Replication {
             cstr!("syncSourceId"),
             source.map_or(-1, |source| source.id as i32),
         );
-        out.append(cstr!("infoMessage"), "");
+        let info = last.map_or("", |last| last.info.as_str());
+        out.append(cstr!("infoMessage"), info);
         if let Some((time, date)) = last.and_then(|last| last.election) {
             out.append(cstr!("electionTime"), time);
             out.append(cstr!("electionDate"), date);
@@ -206,6 +225,72 @@ impl Replication {
             last.map_or(-1, |last| last.config_term as i32),
         );
         out
+    }
+
+    /// How this member came to lead.
+    fn election_metrics(
+        &self,
+        config: &SetConfig,
+        status: &Status,
+        state: MemberState,
+    ) -> Option<RawDocumentBuf> {
+        let election = (*self.election.lock()).filter(|_| state == MemberState::Primary)?;
+        let own = status.membership.get(self.id)?;
+        let priority = config.by_host(&own.address)?.priority;
+        Some(rawdoc! {
+            "lastElectionDate": election.date,
+            "electionTerm": status.term as i64,
+            "numVotesNeeded": config.majority() as i32,
+            "priorityAtElection": priority,
+            "electionTimeoutMillis": config.settings.election_timeout_ms,
+            "newTermStartDate": election.date,
+        })
+    }
+
+    /// Why it's in the state that it's in, where that is not as it should be.
+    pub(super) fn info_message(&self, status: &Status, state: MemberState) -> String {
+        let frozen = *self.frozen_until.lock();
+        let left = frozen.and_then(|until| until.checked_duration_since(Instant::now()));
+        match state {
+            MemberState::Startup => {
+                "no configuration yet: it waits for rs.initiate() here or rs.add() elsewhere".into()
+            }
+            MemberState::Startup2 => self.initial_sync().map_or_else(
+                || "waiting to fetch the data from the primary".to_owned(),
+                |progress| progress.line(),
+            ),
+            MemberState::Recovering if self.maintenance.load(Ordering::Acquire) > 0 => {
+                "in maintenance mode".into()
+            }
+            MemberState::Recovering => self.behind(status),
+            MemberState::Removed => format!(
+                "not a member in version {} of the configuration",
+                self.removed_in
+                    .load(Ordering::Acquire)
+                    .max(self.config().map_or(0, |config| config.version))
+            ),
+            MemberState::Secondary => left.map_or_else(String::new, |left| {
+                format!("does not seek election for {} seconds", left.as_secs() + 1)
+            }),
+            _ => String::new(),
+        }
+    }
+
+    fn behind(&self, status: &Status) -> String {
+        let Some(leader) = status.leader.and_then(|id| status.membership.get(id)) else {
+            return "waiting for a primary".to_owned();
+        };
+        let health = self.health.lock();
+        let last = health
+            .get(&leader.address)
+            .and_then(|health| health.last.as_ref());
+        last.map_or_else(
+            || "waiting to hear from the primary".to_owned(),
+            |last| {
+                let entries = last.commit_index.saturating_sub(status.applied.index);
+                format!("{entries} entries of the log behind {}", leader.address)
+            },
+        )
     }
 
     /// The primary knows more about a newcomer than the newcomer does.
@@ -238,6 +323,7 @@ fn start_line(
     }
 }
 
+/// What another member has; its own line is shorter.
 fn append_optime(out: &mut RawDocumentBuf, member: &MemberConfig, applied: OpTime, wall: DateTime) {
     if member.arbiter_only {
         return;

@@ -1,0 +1,20 @@
+//! `_giveLead`: another member, told to step up, asks the primary for the lead.
+
+use bson::rawdoc;
+
+use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::context::CommandContext;
+use crate::params;
+
+pub static SPEC: CommandSpec = CommandSpec::new("_giveLead", Run::Inline(run))
+    .needs(Needs::Any)
+    .admin_only()
+    .privilege("internal")
+    .help("internal: gives the lead to a member");
+
+fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    let to = ctx.argument().and_then(params::number);
+    let to = to.and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
+    ctx.node.replication.give_lead(ctx.node, to)?;
+    Ok(rawdoc! { "ok": 1.0 })
+}
