@@ -129,8 +129,8 @@ fn busy_log(entries: usize) -> Vec<Vec<u8>> {
                     entry.delete(COLLECTION, record, &before);
                 }
                 Some(before) => {
-                    let style = entry::Style::Replace;
-                    entry.update(COLLECTION, record, &before, &after, style);
+                    let style = entry::Style::Replacement;
+                    entry.update(COLLECTION, record, &before, &after, &style);
                     records[at] = Some(after);
                 }
             }
