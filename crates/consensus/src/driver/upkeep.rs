@@ -9,6 +9,7 @@ use raft::eraftpb::EntryType;
 use super::Shared;
 use crate::apply::Listener;
 use crate::log::LogError;
+use crate::log::disk::sync_newest_file;
 use crate::machine::StateMachine;
 use crate::surroundings;
 
@@ -96,6 +97,8 @@ impl<S: StateMachine> Shared<S> {
                 return Ok(());
             }
         }
+        // What says that the entries were cut must outlive the files that held them.
+        sync_newest_file(&self.dir).map_err(|error| LogError::Io(error.to_string()))?;
         self.purger.purge()
     }
     /// The last index that is too much and that nobody needs.
