@@ -4,6 +4,8 @@
 pub const CONTROL_VARIABLE: &str = "BANYAN_FAULTS_CONTROL";
 /// Names the folder whose files lie on the disk that can be full or slow.
 pub const DISK_VARIABLE: &str = "BANYAN_FAULTS_DISK";
+/// Names the folder that remembers what is not yet synced.
+pub const UNDO_VARIABLE: &str = "BANYAN_FAULTS_UNDO";
 
 pub const PAGE_BYTES: usize = 4096;
 

@@ -1,20 +1,26 @@
-//! Preloaded into a member: a wall clock that can jump, and a disk that can be full or slow, as the
-//! harness says in a page of shared memory (`layout.rs`).
+//! Preloaded into a member: a wall clock that can jump, and a disk that can be full, slow, or lose
+//! what was not synced, as the harness says in a page of shared memory (`layout.rs`).
 //!
 //! It stands between the program and the C library, so nothing about the program is special, and it
 //! needs no privileges. Without the page it changes nothing.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_long, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 
 #[allow(dead_code, reason = "the harness uses the rest")]
 mod layout;
+mod undo;
 
 const CLOCK_REALTIME: c_int = 0;
 const CLOCK_REALTIME_COARSE: c_int = 5;
 const ENOSPC: c_int = 28;
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
+const SEEK_CUR: c_int = 1;
+const F_GETFL: c_int = 3;
+const O_APPEND: c_int = 0o2000;
 const O_RDWR: c_int = 2;
 const PROT_READ_WRITE: c_int = 3;
 const MAP_SHARED: c_int = 1;
@@ -44,9 +50,17 @@ unsafe extern "C" {
     fn getenv(name: *const c_char) -> *const c_char;
     fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     fn close(fd: c_int) -> c_int;
-    fn mmap(at: *mut c_void, bytes: usize, prot: c_int, flags: c_int, fd: c_int, from: i64)
-    -> *mut c_void;
+    fn mmap(
+        at: *mut c_void,
+        bytes: usize,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        from: i64,
+    ) -> *mut c_void;
     fn readlink(path: *const c_char, into: *mut c_char, size: usize) -> isize;
+    fn lseek64(fd: c_int, offset: i64, whence: c_int) -> i64;
+    fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
     fn usleep(microseconds: c_uint) -> c_int;
     fn __errno_location() -> *mut c_int;
 }
@@ -66,9 +80,18 @@ extern "C" fn start() {
         // SAFETY: `text` ends with zeros.
         unsafe { getenv(text.as_ptr().cast()) }
     };
-    let (path, disk) = (named(layout::CONTROL_VARIABLE), named(layout::DISK_VARIABLE));
+    let (path, disk) = (
+        named(layout::CONTROL_VARIABLE),
+        named(layout::DISK_VARIABLE),
+    );
     if path.is_null() {
         return;
+    }
+    let undo = named(layout::UNDO_VARIABLE);
+    if !undo.is_null() {
+        // SAFETY: a C string of the environment.
+        let bytes = unsafe { CStr::from_ptr(undo) }.to_bytes();
+        undo::use_folder(Path::new(OsStr::from_bytes(bytes)));
     }
     // SAFETY: `path` is a C string of the environment, which nobody changes this early; the mapping
     // is never unmapped.
@@ -77,7 +100,14 @@ extern "C" fn start() {
         if fd < 0 {
             return;
         }
-        let page = mmap(ptr::null_mut(), layout::PAGE_BYTES, PROT_READ_WRITE, MAP_SHARED, fd, 0);
+        let page = mmap(
+            ptr::null_mut(),
+            layout::PAGE_BYTES,
+            PROT_READ_WRITE,
+            MAP_SHARED,
+            fd,
+            0,
+        );
         close(fd);
         if page != MAP_FAILED {
             DISK.store(disk.cast_mut(), Ordering::Release);
@@ -141,12 +171,18 @@ pub unsafe extern "C" fn clock_gettime(clock: c_int, out: *mut Timespec) -> c_in
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gettimeofday(out: *mut Timeval, _zone: *mut c_void) -> c_int {
-    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    let mut time = Timespec {
+        seconds: 0,
+        nanoseconds: 0,
+    };
     // SAFETY: `time` is ours, and the caller gives a place for the answer.
     unsafe {
         let result = clock_gettime(CLOCK_REALTIME, &mut time);
         if result == 0 && !out.is_null() {
-            *out = Timeval { seconds: time.seconds, microseconds: time.nanoseconds / 1000 };
+            *out = Timeval {
+                seconds: time.seconds,
+                microseconds: time.nanoseconds / 1000,
+            };
         }
         result
     }
@@ -154,7 +190,10 @@ pub unsafe extern "C" fn gettimeofday(out: *mut Timeval, _zone: *mut c_void) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn time(out: *mut i64) -> i64 {
-    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
+    let mut time = Timespec {
+        seconds: 0,
+        nanoseconds: 0,
+    };
     // SAFETY: as above.
     unsafe {
         clock_gettime(CLOCK_REALTIME, &mut time);
@@ -187,7 +226,11 @@ fn is_on_disk(fd: c_int) -> bool {
     let mut target = [0_u8; 1024];
     // SAFETY: `path` ends with a zero, `target` is as large as said, `disk` is a C string.
     unsafe {
-        let length = readlink(path.as_ptr().cast(), target.as_mut_ptr().cast(), target.len());
+        let length = readlink(
+            path.as_ptr().cast(),
+            target.as_mut_ptr().cast(),
+            target.len(),
+        );
         let disk = CStr::from_ptr(disk).to_bytes();
         length > 0 && target.starts_with(disk)
     }
@@ -199,6 +242,18 @@ fn refuse() {
     }
     // SAFETY: every thread has its error number.
     unsafe { *__errno_location() = ENOSPC };
+}
+
+/// Where the next `write` goes; none: to the end.
+fn position(fd: c_int) -> Option<u64> {
+    // SAFETY: only asks about the caller's descriptor.
+    let at = unsafe {
+        if fcntl(fd, F_GETFL) & O_APPEND != 0 {
+            return None;
+        }
+        lseek64(fd, 0, SEEK_CUR)
+    };
+    u64::try_from(at).ok()
 }
 
 /// How many of these bytes still fit; none: the disk is full.
@@ -227,8 +282,15 @@ fn room(fd: c_int, bytes: usize) -> Option<usize> {
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, bytes: usize) -> isize {
     let original = original!(c"write", fn(c_int, *const c_void, usize) -> isize);
     match room(fd, bytes) {
-        // SAFETY: no more than the caller gave.
-        Some(fits) => unsafe { original(fd, from, fits) },
+        Some(fits) => {
+            let _recorded = if is_on_disk(fd) {
+                undo::record(fd, position(fd), fits as u64)
+            } else {
+                None
+            };
+            // SAFETY: no more than the caller gave.
+            unsafe { original(fd, from, fits) }
+        }
         None => -1,
     }
 }
@@ -237,8 +299,15 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, bytes: usize) -> 
 pub unsafe extern "C" fn pwrite64(fd: c_int, from: *const c_void, bytes: usize, at: i64) -> isize {
     let original = original!(c"pwrite64", fn(c_int, *const c_void, usize, i64) -> isize);
     match room(fd, bytes) {
-        // SAFETY: no more than the caller gave.
-        Some(fits) => unsafe { original(fd, from, fits, at) },
+        Some(fits) => {
+            let _recorded = if is_on_disk(fd) {
+                undo::record(fd, u64::try_from(at).ok(), fits as u64)
+            } else {
+                None
+            };
+            // SAFETY: no more than the caller gave.
+            unsafe { original(fd, from, fits, at) }
+        }
         None => -1,
     }
 }
@@ -252,7 +321,7 @@ pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, bytes: usize, at
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, pieces: *const Piece, count: c_int) -> isize {
     let original = original!(c"writev", fn(c_int, *const Piece, c_int) -> isize);
-    if value(layout::DISK_BYTES_LEFT) >= 0 && count > 0 && is_on_disk(fd) {
+    if count > 0 && is_on_disk(fd) {
         // SAFETY: the caller gives `count` pieces; writing only the first is allowed.
         let first = unsafe { &*pieces };
         // SAFETY: as the caller described it.
@@ -269,6 +338,11 @@ pub unsafe extern "C" fn fallocate64(fd: c_int, mode: c_int, from: i64, bytes: i
         refuse();
         return -1;
     }
+    let _recorded = if is_on_disk(fd) {
+        undo::record(fd, None, 0)
+    } else {
+        None
+    };
     // SAFETY: passed on as it came.
     unsafe { original(fd, mode, from, bytes) }
 }
@@ -288,12 +362,45 @@ fn delay(fd: c_int) {
     }
 }
 
+fn synced(fd: c_int, sync: impl FnOnce() -> c_int) -> c_int {
+    let begun = if is_on_disk(fd) {
+        undo::begin_sync(fd)
+    } else {
+        None
+    };
+    let result = sync();
+    if result == 0
+        && let Some(begun) = begun
+    {
+        undo::end_sync(&begun);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftruncate64(fd: c_int, length: i64) -> c_int {
+    let original = original!(c"ftruncate64", fn(c_int, i64) -> c_int);
+    let _recorded = if is_on_disk(fd) {
+        undo::record(fd, u64::try_from(length).ok(), u64::MAX)
+    } else {
+        None
+    };
+    // SAFETY: passed on as it came.
+    unsafe { original(fd, length) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ftruncate(fd: c_int, length: i64) -> c_int {
+    // SAFETY: the same function on 64-bit machines.
+    unsafe { ftruncate64(fd, length) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     delay(fd);
     let original = original!(c"fsync", fn(c_int) -> c_int);
     // SAFETY: passed on as it came.
-    unsafe { original(fd) }
+    synced(fd, || unsafe { original(fd) })
 }
 
 #[unsafe(no_mangle)]
@@ -301,5 +408,5 @@ pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     delay(fd);
     let original = original!(c"fdatasync", fn(c_int) -> c_int);
     // SAFETY: passed on as it came.
-    unsafe { original(fd) }
+    synced(fd, || unsafe { original(fd) })
 }

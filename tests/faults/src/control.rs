@@ -1,6 +1,6 @@
 //! The clock and the disk of one member: the page of memory that its preloaded library looks at.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +17,7 @@ const LIBRARY: &str = env!("BANYAN_FAULTS_PRELOAD");
 pub struct Control {
     page: File,
     path: PathBuf,
+    undo: PathBuf,
 }
 
 impl Control {
@@ -32,17 +33,33 @@ impl Control {
         };
         let page = options().with_context(|| path.display().to_string())?;
         page.set_len(layout::PAGE_BYTES as u64)?;
-        let control = Self { page, path };
+        let undo = folder.join("undo");
+        fs::create_dir(&undo)?;
+        let control = Self { page, path, undo };
         control.enough_disk()?;
         Ok(control)
     }
 
     /// The program, looking at this page; what lies in `disk` can fail.
     pub fn over(&self, launch: Launch, disk: &Path) -> Launch {
-        launch
-            .env("LD_PRELOAD", LIBRARY)
-            .env(layout::CONTROL_VARIABLE, &self.path)
-            .env(layout::DISK_VARIABLE, disk)
+        let variables = self.variables(disk);
+        variables
+            .into_iter()
+            .fold(launch, |launch, (name, value)| launch.env(name, value))
+    }
+
+    pub fn variables(&self, disk: &Path) -> [(&'static str, PathBuf); 4] {
+        [
+            ("LD_PRELOAD", LIBRARY.into()),
+            (layout::CONTROL_VARIABLE, self.path.clone()),
+            (layout::DISK_VARIABLE, disk.to_owned()),
+            (layout::UNDO_VARIABLE, self.undo.clone()),
+        ]
+    }
+
+    /// Where the library remembers what is not yet synced.
+    pub fn undo(&self) -> &Path {
+        &self.undo
     }
 
     fn set(&self, offset: usize, value: i64) -> Result<()> {

@@ -5,7 +5,8 @@
 //! - [`set`] starts the members. Each is known to the others and to the clients by the address of a
 //!   proxy ([`net`]), which finds out which process has connected and so can cut, hold or delay what
 //!   one says to another, in one direction or both. A small preloaded library (`preload/`, steered by
-//!   [`control`]) gives a member's clock and disk their faults. Nothing needs privileges, and the
+//!   [`control`]) gives a member's clock and disk their faults, down to what a lost power
+//!   takes with it ([`power`]). Nothing needs privileges, and the
 //!   program under test is the one that ships.
 //! - [`load`] has the clients; they write down what they asked, when, and what came back
 //!   ([`history`]).
@@ -19,6 +20,7 @@ pub mod history;
 pub mod load;
 pub mod nemesis;
 pub mod net;
+pub mod power;
 pub mod report;
 pub mod round;
 pub mod set;

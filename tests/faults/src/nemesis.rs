@@ -22,6 +22,10 @@ pub enum Nemesis {
     KillAll,
     /// `kill -9` of one member after the other; each is started again at once.
     KillEach,
+    /// The machines of a minority lose their power, and what was not synced is lost.
+    PowerMinority,
+    /// All machines lose their power at once.
+    PowerAll,
     /// SIGSTOP of the primary, for longer than its lead lasts.
     StopPrimary,
     /// SIGSTOP of a minority, without the primary.
@@ -118,6 +122,20 @@ pub async fn begin(
                 set.start_member(member);
             }
             format!("killed and started members {order:?}, one after the other")
+        }
+        PowerMinority | PowerAll => {
+            let mut any: Vec<usize> = (0..count).collect();
+            if kind == PowerMinority {
+                any.shuffle(rng);
+                any.truncate(minority);
+            }
+            // All at once, before anybody says anything more.
+            any.iter().for_each(|&member| set.kill(member));
+            let mut lost = Vec::new();
+            for &member in &any {
+                lost.push(set.lose_power(member, rng)?);
+            }
+            format!("cut the power of members {any:?}; lost writes to {lost:?} files")
         }
         StopPrimary => {
             set.stop(primary)?;

@@ -10,9 +10,11 @@ use banyan_tests::{Launch, Process, connect, within};
 use bson::{Document, doc};
 use mongodb::Client;
 use nix::sys::signal::{Signal, kill};
+use rand::rngs::StdRng;
 
 use crate::control::Control;
 use crate::net::Net;
+use crate::power;
 
 const NAME: &str = "faults";
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -160,6 +162,13 @@ impl Set {
         one.process.kill();
         one.life = Life::Killed;
         self.net.runs_as(member, None);
+    }
+
+    /// Kills it, and forgets what it had not synced. Tells in how many files something was lost.
+    pub fn lose_power(&mut self, member: usize, rng: &mut StdRng) -> Result<usize> {
+        self.kill(member);
+        let one = &self.members[member];
+        power::lose_unsynced(&one.disk(), one.control.undo(), rng)
     }
 
     pub fn stop(&mut self, member: usize) -> Result<()> {
