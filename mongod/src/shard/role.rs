@@ -272,7 +272,14 @@ impl Role for ShardRole {
         if is_internal(&namespace) {
             return None;
         }
-        let identity = self.identity()?;
+        let Some(identity) = self.identity() else {
+            // A secondary learns through the log what it belongs to, perhaps just now.
+            return Some(Box::pin(async move {
+                if let Ok(Some(identity)) = self.load_identity().await {
+                    self.set_identity(identity);
+                }
+            }));
+        };
         let collection = self.collection(namespace.as_str());
         let term = self.term();
         let database = database_version(&versions, &received)

@@ -6,12 +6,13 @@ use banyan_wire::CommandError;
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::list_databases::index_bytes;
-use super::table::{CommandResult, CommandSpec, Run};
+use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::execute::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
     .aliases(&["collstats"])
+    .needs(Needs::Data)
     .fields(&["scale"])
     .ignored(&["verbose", "waitForLock", "numericOnly"]);
 

@@ -4,11 +4,12 @@ use bson::rawdoc;
 
 use super::coll_stats::{number, scale};
 use super::list_databases::index_bytes;
-use super::table::{CommandResult, CommandSpec, Run};
+use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::{CommandContext, check_database_name};
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
     .aliases(&["dbstats"])
+    .needs(Needs::Data)
     .fields(&["scale"])
     .ignored(&["freeStorage"]);
 

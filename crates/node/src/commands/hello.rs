@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-use banyan_wire::{CommandError, ErrorCode};
-use bson::RawDocument;
+use banyan_wire::{CommandError, ErrorCode, Origin};
+use bson::oid::ObjectId;
+use bson::{RawBsonRef, RawDocument};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::params;
+use crate::params::{self, Field};
 use crate::replication::hello::Asked;
 
 pub static SPEC: CommandSpec = CommandSpec::new("hello", Run::Either(at_once, when_changed))
@@ -20,24 +21,40 @@ pub static SPEC: CommandSpec = CommandSpec::new("hello", Run::Either(at_once, wh
     .fields(&["topologyVersion", "maxAwaitTimeMS", "helloOk"])
     .lenient();
 
-fn asked(ctx: &CommandContext<'_>) -> Asked {
-    Asked {
+/// No driver waits longer than this for one answer.
+const AWAIT_MAX: Duration = Duration::from_secs(3600);
+
+fn asked(ctx: &CommandContext<'_>) -> Result<Asked, CommandError> {
+    let hello_ok = match ctx.field("helloOk") {
+        Some(field) => field.bool()?,
+        None => false,
+    };
+    Ok(Asked {
         old_name: ctx.request.name != "hello",
-        hello_ok: ctx.body().get_bool("helloOk").unwrap_or(false),
+        hello_ok,
         connection: ctx.conn.id,
-    }
+    })
 }
 
 fn at_once(ctx: &CommandContext<'_>) -> Option<CommandResult> {
     let waits = ctx.field("maxAwaitTimeMS").is_some() || ctx.field("topologyVersion").is_some();
-    (!waits).then(|| Ok(ctx.node.replication.hello(asked(ctx))))
+    if waits {
+        return None;
+    }
+    if ctx.request.exhaust_allowed && ctx.request.origin == Origin::Msg {
+        return Some(Err(CommandError::new(
+            ErrorCode::Location(51756),
+            "An isMaster or hello request with exhaust must specify 'maxAwaitTimeMS'",
+        )));
+    }
+    Some(asked(ctx).and_then(|asked| ctx.node.replication.hello(asked)))
 }
 
 fn when_changed<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let replication = &ctx.node.replication;
         let version = match ctx.field("topologyVersion") {
-            Some(field) => Some(field.document()?),
+            Some(field) => Some(parse_version(field.document()?)?),
             None => None,
         };
         let await_ms = match ctx.field("maxAwaitTimeMS") {
@@ -45,16 +62,20 @@ fn when_changed<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>
             None => None,
         };
         match (version, await_ms) {
-            (Some(version), Some(await_ms)) => {
-                let (process, counter) = parse_version(version)?;
-                let most = Duration::from_millis(await_ms).min(Duration::from_secs(3600));
+            (Some((process, counter)), Some(await_ms)) => {
+                let most = Duration::from_millis(await_ms).min(AWAIT_MAX);
                 tokio::select! {
-                    () = replication.await_change(process, counter, most) => {}
+                    waited = replication.await_change(process, counter, most) => waited?,
                     () = ctx.conn.closed().cancelled() => {}
-                    () = ctx.node.info.stop.cancelled() => {}
                 }
             }
-            (None, None) | (Some(_), None) => {}
+            (None, None) => {}
+            (Some(_), None) => {
+                return Err(CommandError::new(
+                    ErrorCode::Location(31368),
+                    "A request with a 'topologyVersion' must include 'maxAwaitTimeMS'",
+                ));
+            }
             (None, Some(_)) => {
                 return Err(CommandError::new(
                     ErrorCode::Location(31368),
@@ -62,21 +83,31 @@ fn when_changed<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>
                 ));
             }
         }
-        Ok(replication.hello(asked(ctx)))
+        replication.hello(asked(ctx)?)
     })
 }
 
-fn parse_version(version: &RawDocument) -> Result<(bson::oid::ObjectId, i64), CommandError> {
-    let process = version.get_object_id("processId").ok();
-    let counter = version
-        .get("counter")
-        .ok()
-        .flatten()
-        .and_then(params::number);
-    process.zip(counter).ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::TypeMismatch,
-            "'topologyVersion' has no process or counter",
-        )
-    })
+fn parse_version(version: &RawDocument) -> Result<(ObjectId, i64), CommandError> {
+    const PARSER: &str = "hello.topologyVersion";
+    let field = |name: &'static str| match version.get(name) {
+        Ok(Some(value)) => Ok(Field {
+            command: PARSER,
+            name,
+            value,
+        }),
+        _ => Err(params::missing_field(PARSER, name)),
+    };
+    let process = field("processId")?;
+    let RawBsonRef::ObjectId(process) = process.value else {
+        return Err(process.wrong_type("type 'objectId'"));
+    };
+    let counter = field("counter")?;
+    match counter.value {
+        RawBsonRef::Int64(counter) if counter >= 0 => Ok((process, counter)),
+        RawBsonRef::Int64(_) => Err(CommandError::new(
+            ErrorCode::Location(31372),
+            "topologyVersion must have a non-negative counter",
+        )),
+        _ => Err(counter.wrong_type("type 'long'")),
+    }
 }

@@ -27,6 +27,8 @@ pub enum Needs {
     Primary,
     /// The primary, or a secondary if the request's read preference allows it.
     Readable,
+    /// A member whose data may be read, whatever the read preference says.
+    Data,
 }
 
 /// How a command is run.

@@ -1,10 +1,10 @@
 //! `hello`, `isMaster`: what drivers ask first and then again and again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_consensus::Role;
 use banyan_document::{MAX_DOCUMENT_BYTES, MAX_MESSAGE_BYTES};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{DateTime, RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
@@ -36,45 +36,43 @@ impl Replication {
         rawdoc! { "processId": self.process, "counter": *self.topology.borrow() }
     }
 
-    pub fn hello(&self, asked: Asked) -> RawDocumentBuf {
+    /// Something has changed that `hello` shows: whoever waits for that is answered. To be called
+    /// after every change of the member's state, of the primary, or of the configuration.
+    pub fn topology_changed(&self) {
+        self.topology.send_modify(|counter| *counter += 1);
+    }
+
+    pub fn hello(&self, asked: Asked) -> Result<RawDocumentBuf, CommandError> {
+        self.check_quiescing()?;
         let mut out = RawDocumentBuf::new();
         if asked.hello_ok {
             out.append(cstr!("helloOk"), true);
         }
-        out.append(cstr!("topologyVersion"), self.topology_version());
         if self.is_replica_set() {
+            // Taken before what it is the version of: a change in between is told once more.
+            out.append(cstr!("topologyVersion"), self.topology_version());
             self.describe_set(asked, &mut out);
         } else {
             append_primary(&mut out, asked, true);
+            out.append(cstr!("topologyVersion"), self.topology_version());
         }
         if self.config_server {
             out.append(cstr!("configsvr"), 2);
         }
-        out.append(cstr!("maxBsonObjectSize"), MAX_DOCUMENT_BYTES as i32);
-        out.append(cstr!("maxMessageSizeBytes"), MAX_MESSAGE_BYTES as i32);
-        out.append(cstr!("maxWriteBatchSize"), WRITE_BATCH_MAX);
-        out.append(cstr!("localTime"), DateTime::now());
-        out.append(
-            cstr!("logicalSessionTimeoutMinutes"),
-            SESSION_TIMEOUT_MINUTES,
-        );
-        out.append(
-            cstr!("connectionId"),
-            i32::try_from(asked.connection).unwrap_or(i32::MAX),
-        );
-        out.append(cstr!("minWireVersion"), WIRE_VERSION_MIN);
-        out.append(cstr!("maxWireVersion"), WIRE_VERSION_MAX);
-        out.append(cstr!("readOnly"), false);
+        append_limits(&mut out, asked);
         out.append(cstr!("ok"), 1.0);
-        out
+        Ok(out)
     }
 
     fn describe_set(&self, asked: Asked, out: &mut RawDocumentBuf) {
-        let status = self.status();
-        let own = status
-            .as_ref()
-            .and_then(|status| status.membership.get(self.id));
-        let (Some(status), Some(config)) = (&status, self.config()) else {
+        let (status, config) = (self.status(), self.config());
+        let known = status.as_ref().zip(config.as_ref());
+        let placed = known.and_then(|(status, config)| {
+            let own = status.membership.get(self.id)?;
+            Some((status, config, own, config.by_host(&own.address)?))
+        });
+        let Some((status, config, own, member)) = placed else {
+            // Before the set is initiated, and after the member was removed from it.
             append_primary(out, asked, false);
             out.append(cstr!("secondary"), false);
             out.append(cstr!("info"), "Does not have a valid replica set config");
@@ -82,16 +80,7 @@ impl Replication {
             return;
         };
         let state = self.state_of(status);
-        let Some((own, member)) = own.and_then(|own| Some((own, config.by_host(&own.address)?)))
-        else {
-            append_primary(out, asked, false);
-            out.append(cstr!("secondary"), false);
-            out.append(cstr!("info"), "Does not have a valid replica set config");
-            out.append(cstr!("setName"), config.name.as_str());
-            out.append(cstr!("isreplicaset"), true);
-            return;
-        };
-        append_hosts(out, &config);
+        append_hosts(out, config);
         out.append(cstr!("setName"), config.name.as_str());
         out.append(
             cstr!("setVersion"),
@@ -102,7 +91,7 @@ impl Replication {
         if let Some(primary) = self.primary_host(status) {
             out.append(cstr!("primary"), primary);
         }
-        append_member(out, member);
+        append_member(out, member, asked);
         out.append(cstr!("me"), own.address.as_str());
         let election = *self.election.lock();
         if let (MemberState::Primary, Some(election)) = (state, election) {
@@ -128,15 +117,49 @@ impl Replication {
     }
 
     /// Waits until the answer differs from one with that version, or the time is over.
-    pub async fn await_change(self: &Arc<Self>, process: ObjectId, counter: i64, max: Duration) {
+    pub async fn await_change(
+        &self,
+        process: ObjectId,
+        counter: i64,
+        max: Duration,
+    ) -> Result<(), CommandError> {
         if process != self.process {
-            return;
+            return Ok(());
         }
         let mut topology = self.topology.subscribe();
+        let now = *topology.borrow();
+        if counter > now {
+            return Err(CommandError::new(
+                ErrorCode::Location(31382),
+                format!(
+                    "Received a topology version with counter: {counter} which is greater than \
+                     the server topology version counter: {now}"
+                ),
+            ));
+        }
         let newer = topology.wait_for(|now| *now != counter);
         // Both outcomes lead to an answer; only the time differs.
         let _ = tokio::time::timeout(max, newer).await;
+        Ok(())
     }
+}
+
+fn append_limits(out: &mut RawDocumentBuf, asked: Asked) {
+    out.append(cstr!("maxBsonObjectSize"), MAX_DOCUMENT_BYTES as i32);
+    out.append(cstr!("maxMessageSizeBytes"), MAX_MESSAGE_BYTES as i32);
+    out.append(cstr!("maxWriteBatchSize"), WRITE_BATCH_MAX);
+    out.append(cstr!("localTime"), DateTime::now());
+    out.append(
+        cstr!("logicalSessionTimeoutMinutes"),
+        SESSION_TIMEOUT_MINUTES,
+    );
+    out.append(
+        cstr!("connectionId"),
+        i32::try_from(asked.connection).unwrap_or(i32::MAX),
+    );
+    out.append(cstr!("minWireVersion"), WIRE_VERSION_MIN);
+    out.append(cstr!("maxWireVersion"), WIRE_VERSION_MAX);
+    out.append(cstr!("readOnly"), false);
 }
 
 fn append_primary(out: &mut RawDocumentBuf, asked: Asked, primary: bool) {
@@ -171,7 +194,7 @@ fn append_hosts(out: &mut RawDocumentBuf, config: &SetConfig) {
     }
 }
 
-fn append_member(out: &mut RawDocumentBuf, member: &MemberConfig) {
+fn append_member(out: &mut RawDocumentBuf, member: &MemberConfig, asked: Asked) {
     if member.arbiter_only {
         out.append(cstr!("arbiterOnly"), true);
     }
@@ -182,7 +205,11 @@ fn append_member(out: &mut RawDocumentBuf, member: &MemberConfig) {
         out.append(cstr!("hidden"), true);
     }
     if member.delay_seconds > 0 {
-        out.append(cstr!("secondaryDelaySecs"), member.delay_seconds);
+        let name = match asked.old_name {
+            true => cstr!("slaveDelay"),
+            false => cstr!("secondaryDelaySecs"),
+        };
+        out.append(name, member.delay_seconds);
     }
     if !member.tags.is_empty() {
         out.append(cstr!("tags"), member.tags.clone());

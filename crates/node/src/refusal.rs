@@ -1,0 +1,160 @@
+//! The shape of an error in a reply: which words, which labels, and of which state of the member it
+//! speaks.
+
+use banyan_wire::{CommandError, Connection, ErrorCode, Origin, Request};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
+
+use crate::commands::table::CommandSpec;
+use crate::context::Generic;
+use crate::replication::Replication;
+
+const RETRYABLE: &str = "RetryableWriteError";
+/// A driver opens a change stream again where it was only if the error says that it may.
+const RESUMABLE: &str = "ResumableChangeStreamError";
+
+/// A driver sends a write again, once, if the error says that it may.
+fn may_retry(code: ErrorCode) -> bool {
+    code.is_not_primary()
+        || code.is_shutdown()
+        || code.is_network()
+        || code == ErrorCode::ExceededTimeLimit
+}
+
+/// It is a write that a driver can name again: its result is remembered under its number.
+fn is_numbered_write(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
+    spec.writes && generic.txn_number.is_some()
+}
+
+/// Labels the error of a command.
+pub fn label(error: CommandError, spec: &CommandSpec, generic: &Generic<'_>) -> CommandError {
+    let labelled = error.labels.contains(&RETRYABLE);
+    if is_numbered_write(spec, generic) && may_retry(error.code) && !labelled {
+        return error.with_label(RETRYABLE);
+    }
+    if spec.name == "getMore" && (may_retry(error.code) || is_about_place(error.code)) {
+        return error.with_label(RESUMABLE);
+    }
+    error
+}
+
+/// Another member may answer.
+fn is_about_place(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::StaleConfig | ErrorCode::FailedToSatisfyReadPreference
+    )
+}
+
+/// What went well and was then not replicated as asked may carry the same marks as an error.
+pub fn mark_concern(
+    mut reply: RawDocumentBuf,
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    replication: &Replication,
+) -> RawDocumentBuf {
+    let Some(code) = concern_code(&reply) else {
+        return reply;
+    };
+    if is_numbered_write(spec, generic) && may_retry(code) {
+        reply.append(cstr!("errorLabels"), RawArrayBuf::from_iter([RETRYABLE]));
+    }
+    if is_about_state(code) {
+        reply.append(cstr!("topologyVersion"), replication.topology_version());
+    }
+    reply
+}
+
+fn concern_code(reply: &RawDocument) -> Option<ErrorCode> {
+    let error = reply.get_document("writeConcernError").ok()?;
+    error.get_i32("code").ok().map(ErrorCode::from_code)
+}
+
+fn is_about_state(code: ErrorCode) -> bool {
+    code.is_not_primary() || code.is_shutdown()
+}
+
+/// The reply that says the error.
+pub fn reply(
+    mut error: CommandError,
+    conn: &Connection,
+    request: &Request,
+    replication: &Replication,
+) -> RawDocumentBuf {
+    if request.origin != Origin::Msg || !conn.hello_ok() {
+        in_old_words(&mut error);
+    }
+    let mut out = RawDocumentBuf::new();
+    let labels = std::mem::take(&mut error.labels);
+    if !labels.is_empty() {
+        out.append(cstr!("errorLabels"), RawArrayBuf::from_iter(labels));
+    }
+    if is_about_state(error.code) && replication.is_replica_set() {
+        out.append(cstr!("topologyVersion"), replication.topology_version());
+    }
+    for (name, value) in error.to_reply().iter().flatten() {
+        out.append(name, value);
+    }
+    out
+}
+
+/// Clients that have not said `helloOk` look for these very words.
+fn in_old_words(error: &mut CommandError) {
+    let old = match (error.code, &*error.message) {
+        (ErrorCode::NotWritablePrimary, "not primary") => "not master",
+        (ErrorCode::NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false") => {
+            "not master and slaveOk=false"
+        }
+        _ => return,
+    };
+    old.clone_into(&mut error.message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::table::{CommandResult, Run};
+    use crate::context::CommandContext;
+
+    fn nothing(_: &CommandContext<'_>) -> CommandResult {
+        Ok(RawDocumentBuf::new())
+    }
+
+    static READ: CommandSpec = CommandSpec::new("find", Run::Inline(nothing));
+    static WRITE: CommandSpec = CommandSpec::new("insert", Run::Inline(nothing)).writes();
+
+    static CONTINUE: CommandSpec = CommandSpec::new("getMore", Run::Inline(nothing));
+
+    #[test]
+    fn a_stream_may_be_opened_again_where_another_member_may_go_on() {
+        let label = |code| {
+            let error = CommandError::new(ErrorCode::from_code(code), "");
+            label(error, &CONTINUE, &Generic::default()).labels
+        };
+        for code in [10107, 11600, 11602, 13436, 133] {
+            assert_eq!(label(code), ["ResumableChangeStreamError"], "{code}");
+        }
+        for code in [43, 280, 286, 47] {
+            assert!(label(code).is_empty(), "{code}");
+        }
+    }
+
+    #[test]
+    fn only_numbered_writes_are_labelled_and_only_where_another_try_may_help() {
+        let numbered = Generic {
+            txn_number: Some(1),
+            ..Generic::default()
+        };
+        let labels = |code, spec, generic| label(CommandError::new(code, ""), spec, generic).labels;
+        for code in [10107, 13435, 13436, 189, 91, 11600, 11602, 262, 6, 89] {
+            let code = ErrorCode::from_code(code);
+            assert_eq!(labels(code, &WRITE, &numbered), [RETRYABLE], "{code:?}");
+            assert!(labels(code, &READ, &numbered).is_empty(), "{code:?}");
+            let plain = Generic::default();
+            assert!(labels(code, &WRITE, &plain).is_empty());
+        }
+        for code in [11000, 50, 64, 112, 13] {
+            let code = ErrorCode::from_code(code);
+            assert!(labels(code, &WRITE, &numbered).is_empty(), "{code:?}");
+        }
+    }
+}
