@@ -8,6 +8,7 @@ mod house;
 mod map_reduce;
 mod members;
 mod migrations;
+mod monitoring;
 mod reads;
 mod replica_set;
 mod standalone;

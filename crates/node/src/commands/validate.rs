@@ -4,7 +4,7 @@ use banyan_storage::{Collection, Index, KeyRange, Snapshot, StorageError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
-use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::execute::blocking;
@@ -12,6 +12,7 @@ use crate::operations::Interrupt;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
+    .needs(Needs::Data)
     .fields(&[])
     .ignored(&[
         "full",
