@@ -14,10 +14,11 @@ use crate::connections::Connections;
 use crate::natives::{self, Outside};
 
 /// The shell's own scripts, in the order in which they stand on each other.
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("mongo.js", include_str!("js/mongo.js")),
     ("query.js", include_str!("js/query.js")),
     ("collection.js", include_str!("js/collection.js")),
+    ("watch.js", include_str!("js/watch.js")),
     ("replica_set.js", include_str!("js/replica_set.js")),
     ("sharding.js", include_str!("js/sharding.js")),
     ("interactive.js", include_str!("js/interactive.js")),

@@ -144,12 +144,12 @@ mod tests {
             txn_number: Some(1),
             ..Generic::default()
         };
+        let plain = Generic::default();
         let labels = |code, spec, generic| label(CommandError::new(code, ""), spec, generic).labels;
         for code in [10107, 13435, 13436, 189, 91, 11600, 11602, 262, 6, 89] {
             let code = ErrorCode::from_code(code);
             assert_eq!(labels(code, &WRITE, &numbered), [RETRYABLE], "{code:?}");
             assert!(labels(code, &READ, &numbered).is_empty(), "{code:?}");
-            let plain = Generic::default();
             assert!(labels(code, &WRITE, &plain).is_empty());
         }
         for code in [11000, 50, 64, 112, 13] {

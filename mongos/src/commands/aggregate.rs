@@ -22,6 +22,7 @@ pub const SPEC: CommandSpec = CommandSpec::new("aggregate", "runs a pipeline", r
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let request = context.request;
+    refuse_change_stream(&request.body)?;
     if fields::get_flag(&request.body, "explain") {
         return super::explain::aggregate(context).await;
     }
@@ -60,6 +61,20 @@ async fn run(context: &Context<'_>) -> CommandResult {
             split(context, &route, &targets, stages).await
         })
         .await
+}
+
+/// One shard's changes are not the cluster's.
+fn refuse_change_stream(body: &RawDocument) -> Result<(), CommandError> {
+    let Some(RawBsonRef::Array(array)) = fields::get(body, "pipeline") else {
+        return Ok(());
+    };
+    match array.into_iter().next() {
+        Some(Ok(RawBsonRef::Document(stage))) if stage_name(stage) == "$changeStream" => {
+            let text = "a router cannot open a $changeStream; open one on each shard's replica set";
+            Err(CommandError::new(ErrorCode::NotImplemented, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The stages of the command's pipeline.

@@ -38,7 +38,6 @@ pub struct Describer {
 /// When and where an operation took place.
 #[derive(Clone, Copy)]
 pub struct Place {
-    pub index: u64,
     pub time: u64,
     pub wall_ms: i64,
 }

@@ -177,7 +177,6 @@ impl Stream {
             };
             let operation = operation.map_err(unreadable)?;
             let place = Place {
-                index: position.index,
                 time,
                 wall_ms: header.wall_ms,
             };
@@ -278,7 +277,6 @@ impl Stream {
                 }
             };
             let place = Place {
-                index: position.index,
                 time,
                 wall_ms: header.wall_ms,
             };
