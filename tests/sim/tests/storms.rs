@@ -1,0 +1,112 @@
+//! A fixed number of seeds, and whether the simulation would notice if something were wrong.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use banyan_sim::{Bug, Plan, Summary, run, run_and_tell};
+use parking_lot::Mutex;
+
+fn on_all_cores(work: impl Fn() + Sync) {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(&work);
+        }
+    });
+}
+
+#[test]
+fn sets_keep_their_promises_in_any_storm() {
+    const SEEDS: u64 = 60;
+    let next = AtomicU64::new(1);
+    let total = Mutex::new(Summary::default());
+    on_all_cores(|| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed > SEEDS {
+                return;
+            }
+            match run_and_tell(Plan::new(seed)) {
+                Ok(summary) => total.lock().add(&summary),
+                Err(failure) => panic!(
+                    "seed {seed} fails after {} ms: {}\n{}\nreplay it with ./scripts/sim --seed {seed}",
+                    failure.at_ms,
+                    failure.what,
+                    failure.trace.join("\n")
+                ),
+            }
+        }
+    });
+    // The storms were storms: otherwise this would prove little.
+    let total = total.into_inner();
+    assert!(total.acknowledged > 5000, "{total:?}");
+    assert!(total.reads > 2000, "{total:?}");
+    assert!(total.terms > 100, "{total:?}");
+    assert!(total.power_cuts > 200, "{total:?}");
+    assert!(total.disk_failures > 30, "{total:?}");
+    assert!(total.snapshots > 15, "{total:?}");
+    assert!(total.cut_logs > 100, "{total:?}");
+    assert!(total.changes > 200, "{total:?}");
+    assert!(total.retries_found_done > 50, "{total:?}");
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    for seed in [7, 4711] {
+        assert_eq!(run(Plan::new(seed)).unwrap(), run(Plan::new(seed)).unwrap());
+    }
+}
+
+/// The first seed that finds a mistake, and what it says.
+fn found(bug: Bug, seeds: u64) -> (u64, String) {
+    let next = AtomicU64::new(1);
+    let first: Mutex<Option<(u64, String)>> = Mutex::new(None);
+    on_all_cores(|| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed > seeds || first.lock().is_some() {
+                return;
+            }
+            let plan = Plan {
+                bug: Some(bug),
+                storm: Duration::from_secs(40),
+                ..Plan::new(seed)
+            };
+            if let Err(failure) = run(plan) {
+                first.lock().get_or_insert((seed, failure.what));
+            }
+        }
+    });
+    let first = first.into_inner();
+    first.unwrap_or_else(|| panic!("{seeds} seeds do not find {bug:?}"))
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    for (bug, words) in [
+        (
+            Bug::AcknowledgeBeforeSync,
+            ["lost", "lacks", "lead", "cannot start"],
+        ),
+        (
+            Bug::ForgetVote,
+            ["both lead", "logs differ", "lost", "lacks"],
+        ),
+        (Bug::SkipLogCheck, ["lacks", "lost", "lacks", "lacks"]),
+        (
+            Bug::ApplyOutOfOrder,
+            ["applies", "differ", "applies", "applies"],
+        ),
+        (Bug::ApplyTwice, ["applies", "twice", "differ", "applies"]),
+        (Bug::StaleRead, ["stale", "stale", "stale", "stale"]),
+    ] {
+        let (seed, what) = found(bug, 40);
+        println!("{bug:?} is found by seed {seed}: {what}");
+        assert!(
+            words.iter().any(|word| what.contains(word)),
+            "{bug:?} was found for another reason: {what}"
+        );
+    }
+}
