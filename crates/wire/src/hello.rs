@@ -48,7 +48,14 @@ pub(crate) fn answer(
     };
     if !compressors.is_empty() {
         let names = RawArrayBuf::from_iter(compressors.iter().map(|compressor| compressor.name()));
-        reply.append(cstr!("compression"), names);
+        let mut with_names = RawDocumentBuf::new();
+        for (name, value) in reply.iter().flatten() {
+            if name.as_str() == "ok" {
+                with_names.append(cstr!("compression"), names.clone());
+            }
+            with_names.append(name, value);
+        }
+        *reply = with_names;
     }
     connection.negotiated(compressors);
 }
