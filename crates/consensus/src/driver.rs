@@ -61,6 +61,7 @@ pub(crate) enum Control {
     Change(Change, oneshot::Sender<Result<Membership, Error>>),
     ReadIndex(oneshot::Sender<u64>),
     Transfer(PeerId),
+    AnnounceCommit,
     StepDown,
     Campaign,
     Suspect(PeerId),

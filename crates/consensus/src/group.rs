@@ -310,6 +310,12 @@ impl<S: StateMachine> Group<S> {
         self.shared.control(Control::Transfer(to));
     }
 
+    /// Tells the followers what is committed at once, for somebody who waits until they have applied
+    /// it. Otherwise they hear of it with the next entries, or a few milliseconds later.
+    pub fn announce_commit(&self) {
+        self.shared.control(Control::AnnounceCommit);
+    }
+
     /// Gives leadership up at once, without naming a successor.
     pub fn step_down(&self) {
         self.shared.control(Control::StepDown);

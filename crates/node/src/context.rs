@@ -1,16 +1,20 @@
 //! What a running command can see: the node, the connection, the request, and the fields that any
 //! command may carry (session, deadlines, concerns), picked out once.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use banyan_wire::{CommandError, Connection, ErrorCode, Request};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use banyan_storage::{Catalog, Snapshot};
+use banyan_wire::{CommandError, Connection, ErrorCode, ReadMode, ReadPreference, Request};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
 use crate::commands::table::{CommandSpec, Run, Table};
 use crate::node::Node;
 use crate::operations::{Interrupt, Registration};
 use crate::params;
+use crate::read_concern::View;
+use crate::write::WriteConcern;
 
 /// The fields that every command takes, as they stand in the request.
 #[derive(Debug, Default, Clone, Copy)]
@@ -24,8 +28,8 @@ pub struct Generic<'a> {
     pub max_time_ms: Option<u64>,
     pub read_concern: Option<&'a RawDocument>,
     pub write_concern: Option<&'a RawDocument>,
-    pub read_preference: Option<&'a RawDocument>,
-    pub cluster_time: Option<&'a RawDocument>,
+    pub read_preference: Option<ReadMode>,
+    pub cluster_time: Option<RawBsonRef<'a>>,
     pub comment: Option<RawBsonRef<'a>>,
     pub shard_version: Option<RawBsonRef<'a>>,
     pub database_version: Option<RawBsonRef<'a>>,
@@ -93,22 +97,40 @@ impl<'a> Generic<'a> {
             | "coordinator"
             | "helpCommand"
             | "help" => {}
-            "lsid" => self.lsid = Some(field.document()?),
-            "txnNumber" => self.txn_number = Some(field.i64()?),
+            "lsid" => self.lsid = Some(session_field(field).document()?),
+            "txnNumber" => {
+                let RawBsonRef::Int64(number) = value else {
+                    return Err(session_field(field).wrong_type("type 'long'"));
+                };
+                self.txn_number = Some(number);
+            }
             "autocommit" => self.autocommit = Some(field.bool()?),
             "startTransaction" => self.start_transaction = Some(field.bool()?),
             "stmtId" => self.stmt_id = Some(field.i32()?),
             "stmtIds" => self.stmt_ids = Some(value),
             "maxTimeMS" => self.max_time_ms = Some(max_time_ms(field)?),
-            "readConcern" => self.read_concern = Some(field.document()?),
+            "readConcern" => {
+                self.read_concern = Some(value.as_document().ok_or_else(|| {
+                    CommandError::new(
+                        ErrorCode::FailedToParse,
+                        "readConcern field should be an object",
+                    )
+                })?);
+            }
             "writeConcern" => self.write_concern = field.document_or_null()?,
-            "$readPreference" => self.read_preference = Some(field.document()?),
-            "$queryOptions" => {
+            // Which member it's sent to is decided by now: only the mode still says something. On
+            // a write it says nothing at all.
+            "$readPreference" if !spec.writes => {
+                self.read_preference = Some(ReadPreference::parse(value)?.mode);
+            }
+            "$queryOptions" if !spec.writes => {
                 // The 2.x shell and mongos pack the read preference one level down.
                 let inner = field.document()?.get("$readPreference").ok().flatten();
-                self.read_preference = inner.and_then(|value| value.as_document());
+                let parsed = inner.map(ReadPreference::parse).transpose()?;
+                self.read_preference = parsed.map(|preference| preference.mode);
             }
-            "$clusterTime" => self.cluster_time = field.document_or_null()?,
+            "$readPreference" | "$queryOptions" => {}
+            "$clusterTime" => self.cluster_time = Some(value),
             "comment" => self.comment = Some(value),
             "shardVersion" => self.shard_version = Some(value),
             "databaseVersion" => self.database_version = Some(value),
@@ -118,11 +140,17 @@ impl<'a> Generic<'a> {
         Ok(true)
     }
 
-    /// The read preference's mode, `primary` when none is given.
-    pub fn read_mode(&self) -> &'a str {
-        self.read_preference
-            .and_then(|preference| preference.get_str("mode").ok())
-            .unwrap_or("primary")
+    /// The client takes the answer of a secondary.
+    pub fn may_read_secondary(&self) -> bool {
+        self.secondary_ok || self.read_preference.unwrap_or_default() != ReadMode::Primary
+    }
+}
+
+/// A field of the session's part of a command, by the name that messages know it by.
+fn session_field(field: params::Field<'_>) -> params::Field<'_> {
+    params::Field {
+        command: "OperationSessionInfo",
+        ..field
     }
 }
 
@@ -150,6 +178,13 @@ pub struct CommandContext<'a> {
     pub started: Instant,
     /// When `maxTimeMS` ends.
     pub deadline: Option<Instant>,
+    pub concern: WriteConcern,
+    /// What it reads, where that is not simply the newest state.
+    pub view: Option<View>,
+    /// The index of its last write in the log; 0 if it has not written.
+    last_write: AtomicU64,
+    /// Something it wrote was not committed within its write concern's time.
+    late: AtomicBool,
     /// The entry in `currentOp`, made for commands that may take a while.
     operation: OnceLock<Registration>,
 }
@@ -178,8 +213,42 @@ impl<'a> CommandContext<'a> {
             generic,
             started,
             deadline,
+            concern: WriteConcern::default(),
+            view: None,
+            last_write: AtomicU64::new(0),
+            late: AtomicBool::new(false),
             operation,
         }
+    }
+
+    /// What the command has written lies in the log up to here.
+    pub fn note_write(&self, index: u64) {
+        self.last_write.fetch_max(index, Ordering::Relaxed);
+    }
+
+    pub fn last_write(&self) -> Option<u64> {
+        Some(self.last_write.load(Ordering::Relaxed)).filter(|index| *index > 0)
+    }
+
+    pub fn note_late(&self) {
+        self.late.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_late(&self) -> bool {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// The state that the command reads: every index of the catalog is complete in the snapshot.
+    pub fn view(&self) -> (Arc<Catalog>, Snapshot) {
+        match &self.view {
+            Some(view) => (view.catalog.clone(), view.snapshot.clone()),
+            None => self.node.view(),
+        }
+    }
+
+    /// What the reply tells of the time of the state that was read, if that is to be told.
+    pub fn at_cluster_time(&self) -> Option<Timestamp> {
+        self.view.as_ref().map(|view| view.time)
     }
 
     pub fn database(&self) -> &'a str {
@@ -282,6 +351,9 @@ impl<'a> CommandContext<'a> {
             Run::Inline(run) => run(&ctx),
             Run::Future(run) | Run::Either(_, run) => run(&ctx).await,
         }?;
+        if spec.writes {
+            self.note_write(self.node.machine.applied_index());
+        }
         match crate::local::write_error(&reply) {
             Some(error) => Err(error),
             None => Ok(reply),

@@ -44,6 +44,7 @@ pub fn shown(value: bson::RawBsonRef<'_>) -> String {
         RawBsonRef::Boolean(value) => value.to_string(),
         RawBsonRef::Null => "null".to_owned(),
         RawBsonRef::ObjectId(id) => format!("ObjectId('{}')", id.to_hex()),
+        RawBsonRef::DateTime(time) => format!("new Date({})", time.timestamp_millis()),
         RawBsonRef::Timestamp(time) => format!("Timestamp({}, {})", time.time, time.increment),
         RawBsonRef::Document(document) if document.is_empty() => "{}".to_owned(),
         RawBsonRef::Document(document) => {

@@ -23,6 +23,7 @@ use crate::commands::table::CommandSpec;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::node::Node;
+use crate::write::concern::Provenance;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
@@ -142,7 +143,10 @@ impl ReadConcern {
                 }
                 "afterClusterTime" => parsed.after = Some(timestamp("afterClusterTime", value)?),
                 "atClusterTime" => parsed.at = Some(timestamp("atClusterTime", value)?),
-                "provenance" => parsed.has_provenance = true,
+                "provenance" => {
+                    parsed.has_provenance = true;
+                    check_provenance(value)?;
+                }
                 "$tenant" => {}
                 name => {
                     return Err(invalid(format!(
@@ -192,15 +196,10 @@ impl ReadConcern {
                 (Support::Consistent, _) => "read concern snapshot not supported",
                 _ => "read concern not supported",
             };
-            let mut shown = RawDocument::to_owned(document);
-            if !self.has_provenance {
-                shown.append(cstr!("provenance"), "clientSupplied");
-            }
-            let shown = rawdoc! { "readConcern": shown };
             return Err(invalid(format!(
                 "Command {} does not support {} :: caused by :: {reason}",
                 spec.name,
-                errors::shown(RawBsonRef::Document(&shown))
+                shown(document)
             )));
         }
         if self.after.is_some() && support == Support::Nothing {
@@ -227,6 +226,49 @@ impl ReadConcern {
             ),
             _ => Ok(()),
         }
+    }
+}
+
+/// What a pipeline writes is no longer only a read.
+pub fn check_output(ctx: &CommandContext<'_>, stage: &str) -> Result<(), CommandError> {
+    let Some(document) = ctx.generic.read_concern else {
+        return Ok(());
+    };
+    if ReadConcern::parse(document)?.level != Some(Level::Linearizable) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "Command {} does not support {} :: caused by :: {stage} cannot be used with a \
+         'linearizable' read concern level",
+        ctx.spec.name,
+        shown(document)
+    )))
+}
+
+/// A read concern as messages show it.
+fn shown(document: &RawDocument) -> String {
+    let mut shown = RawDocument::to_owned(document);
+    if document
+        .get("provenance")
+        .is_ok_and(|field| field.is_none())
+    {
+        shown.append(cstr!("provenance"), "clientSupplied");
+    }
+    let shown = rawdoc! { "readConcern": shown };
+    errors::shown(RawBsonRef::Document(&shown))
+}
+
+fn check_provenance(value: RawBsonRef<'_>) -> Result<(), CommandError> {
+    let name = value.as_str().unwrap_or_default();
+    match Provenance::from_name(name) {
+        Some(_) => Ok(()),
+        None => Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!(
+                "Enumeration value '{name}' for field 'ReadConcernArgs::parse.provenance' is not a \
+                 valid value."
+            ),
+        )),
     }
 }
 

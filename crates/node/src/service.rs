@@ -2,23 +2,26 @@
 //!
 //! 1. The command is found in the table, its generic fields are parsed, unknown ones are refused.
 //! 2. The member's state is checked against what the command needs, and the read concern against
-//!    what this member can honour.
+//!    what this member can honour ([`crate::read_concern`]).
 //! 3. The command runs: inline if it only looks something up, as a future otherwise.
-//! 4. The cluster time is attached, the command is counted, and logged if it was slow.
+//! 4. The write concern is waited for ([`crate::write::concern`]).
+//! 5. The cluster time is attached, the command is counted, and logged if it was slow.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
-use bson::spec::BinarySubtype;
-use bson::{Binary, RawBsonRef, RawDocumentBuf, Timestamp, cstr, rawdoc};
+use bson::{RawBsonRef, rawdoc};
 
-use crate::clock::{self, Clock};
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::context::{CommandContext, Generic};
+use crate::logical_sessions;
 use crate::node::Node;
+use crate::read_concern;
+use crate::refusal;
 use crate::role::Versions;
+use crate::write::WriteConcern;
+use crate::write::{concern, report};
 
 /// Answers the requests of one process.
 pub struct NodeService {
@@ -48,23 +51,37 @@ impl NodeService {
         };
         let generic = Generic::parse(request, spec)?;
         self.admit(request, spec, &generic)
-            .map_err(|error| label(error, &generic))?;
+            .map_err(|error| refusal::label(error, spec, &generic))?;
         self.count(spec);
-        let ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
-        if let Some(concern) = generic.read_concern {
-            self.wait_for_read_concern(&ctx, concern).await?;
+        let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
+        let result = self.run(&mut ctx).await;
+        self.note_slow(&ctx, &result);
+        match result {
+            Ok(reply) if spec.writes => {
+                let replication = &self.node.replication;
+                Ok(refusal::mark_concern(reply, spec, &generic, replication))
+            }
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(refusal::label(error, spec, &generic)),
         }
-        self.prepare_role(&ctx).await;
-        let result = match spec.run {
-            Run::Inline(run) => run(&ctx),
-            Run::Future(run) => run(&ctx).await,
-            Run::Either(inline, run) => match inline(&ctx) {
+    }
+
+    async fn run(&self, ctx: &mut CommandContext<'_>) -> CommandResult {
+        self.enter_session(ctx)?;
+        ctx.concern = self.write_concern(ctx)?;
+        if ctx.generic.read_concern.is_some() {
+            ctx.view = read_concern::prepare(ctx).await?;
+        }
+        self.prepare_role(ctx).await;
+        let result = match ctx.spec.run {
+            Run::Inline(run) => run(ctx),
+            Run::Future(run) => run(ctx).await,
+            Run::Either(inline, run) => match inline(ctx) {
                 Some(result) => result,
-                None => run(&ctx).await,
+                None => run(ctx).await,
             },
         };
-        self.note_slow(&ctx, &result);
-        result.map_err(|error| label(error, &generic))
+        self.settle(ctx, result).await
     }
 
     /// Lets the role catch up with what a routed request knows.
@@ -106,6 +123,12 @@ impl NodeService {
                 "interrupted at shutdown",
             ));
         }
+        if generic.autocommit == Some(true) {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "Specifying autocommit=true is not allowed.",
+            ));
+        }
         if generic.autocommit.is_some() || generic.start_transaction.is_some() {
             return Err(CommandError::new(
                 ErrorCode::NotImplemented,
@@ -115,11 +138,12 @@ impl NodeService {
         if !self.node.replication.is_replica_set() {
             return Ok(());
         }
-        if let Some(time) = generic
-            .cluster_time
-            .and_then(|d| d.get_timestamp("clusterTime").ok())
-        {
-            self.observe(time)?;
+        if let Some(gossip) = generic.cluster_time {
+            read_concern::observe(&self.node, gossip)?;
+        }
+        let replication = &self.node.replication;
+        if spec.needs != Needs::Any {
+            replication.check_quiescing()?;
         }
         match spec.needs {
             Needs::Any => Ok(()),
@@ -128,129 +152,116 @@ impl NodeService {
                 ErrorCode::NotWritablePrimary,
                 "not primary",
             )),
-            Needs::Readable => self.admit_read(request, generic),
-        }
-    }
-
-    fn admit_read(&self, request: &Request, generic: &Generic<'_>) -> Result<(), CommandError> {
-        if self.node.is_primary() {
-            return Ok(());
-        }
-        if !generic.secondary_ok && generic.read_mode() == "primary" {
-            return Err(CommandError::new(
+            // What is local to the member can be read in any state.
+            Needs::Readable | Needs::Data if request.database == "local" => Ok(()),
+            Needs::Readable if self.node.is_primary() => Ok(()),
+            Needs::Readable if !generic.may_read_secondary() => Err(CommandError::new(
                 ErrorCode::NotPrimaryNoSecondaryOk,
                 "not primary and secondaryOk=false",
-            ));
-        }
-        // What is local to the member can be read in any state.
-        if request.database != "local" && !self.node.replication.is_readable() {
-            return Err(CommandError::new(
+            )),
+            Needs::Readable | Needs::Data if replication.is_readable() => Ok(()),
+            Needs::Readable | Needs::Data => Err(CommandError::new(
                 ErrorCode::NotPrimaryOrSecondary,
                 "node is not in primary or recovering state",
-            ));
+            )),
+        }
+    }
+
+    /// The session that the command names is in use.
+    fn enter_session(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+        if let Some(lsid) = ctx.generic.lsid {
+            let session = logical_sessions::parse(lsid)?;
+            let sessions_max = self.node.parameters.value("maxSessions");
+            let sessions_max = usize::try_from(sessions_max).unwrap_or(usize::MAX);
+            self.node.sessions.touch(session, sessions_max)?;
+        }
+        if ctx.generic.txn_number.is_some() && !ctx.spec.lenient {
+            self.check_numbered(ctx)?;
         }
         Ok(())
     }
 
-    fn observe(&self, time: Timestamp) -> Result<(), CommandError> {
-        if Clock::is_implausible(time) {
-            return Err(CommandError::new(
-                ErrorCode::BadValue,
-                "$clusterTime is further ahead of this server's clock than a clock can be wrong",
-            ));
-        }
-        self.node.clock.observe(time);
-        Ok(())
-    }
-
-    async fn wait_for_read_concern(
-        &self,
-        ctx: &CommandContext<'_>,
-        concern: &bson::RawDocument,
-    ) -> Result<(), CommandError> {
-        let set = self.node.replication.is_replica_set();
-        for (name, value) in concern.iter().flatten() {
-            match (name.as_str(), value) {
-                ("level", RawBsonRef::String("local" | "available" | "majority")) => {}
-                // Every read is of one snapshot of what is committed.
-                ("level", RawBsonRef::String("snapshot")) if set => {}
-                ("level", RawBsonRef::String("linearizable" | "snapshot")) if !set => {
-                    return Err(CommandError::new(
-                        ErrorCode::NotAReplicaSet,
-                        "node needs to be a replica set member to use read concern",
-                    ));
-                }
-                ("level", RawBsonRef::String("linearizable")) => self.linearize().await?,
-                ("level", _) => {
-                    return Err(CommandError::new(
-                        ErrorCode::FailedToParse,
-                        "readConcern.level must be either 'local', 'majority', 'linearizable', \
-                         'available', or 'snapshot'",
-                    ));
-                }
-                ("afterClusterTime", RawBsonRef::Timestamp(time)) => {
-                    if !set {
-                        return Err(CommandError::new(
-                            ErrorCode::IllegalOperation,
-                            "Cannot specify afterClusterTime readConcern without replication \
-                             enabled",
-                        ));
-                    }
-                    self.wait_until_applied(ctx, time).await?;
-                }
-                ("provenance" | "$tenant", _) => {}
-                ("atClusterTime", _) => {
-                    return Err(CommandError::new(
-                        ErrorCode::NotImplemented,
-                        "readConcern atClusterTime is not supported",
-                    ));
-                }
-                (name, _) => {
-                    return Err(CommandError::new(
-                        ErrorCode::InvalidOptions,
-                        format!("Unrecognized option in readConcern: {name}"),
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks a majority whether this is still the primary, and waits until everything that was
-    /// committed by then is applied here.
-    async fn linearize(&self) -> Result<(), CommandError> {
-        self.node
-            .group
-            .read_index()
-            .await
-            .map(drop)
-            .map_err(|error| {
-                CommandError::new(
-                    ErrorCode::NotWritablePrimary,
-                    format!("cannot read linearizably: {error}"),
-                )
-            })
-    }
-
-    async fn wait_until_applied(
-        &self,
-        ctx: &CommandContext<'_>,
-        time: Timestamp,
-    ) -> Result<(), CommandError> {
-        if Clock::is_implausible(time) {
+    /// What can be said against a transaction number.
+    fn check_numbered(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+        let spec = ctx.spec;
+        if ctx.generic.lsid.is_none() {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
-                "readConcern afterClusterTime value must not be greater than the current \
-                 clusterTime",
+                "Transaction number requires a session ID to also be specified",
             ));
         }
-        let target = clock::to_bits(time);
-        while clock::to_bits(self.node.machine.operation_time()) < target {
-            ctx.check_interrupt()?;
-            // Only a lagging secondary, or a time that nobody wrote at, comes here.
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        if !self.node.replication.is_replica_set() {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                "Transaction numbers are only allowed on a replica set member or mongos",
+            ));
         }
-        Ok(())
+        match spec.name {
+            "insert" | "update" | "delete" | "findAndModify" => Ok(()),
+            name if spec.writes || spec.needs == Needs::Readable => Err(CommandError::new(
+                ErrorCode::NotARetryableWriteCommand,
+                format!(
+                    "txnNumber may only be provided for multi-document transactions and retryable \
+                     write commands. autocommit:false was not provided, and {name} is not a \
+                     retryable write command."
+                ),
+            )),
+            _ => Err(CommandError::new(
+                ErrorCode::Location(50889),
+                "It is illegal to provide a txnNumber for this command",
+            )),
+        }
+    }
+
+    /// What has to hold of the command's writes before its reply leaves.
+    fn write_concern(&self, ctx: &CommandContext<'_>) -> Result<WriteConcern, CommandError> {
+        let (spec, given) = (ctx.spec, ctx.generic.write_concern);
+        let may_write = spec.writes || matches!(spec.name, "aggregate" | "mapReduce");
+        let is_internal = spec.lenient || spec.name.starts_with('_');
+        if !may_write || spec.name == "mapReduce" && !has_output(ctx) {
+            return match given {
+                Some(_) if !is_internal => Err(CommandError::new(
+                    ErrorCode::InvalidOptions,
+                    "Command does not support writeConcern",
+                )),
+                _ => Ok(WriteConcern::default()),
+            };
+        }
+        if !self.node.replication.is_replica_set() {
+            let concern = WriteConcern::of(given, &WriteConcern::default())?;
+            concern.check_standalone()?;
+            return Ok(concern);
+        }
+        match &self.node.defaults.get(&self.node).write {
+            Some(default) => WriteConcern::of(given, default),
+            None => WriteConcern::of(given, &WriteConcern::default()),
+        }
+    }
+
+    /// Waits for the write concern, whether the command went well or not: what it found may be
+    /// somebody else's write.
+    async fn settle(&self, ctx: &CommandContext<'_>, result: CommandResult) -> CommandResult {
+        let wrote = ctx.spec.writes || ctx.last_write().is_some() || has_output(ctx);
+        if !wrote {
+            return result;
+        }
+        match result {
+            Ok(reply) => Ok(match ctx.concern.wait(ctx).await {
+                Some(failure) => concern::with_failure(&reply, failure),
+                None => reply,
+            }),
+            Err(error) if report::ends_command(&error) => Err(error),
+            Err(error) => Err(match ctx.concern.wait(ctx).await {
+                Some(failure) => {
+                    let mut extra = rawdoc! { "writeConcernError": failure };
+                    for (name, value) in error.extra.iter().flat_map(|e| e.iter().flatten()) {
+                        extra.append(name, value);
+                    }
+                    error.with_extra(extra)
+                }
+                None => error,
+            }),
+        }
     }
 
     fn count(&self, spec: &CommandSpec) {
@@ -289,39 +300,17 @@ impl NodeService {
             "slow command"
         );
     }
-
-    /// Members of a set tell every client how far time has come.
-    fn attach_time(&self, reply: &mut RawDocumentBuf) {
-        if !self.node.replication.is_replica_set() {
-            return;
-        }
-        let applied = self.node.machine.operation_time();
-        let now = self.node.clock.now();
-        if clock::to_bits(now) == 0 {
-            return;
-        }
-        let hash = Binary {
-            subtype: BinarySubtype::Generic,
-            bytes: vec![0; 20],
-        };
-        let signature = rawdoc! { "hash": hash, "keyId": 0_i64 };
-        reply.append(
-            cstr!("$clusterTime"),
-            rawdoc! { "clusterTime": now, "signature": signature },
-        );
-        reply.append(cstr!("operationTime"), applied);
-    }
 }
 
-/// A driver retries a write once if the error says that it may.
-fn label(error: CommandError, generic: &Generic<'_>) -> CommandError {
-    const RETRYABLE: &str = "RetryableWriteError";
-    let may_retry =
-        error.code.is_not_primary() || error.code.is_shutdown() || error.code.is_network();
-    if generic.txn_number.is_some() && may_retry && !error.labels.contains(&RETRYABLE) {
-        return error.with_label(RETRYABLE);
-    }
-    error
+/// It's a map-reduce that writes its results somewhere.
+fn has_output(ctx: &CommandContext<'_>) -> bool {
+    let inline = |out: &bson::RawDocument| out.get("inline").is_ok_and(|field| field.is_some());
+    ctx.spec.name == "mapReduce"
+        && match ctx.body().get("out") {
+            Ok(Some(RawBsonRef::Document(out))) => !inline(out),
+            Ok(Some(_)) => true,
+            _ => false,
+        }
 }
 
 impl Service for NodeService {
@@ -331,16 +320,10 @@ impl Service for NodeService {
             Err(error) => {
                 self.node.counters.user_errors.add(1);
                 tracing::debug!(connection = conn.id, command = %request.name, %error, "refused");
-                let mut reply = error.to_reply();
-                let about_state = error.code.is_not_primary() || error.code.is_shutdown();
-                if about_state && self.node.replication.is_replica_set() {
-                    let version = self.node.replication.topology_version();
-                    reply.append(cstr!("topologyVersion"), version);
-                }
-                reply
+                refusal::reply(error, conn, &request, &self.node.replication)
             }
         };
-        self.attach_time(&mut body);
+        read_concern::attach_time(&self.node, &mut body);
         body.into()
     }
 

@@ -239,6 +239,10 @@ impl<S: StateMachine> Shared<S> {
             Control::Witness(witness) => rounds.core.set_witness(witness),
             Control::Witnesses(witnesses) => rounds.core.set_witnesses(witnesses),
             Control::Transfer(to) => rounds.core.transfer_leadership(to),
+            Control::AnnounceCommit => {
+                rounds.commit_due = None;
+                rounds.core.broadcast_commit();
+            }
             Control::StepDown => rounds.core.step_down(),
             Control::Campaign => rounds.core.campaign(),
             Control::Suspect(leader) => rounds.core.suspect(leader),

@@ -22,6 +22,7 @@ use crate::execute::{InterruptSlot, Row, Rows, blocking, local};
 use crate::oplog::{self, view::Order};
 use crate::params::Field;
 use crate::plan::{self, Query};
+use crate::read_concern;
 
 pub static SPEC: CommandSpec = CommandSpec::new("aggregate", Run::Future(run))
     .in_transaction()
@@ -152,6 +153,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
         let namespace = parameters.namespace(ctx.database());
         if let Some(output) = pipeline.output().cloned() {
+            read_concern::check_output(ctx, output.stage_name())?;
             let results = blocking(|| rows(ctx, &parameters, pipeline))?;
             out::write(ctx, &output, results.rows).await?;
             return crate::execute::batch::single(&namespace, []);

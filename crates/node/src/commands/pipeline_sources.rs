@@ -14,7 +14,7 @@ use super::coll_stats::append_storage_stats;
 use crate::context::CommandContext;
 use crate::execute::find::Matching;
 use crate::execute::source::Source;
-use crate::execute::{InterruptSlot, local};
+use crate::execute::{InterruptSlot, config_views, local};
 use crate::operations;
 use crate::params;
 use crate::plan::{self, Query};
@@ -117,7 +117,8 @@ pub fn documents(
                 .collect())
         }
         // No session is kept, and no plan.
-        "$listLocalSessions" | "$planCacheStats" => Ok(Vec::new()),
+        "$listLocalSessions" | "$listSessions" => Ok(config_views::sessions(ctx.node).collect()),
+        "$planCacheStats" => Ok(Vec::new()),
         other => Err(CommandError::new(
             ErrorCode::NotImplemented,
             format!("the stage {other} is not implemented"),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bson::{DateTime, rawdoc};
+use bson::{DateTime, RawDocumentBuf, rawdoc};
 
 use super::local::Documents;
 use crate::errors;
@@ -20,19 +20,21 @@ pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
         && matches!(collection, TRANSACTIONS | SESSIONS)
 }
 
+/// The sessions that this member has heard of.
+pub fn sessions(node: &Node) -> impl Iterator<Item = RawDocumentBuf> + use<> {
+    let sessions = node.sessions.all().into_iter();
+    sessions.map(|(session, last_use)| {
+        rawdoc! { "_id": logical_sessions::document(&session), "lastUse": last_use }
+    })
+}
+
 /// The documents of such a collection. `None`: it is an ordinary one.
 pub fn documents(node: &Arc<Node>, database: &str, collection: &str) -> Option<Documents> {
     if !is_view(node, database, collection) {
         return None;
     }
     if collection == SESSIONS {
-        let sessions = node.sessions.all().into_iter();
-        return Some(Box::new(sessions.map(|(session, last_use)| {
-            Ok(rawdoc! {
-                "_id": logical_sessions::document(&session),
-                "lastUse": last_use,
-            })
-        })));
+        return Some(Box::new(sessions(node).map(Ok)));
     }
     let records = node.store.snapshot().scan_meta(&[sessions::META_PREFIX]);
     Some(Box::new(records.filter_map(|found| {

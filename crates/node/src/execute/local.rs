@@ -89,6 +89,10 @@ fn directory_bytes(path: &std::path::Path) -> u64 {
 
 /// The names of such collections, with their options, for `listCollections`.
 pub fn collections(node: &Node, database: &str) -> Vec<(&'static str, RawDocumentBuf)> {
+    if database == "config" && node.replication.is_replica_set() {
+        let names = [config_views::SESSIONS, config_views::TRANSACTIONS];
+        return names.map(|name| (name, RawDocumentBuf::new())).into();
+    }
     if database != "local" || !node.replication.is_replica_set() {
         return Vec::new();
     }

@@ -252,6 +252,7 @@ impl WriteConcern {
             .unwrap_or_else(|| node.machine.applied_index());
         let wait_until = self.timeout().map(|timeout| Instant::now() + timeout);
         let watching = replication.watch_progress();
+        node.group.announce_commit();
         let (mut progress, mut topology) = (watching.changes(), replication.topology_watch());
         loop {
             progress.borrow_and_update();

@@ -270,8 +270,11 @@ impl Retry {
 
 /// Names that are views of something else, or nobody's to write to.
 fn refuse_views(namespace: &Namespace) -> Result<(), CommandError> {
-    let is_view = namespace.database() == "local"
-        && matches!(namespace.collection(), "oplog.rs" | "system.replset");
+    let is_view = match namespace.database() {
+        "local" => matches!(namespace.collection(), "oplog.rs" | "system.replset"),
+        "config" => matches!(namespace.collection(), "transactions" | "system.sessions"),
+        _ => false,
+    };
     if is_view {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,

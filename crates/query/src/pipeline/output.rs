@@ -19,6 +19,15 @@ pub enum Output {
     Merge(Merge),
 }
 
+impl Output {
+    pub fn stage_name(&self) -> &'static str {
+        match self {
+            Output::Replace { .. } => "$out",
+            Output::Merge(_) => "$merge",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Merge {
     pub database: Option<String>,

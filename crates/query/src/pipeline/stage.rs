@@ -107,7 +107,7 @@ static TABLE: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
         ("$listLocalSessions", Entry::Node),
         ("$listSampledQueries", Entry::NotImplemented),
         ("$listSearchIndexes", Entry::NotImplemented),
-        ("$listSessions", Entry::NotImplemented),
+        ("$listSessions", Entry::Node),
         ("$lookup", Entry::Anywhere(lookup::parse)),
         ("$match", Entry::Anywhere(parse_match)),
         ("$merge", Entry::Last(output::parse_merge)),
