@@ -28,7 +28,7 @@ use crate::machine::{Member, Membership, PeerId, Position};
 
 const EPOCH_SHIFT: u32 = 32;
 /// Two that force a change of the same group at the same time should not begin the same epoch.
-const EPOCH_STEP_MAX: u64 = 1 << 10;
+const EPOCH_STEP_MAX: u64 = 1 << 16;
 const EPOCHS: u64 = 1 << 28;
 
 pub(super) fn epoch(term: u64) -> u64 {
