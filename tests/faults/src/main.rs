@@ -84,6 +84,7 @@ async fn run(arguments: Arguments) -> Result<u64> {
             seed: seed + number,
             nemeses: nemeses.clone(),
             length: Duration::from_secs(arguments.seconds),
+            stale_reads: false,
         };
         let round = AssertUnwindSafe(round::run(&mut current, &plan)).catch_unwind();
         let outcome = round.await.unwrap_or_else(|panic| Err(words(&*panic)));

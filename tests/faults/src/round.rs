@@ -30,6 +30,8 @@ pub struct Plan {
     pub nemeses: Vec<Nemesis>,
     /// How long harm is done.
     pub length: Duration,
+    /// A lie that must be found out, for tests: registers are read without linearizability.
+    pub stale_reads: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +57,7 @@ pub struct Outcome {
 pub async fn run(set: &mut Set, plan: &Plan) -> Result<Outcome> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let panics = panics(set);
-    let round = Round::prepare(set, plan.number).await?;
+    let round = Round::prepare(set, plan.number, plan.stale_reads).await?;
     let watch = Watch::new(&round.clients.direct);
     let running = round.run(plan.seed);
     let mut done = Vec::new();

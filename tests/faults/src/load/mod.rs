@@ -53,6 +53,8 @@ pub struct Round {
     pub start: Instant,
     number: u64,
     stop: AtomicBool,
+    /// A lie, for tests: registers are read from wherever, and taken for linearizable.
+    stale_reads: bool,
     /// Numbers that are never used twice: values, elements, ids.
     next: AtomicU64,
     registers: Keys,
@@ -61,7 +63,7 @@ pub struct Round {
 
 impl Round {
     /// Collections of this round, with their documents.
-    pub async fn prepare(set: &Set, number: u64) -> Result<Arc<Self>> {
+    pub async fn prepare(set: &Set, number: u64, stale_reads: bool) -> Result<Arc<Self>> {
         let start = Instant::now();
         let round = Self {
             clients: Clients::of(set).await?,
@@ -75,6 +77,7 @@ impl Round {
             start,
             number,
             stop: AtomicBool::new(false),
+            stale_reads,
             next: AtomicU64::new(1),
             registers: Keys::new(600, 4, 30),
             lists: Keys::new(300, 2, 60),

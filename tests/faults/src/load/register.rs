@@ -18,9 +18,12 @@ const PULSES_MAX: usize = 60;
 
 async fn find(worker: &Worker, key: u32) -> Result<i64, Trouble> {
     let registers = worker.collection("registers");
-    let found = registers
-        .find_one(doc! { "_id": i64::from(key) })
-        .read_concern(ReadConcern::linearizable());
+    let find = registers.find_one(doc! { "_id": i64::from(key) });
+    let found = if worker.round.stale_reads {
+        find.read_concern(ReadConcern::local())
+    } else {
+        find.read_concern(ReadConcern::linearizable())
+    };
     let found = worker.attempt(found).await?;
     // Never a value that somebody has written, so that it's seen.
     Ok(found
