@@ -15,6 +15,7 @@
 //! - [`progress`]: how far the others have applied the log, while somebody waits for them.
 //! - [`state`], [`hello`], [`status`]: what a member says about itself.
 //! - [`quiesce`]: how a member leaves.
+//! - [`readiness`]: whether its state is recent enough to be read.
 //!
 //! A standalone has the same log and the same group, of one; nobody can join it.
 
@@ -27,6 +28,7 @@ pub mod lead;
 pub mod oplog;
 pub mod progress;
 mod quiesce;
+mod readiness;
 mod reconcile;
 pub mod reconfigure;
 pub mod snapshot;
@@ -113,6 +115,7 @@ pub struct Replication {
     asking: Mutex<HashSet<String>>,
     /// The member was seen to have caught up with the primary: it serves reads.
     caught_up: AtomicBool,
+    readiness: readiness::Readiness,
     frozen_until: Mutex<Option<Instant>>,
     /// How often maintenance was asked for.
     maintenance: AtomicU32,
@@ -170,6 +173,7 @@ impl Replication {
             health: Mutex::default(),
             asking: Mutex::default(),
             caught_up: AtomicBool::new(false),
+            readiness: readiness::Readiness::new(),
             frozen_until: Mutex::new(None),
             maintenance: AtomicU32::new(0),
             removed_in: AtomicI64::new(0),
@@ -434,6 +438,7 @@ impl Replication {
         let status = node.group.status();
         node.group.set_electable(self.may_lead(&status));
         if status.installing_snapshot {
+            self.readiness.begin_anew();
             if self.caught_up.swap(false, Ordering::AcqRel) {
                 self.topology_changed();
             }
@@ -459,21 +464,26 @@ impl Replication {
             && own.is_none_or(|own| own.electable())
     }
 
-    /// Level with what the primary had committed when it was last heard of.
     fn has_caught_up(&self, status: &Status) -> bool {
-        let voter = matches!(status.role, Role::Leader | Role::Follower | Role::Candidate);
-        if status.leader_ready || (voter && status.leader.is_none()) {
-            return true;
-        }
-        let Some(leader) = status.leader.and_then(|id| status.membership.get(id)) else {
+        let config = self.config();
+        let Some(own) = status.membership.get(self.id) else {
             return false;
         };
-        let health = self.health.lock();
-        let last = health
-            .get(&leader.address)
-            .and_then(|health| health.last.as_ref());
-        const CLOSE_ENTRIES: u64 = 1000;
-        last.is_some_and(|last| status.applied.index + CLOSE_ENTRIES >= last.commit_index)
+        let own = config
+            .as_ref()
+            .and_then(|config| config.by_host(&own.address));
+        // A delayed member is never level.
+        if own.is_some_and(|own| own.delay_seconds > 0) {
+            return true;
+        }
+        let leader = status.leader.and_then(|id| status.membership.get(id));
+        let primary_commit = leader.and_then(|leader| {
+            let health = self.health.lock();
+            let last = health.get(&leader.address)?.last.as_ref()?;
+            (last.state == MemberState::Primary).then_some(last.commit_index)
+        });
+        let timeout = config.map_or(Duration::ZERO, |config| config.settings.election_timeout());
+        self.readiness.is_level(status, primary_commit, timeout)
     }
 
     /// What this member is right now.

@@ -1,0 +1,145 @@
+//! Whether a member's state is recent enough to be read.
+//!
+//! After a restart a member's state stands where the engine had it, which may be before what it
+//! served and acknowledged until then; after a snapshot, or in a new member, it may be any old
+//! state. It answers reads only once
+//!
+//! - it has applied everything that it knows to be committed, and
+//! - it is level with what the primary said was committed when that was first heard of. When
+//!   nobody leads for a while, there is nobody to be level with, and its own knowledge has to do:
+//!   a set that has lost its majority still answers reads.
+
+use std::time::{Duration, Instant};
+
+use banyan_consensus::{Role, Status};
+use parking_lot::Mutex;
+
+/// So many election timeouts without a leader are taken to mean that there is none.
+const TIMEOUTS_WITHOUT_LEADER: u32 = 2;
+
+pub struct Readiness {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Since when it is behind: its start, or the last snapshot.
+    since: Instant,
+    /// What was known to be committed then.
+    known: Option<u64>,
+    /// What the primary had committed when it was first heard of after that.
+    heard: Option<u64>,
+}
+
+impl Readiness {
+    pub fn new() -> Readiness {
+        Readiness {
+            state: Mutex::new(State::new()),
+        }
+    }
+
+    /// The state is being replaced.
+    pub fn begin_anew(&self) {
+        *self.state.lock() = State::new();
+    }
+
+    /// `primary_commit`: what the leader says is committed, as soon as it has said so.
+    pub fn is_level(
+        &self,
+        status: &Status,
+        primary_commit: Option<u64>,
+        election_timeout: Duration,
+    ) -> bool {
+        let mut state = self.state.lock();
+        let known = *state.known.get_or_insert(status.commit);
+        if status.leader_ready {
+            return true;
+        }
+        if let Some(commit) = primary_commit {
+            state.heard.get_or_insert(commit);
+        }
+        let applied = status.applied.index;
+        if applied < known {
+            return false;
+        }
+        match state.heard {
+            Some(commit) => applied >= commit,
+            None => {
+                let votes = matches!(status.role, Role::Leader | Role::Follower | Role::Candidate);
+                let patience = election_timeout * TIMEOUTS_WITHOUT_LEADER;
+                votes && status.leader.is_none() && state.since.elapsed() >= patience
+            }
+        }
+    }
+}
+
+impl State {
+    fn new() -> State {
+        State {
+            since: Instant::now(),
+            known: None,
+            heard: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use banyan_consensus::{Membership, Position};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(3600);
+
+    fn status(applied: u64, commit: u64, leader: Option<u64>) -> Status {
+        let applied = Position {
+            term: 1,
+            index: applied,
+        };
+        Status {
+            id: 1,
+            role: Role::Follower,
+            term: 1,
+            leader,
+            leader_ready: false,
+            commit,
+            applied,
+            last_index: commit,
+            last_term: 1,
+            first_index: 1,
+            log_bytes: 0,
+            oldest_ms: None,
+            damage: None,
+            membership: Membership::default(),
+            peers: Vec::new(),
+            installing_snapshot: false,
+        }
+    }
+
+    #[test]
+    fn a_restarted_member_reaches_what_it_knew_and_what_the_primary_says() {
+        let readiness = Readiness::new();
+        let leader = Some(7);
+        assert!(!readiness.is_level(&status(5, 9, leader), None, SOON));
+        assert!(
+            !readiness.is_level(&status(9, 9, leader), None, SOON),
+            "the primary is silent"
+        );
+        assert!(!readiness.is_level(&status(9, 9, leader), Some(20), SOON));
+        // It need not run after what is written meanwhile.
+        assert!(!readiness.is_level(&status(19, 30, leader), Some(40), SOON));
+        assert!(readiness.is_level(&status(20, 40, leader), Some(50), SOON));
+        readiness.begin_anew();
+        assert!(!readiness.is_level(&status(20, 40, leader), Some(50), SOON));
+    }
+
+    #[test]
+    fn without_a_leader_its_own_knowledge_has_to_do() {
+        let readiness = Readiness::new();
+        assert!(!readiness.is_level(&status(5, 9, None), None, Duration::ZERO));
+        assert!(
+            !readiness.is_level(&status(9, 9, None), None, SOON),
+            "one may yet be heard of"
+        );
+        assert!(readiness.is_level(&status(9, 9, None), None, Duration::ZERO));
+    }
+}
