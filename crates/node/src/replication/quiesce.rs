@@ -18,6 +18,8 @@ const QUIESCE: Duration = Duration::from_secs(1);
 /// says more than a closed connection.
 const LINGER: Duration = Duration::from_millis(30);
 const HEARD_WITHIN: Duration = Duration::from_millis(300);
+/// The group forgets now and then, for a moment, who was heard of.
+const SILENT_AFTER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 /// A former leader that is about to end need not come back.
 const AWAY: Duration = Duration::from_secs(60);
@@ -40,8 +42,12 @@ impl Replication {
         tracing::info!("giving the lead away before the end");
         let stepping = self.step_down(node, AWAY, limit, false);
         let alone = async {
-            while self.has_heirs(node) {
-                tokio::time::sleep(POLL * 20).await;
+            let mut heard = Instant::now();
+            while heard.elapsed() < SILENT_AFTER {
+                if self.has_heirs(node) {
+                    heard = Instant::now();
+                }
+                tokio::time::sleep(POLL).await;
             }
         };
         let given = tokio::select! {
@@ -78,6 +84,8 @@ impl Replication {
     /// From now on commands are refused and drivers are told to look elsewhere; returns once what
     /// ran before has ended, or has had its time.
     pub async fn quiesce(&self, node: &Node) {
+        // Until now the members had to be told apart, for one of them to be given the lead.
+        self.stop.cancel();
         if !self.is_replica_set() {
             return;
         }
