@@ -12,6 +12,7 @@ use crate::clock;
 use crate::node::Node;
 use crate::read_concern;
 use crate::rw_defaults;
+use crate::snapshots;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// Sessions are looked through every so many periods.
@@ -33,9 +34,8 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
             () = tokio::time::sleep(PERIOD) => {}
         }
         let Some(node) = node.upgrade() else { return };
-        let window = node.parameters.value("minSnapshotHistoryWindowInSeconds");
-        let window = Duration::from_secs(window.max(0).unsigned_abs());
-        node.snapshots.reap(window);
+        node.snapshots.reap(snapshots::window(&node));
+        node.machine.log_begins_at(node.group.first_index());
         if round.is_multiple_of(SESSION_PERIODS) {
             let expired = node.expire_sessions();
             if expired > 0 {
@@ -102,6 +102,9 @@ impl Node {
             "data": { "append noop write": 1_i64 },
             "$clusterTime": read_concern::gossip(self.clock.now()),
         };
-        self.replication.ask_primary(&request, NOTE_TIMEOUT).await
+        self.replication
+            .ask_primary(&request, NOTE_TIMEOUT)
+            .await
+            .map(drop)
     }
 }

@@ -79,7 +79,7 @@ impl LogReader {
 
 /// The first index that the log still has.
 pub fn first_index(node: &Node) -> u64 {
-    node.group.status().first_index.max(1)
+    node.group.first_index().max(1)
 }
 
 fn read(node: &Node, from: u64, bytes_max: u64) -> Result<Vec<(Position, Bytes)>, ReadError> {
@@ -90,6 +90,8 @@ fn read(node: &Node, from: u64, bytes_max: u64) -> Result<Vec<(Position, Bytes)>
     };
     match entries.first() {
         Some((first, _)) if first.index > from => Err(ReadError::Cut(from)),
+        // A snapshot has taken the place of all of it.
+        None if first_index(node) > from => Err(ReadError::Cut(from)),
         _ => Ok(entries),
     }
 }

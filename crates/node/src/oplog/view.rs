@@ -64,7 +64,7 @@ impl Oplog {
                 node.machine.applied_index() + 1
             },
             last_time: last,
-            tailable: order.tailable,
+            begun: false,
             reader,
             ready: VecDeque::new(),
         }))
@@ -75,7 +75,8 @@ pub struct Forward {
     reader: LogReader,
     end: u64,
     last_time: u64,
-    tailable: bool,
+    /// Something has been read.
+    begun: bool,
     ready: VecDeque<RawDocumentBuf>,
 }
 
@@ -93,13 +94,24 @@ impl Forward {
             if self.reader.next_index() >= self.end {
                 return Ok(None);
             }
-            let entries = self.reader.read().map_err(|error| match error {
-                ReadError::Cut(_) if self.tailable => CommandError::new(
-                    ErrorCode::CappedPositionLost,
-                    "CollectionScan died due to position in capped collection being deleted.",
-                ),
-                error => unreadable(error),
-            })?;
+            let entries = match self.reader.read() {
+                Ok(entries) => entries,
+                // It was cut since we looked where it begins.
+                Err(ReadError::Cut(_)) if !self.begun => {
+                    let node = self.reader.node().clone();
+                    let first = reader::first_index(&node);
+                    self.reader = LogReader::from_index(node, first);
+                    continue;
+                }
+                Err(ReadError::Cut(_)) => {
+                    return Err(CommandError::new(
+                        ErrorCode::CappedPositionLost,
+                        "CollectionScan died due to position in capped collection being deleted.",
+                    ));
+                }
+                Err(error) => return Err(unreadable(error)),
+            };
+            self.begun = true;
             if entries.is_empty() {
                 return Ok(None);
             }
