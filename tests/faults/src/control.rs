@@ -29,6 +29,7 @@ impl Control {
                 .read(true)
                 .write(true)
                 .create(true)
+                .truncate(true)
                 .open(&path)
         };
         let page = options().with_context(|| path.display().to_string())?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use bson::doc;
 use clap::ValueEnum;
 use rand::Rng;
@@ -58,6 +58,8 @@ pub enum Nemesis {
     ClockJump,
     /// The primary is told to step down.
     StepDown,
+    /// A secondary is taken out of the set, and comes back at the end.
+    Remove,
 }
 
 use Nemesis::*;
@@ -160,12 +162,19 @@ pub async fn begin(
             let command = doc! { "replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 2 };
             let asked = admin.run_command(command).into_future();
             let answer = tokio::time::timeout(Duration::from_secs(10), asked).await;
-            let how = match answer {
-                Ok(Ok(_)) => "ok".to_owned(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer".to_owned(),
+            let answer = match answer {
+                Ok(answer) => answer.map(drop).map_err(Into::into),
+                Err(_) => Err(anyhow!("no answer")),
             };
-            format!("told member {primary} to step down: {how}")
+            format!("told member {primary} to step down: {}", in_words(answer))
+        }
+        Remove => {
+            let answer = set.reconfigure(primary, Some(others[0])).await;
+            format!(
+                "took member {} out of the set: {}",
+                others[0],
+                in_words(answer)
+            )
         }
         FullDisk => {
             // Any minority, the primary like the others.
@@ -204,6 +213,14 @@ pub async fn begin(
         }
         _ => network(kind, set, primary, &few, rng),
     })
+}
+
+/// A command that may fail, as the set is in trouble.
+fn in_words(answer: Result<()>) -> String {
+    match answer {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => format!("{error:#}").chars().take(120).collect(),
+    }
 }
 
 fn network(

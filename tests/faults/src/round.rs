@@ -74,6 +74,9 @@ pub async fn run(set: &mut Set, plan: &Plan) -> Result<Outcome> {
         tokio::time::sleep(lasts).await;
         let mut ended = notice_ends(set, &mut problems);
         nemesis::heal(set, &mut rng)?;
+        if kind == Nemesis::Remove {
+            set.complete().await?;
+        }
         ended.insert(0, format!("{what}, for {:.1} s", lasts.as_secs_f64()));
         done.push((at, ended.join("; ")));
         let calm = Duration::from_millis(rng.random_range(100..2500));
@@ -89,6 +92,7 @@ pub async fn run(set: &mut Set, plan: &Plan) -> Result<Outcome> {
         member.may_end = false;
     }
     set.all_answer(RECOVERY_PATIENCE).await?;
+    set.complete().await?;
     set.settled().await;
     tokio::time::sleep(CALM).await;
     running.end().await?;

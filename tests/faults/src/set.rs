@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use banyan_tests::{Launch, Process, connect, within};
 use bson::{Document, doc};
 use mongodb::Client;
@@ -18,6 +18,7 @@ use crate::power;
 
 const NAME: &str = "faults";
 const START_PATIENCE: Duration = Duration::from_secs(60);
+const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the nemesis has done to a member's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +90,58 @@ impl Set {
         Ok(set)
     }
 
-    async fn initiate(&self) -> Result<()> {
-        let listed: Vec<Document> = (0..self.len())
+    fn listed(&self, without: Option<usize>) -> Vec<Document> {
+        (0..self.len())
+            .filter(|&member| Some(member) != without)
             .map(|member| doc! { "_id": member as i32, "host": self.host(member) })
-            .collect();
+            .collect()
+    }
+
+    /// Has this member, which should lead, make it a set of all, or of all but one.
+    pub async fn reconfigure(&self, leader: usize, without: Option<usize>) -> Result<()> {
+        let admin = self.direct(leader).await.database("admin");
+        let change = async {
+            let current = admin.run_command(doc! { "replSetGetConfig": 1 }).await?;
+            let mut configuration = current.get_document("config")?.clone();
+            let listed = self.listed(without);
+            if configuration.get_array("members")?.len() == listed.len() {
+                return Ok(());
+            }
+            let version = configuration.get_i32("version")? + 1;
+            configuration.insert("version", version);
+            configuration.insert("members", listed);
+            admin
+                .run_command(doc! { "replSetReconfig": configuration })
+                .await?;
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(COMMAND_PATIENCE, change).await?
+    }
+
+    /// Until the set has all its members.
+    pub async fn complete(&self) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let mut last = anyhow!("nobody leads");
+            for member in 0..self.len() {
+                let admin = self.direct(member).await.database("admin");
+                let hello = admin.run_command(doc! { "hello": 1 }).await;
+                if hello.is_ok_and(|hello| hello.get_bool("isWritablePrimary").unwrap_or(false)) {
+                    match self.reconfigure(member, None).await {
+                        Ok(()) => return Ok(()),
+                        Err(error) => last = error,
+                    }
+                }
+            }
+            if started.elapsed() > START_PATIENCE {
+                return Err(last.context("all members are in the set again"));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn initiate(&self) -> Result<()> {
+        let listed = self.listed(None);
         let admin = self.direct(0).await.database("admin");
         let configuration = doc! { "_id": NAME, "members": listed };
         admin

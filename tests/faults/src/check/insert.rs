@@ -85,7 +85,7 @@ fn owners(history: &[Operation<Insert>], claims: &[(i64, i64)], verdict: &mut Ve
         let known = |operation: &&Operation<Insert>| matches!(operation.action, Insert::Claim { attempt: tried, .. } if tried == attempt);
         if !tried
             .get(&claim)
-            .is_some_and(|tried| tried.iter().any(|one| known(&one)))
+            .is_some_and(|tried| tried.iter().any(known))
         {
             verdict.problem(format!("claim {claim}: nobody tried {attempt}"));
         }

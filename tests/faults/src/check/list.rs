@@ -29,7 +29,7 @@ fn fresh<'a>(operation: &&'a Operation<List>) -> Option<(&'a Operation<List>, &'
 }
 
 fn one(key: u32, operations: &[&Operation<List>], verdict: &mut Verdict) {
-    let Some((_, list)) = operations.iter().filter_map(fresh).last() else {
+    let Some((_, list)) = operations.iter().filter_map(fresh).next_back() else {
         verdict
             .undecided
             .push(format!("list {key}: nobody has read it in the end"));

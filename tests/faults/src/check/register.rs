@@ -23,7 +23,7 @@ pub fn check(history: &[Operation<Register>]) -> Verdict {
         match Search::new(&operations).run() {
             Found::Order => {}
             Found::None { stuck } => {
-                let before = stuck.map_or("its beginning".to_owned(), |operation| at(operation));
+                let before = stuck.map_or("its beginning".to_owned(), at);
                 verdict.problem(format!(
                     "register {key} is not linearizable: no order explains {before}"
                 ));
