@@ -141,6 +141,12 @@ impl Node {
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
+        let points = Arc::downgrade(&node);
+        node.machine.on_point(Box::new(move || {
+            if let Some(node) = points.upgrade() {
+                node.snapshots.reached_point(&node);
+            }
+        }));
         node.replication.start(&node)?;
         upkeep::start(&node);
         Ok(node)

@@ -23,6 +23,8 @@ use crate::commands::table::CommandSpec;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::node::Node;
+use crate::snapshots;
+use crate::write::apply::SNAPSHOT_POINT;
 use crate::write::concern::Provenance;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -434,10 +436,9 @@ async fn snapshot_view(
             "Reading from capped collections with readConcern snapshot is not supported",
         ));
     }
-    let keep = node.parameters.value("minSnapshotHistoryWindowInSeconds");
-    let keep = Duration::from_secs(keep.max(0).unsigned_abs());
+    let keep = snapshots::window(node);
     let Some(time) = at else {
-        return node.snapshots.take(node, keep);
+        return new_snapshot(ctx, keep).await;
     };
     if let Some(view) = node.snapshots.find(time, keep) {
         return Ok(view);
@@ -445,6 +446,61 @@ async fn snapshot_view(
     check_known(node, "atClusterTime", time)?;
     wait_until_applied(ctx, time).await?;
     node.snapshots.at(node, time, keep)
+}
+
+/// A snapshot whose time a later read can name at any member: the primary writes a note, and every
+/// member keeps the state as of that note. Without a primary this member alone keeps one.
+async fn new_snapshot(ctx: &CommandContext<'_>, keep: Duration) -> Result<View, CommandError> {
+    let node = ctx.node;
+    let asked = Instant::now();
+    let has_others = node.replication.config().is_some_and(|config| {
+        let holders = config.members.iter().filter(|member| !member.arbiter_only);
+        holders.count() > 1
+    });
+    if !has_others {
+        return node.snapshots.take(node, keep);
+    }
+    // One note at a time; whoever has waited for it may use it.
+    let mut last = node.snapshots.pointing().await;
+    let newest = node.snapshots.newest_point().filter(|view| {
+        last.is_some_and(|begun| begun >= asked) || view.time == node.machine.operation_time()
+    });
+    if let Some(view) = newest {
+        return Ok(view);
+    }
+    *last = Some(Instant::now());
+    match bring_point(ctx).await {
+        Ok(view) => Ok(view),
+        Err(error) => {
+            *last = None;
+            ctx.check_interrupt()?;
+            tracing::debug!(%error, "a snapshot that only this member keeps");
+            node.snapshots.take(node, keep)
+        }
+    }
+}
+
+/// How long a primary may take for a note before a snapshot is taken without it.
+const POINT_TIMEOUT: Duration = Duration::from_secs(1);
+
+async fn bring_point(ctx: &CommandContext<'_>) -> Result<View, CommandError> {
+    let node = ctx.node;
+    let note = rawdoc! { "msg": SNAPSHOT_POINT };
+    let late = || CommandError::new(ErrorCode::ExceededTimeLimit, "no note in time");
+    if node.is_primary() {
+        let written = tokio::time::timeout(POINT_TIMEOUT, node.write_note(&note));
+        written.await.map_err(|_| late())??;
+    } else {
+        let request = rawdoc! { "appendOplogNote": 1, "data": note };
+        let reply = node
+            .replication
+            .ask_primary(&request, POINT_TIMEOUT)
+            .await?;
+        let time = reply.get_timestamp("operationTime").map_err(|_| late())?;
+        let applied = tokio::time::timeout(POINT_TIMEOUT, wait_until_applied(ctx, time));
+        applied.await.map_err(|_| late())??;
+    }
+    node.snapshots.newest_point().ok_or_else(late)
 }
 
 /// Refuses a `$clusterTime` that cannot be one, and takes note of what it says.

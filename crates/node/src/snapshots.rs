@@ -23,6 +23,10 @@ const TRIES: usize = 100;
 pub struct Snapshots {
     /// By [`clock::to_bits`].
     kept: Mutex<BTreeMap<u64, Kept>>,
+    /// The last one that every member keeps.
+    point: Mutex<Option<View>>,
+    /// Held by whoever has one made; when the last one was begun.
+    pointing: tokio::sync::Mutex<Option<Instant>>,
 }
 
 struct Kept {
@@ -36,6 +40,23 @@ impl Snapshots {
         let view = newest(node)?;
         self.keep(view.clone(), keep);
         Ok(view)
+    }
+
+    /// Called where the log asks every member to keep the state as it is.
+    pub fn reached_point(&self, node: &Node) {
+        let keep = window(node);
+        match self.take(node, keep) {
+            Ok(view) => *self.point.lock() = Some(view),
+            Err(error) => tracing::warn!(%error, "cannot keep a snapshot that others keep"),
+        }
+    }
+
+    pub fn newest_point(&self) -> Option<View> {
+        self.point.lock().clone()
+    }
+
+    pub async fn pointing(&self) -> tokio::sync::MutexGuard<'_, Option<Instant>> {
+        self.pointing.lock().await
     }
 
     /// One that was kept.
@@ -86,12 +107,24 @@ impl Snapshots {
 
     /// Lets go of what is too old; to be called now and then.
     pub fn reap(&self, keep: Duration) {
-        forget_old(&mut self.kept.lock(), keep);
+        let mut kept = self.kept.lock();
+        forget_old(&mut kept, keep);
+        let mut point = self.point.lock();
+        let time = point.as_ref().map(|view| clock::to_bits(view.time));
+        if time.is_some_and(|time| !kept.contains_key(&time)) {
+            *point = None;
+        }
     }
 
     pub fn count(&self) -> usize {
         self.kept.lock().len()
     }
+}
+
+/// How long a snapshot is kept.
+pub fn window(node: &Node) -> Duration {
+    let seconds = node.parameters.value("minSnapshotHistoryWindowInSeconds");
+    Duration::from_secs(seconds.max(0).unsigned_abs())
 }
 
 fn forget_old(kept: &mut BTreeMap<u64, Kept>, keep: Duration) {

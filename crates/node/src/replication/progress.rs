@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use banyan_wire::CommandError;
-use bson::{RawDocument, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -116,7 +116,7 @@ impl Replication {
         &self,
         command: &RawDocument,
         timeout: Duration,
-    ) -> Result<(), CommandError> {
+    ) -> Result<RawDocumentBuf, CommandError> {
         let primary = self
             .status()
             .and_then(|status| self.primary_host(&status))
@@ -125,8 +125,7 @@ impl Replication {
             .peers
             .pool(&primary)
             .ok_or_else(|| super::unreachable(&primary, "no runtime"))?;
-        pool.command("admin", command, Some(timeout)).await?;
-        Ok(())
+        Ok(pool.command("admin", command, Some(timeout)).await?)
     }
 
     /// Changes whenever the role, the primary or the configuration does.

@@ -77,6 +77,8 @@ impl Applied {
     }
 }
 
+/// Told when the state is exactly as of a [`SNAPSHOT_POINT`].
+pub type PointListener = Box<dyn Fn() + Send + Sync>;
 /// Told of every document that a proposal of this member's own has changed.
 pub type ChangeListener = Box<dyn Fn(&Namespace, Change<'_>) + Send + Sync>;
 /// Fetches the leader's state into the store.
@@ -119,6 +121,7 @@ pub struct Machine {
     counters: Counters,
     configuration: RwLock<Option<RawDocumentBuf>>,
     on_change: RwLock<Option<ChangeListener>>,
+    on_point: RwLock<Option<PointListener>>,
     on_config: RwLock<Option<ConfigListener>>,
     snapshots: RwLock<Option<SnapshotSource>>,
 }
@@ -141,6 +144,7 @@ impl Machine {
             counters: Counters::default(),
             configuration: RwLock::default(),
             on_change: RwLock::default(),
+            on_point: RwLock::default(),
             on_config: RwLock::default(),
             snapshots: RwLock::default(),
         };
@@ -240,6 +244,10 @@ impl Machine {
     /// The replica set's configuration, as of the last applied entry.
     pub fn set_config(&self) -> Option<RawDocumentBuf> {
         self.configuration.read().clone()
+    }
+
+    pub fn on_point(&self, listener: PointListener) {
+        *self.on_point.write() = Some(listener);
     }
 
     pub fn on_change(&self, listener: ChangeListener) {
@@ -419,7 +427,8 @@ impl Applying<'_> {
         {
             return Ok(false);
         }
-        Ok(!changes_definitions(&Entry::decode(&committed.data)?)?)
+        let entry = Entry::decode(&committed.data)?;
+        Ok(!changes_definitions(&entry)? && !is_snapshot_point(&entry))
     }
 
     /// Entries that can be worked out at once.
@@ -497,6 +506,16 @@ impl Applying<'_> {
                 .any(|operation| matches!(operation, Ok(Operation::SetConfig { .. })))
             {
                 self.machine.configuration_changed()?;
+            }
+            return Ok(());
+        }
+        if is_snapshot_point(&entry) {
+            self.applied = next;
+            let prepared = committed.prepared.map(|prepared| (Bytes::new(), prepared));
+            self.done.extend(prepared);
+            self.commit()?;
+            if let Some(listener) = &*self.machine.on_point.read() {
+                listener();
             }
             return Ok(());
         }
@@ -660,6 +679,18 @@ fn names_id_index(definition: &IndexDefinition) -> bool {
         .spec
         .get_str("name")
         .is_ok_and(|name| name == "_id_")
+}
+
+/// What the note says that asks every member to keep a snapshot of the state as of its time.
+pub const SNAPSHOT_POINT: &str = "snapshot point";
+
+fn is_snapshot_point(entry: &Entry<'_>) -> bool {
+    match entry.operations().next() {
+        Some(Ok(Operation::Noop { document })) => document
+            .get_str("msg")
+            .is_ok_and(|what| what == SNAPSHOT_POINT),
+        _ => false,
+    }
 }
 
 fn changes_definitions(entry: &Entry<'_>) -> Result<bool, EffectError> {
