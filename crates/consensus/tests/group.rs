@@ -1,227 +1,20 @@
-//! Groups of real threads and real logs, joined by channels in place of a network.
+//! Groups of real threads and real logs, what any user of them relies on.
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::HashMap;
-use std::path::Path;
+mod harness;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
 
 use banyan_consensus::{
-    ApplyError, Change, Committed, Error, Group, Member, Options, PeerId, Position, ProposeError,
-    ProposeOptions, SnapshotMeta, StateMachine, SyncMode, Transport,
+    Change, Error, Group, Member, Options, ProposeError, ProposeOptions, SyncMode,
 };
 use bytes::Bytes;
 use futures::executor::block_on;
+use harness::{Cluster, FATAL, Journal, Wire, leader_among, propose, three, wait};
 use parking_lot::Mutex;
-
-/// Remembers what was applied, in order.
-#[derive(Default)]
-struct Journal {
-    state: Mutex<State>,
-    /// The states of the others, by address: where a snapshot is fetched from.
-    peers: Arc<Mutex<HashMap<String, Arc<Journal>>>>,
-}
-
-#[derive(Clone, Default)]
-struct State {
-    applied: Position,
-    entries: Vec<Bytes>,
-    prepared: u64,
-}
-
-impl StateMachine for Journal {
-    type Prepared = u64;
-
-    fn applied(&self) -> Position {
-        self.state.lock().applied
-    }
-
-    fn apply(&self, entries: Vec<Committed<u64>>) -> Result<(), ApplyError> {
-        let mut state = self.state.lock();
-        for entry in entries {
-            if entry.position.index != state.applied.index + 1 {
-                return Err(ApplyError(format!("{:?} after {:?}", entry, state.applied)));
-            }
-            state.applied = entry.position;
-            state.prepared += entry.prepared.unwrap_or(0);
-            if !entry.data.is_empty() {
-                state.entries.push(entry.data);
-            }
-        }
-        Ok(())
-    }
-
-    fn durable(&self) -> u64 {
-        self.state.lock().applied.index
-    }
-
-    fn make_durable(&self) -> std::io::Result<u64> {
-        Ok(self.durable())
-    }
-
-    fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError> {
-        let leader = self.peers.lock().get(&meta.leader_address).cloned();
-        let leader = leader.ok_or_else(|| ApplyError("the leader is away".into()))?;
-        let fetched = leader.state.lock().clone();
-        if fetched.applied < meta.position {
-            return Err(ApplyError("the leader's state is too old".into()));
-        }
-        let mut state = self.state.lock();
-        state.applied = fetched.applied;
-        state.entries = fetched.entries;
-        Ok(())
-    }
-}
-
-#[derive(Default)]
-struct Network {
-    groups: Mutex<HashMap<PeerId, Group<Journal>>>,
-    cut: Mutex<Vec<PeerId>>,
-}
-
-struct Wire {
-    own: PeerId,
-    network: Arc<Network>,
-}
-
-impl Transport for Wire {
-    fn send(&self, to: PeerId, address: &str, messages: Vec<Bytes>) {
-        assert_eq!(address, format!("host{to}"));
-        let cut = self.network.cut.lock();
-        if cut.contains(&to) || cut.contains(&self.own) {
-            return;
-        }
-        drop(cut);
-        let group = self.network.groups.lock().get(&to).cloned();
-        if let Some(group) = group {
-            for message in messages {
-                group.step(message);
-            }
-        }
-    }
-}
-
-struct Cluster {
-    dir: tempfile::TempDir,
-    network: Arc<Network>,
-    peers: Arc<Mutex<HashMap<String, Arc<Journal>>>>,
-}
-
-fn dies(what: &str) {
-    eprintln!("fatal in a test: {what}");
-    FATAL.store(true, Ordering::SeqCst);
-}
-
-static FATAL: AtomicBool = AtomicBool::new(false);
-
-impl Cluster {
-    fn new() -> Cluster {
-        Cluster {
-            dir: tempfile::tempdir().unwrap(),
-            network: Arc::default(),
-            peers: Arc::default(),
-        }
-    }
-
-    fn start(&self, id: PeerId, sync: SyncMode) -> Group<Journal> {
-        let journal = Arc::new(Journal {
-            state: Mutex::default(),
-            peers: self.peers.clone(),
-        });
-        self.start_with(id, sync, journal, 64 << 20)
-    }
-
-    fn start_with(
-        &self,
-        id: PeerId,
-        sync: SyncMode,
-        journal: Arc<Journal>,
-        log_bytes_max: u64,
-    ) -> Group<Journal> {
-        let mut options = Options::new(id, sync);
-        options.heartbeat = Duration::from_millis(40);
-        options.election_timeout = Duration::from_millis(400);
-        options.log_bytes_max = log_bytes_max;
-        options.on_fatal = dies;
-        self.peers
-            .lock()
-            .insert(format!("host{id}"), journal.clone());
-        let wire = Arc::new(Wire {
-            own: id,
-            network: self.network.clone(),
-        });
-        let group = Group::open(&self.path(id), options, journal, wire).unwrap();
-        self.network.groups.lock().insert(id, group.clone());
-        group
-    }
-
-    fn path(&self, id: PeerId) -> std::path::PathBuf {
-        let path = Path::new(self.dir.path()).join(id.to_string());
-        std::fs::create_dir_all(&path).unwrap();
-        path
-    }
-
-    fn journal(&self, id: PeerId) -> Arc<Journal> {
-        self.peers.lock()[&format!("host{id}")].clone()
-    }
-
-    /// As if its process had been killed; the state is lost, the log stays.
-    fn kill(&self, id: PeerId) {
-        let group = self.network.groups.lock().remove(&id);
-        if let Some(group) = group {
-            group.stop();
-        }
-    }
-
-    fn entries(&self, id: PeerId) -> Vec<Bytes> {
-        self.journal(id).state.lock().entries.clone()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let groups: Vec<_> = self.network.groups.lock().drain().collect();
-        for (_, group) in groups {
-            group.stop();
-        }
-    }
-}
-
-fn wait(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "no {what} in time");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn propose(group: &Group<Journal>, text: &str) -> Result<Position, ProposeError> {
-    let data = text.as_bytes().to_vec();
-    block_on(group.propose(data, 1, ProposeOptions::default()))
-}
-
-fn three(cluster: &Cluster) -> Vec<Group<Journal>> {
-    let groups: Vec<_> = (1..=3)
-        .map(|id| cluster.start(id, SyncMode::EveryEntry))
-        .collect();
-    groups[0].bootstrap("host1").unwrap();
-    wait("leader", || groups[0].leader_term() != 0);
-    for id in 2..=3 {
-        let address = format!("host{id}");
-        block_on(groups[0].change_membership(Change::AddLearner { id, address })).unwrap();
-        block_on(groups[0].change_membership(Change::Promote(id))).unwrap();
-    }
-    groups
-}
-
-fn leader_among(groups: &[Group<Journal>]) -> Option<Group<Journal>> {
-    groups
-        .iter()
-        .find(|group| group.leader_term() != 0)
-        .cloned()
-}
+use std::time::Duration;
 
 const INTERVAL: SyncMode = SyncMode::Interval(Duration::from_millis(100));
 
@@ -360,6 +153,7 @@ fn a_newcomer_fetches_a_snapshot_when_the_log_was_cut() {
     let journal = Arc::new(Journal {
         state: Mutex::default(),
         peers: cluster.peers.clone(),
+        gate: Mutex::default(),
     });
     let group = cluster.start_with(1, SyncMode::EveryEntry, journal, 4 << 20);
     group.bootstrap("host1").unwrap();
