@@ -1,7 +1,8 @@
 """Writes and reads without pause, with a client's default options, while somebody ends primaries.
 
-Prints a line for every primary that the client sees: `primary HOST SECONDS`. Stops when its input
-ends, checks that every acknowledged write is there once, and prints what it met as JSON.
+Prints a line for every primary that the client sees, `primary HOST SECONDS`, and `working` once all
+that was under way when it appeared is over: a driver tries an operation twice, so that one must not
+meet two failovers. Stops when the script's input ends, checks that every acknowledged write is there once, and prints what it met as JSON.
 """
 
 import json
@@ -14,12 +15,16 @@ import pymongo
 
 def watch_primary():
     """The driver's own events are up to a second late: it hands them out in batches."""
-    seen = None
+    seen, before = None, None
     while not stop.is_set():
+        if before is not None and all(now > then + 1 for now, then in zip(done, before)):
+            before = None
+            print("working", flush=True)
         primary = client.primary
         if primary is not None and primary != seen:
             seen = primary
             print("primary", "%s:%d" % primary, time.time(), flush=True)
+            before = list(done)
         time.sleep(0.001)
 
 
@@ -29,9 +34,10 @@ stop = threading.Event()
 lock = threading.Lock()
 met = {"writes": 0, "reads": 0, "longest_ms": 0.0, "errors": []}
 acknowledged = [set(), set()]
+done = [0, 0, 0]
 
 
-def repeatedly(kind, operation):
+def repeatedly(number, kind, operation):
     while not stop.is_set():
         started = time.monotonic()
         try:
@@ -42,6 +48,7 @@ def repeatedly(kind, operation):
             time.sleep(0.1)
         with lock:
             met[kind] += 1
+            done[number] += 1
             met["longest_ms"] = max(met["longest_ms"], (time.monotonic() - started) * 1000)
         time.sleep(0.001)
 
@@ -59,7 +66,8 @@ def writer(number):
 
 
 posts.insert_one({"_id": "count"})
-work = [("writes", writer(0)), ("writes", writer(1)), ("reads", lambda: posts.find_one({"_id": "count"}))]
+read = lambda: posts.find_one({"_id": "count"})
+work = [(0, "writes", writer(0)), (1, "writes", writer(1)), (2, "reads", read)]
 threads = [threading.Thread(target=repeatedly, args=item) for item in work]
 threads.append(threading.Thread(target=watch_primary))
 for thread in threads:

@@ -153,13 +153,16 @@ impl Failover {
         line.context("the script ended")
     }
 
-    /// Waits until the client sees that host as the primary; when it did.
+    /// Waits until the client sees that host as the primary and works with it; when it saw it.
     async fn sees(&mut self, host: &str) -> Result<f64> {
+        let mut at = None;
         loop {
             let line = self.line().await?;
-            let mut words = line.split(' ');
-            if words.next() == Some("primary") && words.next() == Some(host) {
-                return Ok(words.next().context("a time")?.parse()?);
+            let words: Vec<&str> = line.split(' ').collect();
+            match (words.as_slice(), at) {
+                (["primary", seen, time], _) if *seen == host => at = Some(time.parse()?),
+                (["working"], Some(at)) => return Ok(at),
+                _ => {}
             }
         }
     }
