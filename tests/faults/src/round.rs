@@ -69,14 +69,19 @@ pub async fn run(set: &mut Set, plan: &Plan) -> Result<Outcome> {
             break;
         };
         let at = round.start.elapsed();
-        let what = nemesis::begin(kind, set, watch.leader(), &mut rng).await?;
+        let mut what = nemesis::begin(kind, set, watch.leader(), &mut rng).await?;
+        // Troubles come together.
+        if rng.random_bool(0.3)
+            && let Some(&other) = plan.nemeses.choose(&mut rng)
+            && other != kind
+        {
+            what += " and ";
+            what += &nemesis::begin(other, set, watch.leader(), &mut rng).await?;
+        }
         let lasts = kind.duration(&mut rng);
         tokio::time::sleep(lasts).await;
         let mut ended = notice_ends(set, &mut problems);
         nemesis::heal(set, &mut rng)?;
-        if kind == Nemesis::Remove {
-            set.complete().await?;
-        }
         ended.insert(0, format!("{what}, for {:.1} s", lasts.as_secs_f64()));
         done.push((at, ended.join("; ")));
         let calm = Duration::from_millis(rng.random_range(100..2500));
@@ -87,9 +92,9 @@ pub async fn run(set: &mut Set, plan: &Plan) -> Result<Outcome> {
             done.push((round.start.elapsed(), late.join("; ")));
             nemesis::heal(set, &mut rng)?;
         }
-    }
-    for member in &mut set.members {
-        member.may_end = false;
+        for member in &mut set.members {
+            member.may_end = false;
+        }
     }
     set.all_answer(RECOVERY_PATIENCE).await?;
     set.complete().await?;
