@@ -1,14 +1,20 @@
 //! Stories across real processes: each starts the built programs on free loopback ports, drives them
 //! with real clients and looks at what a user would see.
 
+mod changes;
 mod clients;
 mod cluster;
+mod concerns;
 mod durability;
+mod forced;
 mod house;
+mod joining;
 mod map_reduce;
 mod members;
 mod migrations;
 mod monitoring;
+mod operating;
+mod parts;
 mod reads;
 mod replica_set;
 mod standalone;

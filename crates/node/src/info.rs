@@ -35,8 +35,6 @@ pub struct ServerInfo {
     pub started_instant: Instant,
     /// Cancelled when the process is to end: `shutdown`, SIGTERM.
     pub stop: CancellationToken,
-    /// How large the log of operations may grow.
-    pub log_bytes_max: u64,
     /// The last lines of the log, for `getLog`.
     pub recent_log: fn() -> Vec<String>,
     /// The listener's counts, once it listens.
@@ -58,7 +56,6 @@ impl ServerInfo {
             started: SystemTime::now(),
             started_instant: Instant::now(),
             stop: CancellationToken::new(),
-            log_bytes_max: 0,
             recent_log: Vec::new,
             wire_counters: OnceLock::new(),
             startup_warnings: Vec::new(),

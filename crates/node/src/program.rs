@@ -86,7 +86,6 @@ impl<P> Program<'_, P> {
         if let Some(megabytes) = self.member.oplog_size {
             options.log_bytes_max = megabytes << 20;
         }
-        options.info.log_bytes_max = options.log_bytes_max;
         if let Some(gigabytes) = self.member.cache_gigabytes.filter(|size| *size > 0.0) {
             options.store.cache_bytes = (gigabytes * f64::from(1 << 30)) as u64;
         }

@@ -58,7 +58,7 @@ pub fn stats(node: &Node, database: &str, collection: &str) -> Option<RawDocumen
                 "count": long(count),
                 "storageSize": long(directory_bytes(&node.info.dbpath.join("log"))),
                 "capped": true,
-                "maxSize": long(node.info.log_bytes_max),
+                "maxSize": long(node.replication.oplog_limits().bytes_max),
                 "nindexes": 0,
                 "totalIndexSize": 0,
                 "indexSizes": {},
@@ -96,7 +96,7 @@ pub fn collections(node: &Node, database: &str) -> Vec<(&'static str, RawDocumen
     if database != "local" || !node.replication.is_replica_set() {
         return Vec::new();
     }
-    let size = i64::try_from(node.info.log_bytes_max).unwrap_or(i64::MAX);
+    let size = i64::try_from(node.replication.oplog_limits().bytes_max).unwrap_or(i64::MAX);
     let mut collections = vec![(OPLOG, rawdoc! { "capped": true, "size": size })];
     if node.replication.config().is_some() {
         collections.push((CONFIGURATION, RawDocumentBuf::new()));

@@ -268,6 +268,11 @@ impl Replication {
         self.primary_host(&self.status()?)
     }
 
+    /// How much of the log is kept.
+    pub fn oplog_limits(&self) -> super::oplog::Limits {
+        self.oplog.limits()
+    }
+
     /// Sets how much of the log is kept.
     pub fn resize_oplog(
         &self,

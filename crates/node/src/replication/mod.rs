@@ -140,6 +140,7 @@ pub struct Replication {
     progress: progress::Progress,
     snapshots: snapshot::Offers,
     initial_sync: Arc<snapshot::InitialSync>,
+    /// Cancelled once the member is about to end: see [`quiesce`].
     stop: CancellationToken,
 }
 
@@ -190,7 +191,7 @@ impl Replication {
             snapshots: snapshot::Offers::default(),
             progress: progress::Progress::default(),
             initial_sync: Arc::default(),
-            stop: options.info.stop.clone(),
+            stop: CancellationToken::new(),
         });
         replication.read_config()?;
         replication.check_name()?;
@@ -248,7 +249,7 @@ impl Replication {
             options.election_timeout = config.settings.election_timeout();
             if let Some(own) = config.by_host(&self.address) {
                 options.witness = own.arbiter_only;
-                options.apply_delay = Duration::from_secs(own.delay_seconds.unsigned_abs());
+                options.apply_delay = own.apply_delay();
             }
         }
         options
@@ -371,8 +372,7 @@ impl Replication {
         if let Some(own) = own {
             self.take_part(Some(own));
             node.group.set_witness(own.arbiter_only);
-            let delay = Duration::from_secs(own.delay_seconds.unsigned_abs());
-            node.group.set_apply_delay(delay);
+            node.group.set_apply_delay(own.apply_delay());
         }
     }
 

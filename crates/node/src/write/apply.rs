@@ -725,6 +725,10 @@ impl StateMachine for Machine {
         entry::seal(data, &self.clock);
     }
 
+    fn written_ms(&self, data: &[u8]) -> Option<i64> {
+        entry::Header::read(data).map(|header| header.wall_ms)
+    }
+
     fn apply(&self, entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {
         self.take(entries)
             .map_err(|error| ApplyError(format!("cannot apply the log: {error}")))

@@ -1,5 +1,7 @@
 //! One member of a configuration.
 
+use std::time::Duration;
+
 use banyan_wire::CommandError;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
@@ -48,6 +50,14 @@ impl MemberConfig {
     /// It holds data and votes: it counts for a majority of writes.
     pub fn is_writable_voter(&self) -> bool {
         self.votes && !self.arbiter_only
+    }
+
+    /// How long ago an entry must have been written to be applied there.
+    pub fn apply_delay(&self) -> Duration {
+        match self.arbiter_only {
+            true => Duration::ZERO,
+            false => Duration::from_secs(self.delay_seconds.unsigned_abs()),
+        }
     }
 
     pub(super) fn parse(document: &RawDocument) -> Result<MemberConfig, CommandError> {
