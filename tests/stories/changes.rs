@@ -1,0 +1,319 @@
+//! Change streams and the oplog, as drivers see them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use banyan_tests::{Cluster, ClusterShape, Launch, ReplicaSet, eventually, within};
+use bson::{Document, Timestamp, doc};
+use futures::TryStreamExt;
+use mongodb::Client;
+use mongodb::change_stream::ChangeStream;
+use mongodb::change_stream::event::{ChangeStreamEvent, OperationType, ResumeToken};
+use mongodb::options::{FullDocumentBeforeChangeType, FullDocumentType};
+
+type Stream = ChangeStream<ChangeStreamEvent<Document>>;
+
+/// The next event; none within a while is an error.
+async fn next(stream: &mut Stream) -> Result<ChangeStreamEvent<Document>> {
+    let waited = tokio::time::timeout(Duration::from_secs(30), stream.try_next()).await;
+    waited
+        .context("no event came")??
+        .context("the stream ended")
+}
+
+/// The code of a command's error.
+fn code(error: &mongodb::error::Error) -> Option<i32> {
+    let reply = Document::try_from(error.server_response()?.as_ref()).ok()?;
+    reply.get_i32("code").ok()
+}
+
+async fn code_of(client: &Client, database: &str, command: Document) -> Result<i32> {
+    match client.database(database).run_command(command.clone()).await {
+        Ok(reply) => bail!("{command} succeeded: {reply}"),
+        Err(error) => code(&error).with_context(|| format!("{command}: {error}")),
+    }
+}
+
+fn watch(options: Document) -> Document {
+    doc! { "aggregate": "posts", "pipeline": [{ "$changeStream": options }], "cursor": {} }
+}
+
+const INSERTS: i32 = 400;
+
+/// Inserts numbers one after another, each until it is acknowledged.
+async fn insert_numbers(client: Client) -> Result<()> {
+    let posts = client.database("test").collection::<Document>("posts");
+    for number in 0..INSERTS {
+        within(Duration::from_secs(60), "an insert", || async {
+            match posts.insert_one(doc! { "_id": number }).await {
+                // It was there, and only its acknowledgement was lost.
+                Err(error) if error.to_string().contains("E11000") => Ok(()),
+                outcome => outcome.map(drop),
+            }
+        })
+        .await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_outlives_its_primary() -> Result<()> {
+    let mut set = ReplicaSet::start("changes", 3, &[]).await;
+    let client = set.client().await;
+    let posts = client.database("test").collection::<Document>("posts");
+    let mut stream: Stream = posts.watch().await?;
+    let writer = tokio::spawn(insert_numbers(set.client().await));
+    let mut killed = false;
+    for number in 0..INSERTS {
+        if number == INSERTS / 4 && !killed {
+            let primary = set.primary().await;
+            set.members[primary].kill();
+            killed = true;
+        }
+        let event = next(&mut stream).await?;
+        let key = event.document_key.context("an insert has a key")?;
+        ensure!(
+            event.operation_type == OperationType::Insert && key.get_i32("_id")? == number,
+            "{number} was expected, {key} came"
+        );
+    }
+    writer.await??;
+    ensure!(killed);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_say_what_has_changed() -> Result<()> {
+    let set = ReplicaSet::start("changes", 1, &[]).await;
+    let client = set.client().await;
+    let database = client.database("test");
+    let create = doc! { "create": "posts", "changeStreamPreAndPostImages": { "enabled": true } };
+    database.run_command(create).await?;
+    let posts = database.collection::<Document>("posts");
+    let mut stream: Stream = posts
+        .watch()
+        .full_document(FullDocumentType::WhenAvailable)
+        .full_document_before_change(FullDocumentBeforeChangeType::Required)
+        .await?;
+
+    let first = doc! { "_id": 1, "title": "a", "tags": [1, 2, 3], "by": { "name": "x", "age": 5 } };
+    posts.insert_one(&first).await?;
+    let change = doc! {
+        "$set": { "title": "b", "by.age": 6 }, "$unset": { "by.name": 1 }, "$push": { "tags": 4 },
+    };
+    posts.update_one(doc! { "_id": 1 }, change).await?;
+    let second = doc! { "_id": 1, "title": "b", "tags": [1, 2, 3, 4], "by": { "age": 6 } };
+    let cut = vec![doc! { "$set": { "tags": { "$slice": ["$tags", 2] } } }];
+    posts.update_one(doc! { "_id": 1 }, cut).await?;
+    posts
+        .replace_one(doc! { "_id": 1 }, doc! { "new": true })
+        .await?;
+    posts.delete_one(doc! { "_id": 1 }).await?;
+
+    let event = next(&mut stream).await?;
+    ensure!(event.operation_type == OperationType::Insert);
+    ensure!(event.full_document.as_ref() == Some(&first) && event.wall_time.is_some());
+    ensure!(event.full_document_before_change.is_none());
+
+    let event = next(&mut stream).await?;
+    ensure!(event.operation_type == OperationType::Update);
+    let description = event.update_description.context("an update is described")?;
+    let updated = doc! { "title": "b", "by.age": 6, "tags.3": 4 };
+    for (name, value) in &updated {
+        ensure!(
+            description.updated_fields.get(name) == Some(value),
+            "{description:?}"
+        );
+    }
+    ensure!(
+        description.updated_fields.len() == updated.len(),
+        "{description:?}"
+    );
+    ensure!(description.removed_fields == ["by.name"], "{description:?}");
+    ensure!(event.full_document_before_change == Some(first));
+    ensure!(event.full_document.as_ref() == Some(&second));
+
+    let event = next(&mut stream).await?;
+    let description = event.update_description.context("an update is described")?;
+    let truncated = description.truncated_arrays.unwrap_or_default();
+    ensure!(truncated.len() == 1, "{truncated:?}");
+    ensure!(truncated[0].field == "tags" && truncated[0].new_size == 2);
+
+    let event = next(&mut stream).await?;
+    ensure!(event.operation_type == OperationType::Replace);
+    ensure!(event.full_document == Some(doc! { "_id": 1, "new": true }));
+    let event = next(&mut stream).await?;
+    ensure!(event.operation_type == OperationType::Delete);
+    let before = event.full_document_before_change;
+    ensure!(before == Some(doc! { "_id": 1, "new": true }));
+
+    // The end of the collection is the end of its stream, and another begins behind it.
+    posts.drop().await?;
+    posts.insert_one(doc! { "_id": 2 }).await?;
+    let event = next(&mut stream).await?;
+    ensure!(event.operation_type == OperationType::Drop);
+    let event = next(&mut stream).await?;
+    ensure!(event.operation_type == OperationType::Invalidate);
+    ensure!(stream.try_next().await?.is_none() && !stream.is_alive());
+    let refused = posts.watch().resume_after(event.id.clone()).await;
+    ensure!(refused.err().and_then(|error| code(&error)) == Some(260));
+    let mut stream: Stream = posts.watch().start_after(event.id).await?;
+    let event = next(&mut stream).await?;
+    ensure!(event.full_document == Some(doc! { "_id": 2 }));
+
+    // This one keeps no images.
+    let token = event.id;
+    posts
+        .update_one(doc! { "_id": 2 }, doc! { "$set": { "a": 1 } })
+        .await?;
+    let required = doc! {
+        "resumeAfter": bson::serialize_to_document(&token)?, "fullDocumentBeforeChange": "required",
+    };
+    ensure!(code_of(&client, "test", watch(required)).await? == 47);
+    Ok(())
+}
+
+/// Waits until an idle stream's token has moved past one. The server does the waiting.
+async fn moved(stream: &mut Stream, from: &ResumeToken) -> Result<ResumeToken> {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(30) {
+        if let Some(event) = stream.next_if_any().await? {
+            bail!("an event: {event:?}");
+        }
+        let token = stream.resume_token().context("a stream has a token")?;
+        if token != *from {
+            return Ok(token);
+        }
+    }
+    bail!("the token stays {from:?}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_stream_moves_on() -> Result<()> {
+    let set = ReplicaSet::start("changes", 2, &[]).await;
+    let client = set.client().await;
+    let database = client.database("test");
+    let posts = database.collection::<Document>("posts");
+    let mut stream: Stream = posts.watch().await?;
+    let first = stream.resume_token().context("a token from the start")?;
+    let others = database.collection::<Document>("others");
+    others.insert_one(doc! { "_id": 1 }).await?;
+    let token = moved(&mut stream, &first).await?;
+    let text = |token: &ResumeToken| -> Result<String> {
+        let document = bson::serialize_to_document(token)?;
+        Ok(document.get_str("_data")?.to_owned())
+    };
+    ensure!(
+        text(&token)? > text(&first)?,
+        "a token that has not moved: {first:?}, {token:?}"
+    );
+
+    // The token serves on the other member, which shows the same events.
+    posts
+        .insert_many((0..10).map(|number| doc! { "_id": number }))
+        .await?;
+    let secondary = 1 - set.primary().await;
+    let direct = set.members[secondary].direct().await;
+    let on_secondary = direct.database("test").collection::<Document>("posts");
+    let mut there: Stream = on_secondary.watch().resume_after(token).await?;
+    for number in 0..10 {
+        let (here, there) = (next(&mut stream).await?, next(&mut there).await?);
+        ensure!(here.id == there.id && here.cluster_time == there.cluster_time);
+        ensure!(here.document_key == Some(doc! { "_id": number }));
+    }
+
+    // A token of one collection is none of another.
+    let token = bson::serialize_to_document(&stream.resume_token())?;
+    let other = doc! {
+        "aggregate": "others", "pipeline": [{ "$changeStream": { "resumeAfter": token } }],
+        "cursor": {},
+    };
+    ensure!(code_of(&client, "test", other).await? == 280);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oplog_is_read_by_time_and_tailed() -> Result<()> {
+    let set = ReplicaSet::start("changes", 1, &["--oplogSize", "4"]).await;
+    let client = set.client().await;
+    let database = client.database("test");
+    let posts = database.collection::<Document>("posts");
+    let oplog = client.database("local").collection::<Document>("oplog.rs");
+    posts
+        .insert_many((0..5).map(|number| doc! { "_id": number }))
+        .await?;
+    let newest = oplog
+        .find_one(doc! {})
+        .sort(doc! { "$natural": -1 })
+        .await?
+        .context("the newest entry")?;
+    ensure!(newest.get_document("o")? == &doc! { "_id": 4 }, "{newest}");
+    let start = newest.get_timestamp("ts")?;
+    let tail = doc! {
+        "find": "oplog.rs", "filter": { "ts": { "$gte": start } }, "tailable": true,
+        "awaitData": true, "oplogReplay": true,
+    };
+    let local = client.database("local");
+    let reply = local.run_command(tail).await?;
+    let cursor = reply.get_document("cursor")?;
+    ensure!(cursor.get_array("firstBatch")?.len() == 1, "{cursor}");
+    let id = cursor.get_i64("id")?;
+    let more = doc! { "getMore": id, "collection": "oplog.rs", "maxTimeMS": 10_000 };
+
+    let change = doc! { "$set": { "a.b": 1 } };
+    posts.update_one(doc! { "_id": 4 }, change).await?;
+    posts
+        .delete_many(doc! { "_id": { "$in": [0, 1, 2] } })
+        .await?;
+    let mut entries = Vec::new();
+    while entries.len() < 4 {
+        let reply = local.run_command(more.clone()).await?;
+        let batch = reply.get_document("cursor")?.get_array("nextBatch")?;
+        ensure!(!batch.is_empty(), "nothing came");
+        entries.extend(batch.iter().filter_map(|e| e.as_document().cloned()));
+    }
+    let diff = doc! { "$v": 2, "diff": { "i": { "a": { "b": 1 } } } };
+    ensure!(entries[0].get_document("o")? == &diff, "{}", entries[0]);
+    ensure!(entries[0].get_document("o2")? == &doc! { "_id": 4 });
+    let times: Vec<Timestamp> = entries
+        .iter()
+        .map(|entry| entry.get_timestamp("ts"))
+        .collect::<Result<_, _>>()?;
+    ensure!(times.is_sorted_by(|a, b| a < b), "{times:?}");
+    ensure!(
+        entries[1..]
+            .iter()
+            .all(|entry| entry.get_str("op").is_ok_and(|op| op == "d"))
+    );
+
+    // Behind what the log still has, both kinds of followers are told so.
+    let token = watch(doc! { "startAtOperationTime": start });
+    let filler = "x".repeat(20_000);
+    eventually("the log is cut", || async {
+        let documents = (0..100).map(|_| doc! { "filler": &filler });
+        posts.insert_many(documents).await?;
+        match database.run_command(token.clone()).await {
+            Ok(_) => bail!("it still holds {start}"),
+            Err(error) if code(&error) == Some(286) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    })
+    .await;
+    ensure!(code_of(&client, "local", more).await? == 136);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_open_on_replica_sets_alone() -> Result<()> {
+    let standalone = Launch::mongod().start().await;
+    let client = standalone.direct().await;
+    ensure!(code_of(&client, "test", watch(doc! {})).await? == 40573);
+    let shape = ClusterShape {
+        shards: 1,
+        ..ClusterShape::default()
+    };
+    let cluster = Cluster::start(shape).await;
+    let client = cluster.client().await;
+    ensure!(code_of(&client, "test", watch(doc! {})).await? == 238);
+    Ok(())
+}
