@@ -67,6 +67,7 @@ pub(crate) enum Control {
     Suspect(PeerId),
     Electable(bool),
     Force(Vec<Member>, oneshot::Sender<Result<Membership, Error>>),
+    Replace(PeerId, Member, oneshot::Sender<Result<Membership, Error>>),
     Witness(bool),
     Witnesses(Vec<PeerId>),
 }

@@ -366,6 +366,21 @@ impl<S: StateMachine> Group<S> {
         outcome.map(|outcome| outcome.unwrap_or(Err(Error::Stopped)))
     }
 
+    /// For a group of two voters that has lost one of them for good: this member goes on without
+    /// it, with `newcomer` as a learner. Nothing that was committed is lost: both voters have it.
+    /// Refused unless this member and `lost` are the only voters, there is no leader, and no change
+    /// of members is under way. What follows is as after [`Group::force_membership`].
+    pub fn replace_lost_voter(
+        &self,
+        lost: PeerId,
+        newcomer: Member,
+    ) -> impl Future<Output = Result<Membership, Error>> + Send + 'static {
+        let (answer, outcome) = oneshot::channel();
+        self.shared
+            .control(Control::Replace(lost, newcomer, answer));
+        outcome.map(|outcome| outcome.unwrap_or(Err(Error::Stopped)))
+    }
+
     /// A witness votes and keeps the log, and its state machine keeps no data. It takes the lead
     /// only if nobody with data can be elected without what is in its log, brings one of them up to
     /// it and gives the lead away; `leader_term` stays 0 meanwhile. It offers no snapshots.

@@ -30,6 +30,8 @@ const EPOCH_SHIFT: u32 = 32;
 /// Two that force a change of the same group at the same time should not begin the same epoch.
 const EPOCH_STEP_MAX: u64 = 1 << 16;
 const EPOCHS: u64 = 1 << 28;
+/// Read at once while the log is searched.
+const SEARCH_BYTES: u64 = 4 << 20;
 
 pub(super) fn epoch(term: u64) -> u64 {
     term >> EPOCH_SHIFT
@@ -78,6 +80,67 @@ impl<D: Disk> Core<D> {
             "the members were forced: this member decides alone"
         );
         Ok(membership)
+    }
+
+    /// One of two voters is gone for good, and with it the majority. The other may go on without it:
+    /// what two voters have committed is in the logs of both, and the lost one can decide nothing
+    /// by itself, should it come back. So this is a forced change that loses nothing, unless
+    /// somebody forces another one at the lost member.
+    ///
+    /// That the voters are still these two is certain only if the log holds no further change of
+    /// members: with one more voter, what the lost one and that voter decided would be missing.
+    pub fn replace_lost_voter(
+        &mut self,
+        lost: PeerId,
+        newcomer: &Member,
+    ) -> Result<Membership, ForceError> {
+        let refuse = |why: &str| Err(ForceError::Refused(why.into()));
+        if self.leader().is_some() {
+            return refuse("the group has a leader");
+        }
+        let own = self.settings.id;
+        let mut voters: Vec<PeerId> = self.membership().voters().map(|voter| voter.id).collect();
+        voters.retain(|&id| id != own && id != lost);
+        let votes = |id| self.membership().get(id).is_some_and(|member| member.voter);
+        if own == lost || !votes(own) || !votes(lost) || !voters.is_empty() {
+            return refuse("this member and the lost one are not the only voters");
+        }
+        if self.caretaker.is_witness() {
+            return refuse("this member has no data");
+        }
+        if self.awaits_members().map_err(ForceError::Log)? {
+            return refuse("a change of members may have been decided");
+        }
+        let stays = |member: &&Member| member.id != lost && member.id != newcomer.id;
+        let mut members: Vec<Member> = self
+            .membership()
+            .members
+            .iter()
+            .filter(stays)
+            .cloned()
+            .collect();
+        if newcomer.id == own {
+            return refuse("a member cannot replace another");
+        }
+        members.push(newcomer.clone());
+        self.force_membership(&members)
+    }
+
+    /// A change of members is in the log and not known to be committed.
+    fn awaits_members(&self) -> Result<bool, LogError> {
+        let last = self.last_index();
+        let mut next = self.handed_over() + 1;
+        while next <= last {
+            let entries = self.log().read(next, last + 1, SEARCH_BYTES)?;
+            let changes = |entry: &Entry| entry.get_entry_type() != EntryType::EntryNormal;
+            match entries.last() {
+                _ if entries.iter().any(changes) => return Ok(true),
+                Some(entry) => next = entry.index + 1,
+                // Not written yet: nobody knows of it.
+                None => return Ok(false),
+            }
+        }
+        Ok(false)
     }
 
     /// It knows the members as the latest forced change that it heard of made them.

@@ -462,6 +462,88 @@ fn check_forced(net: &mut Net, forced: Option<(u64, Vec<PeerId>)>) -> u64 {
 }
 
 #[test]
+fn one_of_two_goes_on_without_the_other() {
+    let newcomer = |id: PeerId| Member {
+        id,
+        address: format!("m{id}"),
+        voter: true,
+    };
+    let mut net = Net::new(2);
+    for number in 0..10 {
+        net.propose(1, &number.to_string());
+    }
+    net.run(20);
+    let replace = |net: &mut Net, own: PeerId, lost: PeerId, id: PeerId| {
+        let outcome = net.core(own).replace_lost_voter(lost, &newcomer(id));
+        net.pump(own, Out::default());
+        outcome.is_ok()
+    };
+    assert!(!replace(&mut net, 1, 2, 3), "there is a leader");
+    // The one that led is lost, with a change of members that the other may not know to be decided.
+    net.part(&[&[1], &[2]]);
+    net.propose(1, "not decided");
+    net.crash(1);
+    net.run(60);
+    assert!(!replace(&mut net, 2, 3, 4), "it is no voter");
+    net.nodes.insert(3, Node::default());
+    net.start(3);
+    assert!(replace(&mut net, 2, 1, 3));
+    net.parts.clear();
+    net.run(40);
+    assert_eq!(net.texts(3), net.texts(2));
+    assert_eq!(net.texts(2).len(), 10);
+    net.change(2, Change::Promote(3));
+    net.propose(2, "more");
+    net.run(10);
+    // It was not lost after all, and has to see that others went on.
+    net.start(1);
+    net.run(60);
+    assert_eq!(net.leaders(), [2]);
+    let address = "m1".to_owned();
+    net.change(2, Change::AddLearner { id: 1, address });
+    net.run(40);
+    assert_eq!(net.texts(1), net.texts(2));
+    assert_eq!(net.texts(1).len(), 11);
+}
+
+#[test]
+fn one_of_two_does_not_go_on_if_there_may_be_a_third() {
+    let mut net = Net::new(2);
+    net.nodes.insert(3, Node::default());
+    net.start(3);
+    let address = "m3".to_owned();
+    net.change(1, Change::AddLearner { id: 3, address });
+    net.run(20);
+    // The change is in both logs, so it is decided; only the first knows.
+    assert!(matches!(
+        net.core(1).propose_change(&Change::Promote(3)),
+        super::Wish::Proposed(_)
+    ));
+    net.pump(1, Out::default());
+    net.part(&[&[1, 3], &[2]]);
+    let to_second: Vec<_> = net
+        .queue
+        .iter()
+        .filter(|(_, to, _)| *to == 2)
+        .cloned()
+        .collect();
+    assert!(!to_second.is_empty());
+    for (_, _, frame) in to_second {
+        let mut out = Out::default();
+        net.core(2).step(&frame, &mut out);
+        net.pump(2, out);
+    }
+    net.run(60);
+    assert_eq!(net.core(2).membership().voters().count(), 2);
+    let newcomer = Member {
+        id: 4,
+        address: "m4".into(),
+        voter: true,
+    };
+    assert!(net.core(2).replace_lost_voter(1, &newcomer).is_err());
+}
+
+#[test]
 fn a_witness_hands_over_what_only_it_has() {
     let mut net = Net::new(3);
     net.nodes.get_mut(&3).unwrap().witness = true;

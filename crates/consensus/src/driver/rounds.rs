@@ -17,7 +17,7 @@ use crate::group::{Change, Error, ProposeError, Role, Status, SyncMode};
 use crate::log::LogError;
 use crate::log::disk::EngineDisk;
 use crate::machine::{
-    Committed, Member, Membership, PeerId, Position, SnapshotMeta, StateMachine, Transport,
+    Committed, Membership, PeerId, Position, SnapshotMeta, StateMachine, Transport,
 };
 use crate::surroundings;
 
@@ -235,7 +235,14 @@ impl<S: StateMachine> Shared<S> {
             Control::ReadIndex(answer) => {
                 rounds.reads.ask(answer, surroundings::now());
             }
-            Control::Force(members, answer) => self.force(rounds, &members, answer),
+            Control::Force(members, answer) => {
+                let outcome = rounds.core.force_membership(&members);
+                self.answer_forced(outcome, answer);
+            }
+            Control::Replace(lost, newcomer, answer) => {
+                let outcome = rounds.core.replace_lost_voter(lost, &newcomer);
+                self.answer_forced(outcome, answer);
+            }
             Control::Witness(witness) => rounds.core.set_witness(witness),
             Control::Witnesses(witnesses) => rounds.core.set_witnesses(witnesses),
             Control::Transfer(to) => rounds.core.transfer_leadership(to),
@@ -387,8 +394,8 @@ impl<S: StateMachine> Shared<S> {
         rounds.reads.begin(&mut rounds.core, self.options.id, now)
     }
 
-    fn force(&self, rounds: &mut Rounds<S>, members: &[Member], answer: ChangeAnswer) {
-        let outcome = match rounds.core.force_membership(members) {
+    fn answer_forced(&self, outcome: Result<Membership, ForceError>, answer: ChangeAnswer) {
+        let outcome = match outcome {
             Ok(membership) => Ok(membership),
             Err(ForceError::Refused(reason)) => Err(Error::Refused(reason)),
             Err(ForceError::Log(error)) => {
