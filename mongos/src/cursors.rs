@@ -85,6 +85,13 @@ impl Cursor {
         }
     }
 
+    fn session_id(&self) -> Option<&[u8]> {
+        match crate::fields::get(self.session.as_ref()?, "id") {
+            Some(RawBsonRef::Binary(id)) => Some(id.bytes),
+            _ => None,
+        }
+    }
+
     async fn next(&mut self) -> Result<Option<Doc>, CommandError> {
         if let Some(document) = self.pending.take() {
             return Ok(Some(document));
@@ -240,6 +247,16 @@ impl Cursors {
             }),
             _ => Err(not_found(id)),
         }
+    }
+
+    /// The idle cursors of the sessions that fit, by the bytes of their ids.
+    pub fn of_sessions(&self, fits: impl Fn(&[u8]) -> bool) -> Vec<i64> {
+        let slots = self.slots.lock();
+        let own = slots.iter().filter(|(_, slot)| match slot {
+            Slot::Idle { cursor, .. } => cursor.session_id().is_some_and(&fits),
+            Slot::Busy { .. } => false,
+        });
+        own.map(|(id, _)| *id).collect()
     }
 
     /// Kills cursors: those that were there, and those that were not.

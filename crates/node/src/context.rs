@@ -167,6 +167,13 @@ fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
     Ok(milliseconds.unsigned_abs())
 }
 
+/// What is remembered of a connection from one command to the next.
+#[derive(Debug, Default)]
+struct Client {
+    /// The index of its last write in the log.
+    last_write: AtomicU64,
+}
+
 /// One command while it runs.
 pub struct CommandContext<'a> {
     pub node: &'a Arc<Node>,
@@ -224,6 +231,16 @@ impl<'a> CommandContext<'a> {
     /// What the command has written lies in the log up to here.
     pub fn note_write(&self, index: u64) {
         self.last_write.fetch_max(index, Ordering::Relaxed);
+        if let Some(client) = self.conn.extension(Client::default) {
+            client.last_write.fetch_max(index, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes what was written before on this connection for its own.
+    pub fn recall_writes(&self) {
+        let client = self.conn.extension(Client::default);
+        let before = client.map_or(0, |client| client.last_write.load(Ordering::Relaxed));
+        self.last_write.fetch_max(before, Ordering::Relaxed);
     }
 
     pub fn last_write(&self) -> Option<u64> {

@@ -2,6 +2,7 @@
 
 mod add_shard;
 mod aggregate;
+mod await_writes;
 mod balancer;
 mod build_info;
 mod coll_stats;
@@ -192,6 +193,7 @@ pub static TABLE: &[&[CommandSpec]] = &[
         get_shard_map::SPEC,
         get_shard_version::SPEC,
         is_db_grid::SPEC,
+        await_writes::SPEC,
         rw_concern_defaults::GET,
         rw_concern_defaults::SET,
     ],

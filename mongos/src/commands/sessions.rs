@@ -1,16 +1,20 @@
-//! Logical sessions: they exist by being named, so there is nothing to keep here.
+//! Logical sessions: they exist by being named. What belongs to one here are its cursors, and they
+//! end with it.
 
+use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
-use bson::{Binary, rawdoc};
+use bson::{Binary, RawBsonRef, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, run};
+use crate::fields;
 
 pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new("startSession", "names a new session", run!(start)),
-    CommandSpec::new("refreshSessions", "keeps sessions alive", run!(acknowledge)),
-    CommandSpec::new("endSessions", "forgets sessions", run!(acknowledge)),
-    CommandSpec::new("killSessions", "forgets sessions", run!(acknowledge)),
-    CommandSpec::new("logout", "forgets who is logged in", run!(acknowledge)),
+    CommandSpec::new("refreshSessions", "keeps sessions alive", run!(refresh)),
+    CommandSpec::new("endSessions", "ends sessions", run!(end)),
+    CommandSpec::new("killSessions", "ends sessions", run!(kill)),
+    CommandSpec::new("killAllSessions", "ends all sessions", run!(kill_all)),
+    CommandSpec::new("logout", "forgets who is logged in", run!(logout)),
 ];
 
 async fn start(_: &Context<'_>) -> CommandResult {
@@ -25,6 +29,60 @@ async fn start(_: &Context<'_>) -> CommandResult {
     Ok(rawdoc! {"id": {"id": id}, "timeoutMinutes": 30, "ok": 1.0})
 }
 
-async fn acknowledge(_: &Context<'_>) -> CommandResult {
+/// A session that is named is alive: there is nothing to keep.
+async fn refresh(context: &Context<'_>) -> CommandResult {
+    named(context)?;
     Ok(rawdoc! {"ok": 1.0})
+}
+
+async fn end(context: &Context<'_>) -> CommandResult {
+    let cursors = &context.router.cursors;
+    let sessions = named(context)?;
+    let ids = cursors.of_sessions(|session| sessions.iter().any(|ended| ended == session));
+    cursors.kill(&ids).await;
+    Ok(rawdoc! {"ok": 1.0})
+}
+
+/// None named means all.
+async fn kill(context: &Context<'_>) -> CommandResult {
+    if named(context)?.is_empty() {
+        return kill_all(context).await;
+    }
+    end(context).await
+}
+
+async fn kill_all(context: &Context<'_>) -> CommandResult {
+    let cursors = &context.router.cursors;
+    let ids = cursors.of_sessions(|_| true);
+    cursors.kill(&ids).await;
+    Ok(rawdoc! {"ok": 1.0})
+}
+
+async fn logout(_: &Context<'_>) -> CommandResult {
+    Ok(rawdoc! {"ok": 1.0})
+}
+
+/// The ids of the sessions in the command's own array.
+fn named(context: &Context<'_>) -> Result<Vec<Vec<u8>>, CommandError> {
+    let request = context.request;
+    let wrong = || {
+        let text = format!(
+            "BSON field '{0}.{0}' is the wrong type, expected type 'array' of sessions",
+            request.name
+        );
+        CommandError::new(ErrorCode::TypeMismatch, text)
+    };
+    let Some(RawBsonRef::Array(sessions)) = request.first_value() else {
+        return Err(wrong());
+    };
+    sessions
+        .into_iter()
+        .map(|session| {
+            let session = session.ok().and_then(|session| session.as_document());
+            match session.and_then(|session| fields::get(session, "id")) {
+                Some(RawBsonRef::Binary(id)) => Ok(id.bytes.to_vec()),
+                _ => Err(wrong()),
+            }
+        })
+        .collect()
 }

@@ -14,6 +14,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("_awaitWrites", Run::Future(run)
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
+        ctx.recall_writes();
         // In a set everything that was acknowledged is on disk.
         if ctx.concern.journal() && !ctx.node.replication.is_replica_set() {
             ctx.node.sync_log().await?;
