@@ -22,18 +22,23 @@ const SLICE_BYTES_MAX: u64 = 128 << 20;
 /// everything, and the log.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 const OFFERS_MAX: usize = 16;
+/// The log is kept for so much longer, until whoever fetched the snapshot follows it.
+const LINGER: Duration = Duration::from_secs(10);
 
 struct Offer {
     snapshot: Snapshot,
     position: Position,
     used: Instant,
     /// Keeps the log from the position on.
-    _hold: Option<Box<dyn Any + Send>>,
+    hold: Option<Hold>,
 }
+
+type Hold = Box<dyn Any + Send>;
 
 #[derive(Default)]
 pub struct Offers {
     open: Mutex<HashMap<i64, Offer>>,
+    lingering: Mutex<Vec<(Instant, Hold)>>,
 }
 
 impl Offers {
@@ -42,7 +47,7 @@ impl Offers {
         &self,
         position: Position,
         snapshot: Snapshot,
-        hold: Option<Box<dyn Any + Send>>,
+        hold: Option<Hold>,
     ) -> Result<i64, CommandError> {
         let mut open = self.open.lock();
         open.retain(|_, offer| offer.used.elapsed() < PATIENCE);
@@ -59,7 +64,7 @@ impl Offers {
                 snapshot,
                 position,
                 used: Instant::now(),
-                _hold: hold,
+                hold,
             },
         );
         Ok(token)
@@ -76,12 +81,16 @@ impl Offers {
 
     pub fn close(&self, token: i64) {
         let closed = self.open.lock().remove(&token);
-        // Letting a snapshot go may take a while.
-        drop(closed);
+        if let Some(hold) = closed.and_then(|closed| closed.hold) {
+            self.lingering.lock().push((Instant::now(), hold));
+        }
     }
 
     /// Withdraws what nobody has asked for in a while.
     pub fn expire(&self) {
+        let mut lingering = self.lingering.lock();
+        lingering.retain(|(closed, _)| closed.elapsed() < LINGER);
+        drop(lingering);
         let mut open = self.open.lock();
         let late = open.extract_if(|_, offer| offer.used.elapsed() >= PATIENCE);
         let late: Vec<_> = late.collect();
