@@ -117,8 +117,11 @@ impl<D: Disk> Core<D> {
         let needs_snapshot = log.is_stale() || state.index < log.base().index;
         let handed_over = match log.is_stale() {
             true => 0,
+            // What the state has skipped is handed over once more: it may have changed the members.
+            false if log.is_ahead() => log.base().index.max(log.membership().index),
             false => state.index,
-        };
+        }
+        .min(state.index);
         let node = raft_node(&settings, log, handed_over)?;
         let mut core = Core {
             released: node.raft.raft_log.applied(),
@@ -437,6 +440,10 @@ impl<D: Disk> Core<D> {
         let Some(membership) = decode_membership(&message.get_snapshot().data) else {
             return;
         };
+        if let Err(error) = self.log_mut().set_ahead(true) {
+            self.broken = Some(error);
+            return;
+        }
         let leader_address = self.address(message.from, &membership);
         self.installing = true;
         self.installing_from = self.released;
@@ -767,6 +774,10 @@ impl<D: Disk> Core<D> {
             }
         }
         self.node.advance_apply_to(last);
+        let fetches = self.installing || self.needs_snapshot || self.installed.is_some();
+        if !fetches && last >= self.log().applied().index {
+            self.log_mut().set_ahead(false)?;
+        }
         self.campaign_if_sole();
         Ok(())
     }

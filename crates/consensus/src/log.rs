@@ -66,6 +66,8 @@ pub(crate) struct Batch<'a> {
     pub terms: Option<&'a Terms>,
     /// Drops entries before this index.
     pub compact: Option<u64>,
+    /// See [`Log::is_ahead`].
+    pub ahead: Option<bool>,
 }
 
 /// What a disk holds when it is opened.
@@ -79,6 +81,7 @@ pub(crate) struct Loaded {
     pub last_index: u64,
     /// The log was given up, and with it the state: see [`Log::abandon`].
     pub stale: bool,
+    pub ahead: bool,
 }
 
 /// Clones are handles on the same disk, as far as reading goes.
@@ -99,6 +102,7 @@ pub(crate) struct Log<D> {
     terms: Terms,
     last_index: u64,
     stale: bool,
+    ahead: bool,
     reader: LogReader<D>,
     /// Bytes appended, and how many they were after some of the entries.
     bytes: u64,
@@ -147,6 +151,7 @@ impl<D: Disk> Log<D> {
             terms: loaded.terms,
             last_index,
             stale: loaded.stale,
+            ahead: loaded.ahead,
             bytes: 0,
             marks: VecDeque::from([(base.index, 0)]),
             applied,
@@ -371,6 +376,25 @@ impl<D: Disk> Log<D> {
         self.replace(Position::default(), &hard, membership, true)
     }
 
+    /// A state from elsewhere has taken the place of ours, or is about to: it may come from entries
+    /// that this log holds and never handed over, and that may have changed the members.
+    pub fn is_ahead(&self) -> bool {
+        self.ahead
+    }
+
+    /// Synced before the state is touched; there is no hurry afterwards.
+    pub fn set_ahead(&mut self, ahead: bool) -> Result<(), LogError> {
+        if self.ahead != ahead {
+            let batch = Batch {
+                ahead: Some(ahead),
+                ..Batch::default()
+            };
+            self.disk.write(&batch, ahead)?;
+            self.ahead = ahead;
+        }
+        Ok(())
+    }
+
     /// Replaces everything by a snapshot at `base`.
     pub fn reset(
         &mut self,
@@ -396,6 +420,7 @@ impl<D: Disk> Log<D> {
                 hard: Some(hard),
                 membership: Some(&membership),
                 terms: Some(&terms),
+                ahead: Some(self.ahead),
                 ..Batch::default()
             },
             true,

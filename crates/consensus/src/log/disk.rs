@@ -19,6 +19,7 @@ const HARD: &[u8] = b"hard";
 const MEMBERS: &[u8] = b"members";
 const TERMS: &[u8] = b"terms";
 const STALE: &[u8] = b"stale";
+const AHEAD: &[u8] = b"ahead";
 /// Read at once, at most: the engine prepares for all of a range before it looks at its bytes.
 const READ_ENTRIES_MAX: u64 = 8192;
 
@@ -128,6 +129,11 @@ impl EngineDisk {
         if let Some(terms) = batch.terms {
             out.put(region, TERMS.to_vec(), terms.encode())?;
         }
+        match batch.ahead {
+            None => {}
+            Some(true) => out.put(region, AHEAD.to_vec(), vec![1])?,
+            Some(false) => out.delete(region, AHEAD.to_vec()),
+        }
         if batch.stale {
             out.put(region, STALE.to_vec(), vec![1])?;
         }
@@ -197,6 +203,7 @@ impl Disk for EngineDisk {
             first_index: self.engine.first_index(self.generation).unwrap_or(0),
             last_index: self.engine.last_index(self.generation).unwrap_or(0),
             stale: self.get(STALE).is_some(),
+            ahead: self.get(AHEAD).is_some(),
         })
     }
 

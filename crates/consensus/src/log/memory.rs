@@ -16,6 +16,7 @@ struct Image {
     terms: Terms,
     entries: BTreeMap<u64, Entry>,
     stale: bool,
+    ahead: bool,
 }
 
 #[derive(Default)]
@@ -54,6 +55,7 @@ impl Disk for MemoryDisk {
             first_index: image.entries.keys().next().copied().unwrap_or(0),
             last_index: image.entries.keys().next_back().copied().unwrap_or(0),
             stale: image.stale,
+            ahead: image.ahead,
         })
     }
 
@@ -81,6 +83,9 @@ impl Disk for MemoryDisk {
         }
         if let Some(terms) = batch.terms {
             image.terms = terms.clone();
+        }
+        if let Some(ahead) = batch.ahead {
+            image.ahead = ahead;
         }
         if let Some(first) = batch.compact {
             image.entries = image.entries.split_off(&first);
