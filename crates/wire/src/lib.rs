@@ -4,8 +4,9 @@
 //! [`message`] decompresses, validates and makes a [`Request`] that shares the message's bytes
 //! ([`legacy`] does the same for the opcodes of old drivers); [`server`] calls the [`Service`] and
 //! writes the [`Reply`] in the form that the request came in. In the other direction [`client`]
-//! keeps bounded pools of connections to one address, and [`replica_set`] finds the member that
-//! answers.
+//! keeps bounded pools of connections to one address, and [`replica_set`] finds, and watches, the
+//! members that answer: which of them suit a read preference ([`read_preference`]) is a pure function
+//! ([`selection`]).
 //!
 //! Nothing here knows what a command means, except for what belongs to the connection itself:
 //! compression and client metadata in `hello`, replies that follow one another ([`exhaust`]), and

@@ -68,10 +68,11 @@ impl Replication {
         let (status, config) = (self.status(), self.config());
         let known = status.as_ref().zip(config.as_ref());
         let placed = known.and_then(|(status, config)| {
-            let own = status.membership.get(self.id)?;
-            Some((status, config, own, config.by_host(&own.address)?))
+            let (state, own) = (self.state_of(status), status.membership.get(self.id)?);
+            let member = config.by_host(&own.address)?;
+            (state != MemberState::Removed).then_some((status, config, own, member, state))
         });
-        let Some((status, config, own, member)) = placed else {
+        let Some((status, config, own, member, state)) = placed else {
             // Before the set is initiated, and after the member was removed from it.
             append_primary(out, asked, false);
             out.append(cstr!("secondary"), false);
@@ -79,7 +80,6 @@ impl Replication {
             out.append(cstr!("isreplicaset"), true);
             return;
         };
-        let state = self.state_of(status);
         append_hosts(out, config);
         out.append(cstr!("setName"), config.name.as_str());
         out.append(
