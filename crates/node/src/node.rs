@@ -14,6 +14,7 @@ use crate::cursors::CursorManager;
 use crate::info::ServerInfo;
 use crate::logical_sessions::LogicalSessions;
 use crate::operations::{Interrupt, Operations};
+use crate::oplog::Recent;
 use crate::parameters::Parameters;
 use crate::replication::Replication;
 use crate::role::{Change, Role};
@@ -82,6 +83,8 @@ pub struct Node {
     pub sessions: LogicalSessions,
     /// Kept for clients that name their time.
     pub snapshots: Snapshots,
+    /// The end of the log, as those who follow it read it.
+    pub recent: Recent,
     /// The concerns of commands that name none.
     pub defaults: KnownDefaults,
     pub(crate) notes: Notes,
@@ -136,6 +139,7 @@ impl Node {
             namespaces: NamespaceLatches::default(),
             sessions: LogicalSessions::default(),
             snapshots: Snapshots::default(),
+            recent: Recent::default(),
             defaults: KnownDefaults::default(),
             notes: Notes::default(),
             role: OnceLock::new(),

@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_consensus::Position;
 use banyan_query::pipeline::Execution;
+use banyan_storage::CollectionId;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
-use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::event::{Describer, Event, Events, Place};
@@ -18,8 +17,8 @@ use crate::cursors::Following;
 use crate::errors;
 use crate::execute::{InterruptSlot, Row, Ticker};
 use crate::node::Node;
-use crate::oplog::{LogReader, ReadError, reader};
-use crate::write::entry::{Entry, Header, Operation};
+use crate::oplog::{About, LogReader, ReadError, Seen, reader};
+use crate::write::entry::{Entry, Operation};
 use crate::write::names::Name;
 
 /// So many bytes of the log are read in one go if nothing in them is of interest; then the client
@@ -62,7 +61,7 @@ pub struct Stream {
     after: u64,
     /// The last operation that was looked at.
     seen: u64,
-    entries: VecDeque<(Position, Bytes)>,
+    entries: VecDeque<Arc<Seen>>,
     events: VecDeque<Result<Event, CommandError>>,
     execution: Execution,
     progress: Arc<Progress>,
@@ -161,16 +160,17 @@ impl Stream {
     fn event_at(&self, time: u64) -> Result<Events, CommandError> {
         let node = self.describer.node.clone();
         let mut reader = LogReader::from_time(node, time).map_err(lost)?;
-        for (position, data) in reader.read().map_err(lost)? {
-            let Some(header) = Header::read(&data) else {
+        for seen in reader.read().map_err(lost)? {
+            let (About::Documents(header, _) | About::Definitions(header)) = &seen.about else {
                 continue;
             };
+            let index = seen.position.index;
             let offset = time.checked_sub(header.first_time);
             let Some(offset) = offset.filter(|offset| *offset < u64::from(header.operations))
             else {
                 break;
             };
-            let entry = Entry::decode(&data).map_err(unreadable)?;
+            let entry = Entry::decode(&seen.data).map_err(unreadable)?;
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
             let Some(operation) = entry.operations().nth(offset) else {
                 break;
@@ -188,8 +188,8 @@ impl Stream {
                 before_change: Default::default(),
                 expanded: true,
             };
-            let name = collection_of(&operation)
-                .and_then(|collection| describer.shown(collection, position.index));
+            let name =
+                collection_of(&operation).and_then(|collection| describer.shown(collection, index));
             return describer.describe(&operation, place, name.as_deref());
         }
         Ok(Events::default())
@@ -205,9 +205,9 @@ impl Stream {
                 }
                 continue;
             }
-            if let Some((position, data)) = self.entries.pop_front() {
-                looked_bytes += data.len();
-                self.look(position, &data)?;
+            if let Some(seen) = self.entries.pop_front() {
+                looked_bytes += seen.data.len();
+                self.look(&seen)?;
                 continue;
             }
             if looked_bytes > BYTES_PER_LOOK {
@@ -250,17 +250,26 @@ impl Stream {
     }
 
     /// Makes events of what an entry holds for this stream.
-    fn look(&mut self, position: Position, data: &[u8]) -> Result<(), CommandError> {
-        let Some(header) = Header::read(data) else {
-            return Ok(());
+    fn look(&mut self, seen: &Seen) -> Result<(), CommandError> {
+        let index = seen.position.index;
+        let (header, shown) = match &seen.about {
+            About::Nothing => return Ok(()),
+            About::Definitions(header) => (header, true),
+            About::Documents(header, collections) => {
+                let shown = |id: &CollectionId| self.describer.shown(*id, index).is_some();
+                (header, collections.iter().any(shown))
+            }
         };
         if header.time() <= self.after {
             return Ok(());
         }
         self.seen = header.time();
-        let entry = Entry::decode(data).map_err(unreadable)?;
+        if !shown {
+            return Ok(());
+        }
+        let entry = Entry::decode(&seen.data).map_err(unreadable)?;
         // Operations on one collection come in a row.
-        let mut known: Option<(u32, Option<Arc<Name>>)> = None;
+        let mut known: Option<(CollectionId, Option<Arc<Name>>)> = None;
         for (offset, operation) in entry.operations().enumerate() {
             let operation = operation.map_err(unreadable)?;
             let time = header.first_time + offset as u64;
@@ -271,7 +280,7 @@ impl Stream {
                 (None, _) => None,
                 (Some(id), Some((last, name))) if *last == id => name.clone(),
                 (Some(id), _) => {
-                    let name = self.describer.shown(id, position.index);
+                    let name = self.describer.shown(id, index);
                     known = Some((id, name.clone()));
                     name
                 }
@@ -310,7 +319,7 @@ impl Iterator for Stream {
     }
 }
 
-fn collection_of(operation: &Operation<'_>) -> Option<u32> {
+fn collection_of(operation: &Operation<'_>) -> Option<CollectionId> {
     match operation {
         Operation::Insert { collection, .. }
         | Operation::Update { collection, .. }
@@ -336,6 +345,11 @@ fn reader_after(node: &Arc<Node>, time: u64) -> Result<LogReader, CommandError> 
 fn lost(error: ReadError) -> CommandError {
     match error {
         ReadError::Cut(_) => history_lost(),
+        // Another member may have what this one has passed over.
+        ReadError::Replaced => CommandError::new(
+            ErrorCode::InterruptedDueToReplStateChange,
+            "a snapshot has taken the place of what the stream has read",
+        ),
         ReadError::Log(_) => errors::internal(error.to_string()),
     }
 }

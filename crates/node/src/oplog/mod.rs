@@ -6,10 +6,14 @@
 //! [`describe`] makes MongoDB's documents of operations. [`view`] is the collection
 //! `local.oplog.rs`: it reads no more than what a filter on `ts` leaves open, and can be tailed.
 //!
-//! Change streams read through the same [`reader`].
+//! Change streams read through the same [`reader`]. What it reads at the end of the log is kept for
+//! a while, with what each entry is about, so that many who follow it cost little more than one
+//! ([`recent`]).
 
 pub mod describe;
 pub mod reader;
+pub mod recent;
 pub mod view;
 
 pub use reader::{LogReader, ReadError};
+pub use recent::{About, Recent, Seen};

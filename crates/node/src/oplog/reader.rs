@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_consensus::Position;
 use bytes::Bytes;
 
+use super::recent::Seen;
 use crate::node::Node;
 use crate::write::entry::Header;
 
@@ -20,6 +21,9 @@ pub enum ReadError {
     /// The log begins behind what was asked for.
     #[error("the log was cut past index {0}")]
     Cut(u64),
+    /// A snapshot has taken the place of the state that the log was read for.
+    #[error("the state was replaced by a snapshot")]
+    Replaced,
     #[error("cannot read the log: {0}")]
     Log(String),
 }
@@ -28,24 +32,30 @@ pub enum ReadError {
 pub struct LogReader {
     node: Arc<Node>,
     next: u64,
+    installs: u64,
 }
 
 impl LogReader {
     /// Begins at this index.
     pub fn from_index(node: Arc<Node>, next: u64) -> LogReader {
-        LogReader { node, next }
+        let installs = node.machine.installs();
+        LogReader {
+            node,
+            next,
+            installs,
+        }
     }
 
     /// Begins behind what is applied now.
     pub fn from_now(node: Arc<Node>) -> LogReader {
         let next = node.machine.applied_index() + 1;
-        LogReader { node, next }
+        LogReader::from_index(node, next)
     }
 
     /// Begins at the first entry that has an operation at this time or later.
     pub fn from_time(node: Arc<Node>, time: u64) -> Result<LogReader, ReadError> {
         let next = find_time(&node, time)?;
-        Ok(LogReader { node, next })
+        Ok(LogReader::from_index(node, next))
     }
 
     pub fn node(&self) -> &Arc<Node> {
@@ -62,16 +72,35 @@ impl LogReader {
         self.next > self.node.machine.applied_index()
     }
 
-    /// The next entries with their data; none if everything that is applied was read.
-    pub fn read(&mut self) -> Result<Vec<(Position, Bytes)>, ReadError> {
-        let end = self.node.machine.applied_index() + 1;
+    /// The next entries; none if everything that is applied was read.
+    pub fn read(&mut self) -> Result<Vec<Arc<Seen>>, ReadError> {
+        let machine = &self.node.machine;
+        let end = machine.applied_index() + 1;
+        if machine.installs() != self.installs {
+            return Err(ReadError::Replaced);
+        }
         if self.next >= end {
             return Ok(Vec::new());
         }
-        let mut entries = read(&self.node, self.next, BYTES_PER_READ)?;
-        entries.retain(|(position, _)| position.index < end);
-        if let Some((last, _)) = entries.last() {
-            self.next = last.index + 1;
+        let mut entries = self.node.recent.read(self.next, self.installs);
+        if entries.is_empty() {
+            for (position, data) in read(&self.node, self.next, BYTES_PER_READ)? {
+                if position.index < end {
+                    let seen = Seen::new(position, data);
+                    let seen = seen.map_err(|error| ReadError::Log(error.to_string()))?;
+                    entries.push(Arc::new(seen));
+                }
+            }
+            // What somebody reads who is far behind is of no use to the others.
+            if entries
+                .last()
+                .is_some_and(|last| last.position.index + 1 == end)
+            {
+                self.node.recent.keep(&entries, self.installs);
+            }
+        }
+        if let Some(last) = entries.last() {
+            self.next = last.position.index + 1;
         }
         Ok(entries)
     }

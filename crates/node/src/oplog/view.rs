@@ -97,13 +97,13 @@ impl Forward {
             let entries = match self.reader.read() {
                 Ok(entries) => entries,
                 // It was cut since we looked where it begins.
-                Err(ReadError::Cut(_)) if !self.begun => {
+                Err(ReadError::Cut(_) | ReadError::Replaced) if !self.begun => {
                     let node = self.reader.node().clone();
                     let first = reader::first_index(&node);
                     self.reader = LogReader::from_index(node, first);
                     continue;
                 }
-                Err(ReadError::Cut(_)) => {
+                Err(ReadError::Cut(_) | ReadError::Replaced) => {
                     return Err(CommandError::new(
                         ErrorCode::CappedPositionLost,
                         "CollectionScan died due to position in capped collection being deleted.",
@@ -115,9 +115,10 @@ impl Forward {
             if entries.is_empty() {
                 return Ok(None);
             }
-            for (position, bytes) in entries {
-                if position.index < self.end && !bytes.is_empty() {
-                    let documents = describe::entry(self.reader.node(), position, &bytes);
+            for seen in entries {
+                if seen.position.index < self.end && !seen.data.is_empty() {
+                    let node = self.reader.node();
+                    let documents = describe::entry(node, seen.position, &seen.data);
                     self.ready.extend(documents.map_err(unreadable)?);
                 }
             }
@@ -155,15 +156,15 @@ impl Backward {
                 let entries = match reader.read() {
                     Ok(entries) => entries,
                     // Cut meanwhile: the log begins here.
-                    Err(ReadError::Cut(_)) => break,
+                    Err(ReadError::Cut(_) | ReadError::Replaced) => break,
                     Err(error) => return Err(unreadable(error)),
                 };
                 if entries.is_empty() {
                     break;
                 }
-                for (position, bytes) in entries {
-                    if position.index < self.end && !bytes.is_empty() {
-                        let documents = describe::entry(&self.node, position, &bytes);
+                for seen in entries {
+                    if seen.position.index < self.end && !seen.data.is_empty() {
+                        let documents = describe::entry(&self.node, seen.position, &seen.data);
                         self.ready.extend(documents.map_err(unreadable)?);
                     }
                 }

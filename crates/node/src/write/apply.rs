@@ -112,6 +112,7 @@ pub struct Machine {
     durable: AtomicU64,
     names: RwLock<Names>,
     log_begins: AtomicU64,
+    installs: AtomicU64,
     /// When old sessions were last looked for, by the entries' clock.
     swept_ms: AtomicI64,
     /// An arbiter: keeps the log's position and the set's configuration, and no data.
@@ -138,6 +139,7 @@ impl Machine {
             durable: AtomicU64::new(0),
             names: RwLock::default(),
             log_begins: AtomicU64::new(0),
+            installs: AtomicU64::new(0),
             swept_ms: AtomicI64::new(0),
             dataless: AtomicBool::new(false),
             lean: AtomicBool::new(false),
@@ -209,6 +211,12 @@ impl Machine {
     /// What a collection was called when the entry at `index` was applied.
     pub fn name_at(&self, collection: CollectionId, index: u64) -> Option<Arc<Name>> {
         self.names.read().at(collection, index).cloned()
+    }
+
+    /// How many times a snapshot has taken the place of the state. What was read of the log before
+    /// need not be of the same history.
+    pub fn installs(&self) -> u64 {
+        self.installs.load(Ordering::Acquire)
     }
 
     /// The log holds nothing before this index any more.
@@ -751,6 +759,7 @@ impl StateMachine for Machine {
             None => Err("nobody to fetch a snapshot from".to_owned()),
         };
         self.load().map_err(|error| ApplyError(error.to_string()))?;
+        self.installs.fetch_add(1, Ordering::AcqRel);
         self.durable.store(0, Ordering::Release);
         fetched.map_err(ApplyError)?;
         self.make_durable()

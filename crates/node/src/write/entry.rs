@@ -442,6 +442,22 @@ impl<'a> Entry<'a> {
         self.header.wall_ms
     }
 
+    /// The collections whose documents it changes, without reading the documents. `None`: it changes
+    /// what exists.
+    pub fn collections(&self) -> Result<Option<Vec<CollectionId>>, EntryError> {
+        let mut reader = self.operations.clone();
+        let mut collections = Vec::new();
+        while !reader.bytes.is_empty() {
+            match reader.pass_over()? {
+                Passed::Document(id) if collections.last() == Some(&id) => {}
+                Passed::Document(id) => collections.push(id),
+                Passed::Note => {}
+                Passed::Definition => return Ok(None),
+            }
+        }
+        Ok(Some(collections))
+    }
+
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, EntryError>> + use<'a> {
         let mut reader = self.operations.clone();
         std::iter::from_fn(move || {
@@ -455,6 +471,13 @@ impl<'a> Entry<'a> {
             Some(operation)
         })
     }
+}
+
+/// What an operation is about.
+enum Passed {
+    Document(CollectionId),
+    Note,
+    Definition,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -530,6 +553,29 @@ impl<'a> Reader<'a> {
             id: self.id()?,
             spec: self.document()?.to_owned(),
         })
+    }
+
+    fn pass_over(&mut self) -> Result<Passed, EntryError> {
+        let tag = self.u8()?;
+        match tag {
+            tag::SET_CONFIG | tag::NOOP => {
+                self.document()?;
+                return Ok(Passed::Note);
+            }
+            tag::INSERT | tag::DELETE => {}
+            tag::UPDATE | tag::REPLACE | tag::UPDATE_BY_PIPELINE => {}
+            _ => return Ok(Passed::Definition),
+        }
+        let collection = self.id()?;
+        self.varint()?;
+        self.document()?;
+        if !matches!(tag, tag::INSERT | tag::DELETE) {
+            self.length()?;
+            self.length()?;
+            self.length_and_bytes()?;
+            self.style(tag)?;
+        }
+        Ok(Passed::Document(collection))
     }
 
     fn operation(&mut self) -> Result<Operation<'a>, EntryError> {
@@ -774,6 +820,7 @@ mod tests {
         assert_eq!(entry.header.first_time, clock::to_bits(LATE) + 1);
         assert_eq!((entry.time(), entry.wall_ms()), (clock.now(), -5));
         assert_eq!(entry.session, builder.session);
+        assert_eq!(entry.collections(), Ok(None));
         let operations: Vec<_> = entry.operations().map(Result::unwrap).collect();
         assert_eq!(operations.len(), builder.operations());
         assert_eq!(
@@ -855,6 +902,22 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_says_whose_documents_it_changes() {
+        let (a, b) = (rawdoc! { "_id": 1 }, rawdoc! { "_id": 1, "n": 6 });
+        let mut builder = EntryBuilder::new();
+        let wholes = vec!["n"];
+        builder.noop(&a);
+        builder.insert(5, 1, &a);
+        builder.update(5, 1, &a, &b, &Style::Modifiers { wholes });
+        builder.update(6, 1, &b, &a, &Style::Replacement);
+        builder.update(6, 1, &a, &b, &Style::Pipeline);
+        builder.delete(7, 1, &b);
+        let bytes = builder.encode(0);
+        let entry = Entry::decode(&bytes).unwrap();
+        assert_eq!(entry.collections(), Ok(Some(vec![5, 6, 7])));
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
         let good = EntryBuilder::new().encode(0);
         let mut other_format = good.clone();
@@ -904,6 +967,7 @@ mod tests {
             }
             bytes.truncate(bytes.len().saturating_sub(cut));
             if let Ok(entry) = Entry::decode(&bytes) {
+                let _ = entry.collections();
                 let _ = entry.operations().count();
             }
         }
