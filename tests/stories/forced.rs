@@ -1,5 +1,7 @@
 //! A set that has lost its majority is made to go on without it.
 
+use std::fs;
+
 use anyhow::{Result, ensure};
 use banyan_tests::{Process, ReplicaSet, eventually};
 use bson::{Document, doc};
@@ -99,6 +101,76 @@ async fn the_last_of_three_goes_on_alone_and_the_others_come_back() -> Result<()
         Ok::<_, anyhow::Error>(())
     })
     .await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pair_of_which_one_lost_its_disk_is_healed_by_hand() -> Result<()> {
+    let mut set = ReplicaSet::start("healed", 2, &[]).await;
+    let kept = set.primary().await;
+    let wiped = 1 - kept;
+    insert(&set.members[kept], "before").await?;
+    set.members[wiped].kill();
+    fs::remove_dir_all(set.members[wiped].data_directory())?;
+    set.members[wiped].start().await;
+    let survivor = &set.members[kept];
+    eventually("nobody leads", || async {
+        let hello = admin(survivor, doc! { "hello": 1 }).await?;
+        ensure!(!hello.get_bool("isWritablePrimary")?, "{hello}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+    // An empty member has no say in what the set once acknowledged: the operator has.
+    let same = configuration(survivor).await?;
+    admin(survivor, doc! { "replSetReconfig": same, "force": true }).await?;
+    let host = set.members[wiped].host();
+    becomes(&set.members[kept], &host, "SECONDARY").await;
+    set.settled().await;
+    insert(&set.members[set.primary().await], "after").await?;
+    eventually("both have both", || async {
+        for member in &set.members {
+            ensure!(ids(member).await? == ["after", "before"]);
+        }
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_former_members_that_come_back_together_do_not_elect_each_other() -> Result<()> {
+    let mut set = ReplicaSet::start("apart", 3, &[]).await;
+    let first = set.primary().await;
+    let last = (first + 1) % 3;
+    let second = (first + 2) % 3;
+    set.members[first].kill();
+    set.members[second].kill();
+    let survivor = &set.members[last];
+    let alone = keeping(configuration(survivor).await?, &[survivor.host()])?;
+    admin(survivor, doc! { "replSetReconfig": alone, "force": true }).await?;
+    insert(survivor, "alone").await?;
+    set.members[first].spawn();
+    set.members[second].spawn();
+    for index in [first, second] {
+        set.members[index].ready().await;
+        eventually("it knows that it is none any more", || async {
+            let hello = admin(&set.members[index], doc! { "hello": 1 }).await?;
+            ensure!(!hello.get_bool("isWritablePrimary")?, "it leads: {hello}");
+            let status = doc! { "replSetGetStatus": 1 };
+            let (code, _) = refusal(&set.members[index], status).await?;
+            ensure!(code == 93, "{code}");
+            Ok::<_, anyhow::Error>(())
+        })
+        .await;
+        let hello = admin(&set.members[index], doc! { "hello": 1 }).await?;
+        ensure!(!hello.get_bool("isWritablePrimary")?, "{hello}");
+    }
+    ensure!(set.primary().await == last);
+    for index in [first, second] {
+        let log = set.members[index].log();
+        let elected = log.matches("became the primary").count();
+        ensure!(index == first || elected == 0, "{log}");
+    }
     Ok(())
 }
 

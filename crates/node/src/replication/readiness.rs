@@ -82,9 +82,39 @@ impl State {
     }
 }
 
+/// The log begins where the state ends, or before. If it does not, the state has lost something
+/// that it once had (the log is cut only past what the state has kept for good): others can give it
+/// again, but a member that decides alone has to say so and stop.
+pub fn check_reach(status: &Status, import_was_interrupted: bool) -> Result<(), String> {
+    let applied = status.applied.index;
+    if applied + 1 >= status.first_index {
+        return Ok(());
+    }
+    let others = status
+        .membership
+        .voters()
+        .any(|voter| voter.id != status.id);
+    if others {
+        if !import_was_interrupted {
+            tracing::warn!(
+                state_ends = applied,
+                log_begins = status.first_index,
+                "a part of the state is missing: it is fetched from another member"
+            );
+        }
+        return Ok(());
+    }
+    Err(format!(
+        "the state ends at entry {applied} but the log begins at entry {}: what the state once had \
+         after that was damaged or removed, and there is no other member to fetch it from; restore \
+         the directory from a backup",
+        status.first_index
+    ))
+}
+
 #[cfg(test)]
 mod tests {
-    use banyan_consensus::{Membership, Position};
+    use banyan_consensus::{Member, Membership, Position};
 
     use super::*;
 
@@ -130,6 +160,27 @@ mod tests {
         assert!(readiness.is_level(&status(20, 40, leader), Some(50), SOON));
         readiness.begin_anew();
         assert!(!readiness.is_level(&status(20, 40, leader), Some(50), SOON));
+    }
+
+    #[test]
+    fn a_state_that_ends_before_the_log_begins_is_not_served_alone() {
+        let member = |id| Member {
+            id,
+            address: String::new(),
+            voter: true,
+        };
+        let mut status = status(5, 9, None);
+        status.membership.members = vec![member(1)];
+        status.first_index = 6;
+        assert_eq!(check_reach(&status, false), Ok(()));
+        status.first_index = 7;
+        let error = check_reach(&status, false).unwrap_err();
+        assert!(
+            error.contains("ends at entry 5") && error.contains("entry 7"),
+            "{error}"
+        );
+        status.membership.members.push(member(2));
+        assert_eq!(check_reach(&status, false), Ok(()));
     }
 
     #[test]

@@ -8,11 +8,13 @@ use banyan_consensus::{Change, Group, Member, Membership, Status};
 
 use super::Replication;
 use super::config::{MemberConfig, SetConfig};
+use super::heartbeat::Heartbeat;
 use super::state::MemberState;
 use crate::write::Machine;
 
-/// While there is something to do, and while there is not.
-const BUSY_PERIOD: Duration = Duration::from_millis(50);
+/// After a change, while something has to be waited for, and while there is nothing to do.
+const BUSY_PERIOD: Duration = Duration::from_millis(10);
+const WAITING_PERIOD: Duration = Duration::from_millis(100);
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
 /// A change that is not committed in this time is looked at again.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,31 +27,37 @@ impl Replication {
     pub(super) async fn reconcile_forever(self: Arc<Self>, group: Group<Machine>) {
         let mut last_takeover = Instant::now();
         loop {
-            let busy = self.reconcile(&group).await;
-            let period = if busy { BUSY_PERIOD } else { IDLE_PERIOD };
+            let work = self.reconcile(&group).await;
+            let period = match work {
+                Work::Done => IDLE_PERIOD,
+                Work::Waiting => WAITING_PERIOD,
+                Work::Changed => BUSY_PERIOD,
+            };
             tokio::select! {
                 () = tokio::time::sleep(period) => {}
                 () = self.changed.notified() => {}
                 () = self.stop.cancelled() => return,
             }
-            if !busy && last_takeover.elapsed() >= TAKEOVER_PERIOD {
+            if work == Work::Done && last_takeover.elapsed() >= TAKEOVER_PERIOD {
                 last_takeover = Instant::now();
                 self.yield_to_higher_priority(&group);
             }
         }
     }
 
-    /// True if the group is not yet what the configuration says.
-    async fn reconcile(&self, group: &Group<Machine>) -> bool {
+    async fn reconcile(&self, group: &Group<Machine>) -> Work {
         let status = group.status();
         let Some(config) = self.config().filter(|_| status.leader_ready) else {
-            return false;
+            return match self.replace_wiped(group).await {
+                true => Work::Changed,
+                false => Work::Done,
+            };
         };
         let Some(change) = self.next_change(&config, &status).await else {
-            return false;
+            return Work::Done;
         };
         let Todo::Change(change) = change else {
-            return true;
+            return Work::Waiting;
         };
         tracing::info!(?change, "changing the members of the group");
         let changing = group.change_membership(change.clone());
@@ -58,7 +66,7 @@ impl Replication {
             Ok(Err(error)) => tracing::warn!(?change, %error, "the group could not be changed"),
             Err(_) => tracing::warn!(?change, "the change of the group takes long"),
         }
-        true
+        Work::Changed
     }
 
     async fn next_change(&self, config: &SetConfig, status: &Status) -> Option<Todo> {
@@ -89,23 +97,45 @@ impl Replication {
         let Ok((heartbeat, _)) = self.ask(&member.host, timeout).await else {
             return Some(Todo::Wait);
         };
-        if let Some(why) = heartbeat.unfit_for(member) {
-            tracing::warn!(
-                host = member.host,
-                why,
-                "cannot be admitted; start it with an empty directory"
-            );
+        if let Some(why) = self.why_not_admitted(member, &heartbeat) {
+            let newly = self.refused.lock().insert(member.host.clone());
+            if newly {
+                tracing::warn!(
+                    host = member.host,
+                    why,
+                    "a host cannot be admitted to the set"
+                );
+            }
             return Some(Todo::Wait);
         }
+        self.refused.lock().remove(&member.host);
         let (id, address) = (heartbeat.peer, member.host.clone());
         if membership.get(id).is_some() {
             return Some(Todo::Change(Change::UpdateAddress { id, address }));
         }
-        // It has a history of its own, which must not be mixed with ours.
-        if heartbeat.has_data && !self.is_same_set(&heartbeat) {
-            return Some(Todo::Wait);
-        }
         Some(Todo::Change(Change::AddLearner { id, address }))
+    }
+
+    /// Why a host of the configuration is kept out of the group. It is looked at by the primary.
+    pub(super) fn why_not_admitted(
+        &self,
+        member: &MemberConfig,
+        heartbeat: &Heartbeat,
+    ) -> Option<String> {
+        let membership = self.status()?.membership;
+        if membership.get(heartbeat.peer).is_some() {
+            return None;
+        }
+        if let Some(why) = heartbeat.unfit_for(member) {
+            return Some(format!("it {why}; it has to start with an empty directory"));
+        }
+        // It has a history of its own, which must not be mixed with ours.
+        let foreign = heartbeat.has_data && !self.is_same_set(heartbeat);
+        foreign.then(|| {
+            "it has data, or a history, that is not this set's; it has to start with an empty \
+             directory"
+                .to_owned()
+        })
     }
 
     fn adapt(&self, member: &MemberConfig, raft: &Member, status: &Status) -> Option<Todo> {
@@ -178,6 +208,14 @@ impl Replication {
             group.transfer_leadership(raft.id);
         }
     }
+}
+
+/// How far the group is from what the configuration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Done,
+    Waiting,
+    Changed,
 }
 
 enum Todo {

@@ -138,12 +138,20 @@ impl Replication {
         // It may have changed since it was looked at.
         let old = self.require_config()?;
         old.check_successor(&new, force)?;
+        let answers = self.ask_members(&new.members).await;
+        // It may be known by another name from now on.
         let own = self.own_host().unwrap_or_default();
-        let member = new.by_host(&own).ok_or_else(|| nowhere(&new))?;
+        let answered = |answer: &&Answer<'_>| {
+            let heartbeat = answer.outcome.as_ref();
+            heartbeat.is_ok_and(|heartbeat| heartbeat.peer == self.id)
+        };
+        let member = new
+            .by_host(&own)
+            .or_else(|| answers.iter().find(answered).map(|answer| answer.member))
+            .ok_or_else(|| nowhere(&new))?;
         if !member.electable() {
             return Err(not_electable(member, &new));
         }
-        let answers = self.ask_members(&new.members).await;
         self.check_newcomers(&answers, &old, &new)?;
         if !force {
             check_quorum(&answers, &old)?;
@@ -404,4 +412,132 @@ fn check_longest_log(
             member.host, own.1, own.0
         ),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use banyan_consensus::Position;
+    use bson::{DateTime, Timestamp};
+
+    use super::*;
+    use crate::replication::OpTime;
+
+    fn heartbeat(last_term: u64, last_index: u64) -> Heartbeat {
+        Heartbeat {
+            set_name: "s".into(),
+            peer: 7,
+            state: MemberState::Secondary,
+            term: last_term as i64,
+            applied: OpTime {
+                time: Timestamp {
+                    time: 0,
+                    increment: 0,
+                },
+                term: 0,
+            },
+            applied_index: last_index,
+            commit_index: last_index,
+            last_index,
+            last_term,
+            wall: DateTime::from_millis(0),
+            config_version: 1,
+            config_term: 1,
+            replica_set_id: None,
+            has_data: true,
+            keeps_no_data: false,
+            keeps_no_indexes: false,
+            sync_source: String::new(),
+            election: None,
+            info: String::new(),
+            lists_asker: true,
+        }
+    }
+
+    fn of(hosts: &[&str]) -> SetConfig {
+        let mut config = SetConfig::of_one("s", hosts[0]);
+        for (id, host) in (1..).zip(&hosts[1..]) {
+            config.members.push(MemberConfig::new(id, host));
+        }
+        config
+    }
+
+    fn status(term: u64, index: u64) -> Status {
+        Status {
+            id: 1,
+            role: banyan_consensus::Role::Follower,
+            term,
+            leader: None,
+            leader_ready: false,
+            commit: 0,
+            applied: Position::default(),
+            last_index: index,
+            last_term: term,
+            first_index: 1,
+            log_bytes: 0,
+            oldest_ms: None,
+            damage: None,
+            membership: banyan_consensus::Membership::default(),
+            peers: Vec::new(),
+            installing_snapshot: false,
+        }
+    }
+
+    fn gone() -> Result<Heartbeat, CommandError> {
+        Err(CommandError::new(ErrorCode::HostUnreachable, "gone"))
+    }
+
+    #[test]
+    fn only_the_longest_log_is_forced() {
+        let new = of(&["a:1", "b:1"]);
+        let left_out = MemberConfig::new(5, "c:1");
+        let answers = |other: Result<Heartbeat, CommandError>, member| {
+            let own = Answer {
+                member: &new.members[0],
+                outcome: Ok(heartbeat(3, 10)),
+            };
+            let other = Answer {
+                member,
+                outcome: other,
+            };
+            [own, other]
+        };
+        let own = status(3, 10);
+        let kept = &new.members[1];
+        for (term, index, fine) in [(3, 10, true), (3, 11, false), (2, 99, true), (4, 1, false)] {
+            let answers = answers(Ok(heartbeat(term, index)), kept);
+            let checked = check_longest_log(&answers, &new, &own);
+            assert_eq!(checked.is_ok(), fine, "{term}, {index}: {checked:?}");
+            if let Err(error) = checked {
+                assert!(error.message.starts_with("b:1 has a longer log"), "{error}");
+            }
+        }
+        assert!(check_longest_log(&answers(gone(), kept), &new, &own).is_ok());
+        let dropped = answers(Ok(heartbeat(9, 99)), &left_out);
+        assert!(check_longest_log(&dropped, &new, &own).is_ok());
+    }
+
+    #[test]
+    fn a_majority_of_those_who_voted_has_to_answer() {
+        let old = of(&["a:1", "b:1", "c:1"]);
+        let new = of(&["a:1", "b:1", "c:1", "d:1"]);
+        let answers = |there: &[bool]| -> Vec<Answer<'_>> {
+            let answer = |(member, &there): (_, &bool)| Answer {
+                member,
+                outcome: if there { Ok(heartbeat(1, 1)) } else { gone() },
+            };
+            new.members.iter().zip(there).map(answer).collect()
+        };
+        assert!(check_quorum(&answers(&[true, true, false, false]), &old).is_ok());
+        let refused = check_quorum(&answers(&[true, false, false, true]), &old).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::NodeNotFound);
+        assert!(
+            refused
+                .message
+                .contains("required 2 but only the following 1")
+        );
+        assert!(
+            refused.message.contains("c:1 failed with gone"),
+            "{refused}"
+        );
+    }
 }

@@ -201,7 +201,11 @@ impl Replication {
             health.heard_from.unwrap_or(never),
         );
         out.append(cstr!("pingMs"), health.ping_ms);
-        out.append(cstr!("lastHeartbeatMessage"), health.problem.as_str());
+        let kept_out = last
+            .filter(|_| status.leader_ready)
+            .and_then(|last| self.why_not_admitted(member, last));
+        let message = kept_out.as_deref().unwrap_or(&health.problem);
+        out.append(cstr!("lastHeartbeatMessage"), message);
         let source = last.map_or("", |last| last.sync_source.as_str());
         out.append(cstr!("syncSourceHost"), source);
         let config = self.config();
