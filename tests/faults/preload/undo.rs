@@ -21,6 +21,14 @@ static WRITING: Mutex<()> = Mutex::new(());
 static SYNCS: AtomicU64 = AtomicU64::new(1);
 
 pub fn use_folder(folder: &Path) {
+    // A process that was killed during a sync has left lists that the next sync covers.
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |file: String| file.rsplit_once('-')?.1.parse::<u64>().ok();
+    let aside = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|file| file.matches('-').count() == 2)
+        .filter_map(number);
+    SYNCS.store(aside.max().unwrap_or(0) + 1, Ordering::Relaxed);
     let _ = FOLDER.set(folder.to_owned());
 }
 

@@ -86,7 +86,8 @@ async fn run(arguments: Arguments) -> Result<u64> {
             length: Duration::from_secs(arguments.seconds),
             stale_reads: false,
         };
-        let round = AssertUnwindSafe(round::run(&mut current, &plan)).catch_unwind();
+        let mut done = Vec::new();
+        let round = AssertUnwindSafe(round::run(&mut current, &plan, &mut done)).catch_unwind();
         let outcome = round.await.unwrap_or_else(|panic| Err(words(&*panic)));
         let kept = match &outcome {
             Ok(outcome) => {
@@ -99,9 +100,9 @@ async fn run(arguments: Arguments) -> Result<u64> {
                 }
             }
             Err(error) => {
-                let error = format!("{error:#}");
+                let error = format!("{}{error:#}", report::story(&done));
                 println!(
-                    "round {} · seed {}: did not end well: {error}",
+                    "round {} · seed {}: did not end well:\n{error}",
                     plan.number, plan.seed
                 );
                 Some(report::keep(&keep, &current, &plan, Err(&error))?)

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -17,9 +18,7 @@ pub fn table(members: usize, plan: &Plan, outcome: &Outcome) -> String {
         "round {} · {members} members · seed {}\n",
         plan.number, plan.seed
     );
-    for (at, what) in &outcome.done {
-        text += &format!("  {:>6.1} s  {what}\n", at.as_secs_f64());
-    }
+    text += &story(&outcome.done);
     text += &format!(
         "  {:<12}{:>8}{:>8}{:>9}\n",
         "workload", "ok", "failed", "unknown"
@@ -47,6 +46,12 @@ pub fn table(members: usize, plan: &Plan, outcome: &Outcome) -> String {
     text + &format!("  verdict: {verdict}\n")
 }
 
+/// What was done, when.
+pub fn story(done: &[(Duration, String)]) -> String {
+    let line = |(at, what): &(Duration, String)| format!("  {:>6.1} s  {what}\n", at.as_secs_f64());
+    done.iter().map(line).collect()
+}
+
 /// Keeps what explains a failure: the histories and the members' logs.
 pub fn keep(
     folder: &Path,
@@ -70,6 +75,25 @@ pub fn keep(
         let host = set.host(index);
         let log = format!("member {index} is {host}\n{}", member.log());
         fs::write(folder.join(format!("member-{index}.log")), log)?;
+        if !member.life.is_alive() {
+            // It may not start again: its files tell why.
+            let disk = folder.join(format!("member-{index}"));
+            copy(&member.disk(), &disk).with_context(|| disk.display().to_string())?;
+        }
     }
     Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }

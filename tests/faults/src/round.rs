@@ -54,13 +54,16 @@ pub struct Outcome {
     pub histories: Vec<(&'static str, String)>,
 }
 
-pub async fn run(set: &mut Set, plan: &Plan) -> Result<Outcome> {
+pub async fn run(
+    set: &mut Set,
+    plan: &Plan,
+    done: &mut Vec<(Duration, String)>,
+) -> Result<Outcome> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let panics = panics(set);
     let round = Round::prepare(set, plan.number, plan.stale_reads).await?;
     let watch = Watch::new(&round.clients.direct);
     let running = round.run(plan.seed);
-    let mut done = Vec::new();
     let mut problems = Vec::new();
     tokio::time::sleep(CALM).await;
     let until = Instant::now() + plan.length;
@@ -111,7 +114,7 @@ pub async fn run(set: &mut Set, plan: &Plan) -> Result<Outcome> {
     let inserts = histories.inserts.take();
     let causal = histories.causal.take();
     let mut outcome = Outcome {
-        done,
+        done: done.clone(),
         counts: vec![
             ("registers", counts(&registers)),
             ("lists", counts(&lists)),

@@ -28,6 +28,12 @@ pub enum Life {
     Killed,
 }
 
+impl Life {
+    pub fn is_alive(self) -> bool {
+        self != Life::Killed
+    }
+}
+
 pub struct Member {
     process: Process,
     pub control: Control,

@@ -27,7 +27,7 @@ async fn a_set_of_three_keeps_its_promises_under_faults() -> Result<()> {
             length: Duration::from_secs(4),
             stale_reads: false,
         };
-        let outcome = round::run(&mut set, &plan).await?;
+        let outcome = round::run(&mut set, &plan, &mut Vec::new()).await?;
         let table = report::table(set.len(), &plan, &outcome);
         ensure!(
             outcome.problems.is_empty(),
@@ -52,7 +52,7 @@ async fn reads_of_an_isolated_member_are_found_to_be_stale() -> Result<()> {
         length: Duration::from_secs(4),
         stale_reads: true,
     };
-    let outcome = round::run(&mut set, &plan).await?;
+    let outcome = round::run(&mut set, &plan, &mut Vec::new()).await?;
     let found = outcome
         .problems
         .iter()
