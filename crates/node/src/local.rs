@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::service::NodeService;
 
 /// No connection from outside has this id.
-const CONNECTION_ID: u64 = 0;
+pub const CONNECTION_ID: u64 = 0;
 
 /// A client of this very process.
 #[derive(Clone)]

@@ -15,6 +15,7 @@ use bson::{RawBsonRef, rawdoc};
 
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::context::{CommandContext, Generic};
+use crate::local;
 use crate::logical_sessions;
 use crate::node::Node;
 use crate::read_concern;
@@ -232,9 +233,11 @@ impl NodeService {
             concern.check_standalone()?;
             return Ok(concern);
         }
+        // What the process writes for itself is not what the operator's default is about.
+        let is_own = ctx.conn.id == local::CONNECTION_ID;
         match &self.node.defaults.get(&self.node).write {
-            Some(default) => WriteConcern::of(given, default),
-            None => WriteConcern::of(given, &WriteConcern::default()),
+            Some(default) if !is_own => WriteConcern::of(given, default),
+            _ => WriteConcern::of(given, &WriteConcern::default()),
         }
     }
 
