@@ -18,6 +18,7 @@
 //!   them before it says that it has any: Raft takes it for granted that what is committed is equal
 //!   everywhere. If they are not, it gives up its log and its state and fetches the leader's.
 
+use protobuf::Message as _;
 use raft::eraftpb::{
     ConfChange, ConfChangeType, Entry, EntryType, HardState, Message, MessageType,
 };
@@ -87,8 +88,8 @@ impl<D: Disk> Core<D> {
     /// by itself, should it come back. So this is a forced change that loses nothing, unless
     /// somebody forces another one at the lost member.
     ///
-    /// That the voters are still these two is certain only if the log holds no further change of
-    /// members: with one more voter, what the lost one and that voter decided would be missing.
+    /// That nobody else could decide anything is certain only if the log holds no further change to
+    /// other voters: what the lost one and another voter decided would be missing here.
     pub fn replace_lost_voter(
         &mut self,
         lost: PeerId,
@@ -108,7 +109,7 @@ impl<D: Disk> Core<D> {
         if self.caretaker.is_witness() {
             return refuse("this member has no data");
         }
-        if self.awaits_members().map_err(ForceError::Log)? {
+        if self.may_be_passed_over(lost).map_err(ForceError::Log)? {
             return refuse("a change of members may have been decided");
         }
         let stays = |member: &&Member| member.id != lost && member.id != newcomer.id;
@@ -126,15 +127,16 @@ impl<D: Disk> Core<D> {
         self.force_membership(&members)
     }
 
-    /// A change of members is in the log and not known to be committed.
-    fn awaits_members(&self) -> Result<bool, LogError> {
+    /// A change of members is in the log and not known to be committed, after which somebody could
+    /// have decided something without this member.
+    fn may_be_passed_over(&self, lost: PeerId) -> Result<bool, LogError> {
         let last = self.last_index();
         let mut next = self.handed_over() + 1;
         while next <= last {
             let entries = self.log().read(next, last + 1, SEARCH_BYTES)?;
-            let changes = |entry: &Entry| entry.get_entry_type() != EntryType::EntryNormal;
+            let passes = |entry: &Entry| passes_over(entry, self.settings.id, lost);
             match entries.last() {
-                _ if entries.iter().any(changes) => return Ok(true),
+                _ if entries.iter().any(passes) => return Ok(true),
                 Some(entry) => next = entry.index + 1,
                 // Not written yet: nobody knows of it.
                 None => return Ok(false),
@@ -287,6 +289,27 @@ impl<D: Disk> Core<D> {
             })?;
         }
         self.adopt(target).map(Some)
+    }
+}
+
+/// After this entry, voters other than these two could decide something, or one without the other.
+pub(super) fn passes_over(entry: &Entry, own: PeerId, lost: PeerId) -> bool {
+    match entry.get_entry_type() {
+        EntryType::EntryNormal => false,
+        EntryType::EntryConfChangeV2 => true,
+        EntryType::EntryConfChange => {
+            let mut change = ConfChange::default();
+            if change.merge_from_bytes(&entry.data).is_err() {
+                // It changes nothing on any member.
+                return false;
+            }
+            match change.get_change_type() {
+                ConfChangeType::AddNode => change.node_id != own && change.node_id != lost,
+                ConfChangeType::AddLearnerNode | ConfChangeType::RemoveNode => {
+                    change.node_id == own
+                }
+            }
+        }
     }
 }
 

@@ -485,6 +485,25 @@ fn one_of_two_goes_on_without_the_other() {
     net.crash(1);
     net.run(60);
     assert!(!replace(&mut net, 2, 3, 4), "it is no voter");
+    // Some of what the log may hold lets nobody else decide.
+    let entry = |kind, id| raft::eraftpb::Entry {
+        entry_type: raft::eraftpb::EntryType::EntryConfChange,
+        data: super::conf_change(kind, id, ""),
+        ..Default::default()
+    };
+    use raft::eraftpb::ConfChangeType::{AddLearnerNode, AddNode, RemoveNode};
+    for (kind, id, expected) in [
+        (RemoveNode, 1, false),
+        (RemoveNode, 2, true),
+        (AddNode, 1, false),
+        (AddNode, 3, true),
+        (AddLearnerNode, 1, false),
+        (AddLearnerNode, 2, true),
+        (AddLearnerNode, 3, false),
+    ] {
+        let passes = super::forced::passes_over(&entry(kind, id), 2, 1);
+        assert_eq!(passes, expected, "{kind:?} {id}");
+    }
     net.nodes.insert(3, Node::default());
     net.start(3);
     assert!(replace(&mut net, 2, 1, 3));
