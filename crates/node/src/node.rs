@@ -16,7 +16,7 @@ use crate::logical_sessions::LogicalSessions;
 use crate::operations::{Interrupt, Operations};
 use crate::oplog::Recent;
 use crate::parameters::Parameters;
-use crate::replication::Replication;
+use crate::replication::{Replication, readiness};
 use crate::role::{Change, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::snapshots::Snapshots;
@@ -124,6 +124,12 @@ impl Node {
             path: log_path,
             source,
         })?;
+        readiness::check_reach(&group.status(), store.import_was_interrupted()).map_err(
+            |reason| OpenError::Damaged {
+                path: options.info.dbpath.clone(),
+                reason,
+            },
+        )?;
         let node = Arc::new(Node {
             info: options.info,
             parameters: Parameters::new(),
