@@ -123,6 +123,28 @@ async fn a_member_that_lost_its_directory_comes_back() -> Result<()> {
 }
 
 #[tokio::test]
+async fn one_of_two_comes_back_without_its_directory() -> Result<()> {
+    let mut set = ReplicaSet::start("halved", 2, &[]).await;
+    let posts = set.client().await.database("test").collection("posts");
+    posts
+        .insert_many((0..100).map(|id| doc! { "_id": id }))
+        .await?;
+    // Once the secondary, and then the one that led.
+    for round in 0..2 {
+        let lost = (set.primary().await + 1 + round) % 2;
+        set.members[lost].kill();
+        fs::remove_dir_all(set.members[lost].data_directory())?;
+        set.members[lost].start().await;
+        let count = 100 + round as u64;
+        has(&set.members[lost], count).await;
+        set.settled().await;
+        posts.insert_one(doc! { "_id": 1000 + count as i64 }).await?;
+        has(&set.members[lost], count + 1).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_lead_is_given_away_and_stays_away() -> Result<()> {
     let set = ReplicaSet::start("lead", 3, &[]).await;
     let old = set.primary().await;

@@ -35,6 +35,7 @@ pub mod snapshot;
 pub mod state;
 pub mod status;
 pub mod transport;
+mod wiped;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -60,6 +61,9 @@ use transport::Peers;
 
 /// A standalone syncs its log this often; a set syncs every entry before it counts.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
+
+/// No longer than this after its start a member waits for the others' word.
+const ASKING_AROUND: Duration = Duration::from_secs(2);
 
 /// A time in the log, with the term it was written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +128,9 @@ pub struct Replication {
     /// The member that an operator would like this one to follow.
     sync_wish: Mutex<Option<String>>,
     oplog: oplog::Oplog,
+    /// Hosts that were found unfit to be admitted.
+    refused: Mutex<HashSet<String>>,
+    started: Instant,
     /// The arbiters that the group was told of.
     witnesses: Mutex<Vec<PeerId>>,
     election: Mutex<Option<Election>>,
@@ -180,6 +187,8 @@ impl Replication {
             removed_in: AtomicI64::new(0),
             sync_wish: Mutex::new(None),
             oplog: oplog::Oplog::open(&log_dir, options)?,
+            refused: Mutex::default(),
+            started: Instant::now(),
             witnesses: Mutex::default(),
             election: Mutex::new(None),
             topology: watch::Sender::new(0),
@@ -424,6 +433,7 @@ impl Replication {
             let id = election_id(status.term);
             if election.is_none_or(|election| election.id != id) {
                 *election = Some(Election { id, time, date });
+                tracing::info!(term = status.term, "became the primary");
             }
         }
         self.topology_changed();
@@ -453,15 +463,28 @@ impl Replication {
         if frozen.is_some_and(|until| until <= Instant::now()) {
             *frozen = None;
         }
-        let own = status.membership.get(self.id);
+        let address = status.membership.get(self.id);
+        let address = address.map(|own| own.address.as_str());
         let config = self.config();
-        let own = own
+        let own = address
             .zip(config.as_ref())
-            .and_then(|(own, config)| config.by_host(&own.address));
+            .and_then(|(address, config)| config.by_host(address));
+        let others = config.iter().flat_map(|config| &config.members);
+        let mut others = others.filter(|member| Some(member.host.as_str()) != address);
         frozen.is_none()
             && self.maintenance.load(Ordering::Acquire) == 0
             && self.removed_in.load(Ordering::Acquire) == 0
             && own.is_none_or(|own| own.electable())
+            && (self.started.elapsed() >= ASKING_AROUND
+                || others.all(|other| self.has_word_of(&other.host)))
+    }
+
+    /// After a start a member hears the others out before it campaigns: the set may have gone on
+    /// without it, by a configuration that it does not know.
+    fn has_word_of(&self, host: &str) -> bool {
+        let health = self.health.lock();
+        let health = health.get(host);
+        health.is_some_and(|health| health.answered.is_some() || !health.problem.is_empty())
     }
 
     fn has_caught_up(&self, status: &Status) -> bool {

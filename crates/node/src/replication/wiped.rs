@@ -47,14 +47,18 @@ impl Replication {
             address: lost.address.clone(),
             voter: false,
         };
-        tracing::warn!(
-            host = lost.address,
-            "the other voter has lost its data: this member goes on alone until it has caught up"
-        );
+        let host = lost.address.clone();
         match group.replace_lost_voter(lost.id, newcomer).await {
-            Ok(_) => true,
+            Ok(_) => {
+                tracing::warn!(
+                    host,
+                    "the other voter has lost its data: this member goes on alone until that one \
+                     has caught up"
+                );
+                true
+            }
             Err(error) => {
-                tracing::warn!(%error, "it cannot be replaced");
+                tracing::debug!(host, %error, "the other voter has lost its data, and more");
                 false
             }
         }
