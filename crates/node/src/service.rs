@@ -15,6 +15,7 @@ use bson::{RawBsonRef, rawdoc};
 
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::context::{CommandContext, Generic};
+use crate::info::ClusterRole;
 use crate::local;
 use crate::logical_sessions;
 use crate::node::Node;
@@ -191,7 +192,9 @@ impl NodeService {
                 "Transaction number requires a session ID to also be specified",
             ));
         }
-        if !self.node.replication.is_replica_set() {
+        // A shard may be a single server, as in 2012; its router takes numbers from clients.
+        let alone = !self.node.replication.is_replica_set();
+        if alone && self.node.info.role == ClusterRole::None {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
                 "Transaction numbers are only allowed on a replica set member or mongos",
