@@ -83,8 +83,7 @@ fn kill(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 fn kill_all(ctx: &CommandContext<'_>) -> CommandResult {
-    let users = listed(ctx)?;
-    for user in &users {
+    if let Some(user) = listed(ctx)?.first() {
         let part = |name: &'static str| match user.get(name) {
             Ok(Some(RawBsonRef::String(text))) => Ok(text),
             _ => Err(params::missing_field(
