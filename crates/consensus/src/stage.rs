@@ -91,6 +91,15 @@ pub(crate) fn now() -> Option<Instant> {
     WORLD.with(|it| it.borrow().as_ref().map(|world| world.start + world.now))
 }
 
+/// The simulated wall clock.
+pub fn wall_ms() -> Option<i64> {
+    const BEGIN_MS: i64 = 1_700_000_000_000;
+    WORLD.with(|it| {
+        let now = it.borrow().as_ref()?.now;
+        Some(BEGIN_MS + now.as_millis() as i64)
+    })
+}
+
 pub(crate) fn random() -> Option<u64> {
     WORLD.with(|it| {
         let mut it = it.borrow_mut();

@@ -13,6 +13,10 @@ pub(crate) fn now() -> Instant {
 
 /// Milliseconds since 1970, by the wall clock. Nothing that has to be safe rests on it.
 pub(crate) fn wall_ms() -> i64 {
+    #[cfg(feature = "simulation")]
+    if let Some(now) = crate::stage::wall_ms() {
+        return now;
+    }
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as i64)
 }

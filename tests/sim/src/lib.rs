@@ -10,7 +10,8 @@
 //! - [`truth`]: what must hold
 //! - [`life`]: a life of a member: decides about every effect, and may end between any two
 //! - [`member`], [`network`], [`client`]: the rest of the stage
-//! - [`state`]: what is asked of a state machine; [`model`]: one in memory
+//! - [`state`]: what is asked of a state machine; [`model`]: one in memory; [`stored`]: the node's
+//!   own over a real store
 //!
 //! A failure names its seed; the same seed repeats it, event by event.
 
@@ -22,6 +23,7 @@ pub mod network;
 pub mod random;
 pub mod simulation;
 pub mod state;
+pub mod stored;
 pub mod storm;
 pub mod truth;
 
@@ -31,15 +33,16 @@ use std::path::Path;
 use std::sync::Once;
 
 pub use banyan_consensus::stage::Bug;
-pub use simulation::{Failure, Plan, Simulation, Summary};
+pub use simulation::{Failure, Kind, Plan, Simulation, Summary};
 
 use model::Model;
+use stored::Stored;
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a seed over the state machine in memory.
+/// Runs a seed.
 pub fn run(plan: Plan) -> Result<Summary, Failure> {
     // A member that finds its disk broken panics on purpose, and is caught: nobody wants to read it.
     static HOOK: Once = Once::new();
@@ -53,7 +56,10 @@ pub fn run(plan: Plan) -> Result<Summary, Failure> {
     });
     QUIET.set(true);
     let seed = plan.seed;
-    let outcome = Simulation::<Model>::new(plan).map(Simulation::run);
+    let outcome = match plan.kind {
+        Kind::Memory => Simulation::<Model>::new(plan).map(Simulation::run),
+        Kind::Store => Simulation::<Stored>::new(plan).map(Simulation::run),
+    };
     QUIET.set(false);
     outcome.unwrap_or_else(|what| {
         Err(Failure {
@@ -77,8 +83,12 @@ pub fn run_and_tell(plan: Plan) -> Result<Summary, Failure> {
     });
     match again {
         Err(told) if told.what == failure.what => Err(told),
-        other => Err(Failure {
-            what: format!("{} (and did not repeat: {other:?})", failure.what),
+        Err(told) => Err(Failure {
+            what: format!("{} (and the second time: {})", failure.what, told.what),
+            ..told
+        }),
+        Ok(_) => Err(Failure {
+            what: format!("{} (and not the second time)", failure.what),
             ..failure
         }),
     }

@@ -210,12 +210,15 @@ impl State for Model {
         Attempt::Propose(encode(op, machine.around.padding), flight)
     }
 
-    fn digest(machine: &ModelMachine) -> Result<(Position, u64), String> {
+    fn digest(
+        machine: &ModelMachine,
+        _thoroughly: bool,
+    ) -> Result<(Position, Option<u64>), String> {
         let state = machine.state.lock();
-        Ok((state.0.applied, state.0.digest))
+        Ok((state.0.applied, Some(state.0.digest)))
     }
 
-    fn count(machine: &ModelMachine, op: Op) -> u64 {
-        machine.state.lock().0.writes.get(&op).copied().unwrap_or(0)
+    fn counts(machine: &ModelMachine) -> Result<BTreeMap<Op, u64>, String> {
+        Ok(machine.state.lock().0.writes.clone())
     }
 }

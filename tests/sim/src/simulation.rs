@@ -2,35 +2,53 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_consensus::stage::{self, Bug, describe};
-use banyan_consensus::{Membership, PeerId, ProposeOptions};
+use banyan_consensus::{Membership, PeerId};
 use bytes::Bytes;
-use futures::FutureExt;
 use parking_lot::Mutex;
 
-use crate::client::{Client, Read, UnderWay};
+use crate::client::{Client, Read};
 use crate::life::Life;
 use crate::member::{Member, Start};
 use crate::network::{Network, Sent, address};
 use crate::random::Random;
-use crate::state::{Attempt, State, Surroundings};
+use crate::state::{State, Surroundings};
 use crate::truth::Truth;
 
 pub const MILLI: u64 = 1000;
 pub const SECOND: u64 = 1000 * MILLI;
 const UPKEEP: u64 = SECOND;
-const CLIENT_PATIENCE: u64 = 2 * SECOND;
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 60;
+
+/// What the members' states are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A list of writes in memory.
+    Memory,
+    /// The node's own machine, over a store.
+    Store,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Memory => "memory",
+            Kind::Store => "store",
+        }
+    }
+}
 
 /// What a run is like.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
     pub bug: Option<Bug>,
+    pub kind: Kind,
     /// How long the storm lasts, in simulated time.
     pub storm: Duration,
     /// Remember what happens in words.
@@ -44,6 +62,7 @@ impl Plan {
         Plan {
             seed,
             bug: None,
+            kind: Kind::Memory,
             storm: Duration::from_secs(20),
             narrate: false,
             print: false,
@@ -98,6 +117,16 @@ pub struct Failure {
     pub trace: Vec<String>,
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {} fails after {} ms: {}",
+            self.seed, self.at_ms, self.what
+        )
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     Deliver(PeerId, PeerId, Bytes),
@@ -124,14 +153,14 @@ pub struct Simulation<S: State> {
     pub(crate) around: Arc<Surroundings<S::Machine>>,
     pub(crate) members: BTreeMap<PeerId, Member<S>>,
     pub(crate) clients: Vec<Client>,
-    reads: Vec<Read>,
+    pub(crate) reads: Vec<Read>,
     pub(crate) changing: Option<(PeerId, u64, ChangeOutcome)>,
     pub(crate) stormy: bool,
     log_bytes_max: u64,
     pub(crate) summary: Summary,
     narration: VecDeque<String>,
     /// Removed at the end.
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 pub(crate) type ChangeOutcome = futures::future::BoxFuture<'static, Result<Membership, String>>;
@@ -167,7 +196,7 @@ impl<S: State> Simulation<S> {
             log_bytes_max: if bulky { 3 << 20 } else { 64 << 10 },
             summary: Summary::default(),
             narration: VecDeque::new(),
-            _home: home,
+            home,
             plan,
         };
         simulation.begin(size)?;
@@ -231,10 +260,11 @@ impl<S: State> Simulation<S> {
                 ..self.summary.clone()
             });
         };
+        let home = self.home.path().to_string_lossy().into_owned();
         Err(Failure {
             seed: self.plan.seed,
             at_ms: self.now / 1000,
-            what,
+            what: what.replace(&home, ""),
             trace: std::mem::take(&mut self.narration).into(),
         })
     }
@@ -445,10 +475,10 @@ impl<S: State> Simulation<S> {
             self.tell(|| format!("{id} leads in term {}, commit {}", view.term, view.commit));
         }
         let (position, digest) = match self.alive(id) {
-            Some(alive) => S::digest(&alive.machine)?,
+            Some(alive) => S::digest(&alive.machine, false)?,
             None => return Ok(false),
         };
-        if position.index > 0 {
+        if let Some(digest) = digest.filter(|_| position.index > 0) {
             self.around.truth.lock().state(id, position, digest);
         }
         Ok(true)
@@ -561,167 +591,6 @@ impl<S: State> Simulation<S> {
         }
     }
 
-    /// One write of a client, or another attempt at it.
-    fn client(&mut self, number: usize) {
-        let pause = match self.random.below(10) {
-            0 => self.random.below(SECOND),
-            _ => self.random.between(MILLI, 60 * MILLI),
-        };
-        self.schedule(pause, Event::Client(number));
-        let ids: Vec<PeerId> = self.members.keys().copied().collect();
-        let Some(client) = self.clients.get_mut(number) else {
-            return;
-        };
-        if let Some(under_way) = &client.under_way {
-            if under_way.since + CLIENT_PATIENCE > self.now {
-                return;
-            }
-            client.under_way = None;
-            client.target = self.random.pick(&ids).copied().unwrap_or(1);
-        }
-        let (op, target) = (client.op(), client.target);
-        let sync = self.random.once_in(2);
-        let since = self.now;
-        let other = self.random.pick(&ids).copied().unwrap_or(1);
-        let Some(member) = self.members.get(&target) else {
-            return;
-        };
-        let lives = member.lives;
-        let serving = member
-            .alive
-            .as_ref()
-            .map(|alive| (alive, alive.group.leader_term()))
-            .filter(|&(_, term)| term != 0);
-        let mut next = other;
-        let mut outcome = None;
-        if let Some((alive, term)) = serving {
-            next = target;
-            let machine = alive.machine.clone();
-            match S::write(&machine, op) {
-                Attempt::Propose(data, prepared) => {
-                    let options = ProposeOptions { sync, term };
-                    outcome = Some(alive.group.propose(data, prepared, options));
-                }
-                Attempt::Done => {
-                    // What has had its effect here may be answered: it is committed.
-                    self.summary.retries_found_done += 1;
-                    self.clients[number].number += 1;
-                }
-                Attempt::Busy => {}
-            }
-        }
-        let client = &mut self.clients[number];
-        client.target = next;
-        if let Some(outcome) = outcome {
-            client.under_way = Some(UnderWay {
-                member: target,
-                lives,
-                since,
-                outcome,
-            });
-            self.tell(|| format!("client {} writes {op:?} at {target}", op.client));
-            self.touched(target);
-        }
-    }
-
-    fn read(&mut self) {
-        let pause = self.random.between(5 * MILLI, 200 * MILLI);
-        self.schedule(pause, Event::Read);
-        let ids: Vec<PeerId> = self.members.keys().copied().collect();
-        let Some(&id) = self.random.pick(&ids) else {
-            return;
-        };
-        let floor = self.around.truth.lock().newest_acknowledged();
-        let Some(member) = self.members.get(&id) else {
-            return;
-        };
-        let lives = member.lives;
-        let Some(alive) = &member.alive else {
-            return;
-        };
-        let outcome = alive.group.read_index();
-        self.reads.push(Read {
-            member: id,
-            lives,
-            floor,
-            outcome: outcome
-                .map(|outcome| outcome.map_err(|error| error.to_string()))
-                .boxed(),
-        });
-        self.tell(|| format!("a reader asks {id} for everything up to {floor}"));
-        self.touched(id);
-    }
-
-    /// Takes the answers that have come.
-    fn ask_clients(&mut self) -> Result<(), String> {
-        for number in 0..self.clients.len() {
-            self.ask_client(number);
-        }
-        let mut reads = std::mem::take(&mut self.reads);
-        let mut failure = None;
-        reads.retain_mut(|read| {
-            let Some(member) = self.members.get(&read.member) else {
-                return false;
-            };
-            let Some(alive) = member.alive.as_ref().filter(|_| member.lives == read.lives) else {
-                return false;
-            };
-            let Some(outcome) = (&mut read.outcome).now_or_never() else {
-                return true;
-            };
-            let Ok(index) = outcome else {
-                return false;
-            };
-            self.summary.reads += 1;
-            let applied = alive.group.applied_index();
-            if index < read.floor || applied < index {
-                failure = Some(format!(
-                    "a read at member {} is stale: it shows {index} (applied {applied}), and {} \
-                     was acknowledged before it was asked",
-                    read.member, read.floor
-                ));
-            }
-            false
-        });
-        self.reads = reads;
-        failure.map_or(Ok(()), Err)
-    }
-
-    fn ask_client(&mut self, number: usize) {
-        let client = &mut self.clients[number];
-        let op = client.op();
-        let Some(under_way) = &mut client.under_way else {
-            return;
-        };
-        let gone = self
-            .members
-            .get(&under_way.member)
-            .is_none_or(|member| member.lives != under_way.lives || member.alive.is_none());
-        let outcome = match gone {
-            true => None,
-            false => match (&mut under_way.outcome).now_or_never() {
-                None => return,
-                Some(outcome) => Some(outcome),
-            },
-        };
-        let member = under_way.member;
-        let client = &mut self.clients[number];
-        client.under_way = None;
-        match outcome {
-            Some(Ok(position)) => {
-                client.number += 1;
-                self.around.truth.lock().acknowledge(op, position);
-                self.tell(|| format!("{op:?} is acknowledged by {member} at {position:?}"));
-            }
-            other => {
-                let ids: Vec<PeerId> = self.members.keys().copied().collect();
-                let target = self.random.pick(&ids).copied().unwrap_or(1);
-                self.clients[number].target = target;
-                self.tell(|| format!("{op:?} at {member} ends with {other:?}"));
-            }
-        }
-    }
-
     /// All members are there, have everything and are the same.
     fn agree(&mut self) -> Result<bool, String> {
         let Some(newest) = self.around.truth.lock().newest_committed() else {
@@ -732,7 +601,7 @@ impl<S: State> Simulation<S> {
             let Some(alive) = &member.alive else {
                 return Ok(false);
             };
-            let (position, _) = S::digest(&alive.machine)?;
+            let (position, _) = S::digest(&alive.machine, false)?;
             let membership = alive.hands.look().membership;
             if position != newest || membership.voters().count() != size {
                 return Ok(false);
@@ -744,12 +613,18 @@ impl<S: State> Simulation<S> {
     fn check_end(&mut self) -> Result<(), String> {
         let around = self.around.clone();
         let truth = around.truth.lock();
+        let mut digests = None;
         for (id, member) in &self.members {
             let Some(alive) = &member.alive else {
                 continue;
             };
+            let (_, digest) = S::digest(&alive.machine, true)?;
+            if *digests.get_or_insert(digest) != digest {
+                return Err(format!("the states differ in the end, at member {id}"));
+            }
+            let counts = S::counts(&alive.machine)?;
             for (&op, position) in truth.acknowledged() {
-                let count = S::count(&alive.machine, op);
+                let count = counts.get(&op).copied().unwrap_or(0);
                 if count != 1 {
                     return Err(format!(
                         "{op:?}, acknowledged at {position:?}, is there {count} times at {id}"

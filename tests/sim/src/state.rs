@@ -23,6 +23,8 @@ pub struct Op {
 /// What a leader makes of a write.
 pub enum Attempt<P> {
     Propose(Vec<u8>, P),
+    /// Something else has to be written before.
+    First(Vec<u8>, P),
     /// It has had its effect: this is a retry.
     Done,
     /// Another write is in the way.
@@ -65,9 +67,11 @@ pub trait State: Sized {
         op: Op,
     ) -> Attempt<<Self::Machine as StateMachine>::Prepared>;
 
-    /// The position of the state, and what it comes to.
-    fn digest(machine: &Self::Machine) -> Result<(Position, u64), String>;
+    /// The position of the state, and what it comes to; perhaps only when it is looked at
+    /// `thoroughly`.
+    fn digest(machine: &Self::Machine, thoroughly: bool)
+    -> Result<(Position, Option<u64>), String>;
 
-    /// How often a write has had its effect.
-    fn count(machine: &Self::Machine, op: Op) -> u64;
+    /// How often each write has had its effect.
+    fn counts(machine: &Self::Machine) -> Result<BTreeMap<Op, u64>, String>;
 }
