@@ -78,6 +78,9 @@ impl EngineDisk {
                 }
                 Err(error) => return Err(failed(error)),
             };
+        // What a killed process had written and not synced was read as well. It counts from now on,
+        // as a promise to the others, so that it must outlast a power cut too.
+        sync_newest_file(dir).map_err(|error| LogError::Io(error.to_string()))?;
         let engine = Arc::new(engine);
         let generation = match engine.get(DIRECTORY_REGION, GENERATION) {
             None => 1,
