@@ -275,9 +275,60 @@ async fn a_member_that_was_away_for_too_long_fetches_the_state() -> Result<()> {
     let log = set.members[away].log();
     ensure!(log.contains("the snapshot is in"), "{log}");
     writing.goes_on().await;
+
+    // What a damaged file has lost comes from the others too.
+    set.members[away].kill();
+    damage_journals(&set.members[away])?;
+    set.members[away].start().await;
+    eventually("it is whole again", || is_secondary(&set.members[away])).await;
+    let log = set.members[away].log();
+    ensure!(log.contains("a part of the state is missing"), "{log}");
+    writing.goes_on().await;
     let written = writing.end().await?;
     let members: Vec<&Process> = set.members.iter().collect();
     all_are_equal(&client, &members, &written).await
+}
+
+#[tokio::test]
+async fn a_lone_member_that_lost_its_state_says_so() -> Result<()> {
+    let mut set = ReplicaSet::start("lost", 1, &["--oplogSize", "1"]).await;
+    let client = set.client().await;
+    let log = client.database("local").collection::<Document>("oplog.rs");
+    let first = || async {
+        let entry = log.find_one(doc! {}).sort(doc! { "$natural": 1 }).await?;
+        entry.ok_or_else(|| anyhow::anyhow!("the log is empty"))
+    };
+    let beginning = first().await?;
+    load(&client, 10).await?;
+    eventually("the log is cut", || async {
+        match first().await? == beginning {
+            true => bail!("not yet"),
+            false => Ok(()),
+        }
+    })
+    .await;
+    set.members[0].kill();
+    damage_journals(&set.members[0])?;
+    set.members[0].spawn();
+    let status = set.members[0].ended().await;
+    ensure!(status.code() == Some(100), "{status}");
+    let log = set.members[0].log();
+    ensure!(log.contains("the state ends at entry"), "{log}");
+    Ok(())
+}
+
+fn damage_journals(process: &Process) -> Result<()> {
+    let mut damaged = 0;
+    for entry in std::fs::read_dir(process.data_directory().join("state"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "jnl") {
+            let file = std::fs::File::options().write(true).open(&path)?;
+            std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 64], 0)?;
+            damaged += 1;
+        }
+    }
+    ensure!(damaged > 0, "no journal was found");
+    Ok(())
 }
 
 #[tokio::test]
