@@ -28,8 +28,12 @@ async fn run(mut command: Command) -> Result<String> {
 }
 
 fn pymongo(uri: &str) -> Command {
+    python("pymongo_tour.py", uri)
+}
+
+fn python(file: &str, uri: &str) -> Command {
     let mut command = Command::new(repository().join(".venv/bin/python"));
-    command.arg(script("pymongo_tour.py")).arg(uri);
+    command.arg(script(file)).arg(uri);
     command
 }
 
@@ -107,5 +111,19 @@ async fn each_client_tours_a_set_and_a_router() -> Result<()> {
         status.contains("shardingVersion") && status.contains("test.posts"),
         "{status}"
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_client_follows_changes() -> Result<()> {
+    let set = ReplicaSet::start("tour", 1, &[]).await;
+    let clients = [
+        python("pymongo_changes.py", &set.uri()),
+        mongosh(&set.uri(), "changes.js"),
+        shell(&set.members[0].host(), "changes.js"),
+    ];
+    for client in clients {
+        ensure!(run(client).await?.ends_with("changes complete\n"));
+    }
     Ok(())
 }

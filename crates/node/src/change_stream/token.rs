@@ -107,7 +107,7 @@ fn read(bytes: &[u8]) -> Option<Token> {
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if text.is_empty() || text.len() % 2 != 0 {
+    if text.is_empty() || !text.len().is_multiple_of(2) {
         return None;
     }
     let digit = |byte: u8| char::from(byte).to_digit(16);

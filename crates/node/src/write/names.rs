@@ -23,10 +23,12 @@ pub struct Name {
     pub pre_images: bool,
 }
 
+/// In the order of the indexes from which on they hold; `None`: it was dropped.
+type History = Vec<(u64, Option<Arc<Name>>)>;
+
 #[derive(Debug, Default)]
 pub struct Names {
-    /// In the order of the indexes from which on they hold; `None`: it was dropped.
-    by_id: HashMap<CollectionId, Vec<(u64, Option<Arc<Name>>)>>,
+    by_id: HashMap<CollectionId, History>,
 }
 
 impl Names {

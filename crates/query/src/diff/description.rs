@@ -16,7 +16,7 @@ impl Diff<'_> {
             "removedFields": description.removed,
             "truncatedArrays": description.truncated,
         };
-        if expanded && !description.ambiguous.is_empty() {
+        if expanded {
             out.append(cstr!("disambiguatedPaths"), description.ambiguous);
         }
         out

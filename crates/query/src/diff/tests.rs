@@ -25,7 +25,7 @@ fn operators_are_told_by_the_fields_they_touched() {
         "removedFields": ["gone"],
         "truncatedArrays": [],
     };
-    assert_eq!(diff.to_description(true), description);
+    assert_eq!(diff.to_description(false), description);
 }
 
 #[test]
