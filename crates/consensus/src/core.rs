@@ -6,7 +6,9 @@
 
 mod delay;
 mod election;
+mod fetching;
 mod forced;
+mod members;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -16,17 +18,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use protobuf::Message as _;
-use raft::eraftpb::{ConfChange, ConfChangeType, Entry, EntryType, Message, MessageType};
-use raft::{Config, RawNode, ReadState, SnapshotStatus, StateRole};
+use raft::eraftpb::{ConfChangeType, Entry, EntryType, Message, MessageType};
+use raft::{Config, RawNode, ReadState, StateRole};
 
-use crate::group::{Change, PeerProgress, Role};
+use crate::group::Role;
 use crate::log::{Disk, Log, LogError, decode_membership};
-use crate::machine::{Member, Membership, PeerId, Position, SnapshotMeta};
+use crate::machine::{Membership, PeerId, Position, SnapshotMeta};
 use crate::message::{self, Receiver};
 #[cfg(feature = "simulation")]
 use crate::stage::{Bug, planted};
 pub(crate) use forced::ForceError;
+pub(crate) use members::Wish;
+use members::conf_change;
 use witness::Caretaker;
 
 const MESSAGE_BYTES_MAX: u64 = 2 << 20;
@@ -87,17 +90,6 @@ pub(crate) struct Core<D: Disk> {
     released: u64,
     /// A write failed where nobody could be told.
     broken: Option<LogError>,
-}
-
-/// What became of a wish to change the membership.
-pub(crate) enum Wish {
-    Proposed(Position),
-    /// There is nothing to change.
-    Fulfilled,
-    /// Another change is under way.
-    Later,
-    NotLeader,
-    Refused(String),
 }
 
 #[derive(Debug)]
@@ -292,76 +284,6 @@ impl<D: Disk> Core<D> {
         Ok(before)
     }
 
-    pub fn propose_change(&mut self, change: &Change) -> Wish {
-        if !self.serves() {
-            return Wish::NotLeader;
-        }
-        // Until an entry of this term is committed an older change may still be in the log.
-        if self.node.raft.has_pending_conf() || !self.node.raft.commit_to_current_term() {
-            return Wish::Later;
-        }
-        let (kind, id, address) = match self.plan(change) {
-            Ok(Some(plan)) => plan,
-            Ok(None) => return Wish::Fulfilled,
-            Err(reason) => return Wish::Refused(reason),
-        };
-        let mut entry = Entry::default();
-        entry.set_entry_type(EntryType::EntryConfChange);
-        entry.data = conf_change(kind, id, &address);
-        let mut message = Message::default();
-        message.set_msg_type(MessageType::MsgPropose);
-        message.from = self.settings.id;
-        message.set_entries(vec![entry].into());
-        match self.node.step(message) {
-            Ok(()) => Wish::Proposed(Position {
-                term: self.term(),
-                index: self.last_index(),
-            }),
-            Err(_) => Wish::Later,
-        }
-    }
-
-    /// The Raft change that a wish comes to; none if the group is already so.
-    fn plan(&self, change: &Change) -> Result<Option<(ConfChangeType, PeerId, String)>, String> {
-        let membership = self.membership();
-        let known = |id: PeerId| {
-            membership
-                .get(id)
-                .ok_or_else(|| format!("no member has the id {id}"))
-        };
-        let own = self.settings.id;
-        match change {
-            Change::AddLearner { id: 0, .. } => Err("zero is not an id".into()),
-            Change::AddLearner { id, address } => match membership.get(*id) {
-                Some(member) if member.address == *address => Ok(None),
-                Some(_) => Err(format!("the member {id} has another address")),
-                None => Ok(Some((ConfChangeType::AddLearnerNode, *id, address.clone()))),
-            },
-            Change::Promote(id) => match known(*id)? {
-                member if member.voter => Ok(None),
-                member => Ok(Some((ConfChangeType::AddNode, *id, member.address.clone()))),
-            },
-            Change::Demote(id) => match known(*id)? {
-                member if !member.voter => Ok(None),
-                _ if *id == own => Err("the leader cannot give up its own vote".into()),
-                member => Ok(Some((
-                    ConfChangeType::AddLearnerNode,
-                    *id,
-                    member.address.clone(),
-                ))),
-            },
-            Change::Remove(id) if *id == own => Err("the leader cannot remove itself".into()),
-            Change::Remove(id) => Ok(membership
-                .get(*id)
-                .map(|_| (ConfChangeType::RemoveNode, *id, String::new()))),
-            Change::UpdateAddress { id, address } => match known(*id)? {
-                member if member.address == *address => Ok(None),
-                member if member.voter => Ok(Some((ConfChangeType::AddNode, *id, address.clone()))),
-                _ => Ok(Some((ConfChangeType::AddLearnerNode, *id, address.clone()))),
-            },
-        }
-    }
-
     /// Takes a message from another member, and says from which; none if it was refused.
     pub fn step(&mut self, frame: &[u8], outlet: &mut impl Outlet) -> Option<PeerId> {
         let frame = message::decode(frame)?;
@@ -413,94 +335,6 @@ impl<D: Disk> Core<D> {
         let stepped = self.node.step(message).is_ok();
         self.settle();
         stepped.then_some(from)
-    }
-
-    /// A snapshot is held back until its state is here; only then does Raft learn of it.
-    fn take_snapshot(&mut self, message: Message, outlet: &mut impl Outlet) {
-        let metadata = message.get_snapshot().get_metadata();
-        let position = Position {
-            term: metadata.term,
-            index: metadata.index,
-        };
-        let stale = message.term < self.term();
-        // The log reaches there by itself: the state must not be thrown away for it.
-        let raft_log = &self.node.raft.raft_log;
-        let needless = !self.needs_snapshot
-            && (position.index <= raft_log.committed
-                || raft_log.match_term(position.index, position.term));
-        if self.installing {
-            return;
-        }
-        if stale || needless {
-            // Raft answers with what it has, which is what the leader needs to know.
-            let _ = self.node.step(message);
-            self.settle();
-            return;
-        }
-        let Some(membership) = decode_membership(&message.get_snapshot().data) else {
-            return;
-        };
-        if let Err(error) = self.log_mut().set_ahead(true) {
-            self.broken = Some(error);
-            return;
-        }
-        let leader_address = self.address(message.from, &membership);
-        self.installing = true;
-        self.installing_from = self.released;
-        self.settle();
-        outlet.install(
-            SnapshotMeta {
-                position,
-                members: membership.members,
-                leader: message.from,
-                leader_address,
-            },
-            message,
-        );
-    }
-
-    /// The state of a held snapshot is in place (or could not be fetched).
-    pub fn snapshot_installed(&mut self, held: Message, success: bool) {
-        self.installing = false;
-        if success {
-            self.installed = Some(held);
-            self.step_installed();
-        } else {
-            if self.log().applied().index < self.installing_from {
-                self.missed = self.released;
-            }
-            self.needs_snapshot = self.state_is_behind();
-            self.settle();
-        }
-    }
-
-    fn step_installed(&mut self) {
-        let Some(mut held) = self.installed.take() else {
-            return;
-        };
-        if forced::epoch(held.term) < forced::epoch(self.term()) {
-            // The state that was fetched belongs to a history that was given up meanwhile.
-            self.abandon();
-            return;
-        }
-        if held.term < self.term() {
-            // What is installed is committed, whoever leads by now; it's told to the new leader.
-            let Some(leader) = self.leader().filter(|&id| id != self.settings.id) else {
-                self.installed = Some(held);
-                return;
-            };
-            held.term = self.term();
-            held.from = leader;
-        }
-        let _ = self.node.step(held);
-        self.settle();
-        self.needs_snapshot = self.state_is_behind();
-    }
-
-    /// The state lacks entries that the log will not hand over (again).
-    fn state_is_behind(&self) -> bool {
-        self.log().is_stale()
-            || self.log().applied().index < self.log().base().index.max(self.missed)
     }
 
     /// Its log and its state are its own, and it knows who the members are.
@@ -591,38 +425,9 @@ impl<D: Disk> Core<D> {
         self.settings.heartbeat_ticks = ticks;
     }
 
-    /// A follower that was told to fetch a snapshot may have crashed over it. Telling it again
-    /// costs one small message, which it ignores while it is at it.
-    fn retry_snapshots(&mut self) {
-        let waiting: Vec<PeerId> = self
-            .node
-            .raft
-            .prs()
-            .iter()
-            .filter(|(_, progress)| progress.state == raft::ProgressState::Snapshot)
-            .map(|(&id, _)| id)
-            .collect();
-        for id in waiting {
-            self.node.report_snapshot(id, SnapshotStatus::Failure);
-        }
-    }
-
     fn settle(&mut self) {
         self.draw_timeout();
         self.ask_for_snapshot();
-    }
-
-    /// While it lacks state, or is about to throw it away, a member takes no entries, so that none
-    /// is thought to be safe with it; it answers every message of the leader by asking for a
-    /// snapshot.
-    fn ask_for_snapshot(&mut self) {
-        let lacking = self.needs_snapshot || self.installing || self.installed.is_some();
-        let asks = lacking && !self.is_leader();
-        let lowest = match self.is_of_one_history() {
-            true => self.log().base().index.max(self.missed).max(1),
-            false => 1,
-        };
-        self.node.raft.pending_request_snapshot = if asks { lowest } else { 0 };
     }
 
     /// The `raft` crate draws its election timeouts from a generator of its own; ours come from
@@ -781,65 +586,6 @@ impl<D: Disk> Core<D> {
         self.campaign_if_sole();
         Ok(())
     }
-
-    fn change_members(&mut self, entry: &Entry) -> Result<Option<Membership>, LogError> {
-        // Seen before a restart: the membership is written before its entry is applied.
-        if entry.index <= self.membership().index {
-            let latest = entry.index == self.membership().index;
-            return Ok(latest.then(|| self.membership().clone()));
-        }
-        if entry.get_entry_type() == EntryType::EntryConfChangeV2 {
-            return self.replace_members(entry);
-        }
-        let mut change = ConfChange::default();
-        let readable = entry.get_entry_type() == EntryType::EntryConfChange
-            && change.merge_from_bytes(&entry.data).is_ok();
-        if !readable {
-            return Ok(None);
-        }
-        // Refused by every member alike, for instance when it would leave no voter.
-        if self.node.apply_conf_change(&change).is_err() {
-            return Ok(None);
-        }
-        let position = Position {
-            term: entry.term,
-            index: entry.index,
-        };
-        let membership = next_membership(self.membership(), position, &change);
-        self.adopt(membership).map(Some)
-    }
-
-    fn adopt(&mut self, membership: Membership) -> Result<Membership, LogError> {
-        self.log_mut().set_membership(membership.clone())?;
-        let voter = membership
-            .get(self.settings.id)
-            .is_some_and(|member| member.voter);
-        if self.is_leader() && !voter {
-            let term = self.term();
-            self.node.raft.become_follower(term, 0);
-        }
-        self.strangers.retain(|&id, _| membership.get(id).is_none());
-        Ok(membership)
-    }
-
-    /// How far each member is, as far as this one knows.
-    pub fn progress(&self) -> Vec<PeerProgress> {
-        let leader = self.is_leader();
-        let progress_of = |member: &Member| {
-            let progress = self.node.raft.prs().get(member.id).filter(|_| leader);
-            PeerProgress {
-                id: member.id,
-                address: member.address.clone(),
-                voter: member.voter,
-                matched: progress.map_or(0, |progress| progress.matched),
-                recent_active: progress.is_some_and(|progress| progress.recent_active),
-                in_snapshot: progress
-                    .is_some_and(|progress| progress.state == raft::ProgressState::Snapshot),
-                last_contact: None,
-            }
-        };
-        self.membership().members.iter().map(progress_of).collect()
-    }
 }
 
 fn raft_node<D: Disk>(
@@ -901,38 +647,6 @@ fn reconcile<D: Disk>(log: &mut Log<D>, state: Position, id: PeerId) -> Result<(
     }
     log.note_commit(commit);
     Ok(())
-}
-
-fn conf_change(kind: ConfChangeType, id: PeerId, address: &str) -> Bytes {
-    let mut change = ConfChange::default();
-    change.set_change_type(kind);
-    change.node_id = id;
-    change.context = Bytes::copy_from_slice(address.as_bytes());
-    // Writing to memory fails only for a message that lacks a required field; it has none.
-    change.write_to_bytes().unwrap_or_default().into()
-}
-
-fn next_membership(membership: &Membership, at: Position, change: &ConfChange) -> Membership {
-    let id = change.node_id;
-    let mut members: Vec<Member> = membership
-        .members
-        .iter()
-        .filter(|member| member.id != id)
-        .cloned()
-        .collect();
-    if change.get_change_type() != ConfChangeType::RemoveNode && id != 0 {
-        members.push(Member {
-            id,
-            address: String::from_utf8_lossy(&change.context).into_owned(),
-            voter: change.get_change_type() == ConfChangeType::AddNode,
-        });
-        members.sort_by_key(|member| member.id);
-    }
-    Membership {
-        index: at.index,
-        term: at.term,
-        members,
-    }
 }
 
 /// A well-mixed function of its input (the finalizer of splitmix64).
