@@ -428,6 +428,11 @@ impl<S: StateMachine> Shared<S> {
         }
     }
 
+    /// Looks at the roles as they were last published, without copying them.
+    pub fn look<R>(&self, look: impl FnOnce(&Status) -> R) -> R {
+        look(&self.published.lock())
+    }
+
     pub fn status(&self) -> Status {
         let mut status = self.published.lock().clone();
         status.commit = self.commit.load(Ordering::Acquire);

@@ -268,6 +268,12 @@ impl<S: StateMachine> Group<S> {
         self.shared.settle();
     }
 
+    /// Looks at role, leader, members and snapshots without copying them; positions and
+    /// `leader_ready` may be older than in [`Group::status`]. Cheap; `look` must not wait.
+    pub fn look<R>(&self, look: impl FnOnce(&Status) -> R) -> R {
+        self.shared.look(look)
+    }
+
     /// The last applied index. Cheap.
     pub fn applied_index(&self) -> u64 {
         self.shared.applier.applied_index()

@@ -558,7 +558,9 @@ impl Replication {
 
     /// It may answer reads, as far as its state goes.
     pub fn is_readable(&self) -> bool {
-        !self.is_replica_set() || self.state().is_readable()
+        // Every read on a secondary comes by: nothing is copied.
+        let look = |node: Arc<Node>| node.group.look(|status| self.state_of(status));
+        !self.is_replica_set() || self.node().map(look).is_some_and(MemberState::is_readable)
     }
 
     pub fn applied(&self, status: &Status) -> OpTime {
