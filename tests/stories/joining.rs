@@ -317,6 +317,47 @@ async fn a_lone_member_that_lost_its_state_says_so() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_restarted_secondary_does_not_go_back() -> Result<()> {
+    let mut set = ReplicaSet::start("forward", 3, &[]).await;
+    let client = set.client().await;
+    let counters = client.database("test").collection::<Document>("counters");
+    counters.insert_one(doc! { "_id": 1, "n": 0 }).await?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let counting = tokio::spawn(async move {
+        while !stopped.load(Ordering::Relaxed) {
+            let more = doc! { "$inc": { "n": 1 } };
+            counters.update_one(doc! { "_id": 1 }, more).await?;
+        }
+        anyhow::Ok(())
+    });
+    let secondary = (set.primary().await + 1) % 3;
+    let mut seen = 0;
+    for _ in 0..3 {
+        let direct = set.members[secondary].direct().await;
+        eventually("the counter is there", || counter(&direct)).await;
+        let later = seen + 50;
+        while seen < later {
+            seen = seen.max(counter(&direct).await?);
+        }
+        set.members[secondary].kill();
+        set.members[secondary].spawn();
+        let direct = set.members[secondary].direct().await;
+        let found = eventually("it answers reads again", || counter(&direct)).await;
+        ensure!(found >= seen, "{found} after {seen}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    counting.await?
+}
+
+async fn counter(member: &Client) -> Result<i32> {
+    let counters = member.database("test").collection::<Document>("counters");
+    let found = counters.find_one(doc! { "_id": 1 }).await?;
+    let found = found.ok_or_else(|| anyhow::anyhow!("no counter"))?;
+    Ok(found.get_i32("n")?)
+}
+
 fn damage_journals(process: &Process) -> Result<()> {
     let mut damaged = 0;
     for entry in std::fs::read_dir(process.data_directory().join("state"))? {

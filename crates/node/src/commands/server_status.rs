@@ -127,6 +127,7 @@ fn memory() -> RawDocumentBuf {
 fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     let counters = &ctx.node.counters;
     let cursors = ctx.node.cursors.counts();
+    let applied = ctx.node.machine.apply_counts();
     rawdoc! {
         "cursor": {
             "timedOut": long(cursors.timed_out.into()),
@@ -145,6 +146,15 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
             "collectionScans": { "total": counters.collection_scans.get() },
         },
         "operation": { "slow": counters.slow_commands.get() },
+        "repl": {
+            "apply": {
+                "batches": {
+                    "num": long(applied.batches.into()),
+                    "totalMillis": long(applied.total_millis.into()),
+                },
+                "ops": long(applied.operations.into()),
+            },
+        },
     }
 }
 
