@@ -73,13 +73,22 @@ async fn the_member_of_the_highest_priority_leads_when_it_is_well() -> Result<()
     leads(&set, 1).await;
     has(&set.members[1], "missed").await;
 
-    // What the highest gives away goes to the next, and never to one of priority 0.
-    admin(
-        &set.members[1],
-        doc! { "replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 5 },
-    )
-    .await?;
+    // What the highest gives away goes to the next, and never to one of priority 0. While it stays
+    // away nobody tries to give the lead back to it, which would hold up writes.
+    let away = doc! { "replSetStepDown": 12, "secondaryCatchUpPeriodSecs": 5 };
+    admin(&set.members[1], away).await?;
     leads(&set, 0).await;
+    let started = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while started.elapsed() < Duration::from_secs(5) {
+        let begun = Instant::now();
+        posts(&client).insert_one(doc! {}).await?;
+        slowest = slowest.max(begun.elapsed());
+    }
+    ensure!(
+        slowest < Duration::from_millis(900),
+        "{slowest:?} for a write"
+    );
     ensure!(
         refusal(&set.members[2], doc! { "replSetStepUp": 1 })
             .await?

@@ -47,6 +47,8 @@ pub struct Heartbeat {
     pub keeps_no_indexes: bool,
     pub sync_source: String,
     pub election: Option<(Timestamp, DateTime)>,
+    /// It would campaign: its part allows it, and it's not told to stay away.
+    pub may_lead: bool,
     /// Why it is in its state.
     pub info: String,
     /// Its configuration has the host that asked.
@@ -93,6 +95,7 @@ impl Heartbeat {
             "keepsNoData": self.keeps_no_data,
             "keepsNoIndexes": self.keeps_no_indexes,
             "listsAsker": self.lists_asker,
+            "mayLead": self.may_lead,
         };
         if !self.info.is_empty() {
             out.append(cstr!("info"), self.info.as_str());
@@ -133,6 +136,7 @@ impl Heartbeat {
             keeps_no_indexes: reply.get_bool("keepsNoIndexes").unwrap_or(false),
             sync_source: reply.get_str("syncingTo").unwrap_or_default().to_owned(),
             election: election_time.zip(election_date),
+            may_lead: reply.get_bool("mayLead").unwrap_or(true),
             info: reply.get_str("info").unwrap_or_default().to_owned(),
             lists_asker: reply.get_bool("listsAsker").unwrap_or(true),
         })
@@ -186,6 +190,7 @@ impl Replication {
                 .map(|leader| leader.address.clone())
                 .unwrap_or_default(),
             election: election.map(|election| (election.time, election.date)),
+            may_lead: self.may_lead(&status),
             info: self.info_message(&status, state),
             lists_asker: config
                 .as_ref()
@@ -371,8 +376,9 @@ impl Replication {
         }
         let Some(node) = self.node() else { return };
         let status = node.group.status();
-        // Whoever leads a set of its own decides by itself.
-        if status.membership.members.is_empty() && !self.machine.is_dataless() {
+        // Only where there is nothing yet that could be taken for more, or less, than it is.
+        let empty = status.last_index == 0 && status.applied.index == 0;
+        if empty && status.membership.members.is_empty() {
             self.machine.set_build_indexes(build_indexes);
             self.machine.set_dataless(arbiter_only);
         }

@@ -80,8 +80,8 @@ impl Replication {
         let health = self.health.lock();
         let fit = |address: &str| -> Option<f64> {
             let member = config.by_host(address)?;
-            let seen = health.get(address)?.last.as_ref()?.state;
-            let fit = member.electable() && seen == MemberState::Secondary;
+            let seen = health.get(address)?.last.as_ref()?;
+            let fit = member.electable() && seen.may_lead && seen.state == MemberState::Secondary;
             fit.then_some(member.priority)
         };
         status

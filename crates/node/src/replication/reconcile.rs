@@ -183,8 +183,11 @@ impl Replication {
             member.electable()
                 && member.priority > own_priority
                 && health.get(&member.host).is_some_and(|health| {
-                    let state = health.last.as_ref().map(|heartbeat| heartbeat.state);
-                    health.is_up() && state == Some(MemberState::Secondary)
+                    // Asking one that will not take the lead would hold writes up for nothing.
+                    let ready = |heartbeat: &Heartbeat| {
+                        heartbeat.may_lead && heartbeat.state == MemberState::Secondary
+                    };
+                    health.is_up() && health.last.as_ref().is_some_and(ready)
                 })
         };
         let best = config

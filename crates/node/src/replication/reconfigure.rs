@@ -448,6 +448,7 @@ mod tests {
             keeps_no_indexes: false,
             sync_source: String::new(),
             election: None,
+            may_lead: true,
             info: String::new(),
             lists_asker: true,
         }
