@@ -164,6 +164,20 @@ async fn a_write_waits_for_the_members_that_it_names() -> Result<()> {
     );
     let reply = wire.insert(103, doc! { "w": 2, "wtimeout": 20_000 })?;
     ensure!(concern_code(&reply).is_none(), "{reply}");
+    // As a client of 2012 asks: after the write, on the same connection.
+    wire.insert(105, doc! { "w": 1 })?;
+    let asked = wire.ok(
+        "test",
+        doc! { "getlasterror": 1, "w": 2, "wtimeout": 20_000 },
+    )?;
+    ensure!(asked.get("err") == Some(&Bson::Null), "{asked}");
+    let asked = wire.ok("test", doc! { "getlasterror": 1, "w": 3, "wtimeout": 100 })?;
+    ensure!(
+        asked.get_str("err")? == "timeout" && asked.get_bool("wtimeout")?,
+        "{asked}"
+    );
+    let asked = wire.run("test", doc! { "getlasterror": 1, "w": "nowhere" })?;
+    ensure!(asked.get_i32("code")? == 79, "{asked}");
     // One that waits is told as soon as the member has caught up.
     let waiting = std::thread::spawn(move || wire.insert(104, doc! { "w": 3 }));
     std::thread::sleep(Duration::from_millis(100));
