@@ -192,6 +192,8 @@ pub struct CommandContext<'a> {
     last_write: AtomicU64,
     /// Something it wrote was not committed within its write concern's time.
     late: AtomicBool,
+    /// How long it has waited because it was asked to.
+    waited_micros: AtomicU64,
     /// The entry in `currentOp`, made for commands that may take a while.
     operation: OnceLock<Registration>,
 }
@@ -224,8 +226,21 @@ impl<'a> CommandContext<'a> {
             view: None,
             last_write: AtomicU64::new(0),
             late: AtomicBool::new(false),
+            waited_micros: AtomicU64::new(0),
             operation,
         }
+    }
+
+    /// Takes note of time that passed because the client wants to wait.
+    pub fn note_wait(&self, waited: Duration) {
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.waited_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// How long it has taken so far, without what it has waited.
+    pub fn busy(&self) -> Duration {
+        let waited = Duration::from_micros(self.waited_micros.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(waited)
     }
 
     /// What the command has written lies in the log up to here.

@@ -282,7 +282,7 @@ impl NodeService {
     }
 
     fn note_slow(&self, ctx: &CommandContext<'_>, result: &CommandResult) {
-        let elapsed = ctx.started.elapsed();
+        let elapsed = ctx.busy();
         let limit_ms = self.node.parameters.slow_ms();
         if i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX) < limit_ms || limit_ms < 0 {
             return;

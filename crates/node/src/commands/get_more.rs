@@ -151,11 +151,14 @@ async fn wait(
     until: Instant,
 ) -> Result<bool, CommandError> {
     let interrupt = ctx.interrupt().with_deadline(None);
-    tokio::select! {
+    let began = Instant::now();
+    let more = tokio::select! {
         changed = applied.changed() => Ok(changed.is_ok()),
         () = interrupt.raised() => interrupt.check().map(|()| false),
         () = ctx.conn.closed().cancelled() => Ok(false),
         () = ctx.node.info.stop.cancelled() => Ok(false),
         () = tokio::time::sleep_until(until.into()) => Ok(false),
-    }
+    };
+    ctx.note_wait(began.elapsed());
+    more
 }
