@@ -24,7 +24,7 @@ use crate::machine::{StateMachine, Transport};
 /// A mistake that is made on purpose, to see whether the simulation finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Entries and votes count before they are synced.
+    /// A group of many that syncs by interval lets entries and votes count before they are synced.
     AcknowledgeBeforeSync,
     /// A vote is given and not written down.
     ForgetVote,

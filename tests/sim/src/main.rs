@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use banyan_sim::{Failure, Kind, Plan, Summary, run, run_and_tell};
+use banyan_sim::{Bug, Failure, Kind, Plan, Summary, run, run_and_tell};
 use clap::Parser;
 use parking_lot::Mutex;
 
@@ -30,6 +30,9 @@ struct Flags {
     /// or both (one seed in eight over stores).
     #[arg(long, default_value = "both")]
     state: String,
+    /// A mistake to plant: see `Bug` in crates/consensus/src/stage.rs.
+    #[arg(long, hide = true)]
+    bug: Option<String>,
     /// Threads; each runs seeds of its own.
     #[arg(long)]
     threads: Option<usize>,
@@ -77,8 +80,10 @@ fn plan(flags: &Flags, seed: u64) -> Plan {
         _ if seed.is_multiple_of(8) => Kind::Store,
         _ => Kind::Memory,
     };
+    let named = |bug: &Bug| Some(format!("{bug:?}")) == flags.bug;
     Plan {
         kind,
+        bug: Bug::ALL.into_iter().find(named),
         storm: Duration::from_secs(flags.storm),
         ..Plan::new(seed)
     }

@@ -37,6 +37,8 @@ pub struct Member<S: State> {
     home: PathBuf,
     pub state: S,
     pub alive: Option<Alive<S>>,
+    /// What the life before has left.
+    disk: Option<Arc<Disk>>,
     /// Which life it is: events of an earlier one come to nothing.
     pub lives: u64,
     /// Its clock's speed in thousandths of the true one.
@@ -58,6 +60,7 @@ impl<S: State> Member<S> {
             state: S::blank(id, &home, around),
             home,
             alive: None,
+            disk: None,
             lives: 0,
             pace: 1000,
         }
@@ -70,7 +73,7 @@ impl<S: State> Member<S> {
     pub fn start(
         &mut self,
         life: Life,
-        log_bytes_max: u64,
+        (log_bytes_max, sync): (u64, SyncMode),
         around: &Arc<Surroundings<S::Machine>>,
         random: &mut Random,
     ) -> Result<Start, String> {
@@ -79,7 +82,8 @@ impl<S: State> Member<S> {
         let dir = self.log_dir();
         std::fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
         let machine = self.state.start(&life)?;
-        let disk = Disk::new(life.clone());
+        let disk = Disk::new(life.clone(), self.disk.as_deref());
+        self.disk = Some(disk.clone());
         let wire = Arc::new(Wire {
             own: self.id,
             life: life.clone(),
@@ -90,7 +94,7 @@ impl<S: State> Member<S> {
             election_timeout: ELECTION,
             log_bytes_max,
             on_fatal: |_| {},
-            ..Options::new(self.id, SyncMode::EveryEntry)
+            ..Options::new(self.id, sync)
         };
         let opened = catch_unwind(AssertUnwindSafe(|| {
             stage::open(&dir, disk.clone(), options, machine.clone(), wire)

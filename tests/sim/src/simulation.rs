@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_consensus::stage::{self, Bug, describe};
-use banyan_consensus::{Membership, PeerId};
+use banyan_consensus::{Membership, PeerId, SyncMode};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -521,7 +521,12 @@ impl<S: State> Simulation<S> {
         if member.alive.is_some() {
             return Ok(());
         }
-        let started = member.start(life, self.log_bytes_max, &self.around, &mut self.random)?;
+        let sync = match self.plan.bug {
+            Some(Bug::AcknowledgeBeforeSync) => SyncMode::Interval(Duration::from_millis(100)),
+            _ => SyncMode::EveryEntry,
+        };
+        let options = (self.log_bytes_max, sync);
+        let started = member.start(life, options, &self.around, &mut self.random)?;
         let lives = member.lives;
         match started {
             Start::Started => {

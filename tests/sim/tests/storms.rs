@@ -46,7 +46,7 @@ fn hold(seeds: u64, kind: Kind) -> Summary {
 
 #[test]
 fn sets_keep_their_promises_in_any_storm() {
-    let total = hold(40, Kind::Memory);
+    let total = hold(80, Kind::Memory);
     // The storms were storms: otherwise this would prove little.
     assert!(total.acknowledged > 4000, "{total:?}");
     assert!(total.reads > 1500, "{total:?}");
@@ -61,7 +61,7 @@ fn sets_keep_their_promises_in_any_storm() {
 
 #[test]
 fn the_nodes_own_state_survives_the_same() {
-    let total = hold(10, Kind::Store);
+    let total = hold(15, Kind::Store);
     assert!(total.acknowledged > 500, "{total:?}");
     assert!(total.power_cuts > 40, "{total:?}");
     assert!(total.snapshots > 2, "{total:?}");

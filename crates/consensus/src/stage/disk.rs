@@ -129,10 +129,15 @@ pub struct Disk {
 }
 
 impl Disk {
-    pub fn new(fate: Arc<dyn Fate>) -> Arc<Disk> {
+    /// The disk of a new life. What the life before has written and not synced still is not.
+    pub fn new(fate: Arc<dyn Fate>, before: Option<&Disk>) -> Arc<Disk> {
+        let mut files = before.map_or_else(BTreeMap::new, |disk| {
+            std::mem::take(&mut *disk.files.lock())
+        });
+        files.retain(|path, _| path.exists());
         Arc::new(Disk {
             fate,
-            files: Mutex::default(),
+            files: Mutex::new(files),
         })
     }
 
