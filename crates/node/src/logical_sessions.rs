@@ -28,6 +28,9 @@ const NOBODY: [u8; 32] = [
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
+/// The same, as messages show it.
+pub const NOBODY_BASE64: &str = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=";
+
 pub fn nobody() -> Binary {
     Binary {
         subtype: BinarySubtype::Generic,

@@ -319,10 +319,12 @@ impl Retryable {
             Some(record) if record.txn_number > self.txn_number => Err(CommandError::new(
                 ErrorCode::TransactionTooOld,
                 format!(
-                    "Retryable write with txnNumber {} is prohibited on session {} because a newer \
-                     retryable write with txnNumber {} has already started on this session.",
+                    "Retryable write with txnNumber {} is prohibited on session {} - {} -  -  \
+                     because a newer retryable write with txnNumber {} has already started on this \
+                     session.",
                     self.txn_number,
                     uuid::Uuid::from_bytes(self.session),
+                    logical_sessions::NOBODY_BASE64,
                     record.txn_number
                 ),
             )),
