@@ -34,6 +34,9 @@ struct Arguments {
     /// How long harm is done in each round
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    /// One more flag of the members: --flag=--oplogSize=1
+    #[arg(long, allow_hyphen_values = true)]
+    flag: Vec<String>,
     /// Another data node than the one built beside this program
     #[arg(long)]
     program: Option<PathBuf>,
@@ -77,7 +80,7 @@ async fn run(arguments: Arguments) -> Result<u64> {
     while goes_on(number) {
         let mut current = match set.take() {
             Some(set) => set,
-            None => Set::start(members, arguments.program.as_deref()).await?,
+            None => Set::start(members, arguments.program.as_deref(), &arguments.flag).await?,
         };
         let plan = Plan {
             number: number + 1,

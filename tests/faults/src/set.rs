@@ -60,12 +60,16 @@ pub struct Set {
 
 impl Set {
     /// `program`: the data node; without one, the one that was built beside this program.
-    pub async fn start(count: usize, program: Option<&Path>) -> Result<Self> {
+    /// `flags`: more of its flags.
+    pub async fn start(count: usize, program: Option<&Path>, flags: &[String]) -> Result<Self> {
         let launch = match program {
             Some(program) => Launch::other(program.to_owned()),
             None => Launch::mongod(),
         };
         let launch = launch.with(["--replSet", NAME]);
+        let launch = flags
+            .iter()
+            .fold(launch, |launch, flag| launch.with([&**flag]));
         let mut members = Vec::new();
         for _ in 0..count {
             let folder = tempfile::Builder::new()

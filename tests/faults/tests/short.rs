@@ -12,7 +12,7 @@ use banyan_faults::set::Set;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_of_three_keeps_its_promises_under_faults() -> Result<()> {
     use Nemesis::*;
-    let mut set = Set::start(3, None).await?;
+    let mut set = Set::start(3, None, &[]).await?;
     // By what they do: processes, networks, machines.
     let groups: [&[Nemesis]; 3] = [
         &[KillPrimary, StopPrimary, KillAll],
@@ -44,7 +44,7 @@ async fn a_set_of_three_keeps_its_promises_under_faults() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_an_isolated_member_are_found_to_be_stale() -> Result<()> {
-    let mut set = Set::start(3, None).await?;
+    let mut set = Set::start(3, None, &[]).await?;
     let plan = Plan {
         number: 1,
         seed: 1,

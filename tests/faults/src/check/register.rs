@@ -223,23 +223,31 @@ fn is_look(operation: &Operation<Register>) -> bool {
     }
 }
 
-/// What can matter: answered operations, and unanswered ones whose value somebody has met. The others
-/// can come after everything.
+/// What can matter: answered operations, and unanswered ones whose value somebody has met, or which may
+/// have taken away the value that an exchange missed. The others can come after everything.
 fn relevant<'a>(history: &[&'a Operation<Register>]) -> Vec<&'a Operation<Register>> {
-    let met: HashSet<i64> = history
-        .iter()
-        .filter_map(|operation| match operation.action {
-            Register::Read { found, .. } if operation.is_ok() => Some(found),
-            // Its success means that the value was there; if it's unknown, it may mean that.
-            Register::CompareAndSet { expected, .. } => Some(expected),
-            _ => None,
-        })
-        .collect();
+    let mut met = HashSet::new();
+    let mut last_miss_ns = 0;
+    for operation in history {
+        match operation.action {
+            Register::Read { found, .. } if operation.is_ok() => {
+                met.insert(found);
+            }
+            Register::CompareAndSet { expected, done, .. } => {
+                // Its success means that the value was there; if it's unknown, it may mean that.
+                met.insert(expected);
+                if operation.is_ok() && !done {
+                    last_miss_ns = last_miss_ns.max(operation.ended_ns);
+                }
+            }
+            _ => {}
+        }
+    }
     let matters = |operation: &&Operation<Register>| match (&operation.action, operation.end) {
         (_, End::Ok) => true,
         (_, End::Failed) | (Register::Read { .. }, _) => false,
         (Register::Write { value, .. } | Register::CompareAndSet { value, .. }, End::Unknown) => {
-            met.contains(value)
+            met.contains(value) || operation.invoked_ns <= last_miss_ns
         }
     };
     history
@@ -385,6 +393,15 @@ mod tests {
             !holds(&[op(1, (0, 1), set(0, 1, false))]),
             "it was what it expected"
         );
+        let missed = set(0, 2, false);
+        assert!(holds(&[
+            unknown(1, (0, 1), write(1)),
+            op(2, (2, 3), missed.clone())
+        ]));
+        assert!(!holds(&[
+            op(2, (2, 3), missed),
+            unknown(1, (4, 5), write(1))
+        ]));
         let unanswered = [
             unknown(1, (0, 1), set(0, 1, false)),
             op(2, (2, 3), set(1, 2, true)),
@@ -410,7 +427,8 @@ mod tests {
                 0 => read(value),
                 1 => write(new),
                 _ => {
-                    let expected = if rng.random_bool(0.7) { value } else { -5 };
+                    let old = rng.random_range(0..new);
+                    let expected = if rng.random_bool(0.5) { value } else { old };
                     set(expected, new, expected == value)
                 }
             };

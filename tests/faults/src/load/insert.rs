@@ -6,12 +6,17 @@ use rand::Rng;
 use super::client::{Trouble, Worker};
 use crate::history::Insert;
 
+/// So that logs grow, and are cut.
+const BALLAST_BYTES_MAX: usize = 8 << 10;
+
 async fn own(worker: &mut Worker) {
     let count = if worker.rng.random_bool(0.3) { 4 } else { 1 };
     let ids: Vec<i64> = (0..count).map(|_| worker.round.fresh()).collect();
     // The driver gives each an `_id`; the id that counts is in no unique index, so that a document
     // that was inserted twice is there twice.
-    let documents: Vec<Document> = ids.iter().map(|id| doc! { "id": *id }).collect();
+    let ballast = "x".repeat(worker.rng.random_range(0..BALLAST_BYTES_MAX));
+    let document = |id: &i64| doc! { "id": *id, "ballast": &ballast };
+    let documents: Vec<Document> = ids.iter().map(document).collect();
     let invoked = worker.round.histories.inserts.begin();
     let inserts = worker.collection("inserts");
     let concern = worker.write_concern();
