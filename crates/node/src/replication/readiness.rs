@@ -72,6 +72,12 @@ impl Readiness {
     }
 }
 
+impl Default for Readiness {
+    fn default() -> Readiness {
+        Readiness::new()
+    }
+}
+
 impl State {
     fn new() -> State {
         State {
