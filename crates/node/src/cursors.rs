@@ -46,6 +46,9 @@ pub trait Following: Send + Sync {
     /// There is more to read at once, though no row has come of it yet.
     fn is_behind(&self) -> bool;
 
+    /// What is left to read is so little that it may be read in place.
+    fn is_close(&self) -> bool;
+
     /// No further row will come, and the client is to know.
     fn is_invalidated(&self) -> bool;
 }
@@ -111,6 +114,13 @@ impl Cursor {
         self.following
             .as_ref()
             .is_some_and(|following| following.is_behind())
+    }
+
+    /// What is left to read is so little that it may be read in place.
+    pub fn is_close(&self) -> bool {
+        self.following
+            .as_ref()
+            .is_some_and(|following| following.is_close())
     }
 
     /// A client that follows the log has seen the end of what it follows.

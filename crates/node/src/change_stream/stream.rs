@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use banyan_query::pipeline::Execution;
 use banyan_storage::CollectionId;
@@ -10,7 +11,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 
 use super::event::{Describer, Event, Events, Place};
-use super::options::{Options, Start};
+use super::options::{FullDocument, Options, Start};
 use super::scope::Scope;
 use super::token::{Kind, Token};
 use crate::cursors::Following;
@@ -26,7 +27,17 @@ use crate::write::names::Name;
 const BYTES_PER_LOOK: usize = 32 << 20;
 
 /// How far a stream has come; the cursor tells its client.
-pub struct Progress(Mutex<State>);
+pub struct Progress {
+    node: Arc<Node>,
+    /// The entry that is read next.
+    next: AtomicU64,
+    /// What is read of a document is looked up where it lies now.
+    looks_up: bool,
+    state: Mutex<State>,
+}
+
+/// So many entries are no work to speak of.
+const CLOSE_ENTRIES: u64 = 32;
 
 struct State {
     /// Behind the event that was read last, or everything.
@@ -39,17 +50,22 @@ struct State {
 
 impl Following for Progress {
     fn resume_token(&self, pending: bool) -> RawDocumentBuf {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let token = if pending { state.before } else { state.token };
         token.to_document()
     }
 
     fn is_behind(&self) -> bool {
-        self.0.lock().behind
+        self.state.lock().behind
+    }
+
+    fn is_close(&self) -> bool {
+        let applied = self.node.machine.applied_index();
+        !self.looks_up && applied < self.next.load(Ordering::Relaxed) + CLOSE_ENTRIES
     }
 
     fn is_invalidated(&self) -> bool {
-        self.0.lock().invalidated
+        self.state.lock().invalidated
     }
 }
 
@@ -94,6 +110,17 @@ impl Stream {
             Start::Resume(token) | Start::After(token) => *token,
             Start::Now | Start::At(_) => Token::high_water(after),
         };
+        let progress = Arc::new(Progress {
+            node: node.clone(),
+            next: AtomicU64::new(reader.next_index()),
+            looks_up: options.full_document == FullDocument::UpdateLookup,
+            state: Mutex::new(State {
+                token,
+                before: token,
+                behind: false,
+                invalidated: false,
+            }),
+        });
         let mut stream = Stream {
             describer: Describer::new(node, scope, options),
             reader,
@@ -102,12 +129,7 @@ impl Stream {
             entries: VecDeque::new(),
             events: VecDeque::new(),
             execution,
-            progress: Arc::new(Progress(Mutex::new(State {
-                token,
-                before: token,
-                behind: false,
-                invalidated: false,
-            }))),
+            progress,
             ticker: Ticker::new(slot),
         };
         match &options.start {
@@ -215,6 +237,8 @@ impl Stream {
                 return Ok(None);
             }
             self.entries = self.reader.read().map_err(lost)?.into();
+            let next = self.reader.next_index();
+            self.progress.next.store(next, Ordering::Relaxed);
             if self.entries.is_empty() {
                 self.rest(false);
                 return Ok(None);
@@ -224,7 +248,7 @@ impl Stream {
 
     /// Everything that was read has been looked at.
     fn rest(&self, behind: bool) {
-        let mut state = self.progress.0.lock();
+        let mut state = self.progress.state.lock();
         state.behind = behind;
         if self.seen > state.token.time {
             state.token = Token::high_water(self.seen);
@@ -234,7 +258,7 @@ impl Stream {
     /// Sends an event through the rest of the pipeline.
     fn pass(&mut self, event: Event) -> Result<Option<Row>, CommandError> {
         {
-            let mut state = self.progress.0.lock();
+            let mut state = self.progress.state.lock();
             state.before = state.token;
             state.token = event.token;
             state.invalidated |= event.token.kind == Kind::Invalidate;

@@ -120,7 +120,7 @@ async fn continue_cursor(
     // Before the first look, so that nothing comes unnoticed between the two.
     let waits = cursor.tail == Tail::Waits;
     let mut applied = waits.then(|| ctx.node.machine.applied_watch());
-    let mut ended = blocking(|| batch.fill(cursor, documents))?;
+    let mut ended = fill(&mut batch, cursor, documents)?;
     if let Some(left) = &mut cursor.time_left {
         *left = left.saturating_sub(started.elapsed());
     }
@@ -132,9 +132,9 @@ async fn continue_cursor(
         while batch.count() == 0 && !cursor.is_invalidated() && Instant::now() < until {
             if cursor.is_behind() {
                 ctx.interrupt().with_deadline(None).check()?;
-                blocking(|| batch.fill(cursor, documents))?;
+                fill(&mut batch, cursor, documents)?;
             } else if wait(ctx, applied, until).await? {
-                ended = batch.fill(cursor, documents)?;
+                ended = fill(&mut batch, cursor, documents)?;
             } else {
                 break;
             }
@@ -142,6 +142,15 @@ async fn continue_cursor(
     }
     let ended = (ended && cursor.remaining == Some(0)) || batch.conclude(cursor);
     Ok((batch, ended))
+}
+
+/// Handing this worker's other connections to another costs more than a few entries do.
+fn fill(batch: &mut Batch, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
+    if cursor.is_close() {
+        batch.fill(cursor, documents)
+    } else {
+        blocking(|| batch.fill(cursor, documents))
+    }
 }
 
 /// Waits until something has been applied; false if there is no point in waiting any longer.
