@@ -38,6 +38,7 @@ use crate::machine::{Member, Membership, PeerId, Position, StateMachine, Transpo
 use crate::surroundings;
 pub(crate) use keeping::Keeping;
 pub use keeping::LogHold;
+use reads::Asked;
 use rounds::Rounds;
 use timing::Timing;
 
@@ -59,7 +60,8 @@ pub(crate) enum Control {
     Message(Bytes),
     Installed(Box<Message>, bool),
     Change(Change, oneshot::Sender<Result<Membership, Error>>),
-    ReadIndex(oneshot::Sender<u64>),
+    /// Somebody asked for an index while no round was under way.
+    Reads,
     Transfer(PeerId),
     AnnounceCommit,
     StepDown,
@@ -122,6 +124,7 @@ pub(crate) struct Shared<S: StateMachine> {
     timing: Timing,
     pub keeping: Arc<Keeping>,
     pub reader: LogReader<EngineDisk>,
+    asked: Mutex<Asked>,
     /// No other member has a vote: nobody needs to be asked.
     sole: AtomicBool,
     apply_delay_ms: AtomicU64,
@@ -197,6 +200,7 @@ impl<S: StateMachine> Shared<S> {
             timing,
             keeping: Arc::new(Keeping::new(options.log_bytes_max, held_from)),
             reader,
+            asked: Mutex::default(),
             sole: AtomicBool::new(false),
             apply_delay_ms: AtomicU64::new(apply_delay_ms),
             watchers: Mutex::default(),
@@ -407,11 +411,23 @@ impl<S: StateMachine> Shared<S> {
     /// In a group whose only voter this is, the answer is known: nobody else can have decided
     /// anything. That another member gets a vote is seen here before that member can use it.
     pub fn read_index(&self, answer: oneshot::Sender<u64>) {
+        #[cfg(feature = "simulation")]
+        if crate::stage::planted(crate::stage::Bug::StaleRead) {
+            self.applier
+                .wait_for(self.commit.load(Ordering::Acquire), answer);
+            return;
+        }
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
         if self.sole.load(Ordering::Acquire) && self.leader_term.load(Ordering::Acquire) != 0 {
             let commit = self.commit.load(Ordering::Acquire);
             self.applier.wait_for(commit, answer);
         } else {
-            self.control(Control::ReadIndex(answer));
+            let first = self.asked.lock().ask(answer, surroundings::now());
+            if first {
+                self.control(Control::Reads);
+            }
         }
     }
 
@@ -607,6 +623,7 @@ impl<S: StateMachine> Threads<S> {
             shared.sync_log();
             shared.note_watermark();
             shared.rounds.lock().fail_all();
+            drop(shared.asked.lock().take());
         }
     }
 }

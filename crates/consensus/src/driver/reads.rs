@@ -18,6 +18,35 @@ pub(super) struct Waiting {
     since: Instant,
 }
 
+/// Those who asked since the last round began. Whoever asks while one is under way wakes nobody.
+#[derive(Default)]
+pub(super) struct Asked {
+    waiting: Vec<Waiting>,
+    under_way: bool,
+}
+
+impl Asked {
+    /// True if somebody has to be told to begin a round.
+    pub fn ask(&mut self, answer: oneshot::Sender<u64>, now: Instant) -> bool {
+        self.waiting.push(Waiting { answer, since: now });
+        !std::mem::replace(&mut self.under_way, true)
+    }
+
+    /// Those for whom a round is to begin now, if anybody waits.
+    pub fn take(&mut self) -> Vec<Waiting> {
+        self.under_way = !self.waiting.is_empty();
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// For those of a round that was given up. Dropping the answer of one that waited too long
+    /// tells it so.
+    pub fn return_to(&mut self, reads: Vec<Waiting>, now: Instant) {
+        self.waiting.extend(reads);
+        self.waiting
+            .retain(|read| now.duration_since(read.since) < PATIENCE && !read.answer.is_canceled());
+    }
+}
+
 struct Round {
     number: u64,
     begun: Instant,
@@ -25,7 +54,6 @@ struct Round {
 }
 
 pub(super) struct Reads {
-    waiting: Vec<Waiting>,
     under_way: Option<Round>,
     next: u64,
 }
@@ -34,21 +62,22 @@ impl Reads {
     /// Numbers of rounds begin at a random one: an answer to an earlier process means nothing.
     pub fn new(first: u64) -> Reads {
         Reads {
-            waiting: Vec::new(),
             under_way: None,
             next: first,
         }
     }
 
-    pub fn ask(&mut self, answer: oneshot::Sender<u64>, now: Instant) {
-        self.waiting.push(Waiting { answer, since: now });
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
     }
 
-    /// Begins a round for those who wait, unless one is under way. True if it did.
-    pub fn begin<D: Disk>(&mut self, core: &mut Core<D>, own: PeerId, now: Instant) -> bool {
-        if self.under_way.is_some() || self.waiting.is_empty() {
-            return false;
-        }
+    pub fn begin<D: Disk>(
+        &mut self,
+        core: &mut Core<D>,
+        own: PeerId,
+        now: Instant,
+        reads: Vec<Waiting>,
+    ) {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         let mut context = own.to_le_bytes().to_vec();
@@ -57,9 +86,8 @@ impl Reads {
         self.under_way = Some(Round {
             number,
             begun: now,
-            reads: std::mem::take(&mut self.waiting),
+            reads,
         });
-        true
     }
 
     /// Those who asked for a round that is answered.
@@ -75,19 +103,14 @@ impl Reads {
         }
     }
 
-    /// Gives up a round that takes too long; those who asked for it wait for the next. Dropping the
-    /// answer of one that waited too long tells it so.
-    pub fn give_up_late(&mut self, now: Instant) {
+    /// Gives up a round that takes too long; those who asked for it wait for the next.
+    pub fn give_up_late(&mut self, now: Instant) -> Vec<Waiting> {
         let late = |round: &mut Round| now.duration_since(round.begun) >= RETRY;
-        if let Some(round) = self.under_way.take_if(late) {
-            self.waiting.extend(round.reads);
-        }
-        self.waiting
-            .retain(|read| now.duration_since(read.since) < PATIENCE && !read.answer.is_canceled());
+        let round = self.under_way.take_if(late);
+        round.map_or_else(Vec::new, |round| round.reads)
     }
 
     pub fn fail_all(&mut self) {
-        self.waiting.clear();
         self.under_way = None;
     }
 }

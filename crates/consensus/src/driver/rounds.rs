@@ -165,7 +165,8 @@ impl<S: StateMachine> Shared<S> {
                 .core
                 .set_heartbeat_ticks(self.timing.heartbeat_ticks());
             rounds.core.tick();
-            rounds.reads.give_up_late(now);
+            let late = rounds.reads.give_up_late(now);
+            self.asked.lock().return_to(late, now);
         }
         rounds.wish();
         let proposed = !proposals.is_empty();
@@ -182,7 +183,7 @@ impl<S: StateMachine> Shared<S> {
             rounds.commit_due = None;
             rounds.core.broadcast_commit();
         }
-        rounds.reads.begin(&mut rounds.core, self.options.id, now);
+        self.begin_reads(rounds, now);
         let sync = self.must_sync(rounds);
         let last_before = rounds.core.log().last();
         let mut pumped = rounds.core.pump(sync, &mut out);
@@ -205,7 +206,7 @@ impl<S: StateMachine> Shared<S> {
     fn must_sync(&self, rounds: &Rounds<S>) -> bool {
         #[cfg(feature = "simulation")]
         if crate::stage::planted(crate::stage::Bug::AcknowledgeBeforeSync) {
-            return false;
+            return self.options.sync == SyncMode::EveryEntry;
         }
         self.options.sync == SyncMode::EveryEntry || !rounds.core.is_alone()
     }
@@ -228,13 +229,8 @@ impl<S: StateMachine> Shared<S> {
             }
             Control::Installed(held, success) => rounds.core.snapshot_installed(*held, success),
             Control::Change(change, answer) => rounds.changes.push_back((change, answer)),
-            #[cfg(feature = "simulation")]
-            Control::ReadIndex(answer) if crate::stage::planted(crate::stage::Bug::StaleRead) => {
-                self.applier.wait_for(rounds.core.commit(), answer);
-            }
-            Control::ReadIndex(answer) => {
-                rounds.reads.ask(answer, surroundings::now());
-            }
+            // The round that it calls for has begun.
+            Control::Reads => {}
             Control::Force(members, answer) => {
                 let outcome = rounds.core.force_membership(&members);
                 self.answer_forced(outcome, answer);
@@ -391,7 +387,20 @@ impl<S: StateMachine> Shared<S> {
                 self.applier.wait_for(state.index, read.answer);
             }
         }
-        rounds.reads.begin(&mut rounds.core, self.options.id, now)
+        self.begin_reads(rounds, now)
+    }
+
+    fn begin_reads(&self, rounds: &mut Rounds<S>, now: Instant) -> bool {
+        if rounds.reads.is_under_way() {
+            return false;
+        }
+        let reads = self.asked.lock().take();
+        if reads.is_empty() {
+            return false;
+        }
+        let own = self.options.id;
+        rounds.reads.begin(&mut rounds.core, own, now, reads);
+        true
     }
 
     fn answer_forced(&self, outcome: Result<Membership, ForceError>, answer: ChangeAnswer) {
