@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use banyan_consensus::stage;
 use banyan_consensus::{ApplyError, Committed, PeerId, Position, SnapshotMeta, StateMachine};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -67,7 +68,13 @@ impl Drop for Flight {
 }
 
 fn encode(op: Op, padding: u64) -> Vec<u8> {
-    let mut out = [op.client.to_le_bytes(), op.number.to_le_bytes()].concat();
+    let wall = stage::wall_ms().unwrap_or_default();
+    let mut out = [
+        op.client.to_le_bytes(),
+        op.number.to_le_bytes(),
+        wall.to_le_bytes(),
+    ]
+    .concat();
     let mut random = Random::new(mix(op.client, op.number));
     let words = random.below(padding / 8 + 1);
     out.extend((0..words).flat_map(|_| random.next().to_le_bytes()));
@@ -116,6 +123,11 @@ impl StateMachine for ModelMachine {
             truth.state(self.id, entry.position, image.digest);
         }
         Ok(())
+    }
+
+    fn written_ms(&self, data: &[u8]) -> Option<i64> {
+        let (wall, _) = data.get(16..)?.split_first_chunk()?;
+        Some(i64::from_le_bytes(*wall))
     }
 
     fn durable(&self) -> u64 {

@@ -583,6 +583,7 @@ impl<S: State> Simulation<S> {
             self.repair(id, lives);
             if let Some(alive) = self.alive(id) {
                 alive.group.set_electable(true);
+                alive.group.set_apply_delay(Duration::ZERO);
                 alive.busy_until = alive.busy_until.min(0);
             }
             self.touched(id);

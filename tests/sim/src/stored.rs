@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use banyan_consensus::stage;
 use banyan_consensus::{ApplyError, Committed, PeerId, Position, SnapshotMeta, StateMachine};
 use banyan_node::clock::{self, Clock};
 use banyan_node::write::entry::{Header, SessionStamp, Style};
@@ -53,6 +54,10 @@ pub struct StoredMachine {
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+fn wall_ms() -> i64 {
+    stage::wall_ms().unwrap_or_else(clock::wall_ms)
 }
 
 fn namespace() -> Namespace {
@@ -128,7 +133,7 @@ impl StoredMachine {
             batch: Batch::new(),
             latches: held,
         };
-        Attempt::First(entry.encode(clock::wall_ms()), prepared)
+        Attempt::First(entry.encode(wall_ms()), prepared)
     }
 
     fn try_write(&self, op: Op) -> Result<Attempt<Prepared>, String> {
@@ -172,10 +177,7 @@ impl StoredMachine {
             batch,
             latches: held,
         };
-        Ok(Attempt::Propose(
-            change.entry.encode(clock::wall_ms()),
-            prepared,
-        ))
+        Ok(Attempt::Propose(change.entry.encode(wall_ms()), prepared))
     }
 
     /// A document for the write, one that counts, and one that goes again with the next write.
@@ -391,6 +393,10 @@ impl StateMachine for StoredMachine {
             self.compare(position).map_err(ApplyError)?;
         }
         Ok(())
+    }
+
+    fn written_ms(&self, data: &[u8]) -> Option<i64> {
+        self.inner.written_ms(data)
     }
 
     fn durable(&self) -> u64 {

@@ -1,6 +1,8 @@
 //! What befalls a set: crashes, cuts, bad disks, sleeping processes; and what its operator does to
 //! it.
 
+use std::time::Duration;
+
 use banyan_consensus::{Change, PeerId};
 use futures::FutureExt;
 
@@ -88,12 +90,19 @@ impl<S: State> Simulation<S> {
                 }
             }
             18 => {
-                let late = std::time::Duration::from_millis(self.random.below(400));
+                let late = Duration::from_millis(self.random.below(400));
                 if let Some(alive) = self.alive(id) {
                     alive.hands.delay_tick(late);
                 }
             }
-            _ => {}
+            _ => {
+                // Most of them are not delayed at all.
+                let delay = self.random.below(12_000).saturating_sub(8_000);
+                self.tell(|| format!("{id} applies {delay} ms late"));
+                if let Some(alive) = self.alive(id) {
+                    alive.group.set_apply_delay(Duration::from_millis(delay));
+                }
+            }
         }
         self.touched(id);
         Ok(())
