@@ -302,7 +302,7 @@ async fn a_snapshot_is_the_same_at_every_member() -> Result<()> {
     let (primary, _) = roles(&set).await;
     let mut wire = Wire::connect(&set.members[primary])?;
     let documents: Vec<Bson> = (0..50).map(|id| doc! { "_id": id }.into()).collect();
-    wire.ok("test", doc! { "insert": "c", "documents": documents })?;
+    let mut latest = wire.ok("test", doc! { "insert": "c", "documents": documents })?;
     let read = |concern: Document, command: Document| {
         let mut command = command;
         command.insert("readConcern", concern);
@@ -311,7 +311,11 @@ async fn a_snapshot_is_the_same_at_every_member() -> Result<()> {
     };
     let find = doc! { "find": "c", "batchSize": 10 };
     for first in 0..set.members.len() {
-        let begun = read(doc! { "level": "snapshot" }, find.clone());
+        // A member may lag, so it is told what it has to see.
+        let after = latest.get_timestamp("operationTime")?;
+        let concern = doc! { "level": "snapshot", "afterClusterTime": after };
+        let mut begun = read(concern, find.clone());
+        begun.insert("$clusterTime", latest.get_document("$clusterTime")?.clone());
         let mut opener = Wire::connect(&set.members[first])?;
         let opened = opener.ok("test", begun)?;
         let cursor = opened.get_document("cursor")?;
@@ -323,7 +327,7 @@ async fn a_snapshot_is_the_same_at_every_member() -> Result<()> {
             "test",
             doc! { "delete": "c", "deletes": [{ "q": { "_id": 0 }, "limit": 1 }] },
         )?;
-        wire.ok("test", doc! { "insert": "c", "documents": [{ "_id": 0 }] })?;
+        latest = wire.ok("test", doc! { "insert": "c", "documents": [{ "_id": 0 }] })?;
         let get_more = doc! { "getMore": cursor.get_i64("id")?, "collection": "c" };
         let rest = opener.ok("test", get_more)?;
         let rest = rest.get_document("cursor")?;
@@ -525,5 +529,40 @@ async fn sessions_end_with_what_belongs_to_them() -> Result<()> {
     };
     let reply = wire.run("test", write)?;
     ensure!([20, 261].contains(&reply.get_i32("code")?), "{reply}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_write_that_came_late_is_not_done_again() -> Result<()> {
+    let set = ReplicaSet::start("set_late", 3, &[]).await;
+    let (primary, others) = roles(&set).await;
+    let mut wire = Wire::connect(&set.members[primary])?;
+    wire.insert(1, doc! { "w": 3, "wtimeout": 20_000 })?;
+    let increment = doc! {
+        "update": "c",
+        "updates": [{ "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } }],
+        "lsid": session(),
+        "txnNumber": 1_i64,
+        "writeConcern": { "w": "majority", "wtimeout": 100 },
+    };
+    let stopped = [
+        Stopped::new(&set.members[others[0]])?,
+        Stopped::new(&set.members[others[1]])?,
+    ];
+    let reply = wire.ok("test", increment.clone())?;
+    ensure!(concern_code(&reply) == Some(64), "{reply}");
+    drop(stopped);
+    // Whoever leads by then: it was committed late or not at all, and happens once.
+    eventually("the write is acknowledged", || async {
+        let (primary, _) = roles(&set).await;
+        let mut wire = Wire::connect(&set.members[primary])?;
+        let reply = wire.ok("test", increment.clone())?;
+        ensure!(concern_code(&reply).is_none(), "{reply}");
+        let found = wire.ok("test", doc! { "find": "c" })?;
+        let rows = found.get_document("cursor")?.get_array("firstBatch")?;
+        assert_eq!(rows, &vec![Bson::from(doc! { "_id": 1, "n": 1 })]);
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
     Ok(())
 }
