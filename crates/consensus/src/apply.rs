@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use banyan_crash::{Point, pass};
 use futures::channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 use raft::eraftpb::Message;
@@ -199,6 +200,7 @@ impl<S: StateMachine> Applier<S> {
             Job::Entries(items) => self.apply(items, listener),
             Job::Install { meta, held } => {
                 let outcome = self.machine.install_snapshot(meta);
+                pass(Point::SnapshotInstalled);
                 if let Err(error) = &outcome {
                     tracing::warn!(%error, "a snapshot could not be installed");
                 }
@@ -232,10 +234,12 @@ impl<S: StateMachine> Applier<S> {
             }
         }
         if let Some(last) = entries.last().map(|entry| entry.position) {
+            pass(Point::Applying);
             if let Err(error) = self.machine.apply(entries) {
                 listener.fatal(&format!("entry {} cannot be applied: {error}", last.index));
                 return;
             }
+            pass(Point::Applied);
             self.advance(last, listener);
         }
         for (answer, position) in answers {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use banyan_crash::{Point, pass};
 use fjall::{AbstractTree, Readable};
 
 use crate::StorageError;
@@ -202,7 +203,9 @@ fn remove(engine: &Engine, dropped: &Dropped) -> Result<(), StorageError> {
         let Some(last) = operations.last() else { break };
         from = Bound::Excluded(last.key.to_vec());
         engine.write(operations)?;
+        pass(Point::CleanupPart);
     }
+    pass(Point::CleanupEnding);
     let mark = Operation {
         keyspace: Keyspace::Meta,
         key: dropped.meta_key().into(),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use banyan_crash::{Point, pass};
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
 };
@@ -159,7 +160,10 @@ impl Store {
 
     /// Waits until everything committed so far survives a power cut.
     pub fn persist(&self) -> Result<(), StorageError> {
-        Ok(self.shared.engine.database.persist(PersistMode::SyncAll)?)
+        pass(Point::StatePersisting);
+        self.shared.engine.database.persist(PersistMode::SyncAll)?;
+        pass(Point::StatePersisted);
+        Ok(())
     }
 
     pub fn stats(&self) -> Stats {
@@ -227,8 +231,12 @@ impl Engine {
         };
         write_multikey(&catalog, &mut batch);
         write_counts(&catalog, &mut batch);
+        if changed.is_some() {
+            pass(Point::CatalogChanging);
+        }
         self.write(std::mem::take(&mut batch.operations))?;
         if let Some(changed) = changed {
+            pass(Point::CatalogChanged);
             *self.catalog.write() = changed;
         }
         if !dropped.is_empty() {
@@ -301,7 +309,10 @@ impl Engine {
                 None => batch.remove(keyspace, operation.key),
             }
         }
-        Ok(batch.commit()?)
+        pass(Point::StateCommitting);
+        batch.commit()?;
+        pass(Point::StateCommitted);
+        Ok(())
     }
 
     /// After an import that never came to its end: what arrived is kept for the next attempt, if

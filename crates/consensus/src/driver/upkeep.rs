@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use banyan_crash::{Point, pass};
 use raft::eraftpb::EntryType;
 
 use super::Shared;
@@ -92,6 +93,7 @@ impl<S: StateMachine> Shared<S> {
             }
             let before = core.log().bytes();
             core.log_mut().compact(cut)?;
+            pass(Point::LogCut);
             let freed = before.saturating_sub(core.log().bytes());
             if !self.keeping.freed(freed, core.log().disk().file_bytes()) {
                 return Ok(());
@@ -99,7 +101,10 @@ impl<S: StateMachine> Shared<S> {
         }
         // What says that the entries were cut must outlive the files that held them.
         sync_newest_file(&self.dir).map_err(|error| LogError::Io(error.to_string()))?;
-        self.purger.purge()
+        pass(Point::LogPurging);
+        self.purger.purge()?;
+        pass(Point::LogPurged);
+        Ok(())
     }
     /// The last index that is too much and that nobody needs.
     fn dispensable(&self) -> Option<u64> {

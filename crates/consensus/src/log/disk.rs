@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use banyan_crash::{Point, pass};
 use raft::eraftpb::{Entry, HardState};
 use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, RecoveryMode};
 
@@ -219,8 +220,11 @@ impl Disk for EngineDisk {
             out.put(DIRECTORY_REGION, GENERATION.to_vec(), generation)
                 .map_err(failed)?;
         }
+        pass(Point::LogAppending);
         self.engine.write(&mut out, sync).map_err(failed)?;
+        pass(Point::LogAppended);
         if batch.reset {
+            pass(Point::LogReplaced);
             let mut clean = LogBatch::default();
             clean.add_command(self.generation, Command::Clean);
             self.engine.write(&mut clean, false).map_err(failed)?;
@@ -251,7 +255,12 @@ impl Disk for EngineDisk {
 pub(crate) fn sync_newest_file(dir: &Path) -> std::io::Result<()> {
     match newest_file(dir)? {
         None => Ok(()),
-        Some(path) => files::sync(&path),
+        Some(path) => {
+            pass(Point::LogSyncing);
+            files::sync(&path)?;
+            pass(Point::LogSynced);
+            Ok(())
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::time::Instant;
 
 use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
+use banyan_crash::{Point, pass};
 use banyan_storage::{
     Batch, CatalogChange, CollectionId, ImportScope, Index, IndexDefinition, Namespace, Snapshot,
     StorageError, Store,
@@ -651,6 +652,7 @@ impl Applying<'_> {
                 .sum::<usize>();
             if batch_bytes >= BUILD_BATCH_BYTES {
                 self.commit()?;
+                pass(Point::IndexPart);
                 counted_bytes = written_bytes;
                 batch_bytes = 0;
             }

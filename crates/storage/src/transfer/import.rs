@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_crash::{Point, pass};
 use fjall::Slice;
 use parking_lot::{Condvar, Mutex};
 
@@ -48,6 +49,16 @@ pub struct Importer {
     turned: Condvar,
 }
 
+/// Fails the slices that wait for this one, when it's dropped.
+struct Unfinished<'a>(&'a Importer);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().failed = true;
+        self.0.turned.notify_all();
+    }
+}
+
 struct State {
     ledger: Ledger,
     /// Slices that have ended, for each sliced part.
@@ -71,7 +82,9 @@ impl Importer {
         // The mark tells nothing until all is empty: whoever finds it then empties the rest.
         write_mark(store, Some(&[]))?;
         store.persist()?;
+        pass(Point::ImportBegun);
         engine.clear()?;
+        pass(Point::ImportCleared);
         let ledger = Ledger {
             source: source.to_vec(),
             ..Ledger::default()
@@ -141,12 +154,11 @@ impl Importer {
         end: &SliceEnd,
         chunks: impl Iterator<Item = Result<C, E>>,
     ) -> Result<(), E> {
-        let written = self.fill_slice(part, number, after, end, chunks);
-        if written.is_err() {
-            self.state.lock().failed = true;
-            self.turned.notify_all();
-        }
-        written
+        // Also when something in here panics: nobody must wait for its turn for ever.
+        let unfinished = Unfinished(self);
+        self.fill_slice(part, number, after, end, chunks)?;
+        std::mem::forget(unfinished);
+        Ok(())
     }
 
     fn fill_slice<C: AsRef<[u8]>, E: From<StorageError>>(
@@ -180,6 +192,7 @@ impl Importer {
         }
         self.wait_turn(part, number)?;
         ingestion.finish().map_err(StorageError::from)?;
+        pass(Point::ImportSlice);
         let mut state = self.state.lock();
         let progress = state.ledger.part(part);
         match end {
@@ -266,8 +279,10 @@ impl Importer {
             });
         }
         let engine = self.store.engine();
+        pass(Point::ImportEnding);
         engine.write(operations)?;
         self.store.persist()?;
+        pass(Point::ImportEnded);
         let dropped = engine.load()?;
         self.store.clean(dropped);
         Ok(())
