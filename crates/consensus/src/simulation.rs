@@ -585,13 +585,17 @@ fn nonsense(random: &mut Random, to: PeerId, core: &Core<MemoryDisk>) -> Message
             entry.set_entry_type(EntryType::EntryConfChange);
             entry.data = Bytes::from(random.next().to_le_bytes().to_vec());
         }
+        if random.once_in(6) {
+            entry.set_entry_type(EntryType::EntryConfChangeV2);
+            entry.data = encode_membership(&some_membership(random)).into();
+        }
         entries.push(entry);
     }
     message.set_entries(entries.into());
     if random.once_in(3) {
         let membership = core.membership();
         let snapshot = message.mut_snapshot();
-        snapshot.mut_metadata().index = last + random.below(5);
+        snapshot.mut_metadata().index = (last + random.below(8)).saturating_sub(4);
         snapshot.mut_metadata().term = term;
         snapshot
             .mut_metadata()
@@ -602,6 +606,24 @@ fn nonsense(random: &mut Random, to: PeerId, core: &Core<MemoryDisk>) -> Message
         message.context = Bytes::from(random.next().to_le_bytes().to_vec());
     }
     message
+}
+
+fn some_membership(random: &mut Random) -> crate::machine::Membership {
+    let mut members = Vec::new();
+    for id in 1..6 {
+        if random.once_in(2) {
+            members.push(crate::machine::Member {
+                id,
+                address: format!("m{id}"),
+                voter: random.once_in(2),
+            });
+        }
+    }
+    crate::machine::Membership {
+        index: random.below(50),
+        term: random.below(9),
+        members,
+    }
 }
 
 const ALL_KINDS: [MessageType; 19] = [
