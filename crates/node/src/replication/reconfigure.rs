@@ -210,7 +210,6 @@ impl Replication {
     ) -> Result<Reconfigured, CommandError> {
         let _configuring = self.begin_configuring("replSetReconfig")?;
         old.check_successor(&new, true)?;
-        let status = node.group.status();
         let own = self.own_host().unwrap_or_default();
         let member = new.by_host(&own).ok_or_else(|| nowhere(&new))?;
         if !member.electable() {
@@ -218,18 +217,27 @@ impl Replication {
         }
         let everybody = union(old, &new);
         let started = Instant::now();
-        let answers = loop {
+        let (answers, status) = loop {
             let answers = self.ask_members(&everybody).await;
+            // Its own log may have grown meanwhile, and it may have been elected.
+            let status = node.group.status();
+            if node.is_primary() {
+                self.replace(node, new, true).await?;
+                return Ok(Reconfigured { warning: None });
+            }
             if let Some(primary) = self.find_primary(&answers, &status) {
                 return self.forward(&primary, document).await;
             }
             // With a majority there is an election under way, and nothing to be forced.
             let voters = answers.iter().filter(|answer| {
-                let old = old.by_host(&answer.member.host);
-                answer.outcome.is_ok() && old.is_some_and(|old| old.votes)
+                let voted = old
+                    .by_host(&answer.member.host)
+                    .is_some_and(|old| old.votes);
+                let heartbeat = answer.outcome.as_ref();
+                voted && heartbeat.is_ok_and(|heartbeat| self.is_same_set(heartbeat))
             });
             if voters.count() < old.majority() || started.elapsed() >= ELECTION_PATIENCE {
-                break answers;
+                break (answers, status);
             }
             tokio::time::sleep(ELECTION_POLL).await;
         };
@@ -395,6 +403,7 @@ fn check_longest_log(
     let own = (status.last_term, status.last_index);
     let reached = answers.iter().filter_map(|answer| {
         let heartbeat: &Heartbeat = answer.outcome.as_ref().ok()?;
+        (heartbeat.peer != status.id).then_some(())?;
         Some((heartbeat.last_term, heartbeat.last_index, answer.member))
     });
     let ahead = reached

@@ -7,7 +7,7 @@ use banyan_consensus::Status;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawDocumentBuf, Timestamp, cstr, rawdoc};
 
-use super::config::{MemberConfig, SetConfig};
+use super::config::{MemberConfig, SetConfig, small};
 use super::heartbeat::Health;
 use super::state::MemberState;
 use super::{OpTime, Replication};
@@ -165,7 +165,7 @@ impl Replication {
             out.append(cstr!("electionDate"), election.date);
         }
         out.append(cstr!("configVersion"), config.version as i32);
-        out.append(cstr!("configTerm"), config.term.max(0) as i32);
+        out.append(cstr!("configTerm"), small(config.term.max(0)));
         out.append(cstr!("self"), true);
         out.append(cstr!("lastHeartbeatMessage"), "");
         out
@@ -226,7 +226,7 @@ impl Replication {
         );
         out.append(
             cstr!("configTerm"),
-            last.map_or(-1, |last| last.config_term as i32),
+            small(last.map_or(-1, |last| last.config_term)),
         );
         out
     }

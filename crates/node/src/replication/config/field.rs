@@ -159,7 +159,7 @@ pub(super) fn missing(of: &str, name: &str) -> CommandError {
 }
 
 /// Integers are written as the 32-bit kind where they fit, as MongoDB does.
-pub(super) fn small(value: i64) -> bson::RawBson {
+pub(in crate::replication) fn small(value: i64) -> bson::RawBson {
     i32::try_from(value).map_or(bson::RawBson::Int64(value), bson::RawBson::Int32)
 }
 

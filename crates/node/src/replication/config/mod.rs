@@ -13,7 +13,9 @@ mod tests;
 use banyan_wire::CommandError;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use field::{fields, invalid, missing, small};
+use field::{fields, invalid, missing};
+
+pub(in crate::replication) use field::small;
 
 pub use member::{MemberConfig, host_name, is_local_host};
 pub use settings::{ELECTION_TIMEOUT_MS, HEARTBEAT_MS, Settings};
