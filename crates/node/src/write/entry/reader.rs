@@ -1,0 +1,243 @@
+//! Reading the operations of an entry.
+
+use std::borrow::Cow;
+
+use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, Namespace};
+use bson::{RawDocument, RawDocumentBuf};
+
+use super::{EntryError, Operation, Style, bad, tag};
+
+/// What an operation is about.
+pub(super) enum Passed {
+    Document(CollectionId),
+    Note,
+    Definition,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::write) struct Reader<'a> {
+    pub(in crate::write) bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(in crate::write) fn take(&mut self, count: usize) -> Result<&'a [u8], EntryError> {
+        let Some((head, rest)) = self.bytes.split_at_checked(count) else {
+            return bad(format!("{count} bytes expected, {} left", self.bytes.len()));
+        };
+        self.bytes = rest;
+        Ok(head)
+    }
+
+    pub(in crate::write) fn array<const N: usize>(&mut self) -> Result<[u8; N], EntryError> {
+        let Some((head, rest)) = self.bytes.split_first_chunk::<N>() else {
+            return bad(format!("{N} bytes expected, {} left", self.bytes.len()));
+        };
+        self.bytes = rest;
+        Ok(*head)
+    }
+
+    pub(in crate::write) fn u8(&mut self) -> Result<u8, EntryError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(in crate::write) fn varint(&mut self) -> Result<u64, EntryError> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        bad("an integer of more than 64 bits")
+    }
+
+    fn id(&mut self) -> Result<u32, EntryError> {
+        let value = self.varint()?;
+        u32::try_from(value).or_else(|_| bad(format!("id {value} is too large")))
+    }
+
+    fn length(&mut self) -> Result<usize, EntryError> {
+        let value = self.varint()?;
+        usize::try_from(value).or_else(|_| bad(format!("length {value} is too large")))
+    }
+
+    pub(in crate::write) fn length_and_bytes(&mut self) -> Result<&'a [u8], EntryError> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    pub(in crate::write) fn document(&mut self) -> Result<&'a RawDocument, EntryError> {
+        let Some(length) = self.bytes.first_chunk::<4>() else {
+            return bad("a document without a length");
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        let bytes = self.take(length)?;
+        RawDocument::from_bytes(bytes).or_else(|error| bad(error.to_string()))
+    }
+
+    fn namespace(&mut self) -> Result<Namespace, EntryError> {
+        let bytes = self.length_and_bytes()?;
+        let text = std::str::from_utf8(bytes).ok().and_then(Namespace::parse);
+        text.map_or_else(|| bad("a namespace that is none"), Ok)
+    }
+
+    fn index(&mut self) -> Result<IndexDefinition, EntryError> {
+        Ok(IndexDefinition {
+            id: self.id()?,
+            spec: self.document()?.to_owned(),
+        })
+    }
+
+    pub(super) fn pass_over(&mut self) -> Result<Passed, EntryError> {
+        let tag = self.u8()?;
+        match tag {
+            tag::SET_CONFIG | tag::NOOP => {
+                self.document()?;
+                return Ok(Passed::Note);
+            }
+            tag::INSERT | tag::DELETE => {}
+            tag::UPDATE | tag::REPLACE | tag::UPDATE_BY_PIPELINE => {}
+            _ => return Ok(Passed::Definition),
+        }
+        let collection = self.id()?;
+        self.varint()?;
+        self.document()?;
+        if !matches!(tag, tag::INSERT | tag::DELETE) {
+            self.length()?;
+            self.length()?;
+            self.length_and_bytes()?;
+            self.style(tag)?;
+        }
+        Ok(Passed::Document(collection))
+    }
+
+    pub(super) fn operation(&mut self) -> Result<Operation<'a>, EntryError> {
+        let tag = self.u8()?;
+        match tag {
+            tag::SET_CONFIG => {
+                return Ok(Operation::SetConfig {
+                    document: self.document()?,
+                });
+            }
+            tag::NOOP => {
+                return Ok(Operation::Noop {
+                    document: self.document()?,
+                });
+            }
+            tag::DROP_DATABASE => {
+                let name = std::str::from_utf8(self.length_and_bytes()?);
+                return name.map_or_else(
+                    |_| bad("a database's name that is none"),
+                    |name| Ok(Operation::DropDatabase { name }),
+                );
+            }
+            _ => {}
+        }
+        let id = self.id()?;
+        Ok(match tag {
+            tag::INSERT => {
+                let record = self.varint()?;
+                Operation::Insert {
+                    collection: id,
+                    record,
+                    document: self.document()?,
+                }
+            }
+            tag::UPDATE | tag::REPLACE | tag::UPDATE_BY_PIPELINE => self.update(tag, id)?,
+            tag::DELETE => {
+                let record = self.varint()?;
+                Operation::Delete {
+                    collection: id,
+                    record,
+                    before: self.document()?,
+                }
+            }
+            _ => {
+                let about = self.document()?;
+                Operation::Catalog(self.catalog_change(tag, id)?, about)
+            }
+        })
+    }
+
+    fn update(&mut self, tag: u8, collection: CollectionId) -> Result<Operation<'a>, EntryError> {
+        let record = self.varint()?;
+        let after = self.document()?;
+        let prefix = self.length()?;
+        let suffix = self.length()?;
+        let middle = self.length_and_bytes()?;
+        let bytes = after.as_bytes();
+        let (Some(head), Some(tail)) = (
+            bytes.get(..prefix),
+            bytes
+                .len()
+                .checked_sub(suffix)
+                .and_then(|at| bytes.get(at..)),
+        ) else {
+            return bad("a difference larger than its document");
+        };
+        let before = RawDocumentBuf::from_bytes([head, middle, tail].concat())
+            .or_else(|error| bad(error.to_string()))?;
+        Ok(Operation::Update {
+            collection,
+            record,
+            before: Cow::Owned(before),
+            after,
+            style: self.style(tag)?,
+        })
+    }
+
+    fn style(&mut self, tag: u8) -> Result<Style<'a>, EntryError> {
+        Ok(match tag {
+            tag::REPLACE => Style::Replacement,
+            tag::UPDATE_BY_PIPELINE => Style::Pipeline,
+            _ => {
+                let count = self.varint()?;
+                let path = |_| {
+                    let bytes = self.length_and_bytes()?;
+                    std::str::from_utf8(bytes).or_else(|_| bad("a path that is no text"))
+                };
+                let wholes = (0..count).map(path).collect::<Result<_, _>>()?;
+                Style::Modifiers { wholes }
+            }
+        })
+    }
+
+    fn catalog_change(&mut self, tag: u8, id: u32) -> Result<CatalogChange, EntryError> {
+        Ok(match tag {
+            tag::CREATE_COLLECTION => CatalogChange::CreateCollection {
+                id,
+                namespace: self.namespace()?,
+                uuid: self.array()?,
+                options: self.document()?.to_owned(),
+                indexes: {
+                    let count = self.varint()?;
+                    (0..count).map(|_| self.index()).collect::<Result<_, _>>()?
+                },
+            },
+            tag::DROP_COLLECTION => CatalogChange::DropCollection { id },
+            tag::RENAME_COLLECTION => CatalogChange::RenameCollection {
+                id,
+                to: self.namespace()?,
+            },
+            tag::SET_OPTIONS => CatalogChange::SetOptions {
+                id,
+                options: self.document()?.to_owned(),
+            },
+            tag::CREATE_INDEX => CatalogChange::CreateIndex {
+                collection: id,
+                index: self.index()?,
+                multikey: false,
+            },
+            tag::DROP_INDEX => CatalogChange::DropIndex {
+                collection: id,
+                index: self.id()?,
+            },
+            tag::SET_INDEX_SPEC => CatalogChange::SetIndexSpec {
+                collection: id,
+                index: self.index()?,
+            },
+            other => return bad(format!("tag {other} is not known here")),
+        })
+    }
+}
