@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -249,7 +248,7 @@ impl Fetcher {
             runtime: runtime.clone(),
             pool,
             plan,
-            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
         }
     }
 }
@@ -260,7 +259,8 @@ struct Fetching<'a> {
     runtime: Handle,
     pool: Pool,
     plan: Plan,
-    failed: AtomicBool,
+    /// What went wrong first; the lanes stop at it.
+    failure: Mutex<Option<Failure>>,
 }
 
 impl Fetching<'_> {
@@ -288,21 +288,24 @@ impl Fetching<'_> {
         self.fetcher.progress.plan_slices(slices.len());
         let waiting = Mutex::new(VecDeque::from(slices));
         let reported = Mutex::new(Instant::now());
-        let outcomes: Vec<Result<(), Failure>> = thread::scope(|scope| {
+        thread::scope(|scope| {
             let lanes: Vec<_> = (0..LANES)
                 .map(|_| scope.spawn(|| self.work_off(importer, &waiting, &reported)))
                 .collect();
-            let joined = lanes.into_iter().map(|lane| lane.join());
-            joined
-                .map(|outcome| outcome.unwrap_or_else(|_| Err(other("a fetching thread panicked"))))
-                .collect()
+            for lane in lanes {
+                if lane.join().is_err() {
+                    self.fail(other("a fetching thread panicked"));
+                }
+            }
         });
-        // The first failure stops the others, whose errors say little.
-        let failures = outcomes.into_iter().filter_map(Result::err);
-        match failures.min_by_key(|failure| matches!(failure, Failure::Stopped)) {
+        match self.failure.lock().take() {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
+    }
+
+    fn fail(&self, failure: Failure) {
+        self.failure.lock().get_or_insert(failure);
     }
 
     fn slices(&self, importer: &Importer) -> Vec<Slice> {
@@ -340,14 +343,14 @@ impl Fetching<'_> {
         importer: &Importer,
         waiting: &Mutex<VecDeque<Slice>>,
         reported: &Mutex<Instant>,
-    ) -> Result<(), Failure> {
+    ) {
         loop {
             let Some(slice) = waiting.lock().pop_front() else {
-                return Ok(());
+                return;
             };
             if let Err(failure) = self.fetch_slice(importer, &slice) {
-                self.failed.store(true, Ordering::Release);
-                return Err(failure);
+                self.fail(failure);
+                return;
             }
             self.fetcher.progress.slice_done();
             self.report(reported);
@@ -380,12 +383,12 @@ impl Fetching<'_> {
             }
         });
         let arrived = std::iter::from_fn(|| {
-            if self.failed.load(Ordering::Acquire) {
+            if self.failure.lock().is_some() {
                 return Some(Err(Failure::Stopped));
             }
             let chunk: Option<Result<Reply, Failure>> = arriving.blocking_recv();
             chunk.map(|chunk| {
-                let chunk = chunk?;
+                let chunk = chunk.inspect_err(|failure| self.fail(failure.clone()))?;
                 self.fetcher
                     .progress
                     .copied(slice.part, chunk.pairs().len());
