@@ -77,7 +77,7 @@ fn encode(op: Op, padding: u64) -> Vec<u8> {
     .concat();
     let mut random = Random::new(mix(op.client, op.number));
     let words = random.below(padding / 8 + 1);
-    out.extend((0..words).flat_map(|_| random.next().to_le_bytes()));
+    out.extend((0..words).flat_map(|_| random.draw().to_le_bytes()));
     out
 }
 

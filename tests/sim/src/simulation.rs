@@ -168,7 +168,7 @@ pub(crate) type ChangeOutcome = futures::future::BoxFuture<'static, Result<Membe
 impl<S: State> Simulation<S> {
     pub fn new(plan: Plan) -> Result<Simulation<S>, String> {
         let mut random = Random::new(plan.seed);
-        stage::enter(random.next(), plan.bug);
+        stage::enter(random.draw(), plan.bug);
         let home = crate::home().map_err(|error| error.to_string())?;
         let bulky = random.once_in(4);
         let around = Arc::new(Surroundings {
@@ -510,7 +510,7 @@ impl<S: State> Simulation<S> {
 
     pub(crate) fn start(&mut self, id: PeerId) -> Result<(), String> {
         let sync_micros = self.random.between(200, 4000);
-        let life = Life::new(self.random.next(), sync_micros);
+        let life = Life::new(self.random.draw(), sync_micros);
         if self.stormy && self.now > 0 && self.random.once_in(8) {
             // It may not even come up.
             life.light_fuse(self.random.below(6));
@@ -584,7 +584,7 @@ impl<S: State> Simulation<S> {
             if let Some(alive) = self.alive(id) {
                 alive.group.set_electable(true);
                 alive.group.set_apply_delay(Duration::ZERO);
-                alive.busy_until = alive.busy_until.min(0);
+                alive.busy_until = 0;
             }
             self.touched(id);
         }
