@@ -209,6 +209,11 @@ impl<S: State> Simulation<S> {
         match outcome {
             Some(Ok(position)) => {
                 client.number += 1;
+                let around = self.around.clone();
+                if let Some(alive) = self.alive(member) {
+                    // A group of one may answer before its next turn.
+                    alive.check(member, &around);
+                }
                 self.around.truth.lock().acknowledge(op, position);
                 self.tell(|| format!("{op:?} is acknowledged by {member} at {position:?}"));
             }

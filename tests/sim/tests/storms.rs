@@ -100,27 +100,13 @@ fn found(bug: Bug, seeds: u64) -> (u64, String) {
 
 #[test]
 fn every_planted_bug_is_found() {
-    for (bug, words) in [
-        (
-            Bug::AcknowledgeBeforeSync,
-            ["lost", "lacks", "lead", "cannot start"],
-        ),
-        (
-            Bug::ForgetVote,
-            ["both lead", "logs differ", "lost", "lacks"],
-        ),
-        (Bug::SkipLogCheck, ["lacks", "lost", "lacks", "lacks"]),
-        (
-            Bug::ApplyOutOfOrder,
-            ["applies", "differ", "applies", "applies"],
-        ),
-        (Bug::ApplyTwice, ["applies", "twice", "differ", "applies"]),
-        (Bug::StaleRead, ["stale", "stale", "stale", "stale"]),
-    ] {
+    // A broken promise, and not only a set that does not come to rest.
+    const PROMISES: [&str; 6] = ["lost", "lacks", "lead", "differ", "appl", "stale"];
+    for bug in Bug::ALL {
         let (seed, what) = found(bug, 40);
         println!("{bug:?} is found by seed {seed}: {what}");
         assert!(
-            words.iter().any(|word| what.contains(word)),
+            PROMISES.iter().any(|word| what.contains(word)),
             "{bug:?} was found for another reason: {what}"
         );
     }
