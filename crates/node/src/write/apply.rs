@@ -26,7 +26,7 @@ use super::effects::{self, EffectError};
 use super::entry::{self, Entry, Header, Operation, SessionStamp};
 use super::latches::Held;
 use super::names::{Name, Names};
-use super::sessions::{self, SessionId, SessionRecord, meta_key};
+use super::sessions::{self, LatestNumbers, SessionId, SessionRecord, meta_key};
 use crate::clock::{self, Clock};
 use crate::role::Change;
 
@@ -121,6 +121,7 @@ pub struct Machine {
     /// Keeps no indexes but those on `_id`.
     lean: AtomicBool,
     counters: Counters,
+    pub(super) latest_numbers: LatestNumbers,
     configuration: RwLock<Option<RawDocumentBuf>>,
     on_change: RwLock<Option<ChangeListener>>,
     on_point: RwLock<Option<PointListener>>,
@@ -145,6 +146,7 @@ impl Machine {
             dataless: AtomicBool::new(false),
             lean: AtomicBool::new(false),
             counters: Counters::default(),
+            latest_numbers: LatestNumbers::default(),
             configuration: RwLock::default(),
             on_change: RwLock::default(),
             on_point: RwLock::default(),
@@ -176,6 +178,7 @@ impl Machine {
             reason: error.to_string(),
         })?;
         *self.names.write() = Names::load(&snapshot)?;
+        self.latest_numbers.forget();
         *self.applied.lock() = applied;
         self.publish(applied);
         Ok(())
@@ -548,7 +551,11 @@ impl Applying<'_> {
     fn stamp(&mut self, stamp: &SessionStamp) -> Result<(), EffectError> {
         let known = match self.sessions.remove(&stamp.session) {
             Some(record) => Some(record),
-            None => SessionRecord::load(&self.machine.store.snapshot(), &stamp.session)?,
+            None => {
+                let machine = self.machine;
+                let numbers = &machine.latest_numbers;
+                numbers.load(&machine.store, &stamp.session, stamp.txn_number)?
+            }
         };
         self.sessions.insert(
             stamp.session,
@@ -664,11 +671,14 @@ impl Applying<'_> {
     }
 
     fn commit(&mut self) -> Result<(), EffectError> {
-        for (session, record) in self.sessions.drain() {
-            self.batch.put_meta(&meta_key(&session), &record.encode());
+        for (session, record) in &self.sessions {
+            self.batch.put_meta(&meta_key(session), &record.encode());
         }
         self.batch.put_meta(APPLIED, &self.applied.encode());
         self.machine.store.commit(std::mem::take(&mut self.batch))?;
+        // Before latches open: whoever holds a session's latch finds its number here or its record.
+        self.machine.latest_numbers.note(self.sessions.iter());
+        self.sessions.clear();
         *self.machine.applied.lock() = self.applied;
         self.machine.publish(self.applied);
         for (data, prepared) in self.done.drain(..) {

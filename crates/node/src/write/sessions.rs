@@ -5,9 +5,12 @@
 //! recorded outcome, also after a failover. A session works on one transaction number at a time;
 //! a higher one forgets the lower.
 
-use banyan_storage::{Snapshot, StorageError};
+use std::collections::HashMap;
+
+use banyan_storage::{Snapshot, StorageError, Store};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, Timestamp};
+use parking_lot::Mutex;
 
 use super::apply::Applied;
 use super::entry::{EntryError, Reader, SessionStamp, put_varint};
@@ -256,6 +259,47 @@ impl SessionRecord {
                 place: "the record of a session".to_owned(),
                 reason: error.to_string(),
             })
+    }
+}
+
+/// Sessions whose latest transaction number is remembered; beyond it all are looked up again.
+const LATEST_MAX: usize = 1 << 16;
+
+/// The latest transaction number of sessions that wrote lately. Most writes begin a new one, and
+/// then nothing that is recorded matters: no record has to be read.
+#[derive(Debug, Default)]
+pub struct LatestNumbers {
+    known: Mutex<HashMap<SessionId, i64>>,
+}
+
+impl LatestNumbers {
+    /// What is recorded of the session, unless it is about an earlier number than this.
+    pub fn load(
+        &self,
+        store: &Store,
+        session: &SessionId,
+        txn_number: i64,
+    ) -> Result<Option<SessionRecord>, StorageError> {
+        let known = self.known.lock().get(session).copied();
+        if known.is_some_and(|known| known < txn_number) {
+            return Ok(None);
+        }
+        SessionRecord::load(&store.snapshot(), session)
+    }
+
+    /// To be told once the records are in the store.
+    pub fn note<'a>(&self, written: impl Iterator<Item = (&'a SessionId, &'a SessionRecord)>) {
+        let mut known = self.known.lock();
+        for (session, record) in written {
+            if known.len() >= LATEST_MAX {
+                known.clear();
+            }
+            known.insert(*session, record.txn_number);
+        }
+    }
+
+    pub fn forget(&self) {
+        self.known.lock().clear();
     }
 }
 

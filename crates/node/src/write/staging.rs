@@ -257,8 +257,9 @@ impl Retry {
         let node = ctx.node;
         let latch = node.latches.session(&id.session);
         let held = node.latches.wait(latch).await;
-        let known =
-            SessionRecord::load(&node.store.snapshot(), &id.session).map_err(errors::storage)?;
+        let numbers = &node.machine.latest_numbers;
+        let known = numbers.load(&node.store, &id.session, id.txn_number);
+        let known = known.map_err(errors::storage)?;
         Ok(Some(Retry {
             known: id.check(known)?,
             id,
