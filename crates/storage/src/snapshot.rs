@@ -124,6 +124,22 @@ impl Snapshot {
         }
     }
 
+    /// How many documents a collection counts, and their bytes, as of this view.
+    pub fn counts(&self, collection: CollectionId) -> Result<(i64, i64), StorageError> {
+        let key = keys::meta_key(keys::COUNTS, collection);
+        let Some(counts) = self.view.get(&self.keyspaces.meta, key)? else {
+            return Ok((0, 0));
+        };
+        let number = |at: usize| {
+            let eight = counts.get(at..at + 8)?.try_into().ok()?;
+            Some(i64::from_be_bytes(eight))
+        };
+        number(0).zip(number(8)).ok_or_else(|| {
+            let place = format!("counts of collection {collection}");
+            StorageError::damaged(place, "unexpected length")
+        })
+    }
+
     /// One of the caller's own keys.
     pub fn meta(&self, key: &[u8]) -> Result<Option<Bytes>, StorageError> {
         let key = [&[keys::CALLER], key].concat();
