@@ -59,7 +59,9 @@ async fn propose(
     if let Some(database) = database {
         entry.drop_database(database);
     }
-    node.propose(&entry, Prepared::nothing(node), term, false)
+    // Definitions change rarely: each change waits for the disk, so that a write concern with `j`
+    // is kept whatever command brings it.
+    node.propose(&entry, Prepared::nothing(node), term, true)
         .await
 }
 
