@@ -150,6 +150,13 @@ impl Process {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// From the next start on: this variable in its environment, or not.
+    pub fn set_variable(&mut self, name: &str, value: Option<String>) {
+        let variables = &mut self.launch.variables;
+        variables.retain(|(known, _)| known != name);
+        variables.extend(value.map(|value| (name.to_owned(), value.into())));
+    }
+
     pub fn data_directory(&self) -> &Path {
         &self.data
     }

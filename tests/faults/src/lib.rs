@@ -12,10 +12,14 @@
 //!   ([`history`]).
 //! - [`nemesis`] does the harm, [`watch`] looks at who leads.
 //! - [`check`] judges the histories: pure functions with their own tests.
+//! - [`durability`] has rounds of its own, against single servers too: a process dies at a named place
+//!   on its way to the disk, or at any moment, and what is found after the restart is compared with
+//!   what was acknowledged.
 //! - [`round`] puts one round together, [`report`] shows it and keeps what explains a failure.
 
 pub mod check;
 pub mod control;
+pub mod durability;
 pub mod history;
 pub mod load;
 pub mod nemesis;
