@@ -73,9 +73,13 @@ impl Definer {
             _ if known.len() < 6 => {
                 self.next += 1;
                 let name = format!("scratch{}", self.next);
-                let documents = self.rng.random_range(1..200_i64);
+                // Some are so large that their index is built in several batches.
+                let (documents, pad) = match self.rng.random_bool(0.1) {
+                    true => (200, 20_000),
+                    false => (self.rng.random_range(1..200_i64), 50),
+                };
                 let inserts: Vec<Document> = (0..documents)
-                    .map(|n| doc! { "_id": n, "tags": [n, n + 1], "pad": "y".repeat(50) })
+                    .map(|n| doc! { "_id": n, "tags": [n, n + 1], "pad": "y".repeat(pad) })
                     .collect();
                 let command = doc! { "insert": &name, "documents": inserts };
                 let makes = Scratch {

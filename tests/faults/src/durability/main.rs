@@ -65,7 +65,7 @@ async fn trials(members: usize, rounds: usize, seed: u64, arguments: &Arguments)
             Ok(outcome) => {
                 println!(
                     "{members} · round {round}: {plan}: {}{} statements, {} files cut, back after {:?}",
-                    if outcome.reached {
+                    if outcome.reached || plan.crash.is_none() {
                         ""
                     } else {
                         "not reached, killed; "
