@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
+use banyan_crash::Point;
 use banyan_faults::durability::round::Trial;
 use clap::Parser;
 
@@ -21,9 +22,20 @@ struct Arguments {
     /// Decides what is done when [default: drawn, and printed]
     #[arg(long)]
     seed: Option<u64>,
+    /// Only these places, several with commas, such as import-slice
+    #[arg(long, value_delimiter = ',', value_parser = point)]
+    points: Vec<Point>,
     /// Another data node than the one built beside this program
     #[arg(long)]
     program: Option<PathBuf>,
+}
+
+fn point(name: &str) -> Result<Point, String> {
+    let known = Point::ALL.iter().find(|point| point.name() == name);
+    known.copied().ok_or_else(|| {
+        let names: Vec<&str> = Point::ALL.iter().map(|point| point.name()).collect();
+        format!("places are {}", names.join(", "))
+    })
 }
 
 #[tokio::main]
@@ -60,7 +72,7 @@ async fn trials(members: usize, rounds: usize, seed: u64, arguments: &Arguments)
     let (mut failed, mut statements, mut cut) = (0, 0, 0);
     let mut reached: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for round in 0..rounds {
-        let plan = trial.plan(round);
+        let plan = trial.plan(round, &arguments.points);
         match trial.round(&plan).await {
             Ok(outcome) => {
                 println!(

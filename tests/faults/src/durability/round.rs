@@ -128,12 +128,13 @@ impl Trial {
         self.seed
     }
 
-    /// A third at any moment, the rest at the crash points in turn.
-    pub fn plan(&mut self, round: usize) -> Plan {
+    /// A third at any moment, the rest at these crash points (none: all) in turn.
+    pub fn plan(&mut self, round: usize, only: &[Point]) -> Plan {
         let members = self.bed.members.len();
         let points: Vec<Point> = (Point::ALL.iter())
             .copied()
             .filter(|&point| members > 1 || !is_joining(point))
+            .filter(|point| only.is_empty() || only.contains(point))
             .collect();
         let point =
             (!round.is_multiple_of(3)).then(|| points[(round - round / 3 - 1) % points.len()]);
@@ -157,13 +158,14 @@ impl Trial {
                     .context("leaving a member behind")?;
             }
             self.bed.spawn(victim, plan.crash);
-            if self.bed.settled().await? {
+            outcome.reached = !self.bed.settled().await?;
+            if !outcome.reached {
                 // Other places are passed by a member that leads.
                 if self.bed.is_set() && self.rng.random_bool(0.5) {
                     let admin = self.bed.client(victim).await?.database("admin");
                     // It may decline, and follows then.
                     let _ = admin.run_command(doc! { "replSetStepUp": 1 }).await;
-                    self.bed.settled().await?;
+                    outcome.reached = !self.bed.settled().await?;
                 }
             }
         }
@@ -222,7 +224,7 @@ impl Trial {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 dead = bed.died()?;
             }
-            outcome.reached = !dead.is_empty();
+            outcome.reached |= !dead.is_empty();
             if plan.crash.is_none() {
                 let victims = plan
                     .victim
