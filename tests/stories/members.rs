@@ -138,7 +138,9 @@ async fn one_of_two_comes_back_without_its_directory() -> Result<()> {
         let count = 100 + round as u64;
         has(&set.members[lost], count).await;
         set.settled().await;
-        posts.insert_one(doc! { "_id": 1000 + count as i64 }).await?;
+        posts
+            .insert_one(doc! { "_id": 1000 + count as i64 })
+            .await?;
         has(&set.members[lost], count + 1).await;
     }
     Ok(())
