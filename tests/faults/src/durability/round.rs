@@ -266,6 +266,8 @@ impl Trial {
         let client = self.bed.client(primary).await?;
         let oplog = client.database("local").collection::<Document>("oplog.rs");
         let filler = client.database(DATABASE).collection::<Document>("filler");
+        // A log that begins after a snapshot may show nothing yet.
+        filler.insert_one(doc! { "_id": -1 }).await?;
         let last = oplog
             .find_one(doc! {})
             .sort(doc! { "$natural": -1 })
