@@ -13,7 +13,7 @@
 //!
 //! The meta keyspace holds the catalog (`c`), counts (`n`), what is to be removed (`d`), the next
 //! unused id (`i`), a mark of an unfinished import (`t`), and the caller's own keys, all under
-//! [`CALLER`].
+//! [`CALLER`]. Keys under `p` are only ever removed: they mark places in the engine's journal.
 
 use std::ops::Bound;
 
@@ -26,6 +26,7 @@ pub(crate) const COUNTS: u8 = b'n';
 pub(crate) const DROPPED: u8 = b'd';
 pub(crate) const NEXT_ID: &[u8] = b"i";
 pub(crate) const IMPORTING: &[u8] = b"t";
+const JOURNAL_MARK: u8 = b'p';
 /// First byte of every key that the caller writes with `Batch::put_meta`.
 pub(crate) const CALLER: u8 = b'x';
 
@@ -74,6 +75,14 @@ pub fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
         prefix.pop();
     }
     None
+}
+
+pub(crate) const JOURNAL_MARK_BYTES: usize = 9;
+
+pub(crate) fn journal_mark(number: u64) -> [u8; JOURNAL_MARK_BYTES] {
+    let mut key = [JOURNAL_MARK; JOURNAL_MARK_BYTES];
+    key[1..].copy_from_slice(&number.to_be_bytes());
+    key
 }
 
 pub(crate) fn record_key(collection: CollectionId, record: RecordId) -> [u8; RECORD_KEY_BYTES] {

@@ -11,6 +11,7 @@
 //!   whatever the caller keeps in the meta keyspace, such as the position it has applied);
 //! - [`snapshot`]: a consistent view of everything, with scans that own what they need;
 //! - [`store`]: the open directory; [`directory`]: its lock, its format and what else is in it;
+//! - `journal`: what a power cut leaves of the engine's journal, and how far it must go;
 //! - [`cleanup`]: the data of dropped collections, removed behind everyone's back;
 //! - [`transfer`]: a whole snapshot carried to another member.
 //!
@@ -23,6 +24,7 @@ pub mod catalog;
 pub mod cleanup;
 pub mod directory;
 pub mod error;
+mod journal;
 pub mod keys;
 pub mod record;
 pub mod snapshot;

@@ -9,13 +9,14 @@ use banyan_crash::{Point, pass};
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
 };
-use fjall::{CompressionType, KeyspaceCreateOptions, PersistMode, Readable};
+use fjall::{CompressionType, KeyspaceCreateOptions, Readable};
 use parking_lot::{Mutex, RwLock};
 
 use crate::batch::{Batch, Keyspace, Operation};
 use crate::catalog::{Catalog, Collection, persist};
 use crate::cleanup::Cleaner;
 use crate::directory::DataDirectory;
+use crate::journal;
 use crate::keys;
 use crate::snapshot::Snapshot;
 use crate::{CatalogChange, OpenError, StorageError};
@@ -80,6 +81,7 @@ pub(crate) struct Engine {
     /// Held by whoever commits a batch with counts or catalog changes.
     commit: Mutex<()>,
     next_id: AtomicU32,
+    persisting: Mutex<()>,
     // Dropped last: the lock outlives the engine.
     directory: DataDirectory,
 }
@@ -161,7 +163,7 @@ impl Store {
     /// Waits until everything committed so far survives a power cut.
     pub fn persist(&self) -> Result<(), StorageError> {
         pass(Point::StatePersisting);
-        self.shared.engine.database.persist(PersistMode::SyncAll)?;
+        self.shared.engine.persist()?;
         pass(Point::StatePersisted);
         Ok(())
     }
@@ -206,6 +208,13 @@ impl Engine {
             keyspaces: self.keyspaces(),
             engine: self.clone(),
         }
+    }
+
+    /// Waits until everything committed so far is on the disk, and known to be.
+    fn persist(&self) -> Result<(), StorageError> {
+        let _one_at_a_time = self.persisting.lock();
+        let meta = self.keyspaces().meta.clone();
+        journal::persist(&self.directory.state(), &self.database, &meta)
     }
 
     fn commit(&self, mut batch: Batch, cleaner: &Cleaner) -> Result<(), StorageError> {
@@ -343,8 +352,7 @@ impl Engine {
         let fresh = open_keyspaces(&self.database, self.write_buffer_bytes)?;
         *self.keyspaces.write() = Arc::new(fresh);
         *self.catalog.write() = Arc::default();
-        self.database.persist(PersistMode::SyncAll)?;
-        Ok(())
+        self.persist()
     }
 
     /// Removes all of meta but the mark of an import.
@@ -368,7 +376,7 @@ impl Engine {
             }
         }
         self.write(operations)?;
-        Ok(self.database.persist(PersistMode::SyncAll)?)
+        self.persist()
     }
 
     /// Reads the catalog; returns what was dropped and is not removed yet.
@@ -480,7 +488,9 @@ fn write_counts(catalog: &Catalog, batch: &mut Batch) {
 }
 
 fn open_engine(directory: DataDirectory, options: &StoreOptions) -> Result<Engine, StorageError> {
-    let database = fjall::Database::builder(directory.state())
+    let state = directory.state();
+    journal::mend(&state).map_err(fjall::Error::Io)?;
+    let database = fjall::Database::builder(&state)
         .cache_size(options.cache_bytes)
         .manual_journal_persist(true)
         .journal_compression(CompressionType::None)
@@ -489,6 +499,11 @@ fn open_engine(directory: DataDirectory, options: &StoreOptions) -> Result<Engin
         .open()?;
     let buffer = options.write_buffer_bytes.max(MIB);
     let keyspaces = open_keyspaces(&database, buffer)?;
+    let importing = keyspaces.meta.get(keys::IMPORTING)?.is_some();
+    journal::confirm(&state, &keyspaces, importing)?;
+    if !journal::has_mark(&state) {
+        journal::persist(&state, &database, &keyspaces.meta)?;
+    }
     Ok(Engine {
         database,
         keyspaces: RwLock::new(Arc::new(keyspaces)),
@@ -497,6 +512,7 @@ fn open_engine(directory: DataDirectory, options: &StoreOptions) -> Result<Engin
         catalog: RwLock::default(),
         commit: Mutex::new(()),
         next_id: AtomicU32::new(1),
+        persisting: Mutex::new(()),
         directory,
     })
 }
