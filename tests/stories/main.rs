@@ -15,6 +15,7 @@ mod migrations;
 mod monitoring;
 mod operating;
 mod parts;
+mod power;
 mod reads;
 mod replica_set;
 mod standalone;
