@@ -79,6 +79,10 @@ impl Nemesis {
         let milliseconds = match self {
             // Sometimes it's over before anybody has drawn a conclusion.
             _ if rng.random_bool(0.15) => 20..400,
+            // And sometimes the log is cut meanwhile.
+            KillSecondaries | StopSecondaries | IsolateSecondaries if rng.random_bool(0.3) => {
+                5000..12_000
+            }
             // Past the election time-out, and some seconds into the lead of another.
             StopPrimary | IsolatePrimary | OneWay => 2500..6000,
             StopAll => 500..2500,

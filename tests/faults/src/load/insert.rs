@@ -7,7 +7,7 @@ use super::client::{Trouble, Worker};
 use crate::history::Insert;
 
 /// So that logs grow, and are cut.
-const BALLAST_BYTES_MAX: usize = 8 << 10;
+const BALLAST_BYTES_MAX: usize = 24 << 10;
 
 async fn own(worker: &mut Worker) {
     let count = if worker.rng.random_bool(0.3) { 4 } else { 1 };
