@@ -9,6 +9,7 @@ use banyan_wire::{CommandError, ErrorCode};
 
 use super::Replication;
 use super::config::MemberConfig;
+use super::heartbeat::Health;
 use super::state::MemberState;
 use crate::node::Node;
 
@@ -17,6 +18,9 @@ const DOWN_TIMEOUT: Duration = Duration::from_secs(2);
 const STEP_UP_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
 const SUCCESSOR_POLL: Duration = Duration::from_millis(20);
+/// What the others say of themselves is asked for again before one of them gets the lead: with the
+/// last heartbeat they may have been frozen, or the primary.
+const ANSWERS_TIMEOUT: Duration = Duration::from_millis(100);
 /// Progress is looked at every tick, so it's a little old under load.
 const CLOSE_ENTRIES: u64 = 1000;
 
@@ -39,6 +43,7 @@ impl Replication {
         // One that does not take the lead (it may be frozen) is asked again after the others.
         let mut asked = Vec::new();
         while node.is_primary() {
+            self.hear_candidates_out().await;
             let status = node.group.status();
             if self.best_successor(&status, &asked).is_none() {
                 asked.clear();
@@ -73,6 +78,19 @@ impl Replication {
             }
         }
         Ok(())
+    }
+
+    /// Asks the others how they are, and waits for those who are up.
+    async fn hear_candidates_out(&self) {
+        let asked = Instant::now();
+        self.pulse.notify_one();
+        let all_answered = || {
+            let fresh = |health: &Health| health.answered.is_some_and(|at| at >= asked);
+            let health = self.health.lock();
+            health.values().all(|other| !other.is_up() || fresh(other))
+        };
+        // Who does not answer now is judged by what it said before.
+        let _ = wait("the members' answers", ANSWERS_TIMEOUT, all_answered).await;
     }
 
     fn best_successor(&self, status: &Status, except: &[PeerId]) -> Option<PeerId> {
