@@ -4,6 +4,7 @@
 //! in, ticks it, and calls [`Core::pump`], which writes what must be written and hands the rest to
 //! an [`Outlet`].
 
+mod asking;
 mod delay;
 mod election;
 mod fetching;
@@ -27,6 +28,7 @@ use crate::machine::{Membership, PeerId, Position, SnapshotMeta};
 use crate::message::{self, Receiver};
 #[cfg(feature = "simulation")]
 use crate::stage::{Bug, planted};
+use asking::Asking;
 pub(crate) use forced::ForceError;
 pub(crate) use members::Wish;
 use members::conf_change;
@@ -84,6 +86,7 @@ pub(crate) struct Core<D: Disk> {
     ticks: u64,
     since_heartbeat: usize,
     caretaker: Caretaker,
+    asking: Asking,
     /// Entries are handed over only once their user says that they are due.
     delayed: bool,
     /// The last entry handed over, or not to be handed over at all.
@@ -130,6 +133,7 @@ impl<D: Disk> Core<D> {
             ticks: 0,
             since_heartbeat: 0,
             caretaker: Caretaker::default(),
+            asking: Asking::default(),
             delayed: false,
             broken: None,
         };
@@ -331,6 +335,7 @@ impl<D: Disk> Core<D> {
             MessageType::MsgHeartbeat if message.commit > self.last_index() => message.commit = 0,
             _ => {}
         }
+        self.note_answer(&message);
         // An answer from somebody who is not a member is refused.
         let stepped = self.node.step(message).is_ok();
         self.settle();
@@ -375,10 +380,6 @@ impl<D: Disk> Core<D> {
         if self.is_leader() && !self.caretaker.is_without_data(to) {
             self.node.transfer_leader(to);
         }
-    }
-
-    pub fn read_index(&mut self, context: Vec<u8>) {
-        self.node.read_index(context);
     }
 
     /// Tells followers what is committed without waiting for the next entry or heartbeat.

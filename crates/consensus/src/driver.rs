@@ -5,8 +5,11 @@
 //! waits for the next round: that is the group commit.
 //!
 //! A group of one that does not wait for the disk needs no thread: whoever proposes first drives
-//! the core, for everybody who proposes meanwhile (flat combining).
+//! the core, for everybody who proposes meanwhile (flat combining). The same goes for what touches
+//! no disk, in any group: the questions and answers that a read waits for. A thread that is woken
+//! for each of them would cost more than all the rest.
 
+mod inbox;
 mod keeping;
 mod reads;
 mod rounds;
@@ -36,6 +39,7 @@ use crate::log::watermark::Watermark;
 use crate::log::{LogError, LogReader};
 use crate::machine::{Member, Membership, PeerId, Position, StateMachine, Transport};
 use crate::surroundings;
+use inbox::{Inbox, Work};
 pub(crate) use keeping::Keeping;
 pub use keeping::LogHold;
 use reads::Asked;
@@ -74,26 +78,6 @@ pub(crate) enum Control {
     Witnesses(Vec<PeerId>),
 }
 
-struct Inbox<P> {
-    proposals: Vec<Proposal<P>>,
-    controls: Vec<Control>,
-    /// Answers that go out after the next sync.
-    after_sync: Vec<(Answer, Position)>,
-    /// When the oldest entry was written that is not synced (sync mode `Interval`).
-    unsynced_since: Option<Instant>,
-}
-
-impl<P> Inbox<P> {
-    fn new() -> Inbox<P> {
-        Inbox {
-            proposals: Vec::new(),
-            controls: Vec::new(),
-            after_sync: Vec::new(),
-            unsynced_since: None,
-        }
-    }
-}
-
 /// The term that the core leads in, if it does; its user may be served once an entry of that term
 /// is applied.
 #[derive(Default)]
@@ -112,6 +96,8 @@ pub(crate) struct Shared<S: StateMachine> {
     upkeep_wake: Condvar,
     /// Proposals may be driven by their callers.
     inline: AtomicBool,
+    /// There are threads to which what is not light can be left.
+    threaded: AtomicBool,
     pub applier: Applier<S>,
     leadership: Mutex<Leadership>,
     pub leader_term: AtomicU64,
@@ -193,6 +179,7 @@ impl<S: StateMachine> Shared<S> {
             inbox: Mutex::new(Inbox::new()),
             wake: Condvar::new(),
             upkeep_wake: Condvar::new(),
+            threaded: AtomicBool::new(false),
             inline: AtomicBool::new(false),
             leadership: Mutex::default(),
             leader_term: AtomicU64::new(0),
@@ -221,7 +208,8 @@ impl<S: StateMachine> Shared<S> {
             if !rounds.core.bootstrap(address) {
                 return Err(Error::Refused("the log is not empty".into()));
             }
-            self.round(&mut rounds, false);
+            let work = self.inbox.lock().take();
+            self.round(&mut rounds, work, false);
         }
         self.wake.notify_one();
         Ok(())
@@ -252,9 +240,31 @@ impl<S: StateMachine> Shared<S> {
         if message && inbox.controls.len() >= WAITING_MESSAGES_MAX {
             return;
         }
-        inbox.controls.push(control);
+        let light = control.is_light();
+        inbox.push(control);
         drop(inbox);
-        self.wake.notify_one();
+        if light && self.threaded.load(Ordering::Acquire) {
+            self.hurry();
+        } else {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Drives the core on this thread if only what is light waits, and nobody else drives it. What
+    /// is left is for the driving thread.
+    fn hurry(&self) {
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(mut rounds) = self.rounds.try_lock() {
+            let work = self.inbox.lock().take_light();
+            if let Some(work) = work {
+                self.guarded(|| self.round(&mut rounds, work, false));
+            }
+        }
+        if !self.inbox.lock().is_empty() {
+            self.wake.notify_one();
+        }
     }
 
     /// Drives the core on this thread for as long as proposals wait and nobody else drives it.
@@ -264,7 +274,8 @@ impl<S: StateMachine> Shared<S> {
             let Some(mut rounds) = self.rounds.try_lock() else {
                 return;
             };
-            self.guarded(|| self.round(&mut rounds, false));
+            let work = self.inbox.lock().take();
+            self.guarded(|| self.round(&mut rounds, work, false));
         }
     }
 
@@ -296,7 +307,8 @@ impl<S: StateMachine> Shared<S> {
             *next_tick = now + self.tick();
         }
         let mut rounds = self.rounds.lock();
-        self.guarded(|| self.round(&mut rounds, ticking));
+        let work = self.inbox.lock().take();
+        self.guarded(|| self.round(&mut rounds, work, ticking));
         drop(rounds);
         if self.inline.load(Ordering::Acquire) {
             self.combine();
@@ -305,23 +317,21 @@ impl<S: StateMachine> Shared<S> {
 
     /// Waits until there is something to do; true if the log is to be synced.
     fn wait_for_work(&self, next_tick: Instant) -> bool {
-        let commit_due = self.rounds.lock().commit_due;
         let mut inbox = self.inbox.lock();
         loop {
-            match self.due(&inbox, next_tick, commit_due) {
+            match self.due(&inbox, next_tick) {
                 Ok(sync_due) => return sync_due,
-                Err(deadline) => self.wake.wait_until(&mut inbox, deadline),
-            };
+                Err(deadline) => {
+                    inbox.slept_until = Some(deadline);
+                    self.wake.wait_until(&mut inbox, deadline);
+                    inbox.slept_until = None;
+                }
+            }
         }
     }
 
     /// Whether there is something to do, and the log to be synced for it; if not, until when.
-    fn due(
-        &self,
-        inbox: &Inbox<S::Prepared>,
-        next_tick: Instant,
-        commit_due: Option<Instant>,
-    ) -> Result<bool, Instant> {
+    fn due(&self, inbox: &Inbox<S::Prepared>, next_tick: Instant) -> Result<bool, Instant> {
         let interval = match self.options.sync {
             SyncMode::Interval(interval) => interval,
             SyncMode::EveryEntry => Duration::ZERO,
@@ -329,9 +339,9 @@ impl<S: StateMachine> Shared<S> {
         let sync_at = inbox.unsynced_since.map(|since| since + interval);
         let now = surroundings::now();
         let sync_due = !inbox.after_sync.is_empty() || sync_at.is_some_and(|at| at <= now);
-        let deadlines = [Some(next_tick), sync_at, commit_due];
+        let deadlines = [Some(next_tick), sync_at, inbox.rounds_due];
         let deadline = deadlines.into_iter().flatten().min().unwrap_or(next_tick);
-        let work = !inbox.proposals.is_empty() || !inbox.controls.is_empty();
+        let work = !inbox.is_empty();
         let stopped = self.stopped.load(Ordering::Acquire);
         if sync_due || work || stopped || deadline <= now {
             Ok(sync_due)
@@ -343,8 +353,7 @@ impl<S: StateMachine> Shared<S> {
     /// As [`Shared::due`], for whoever drives the group without its threads.
     #[cfg(feature = "simulation")]
     pub fn due_on_stage(&self, next_tick: Instant) -> Result<bool, Instant> {
-        let commit_due = self.rounds.lock().commit_due;
-        self.due(&self.inbox.lock(), next_tick, commit_due)
+        self.due(&self.inbox.lock(), next_tick)
     }
 
     #[cfg(feature = "simulation")]
@@ -585,6 +594,7 @@ impl<S: StateMachine> Threads<S> {
     pub fn start(shared: &Arc<Shared<S>>) -> Result<Threads<S>, Error> {
         let threads = Threads::none(shared);
         threads.spawn("raft", |shared| shared.drive())?;
+        shared.threaded.store(true, Ordering::Release);
         threads.spawn("apply", |shared| {
             shared.guarded(|| shared.applier.serve(shared.as_ref()));
         })?;

@@ -49,6 +49,20 @@ pub(crate) fn decode(frame: &[u8]) -> Option<Frame> {
     })
 }
 
+/// It is a heartbeat or the answer to one, as far as can be told without decoding it.
+pub(crate) fn is_heartbeat(frame: &[u8]) -> bool {
+    const KIND_FIELD: u8 = 1 << 3;
+    const KINDS: [u8; 2] = [
+        MessageType::MsgHeartbeat as u8,
+        MessageType::MsgHeartbeatResponse as u8,
+    ];
+    let length = frame.get(1..3).map_or(0, |bytes| {
+        usize::from(bytes[0]) | usize::from(bytes[1]) << 8
+    });
+    let body = frame.get(3 + length..).unwrap_or_default();
+    matches!(body, [KIND_FIELD, kind, ..] if KINDS.contains(kind))
+}
+
 /// What the check needs to know about the receiver.
 pub(crate) struct Receiver {
     pub id: PeerId,
@@ -210,6 +224,29 @@ mod tests {
             (frame.sender_address.as_str(), frame.message),
             ("a:1", sent)
         );
+    }
+
+    #[test]
+    fn heartbeats_are_told_without_decoding() {
+        for (kind, expected) in [
+            (MessageType::MsgHeartbeat, true),
+            (MessageType::MsgHeartbeatResponse, true),
+            (MessageType::MsgAppend, false),
+            (MessageType::MsgRequestVote, false),
+        ] {
+            for address in ["", "localhost:27017"] {
+                let frame = encode(address, &message(kind));
+                assert_eq!(is_heartbeat(&frame), expected, "{kind:?}");
+            }
+        }
+        for cut in [
+            &[][..],
+            &[FORMAT],
+            &[FORMAT, 0, 0],
+            &[FORMAT, 0xff, 0xff, 8],
+        ] {
+            assert!(!is_heartbeat(cut));
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::machine::PeerId;
 
 /// A round that got no answer (its message was lost, or the leader changed) is begun again.
 const RETRY: Duration = Duration::from_millis(300);
+/// Those who are asked first have so long before everybody is.
+const HEAD_START: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Waiting {
@@ -50,6 +52,7 @@ impl Asked {
 struct Round {
     number: u64,
     begun: Instant,
+    asks_everybody: bool,
     reads: Vec<Waiting>,
 }
 
@@ -86,8 +89,25 @@ impl Reads {
         self.under_way = Some(Round {
             number,
             begun: now,
+            asks_everybody: false,
             reads,
         });
+    }
+
+    /// When everybody is to be asked about the round under way.
+    pub fn due(&self) -> Option<Instant> {
+        let round = self.under_way.as_ref();
+        let round = round.filter(|round| !round.asks_everybody);
+        round.map(|round| round.begun + HEAD_START)
+    }
+
+    pub fn ask_everybody<D: Disk>(&mut self, core: &mut Core<D>, now: Instant) {
+        if self.due().is_some_and(|due| due <= now)
+            && let Some(round) = &mut self.under_way
+        {
+            round.asks_everybody = true;
+            core.ask_everybody();
+        }
     }
 
     /// Those who asked for a round that is answered.

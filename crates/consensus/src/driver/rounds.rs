@@ -10,7 +10,7 @@ use raft::ReadState;
 use raft::eraftpb::Message;
 
 use super::reads::Reads;
-use super::{Control, Inbox, Proposal, Shared};
+use super::{Control, Proposal, Shared, Work};
 use crate::apply::{Answer, Item, Job, Listener};
 use crate::core::{Core, Decided, ForceError, Outlet, Wish};
 use crate::group::{Change, Error, ProposeError, Role, Status, SyncMode};
@@ -45,7 +45,7 @@ pub(crate) struct Rounds<S: StateMachine> {
     changing: Option<(Position, ChangeAnswer)>,
     reads: Reads,
     /// Followers have not heard of the newest commit index; they will by then.
-    pub commit_due: Option<Instant>,
+    commit_due: Option<Instant>,
     commit_seen: u64,
     role: Role,
     leader: Option<PeerId>,
@@ -92,6 +92,11 @@ impl<S: StateMachine> Rounds<S> {
             peers: core.progress(),
             installing_snapshot: core.installing(),
         }
+    }
+
+    /// When there is something to do even if nothing comes in.
+    pub fn due(&self) -> Option<Instant> {
+        self.commit_due.into_iter().chain(self.reads.due()).min()
     }
 
     /// Nobody will answer any more.
@@ -147,14 +152,11 @@ impl<S: StateMachine> Rounds<S> {
 }
 
 impl<S: StateMachine> Shared<S> {
-    pub(super) fn round(&self, rounds: &mut Rounds<S>, ticking: bool) {
-        let (proposals, controls) = {
-            let mut inbox: parking_lot::MutexGuard<'_, Inbox<S::Prepared>> = self.inbox.lock();
-            (
-                std::mem::take(&mut inbox.proposals),
-                std::mem::take(&mut inbox.controls),
-            )
-        };
+    pub(super) fn round(&self, rounds: &mut Rounds<S>, work: Work<S::Prepared>, ticking: bool) {
+        let Work {
+            proposals,
+            controls,
+        } = work;
         let mut out = Out::new(self.transport.as_ref());
         for control in controls {
             self.take(rounds, control, &mut out);
@@ -183,6 +185,7 @@ impl<S: StateMachine> Shared<S> {
             rounds.commit_due = None;
             rounds.core.broadcast_commit();
         }
+        rounds.reads.ask_everybody(&mut rounds.core, now);
         self.begin_reads(rounds, now);
         let sync = self.must_sync(rounds);
         let last_before = rounds.core.log().last();
@@ -310,6 +313,9 @@ impl<S: StateMachine> Shared<S> {
         }
         rounds.wish();
         self.publish(rounds, ticking);
+        if self.inbox.lock().set_due(rounds.due()) {
+            self.wake.notify_one();
+        }
         let leader = rounds.core.leader();
         for proposal in rounds.refused.drain(..) {
             let _ = proposal

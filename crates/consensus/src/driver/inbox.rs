@@ -1,0 +1,84 @@
+//! What waits for the core.
+
+use std::time::Instant;
+
+use super::{Control, Proposal};
+use crate::apply::Answer;
+use crate::machine::Position;
+use crate::message;
+
+pub(super) struct Inbox<P> {
+    pub proposals: Vec<Proposal<P>>,
+    pub controls: Vec<Control>,
+    /// Something among the controls is not light.
+    heavy: bool,
+    /// Answers that go out after the next sync.
+    pub after_sync: Vec<(Answer, Position)>,
+    /// When the oldest entry was written that is not synced (sync mode `Interval`).
+    pub unsynced_since: Option<Instant>,
+    /// When there is something to do even if nothing comes in.
+    pub rounds_due: Option<Instant>,
+    /// Until when the driving thread sleeps, if it does.
+    pub slept_until: Option<Instant>,
+}
+
+/// What was taken out of it.
+pub(super) struct Work<P> {
+    pub proposals: Vec<Proposal<P>>,
+    pub controls: Vec<Control>,
+}
+
+impl<P> Inbox<P> {
+    pub fn new() -> Inbox<P> {
+        Inbox {
+            proposals: Vec::new(),
+            controls: Vec::new(),
+            heavy: false,
+            after_sync: Vec::new(),
+            unsynced_since: None,
+            rounds_due: None,
+            slept_until: None,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.proposals.is_empty() && self.controls.is_empty()
+    }
+
+    pub fn push(&mut self, control: Control) {
+        self.heavy |= !control.is_light();
+        self.controls.push(control);
+    }
+
+    pub fn take(&mut self) -> Work<P> {
+        self.heavy = false;
+        Work {
+            proposals: std::mem::take(&mut self.proposals),
+            controls: std::mem::take(&mut self.controls),
+        }
+    }
+
+    /// Everything, if nothing of it has to wait for a disk.
+    pub fn take_light(&mut self) -> Option<Work<P>> {
+        let light = self.proposals.is_empty() && !self.heavy && !self.controls.is_empty();
+        light.then(|| self.take())
+    }
+
+    /// True if the driving thread sleeps past it.
+    pub fn set_due(&mut self, due: Option<Instant>) -> bool {
+        self.rounds_due = due;
+        due.zip(self.slept_until)
+            .is_some_and(|(due, until)| due < until)
+    }
+}
+
+impl Control {
+    /// The core is done with it without a disk.
+    pub(super) fn is_light(&self) -> bool {
+        match self {
+            Control::Reads => true,
+            Control::Message(frame) => message::is_heartbeat(frame),
+            _ => false,
+        }
+    }
+}
