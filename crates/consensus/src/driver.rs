@@ -235,13 +235,13 @@ impl<S: StateMachine> Shared<S> {
     }
 
     pub fn control(&self, control: Control) {
+        let light = control.is_light(self.last_index.load(Ordering::Acquire));
         let mut inbox = self.inbox.lock();
         let message = matches!(control, Control::Message(_));
         if message && inbox.controls.len() >= WAITING_MESSAGES_MAX {
             return;
         }
-        let light = control.is_light();
-        inbox.push(control);
+        inbox.push(control, light);
         drop(inbox);
         if light && self.threaded.load(Ordering::Acquire) {
             self.hurry();

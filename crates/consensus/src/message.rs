@@ -49,18 +49,32 @@ pub(crate) fn decode(frame: &[u8]) -> Option<Frame> {
     })
 }
 
-/// It is a heartbeat or the answer to one, as far as can be told without decoding it.
-pub(crate) fn is_heartbeat(frame: &[u8]) -> bool {
+/// What can be told of a frame without, or almost without, decoding it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A heartbeat, or the answer to one.
+    Heartbeat,
+    /// Entries up to here were taken.
+    Taken(u64),
+    Other,
+}
+
+pub(crate) fn kind(frame: &[u8]) -> Kind {
     const KIND_FIELD: u8 = 1 << 3;
-    const KINDS: [u8; 2] = [
-        MessageType::MsgHeartbeat as u8,
-        MessageType::MsgHeartbeatResponse as u8,
-    ];
+    const HEARTBEAT: u8 = MessageType::MsgHeartbeat as u8;
+    const HEARTBEAT_RESPONSE: u8 = MessageType::MsgHeartbeatResponse as u8;
+    const APPEND_RESPONSE: u8 = MessageType::MsgAppendResponse as u8;
     let length = frame.get(1..3).map_or(0, |bytes| {
         usize::from(bytes[0]) | usize::from(bytes[1]) << 8
     });
-    let body = frame.get(3 + length..).unwrap_or_default();
-    matches!(body, [KIND_FIELD, kind, ..] if KINDS.contains(kind))
+    match frame.get(3 + length..).unwrap_or_default() {
+        [KIND_FIELD, HEARTBEAT | HEARTBEAT_RESPONSE, ..] => Kind::Heartbeat,
+        [KIND_FIELD, APPEND_RESPONSE, ..] => match decode(frame) {
+            Some(frame) if !frame.message.reject => Kind::Taken(frame.message.index),
+            _ => Kind::Other,
+        },
+        _ => Kind::Other,
+    }
 }
 
 /// What the check needs to know about the receiver.
@@ -227,16 +241,21 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_are_told_without_decoding() {
-        for (kind, expected) in [
-            (MessageType::MsgHeartbeat, true),
-            (MessageType::MsgHeartbeatResponse, true),
-            (MessageType::MsgAppend, false),
-            (MessageType::MsgRequestVote, false),
+    fn kinds_are_told_without_decoding() {
+        let mut taken = message(MessageType::MsgAppendResponse);
+        taken.index = 77;
+        let mut refused = taken.clone();
+        refused.reject = true;
+        for (message, expected) in [
+            (message(MessageType::MsgHeartbeat), Kind::Heartbeat),
+            (message(MessageType::MsgHeartbeatResponse), Kind::Heartbeat),
+            (taken, Kind::Taken(77)),
+            (refused, Kind::Other),
+            (message(MessageType::MsgAppend), Kind::Other),
+            (message(MessageType::MsgRequestVote), Kind::Other),
         ] {
             for address in ["", "localhost:27017"] {
-                let frame = encode(address, &message(kind));
-                assert_eq!(is_heartbeat(&frame), expected, "{kind:?}");
+                assert_eq!(kind(&encode(address, &message)), expected);
             }
         }
         for cut in [
@@ -245,8 +264,9 @@ mod tests {
             &[FORMAT, 0, 0],
             &[FORMAT, 0xff, 0xff, 8],
         ] {
-            assert!(!is_heartbeat(cut));
+            assert_eq!(kind(cut), Kind::Other);
         }
+        assert_eq!(kind(&[FORMAT, 0, 0, 8, 4, 0xff]), Kind::Other);
     }
 
     #[test]

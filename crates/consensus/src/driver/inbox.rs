@@ -5,7 +5,10 @@ use std::time::Instant;
 use super::{Control, Proposal};
 use crate::apply::Answer;
 use crate::machine::Position;
-use crate::message;
+use crate::message::{self, Kind};
+
+/// So many entries are surely still in memory.
+const CLOSE_ENTRIES: u64 = 512;
 
 pub(super) struct Inbox<P> {
     pub proposals: Vec<Proposal<P>>,
@@ -45,8 +48,8 @@ impl<P> Inbox<P> {
         self.proposals.is_empty() && self.controls.is_empty()
     }
 
-    pub fn push(&mut self, control: Control) {
-        self.heavy |= !control.is_light();
+    pub fn push(&mut self, control: Control, light: bool) {
+        self.heavy |= !light;
         self.controls.push(control);
     }
 
@@ -74,10 +77,15 @@ impl<P> Inbox<P> {
 
 impl Control {
     /// The core is done with it without a disk.
-    pub(super) fn is_light(&self) -> bool {
+    pub(super) fn is_light(&self, last_index: u64) -> bool {
         match self {
             Control::Reads => true,
-            Control::Message(frame) => message::is_heartbeat(frame),
+            Control::Message(frame) => match message::kind(frame) {
+                Kind::Heartbeat => true,
+                // One that is far behind is sent what has to be read from the log.
+                Kind::Taken(index) => index.saturating_add(CLOSE_ENTRIES) >= last_index,
+                Kind::Other => false,
+            },
             _ => false,
         }
     }

@@ -5,6 +5,8 @@
 //! therefore be decoded, and their index keys made, at once; their batches are put together in the
 //! order of the log, in which the last write of a key wins.
 
+use std::num::NonZero;
+use std::sync::OnceLock;
 use std::thread;
 
 use banyan_storage::{Batch, Catalog};
@@ -18,7 +20,10 @@ const THREADS_MAX: usize = 8;
 
 /// What entries that change documents only do, as one batch. `entries` are in the log's order.
 pub fn work_out(catalog: &Catalog, entries: &[&[u8]]) -> Result<Batch, EffectError> {
-    let available = thread::available_parallelism().map_or(1, |count| count.get());
+    // Finding out reads the limits of control groups, which takes longer than a small batch.
+    static AVAILABLE: OnceLock<usize> = OnceLock::new();
+    let count = || thread::available_parallelism().map_or(1, NonZero::get);
+    let available = *AVAILABLE.get_or_init(count);
     let bytes: usize = entries.iter().map(|entry| entry.len()).sum();
     let threads = available.min(THREADS_MAX).min(bytes / BYTES_MIN * 2);
     work_out_on(catalog, entries, threads)
