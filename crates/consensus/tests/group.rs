@@ -227,3 +227,26 @@ fn a_damaged_log_is_refused() {
         "the file is left as it was found"
     );
 }
+
+#[test]
+fn a_file_of_the_log_whose_beginning_is_torn_stops_nobody() {
+    // Before, within and after the engine's magic text, and within the number that follows it.
+    for length in [0, 20, 53, 57] {
+        let cluster = Cluster::new();
+        let group = cluster.start(1, SyncMode::EveryEntry);
+        group.bootstrap("host1").unwrap();
+        wait("leader", || group.leader_term() != 0);
+        propose(&group, "kept").unwrap();
+        let last = group.status().last_index;
+        drop(group);
+        cluster.kill(1);
+        let first = cluster.path(1).join("0000000000000001.raftlog");
+        let beginning = std::fs::read(&first).unwrap()[..length].to_vec();
+        let next = first.with_file_name("0000000000000002.raftlog");
+        std::fs::write(next, beginning).unwrap();
+        let group = cluster.start(1, SyncMode::EveryEntry);
+        assert!(group.status().last_index >= last, "torn after {length}");
+        wait("leader again", || group.leader_term() != 0);
+        propose(&group, "more").unwrap();
+    }
+}

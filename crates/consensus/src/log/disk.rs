@@ -63,7 +63,8 @@ impl EngineDisk {
         let (engine, kept) =
             match Engine::open_with_file_system(config.clone(), file_system.clone()) {
                 Ok(engine) => (engine, None),
-                Err(raft_engine::Error::Corruption(_)) => {
+                // A header that ends within a number is not called corrupt.
+                Err(raft_engine::Error::Corruption(_) | raft_engine::Error::Codec(_)) => {
                     let kept = Kept::newest_of(dir)?;
                     let tolerant = Config {
                         recovery_mode: RecoveryMode::TolerateTailCorruption,
