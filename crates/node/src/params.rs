@@ -102,6 +102,19 @@ impl<'a> Field<'a> {
     }
 }
 
+/// The fields of a command or of a document inside one; `command` is what errors call it.
+pub fn fields<'a>(
+    command: &'static str,
+    document: &'a RawDocument,
+) -> impl Iterator<Item = Field<'a>> {
+    let elements = document.iter().flatten();
+    elements.map(move |(name, value)| Field {
+        command,
+        name: name.as_str(),
+        value,
+    })
+}
+
 /// A number of any type as an integer, towards zero; what is out of range stops at the range's end.
 pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
     match value {

@@ -1,7 +1,7 @@
 //! The fields of `mapReduce` and of its two internal parts.
 
 use banyan_node::context::{CommandContext, check_collection_name};
-use banyan_node::params::Field;
+use banyan_node::params::{self, Field};
 use banyan_script::MapReduceSpec;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -131,13 +131,8 @@ impl Out {
         let mut target = None;
         let mut database = None;
         let mut is_known = true;
-        for (name, value) in out.iter().flatten() {
-            let field = Field {
-                command: "mapReduce",
-                name: name.as_str(),
-                value,
-            };
-            match name.as_str() {
+        for field in params::fields("mapReduce", out) {
+            match field.name {
                 "inline" => return Ok(Out::Inline),
                 "replace" | "normal" => target = Some((Mode::Replace, field.str()?)),
                 "merge" => target = Some((Mode::Merge, field.str()?)),

@@ -20,7 +20,7 @@ use crate::execute::first::{self, BatchOptions};
 use crate::execute::source::{Cost, Source};
 use crate::execute::{InterruptSlot, Row, Rows, blocking, local};
 use crate::oplog::{self, view::Order};
-use crate::params::Field;
+use crate::params;
 use crate::plan::{self, Query};
 use crate::read_concern;
 
@@ -54,25 +54,18 @@ impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
         let mut pipeline = None;
-        for (position, element) in body.iter().enumerate() {
-            let Ok((name, value)) = element else { break };
-            let name = name.as_str();
-            let field = Field {
-                command: "aggregate",
-                name,
-                value,
-            };
-            match name {
-                _ if position == 0 => parameters.collection = target(database, value)?,
+        for (position, field) in params::fields("aggregate", body).enumerate() {
+            match field.name {
+                _ if position == 0 => parameters.collection = target(database, field.value)?,
                 "pipeline" => {
-                    pipeline = Some(value.as_array().ok_or_else(|| {
+                    pipeline = Some(field.value.as_array().ok_or_else(|| {
                         CommandError::new(
                             ErrorCode::TypeMismatch,
                             "'pipeline' option must be specified as an array",
                         )
                     })?);
                 }
-                "hint" => parameters.hint = Some(value),
+                "hint" => parameters.hint = Some(field.value),
                 "let" => parameters.variables = field.document_or_null()?,
                 "explain" => parameters.explain = field.bool()?,
                 "cursor" => parameters.has_cursor = true,
@@ -80,12 +73,8 @@ impl<'a> Parameters<'a> {
                 _ => {}
             }
         }
-        parameters.stages = stages(pipeline.ok_or_else(|| {
-            CommandError::new(
-                ErrorCode::Location(40414),
-                "BSON field 'aggregate.pipeline' is missing but a required field",
-            )
-        })?)?;
+        let pipeline = pipeline.ok_or_else(|| params::missing_field("aggregate", "pipeline"))?;
+        parameters.stages = stages(pipeline)?;
         Ok(parameters)
     }
 
@@ -100,7 +89,7 @@ fn target<'a>(database: &str, value: RawBsonRef<'a>) -> Result<Option<&'a str>, 
             check_collection_name(database, name)?;
             Ok(Some(name))
         }
-        value if crate::params::number(value) == Some(1) => Ok(None),
+        value if params::number(value) == Some(1) => Ok(None),
         _ => Err(CommandError::new(
             ErrorCode::FailedToParse,
             "Invalid command format: the 'aggregate' field must specify a collection name or 1",

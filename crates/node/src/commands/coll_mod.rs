@@ -79,6 +79,9 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     Ok(reply)
 }
 
+/// What errors call the `index` of a `collMod`.
+const PARSER: &str = "collMod.index";
+
 /// Which index is to be hidden or shown.
 struct Wish<'a> {
     name: Option<&'a str>,
@@ -89,20 +92,15 @@ struct Wish<'a> {
 impl<'a> Wish<'a> {
     fn parse(field: Field<'a>) -> Result<Wish<'a>, CommandError> {
         let (mut name, mut pattern, mut hidden) = (None, None, None);
-        for (option, value) in field.document()?.iter().flatten() {
-            let field = Field {
-                command: "collMod.index",
-                name: option.as_str(),
-                value,
-            };
-            match option.as_str() {
+        for field in params::fields(PARSER, field.document()?) {
+            match field.name {
                 "name" => name = Some(field.str()?),
                 "keyPattern" => pattern = Some(field.document()?),
                 "hidden" => hidden = Some(field.bool()?),
                 "expireAfterSeconds" | "unique" | "prepareUnique" => {
-                    return Err(unsupported(option.as_str()));
+                    return Err(unsupported(field.name));
                 }
-                other => return Err(params::unknown_field("collMod.index", other)),
+                other => return Err(params::unknown_field(PARSER, other)),
             }
         }
         let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));

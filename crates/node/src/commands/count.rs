@@ -15,7 +15,7 @@ use crate::execute::find::Matching;
 use crate::execute::source::{Cost, Source};
 use crate::execute::{InterruptSlot, blocking, local};
 use crate::oplog::{self, view::Order};
-use crate::params::Field;
+use crate::params;
 use crate::plan::{self, Plan, Query};
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
@@ -34,19 +34,12 @@ pub struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
-        for (position, element) in body.iter().enumerate() {
-            let Ok((name, value)) = element else { break };
-            let name = name.as_str();
-            let field = Field {
-                command: "count",
-                name,
-                value,
-            };
-            match name {
-                _ if position == 0 => parameters.collection = collection_name(value)?,
+        for (position, field) in params::fields("count", body).enumerate() {
+            match field.name {
+                _ if position == 0 => parameters.collection = collection_name(field.value)?,
                 "query" => parameters.filter = field.document_or_null()?,
                 "hint" => {
-                    parameters.hint = Some(value)
+                    parameters.hint = Some(field.value)
                         .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
                 }
                 "skip" => parameters.skip = field.unsigned()?,

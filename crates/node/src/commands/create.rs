@@ -9,7 +9,7 @@ use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
-use crate::params::Field;
+use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
     .privilege("createCollection")
@@ -69,14 +69,8 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
 
 /// Options that would change what the collection does are refused rather than forgotten.
 fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    for (name, value) in ctx.body().iter().flatten() {
-        let name = name.as_str();
-        let field = Field {
-            command: "create",
-            name,
-            value,
-        };
-        let asked = match name {
+    for field in params::fields("create", ctx.body()) {
+        let asked = match field.name {
             "capped" => field.bool()?,
             "validator" => field
                 .document_or_null()?
@@ -91,7 +85,7 @@ fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         if asked {
             return Err(CommandError::new(
                 ErrorCode::NotImplemented,
-                format!("create with '{name}' is not supported"),
+                format!("create with '{}' is not supported", field.name),
             ));
         }
     }

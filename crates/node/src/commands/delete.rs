@@ -8,7 +8,7 @@ use super::find::{query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
-use crate::params::{self, Field};
+use crate::params;
 use crate::write::modify::{self, Action, Target};
 use crate::write::report::{self, WriteReport, ordered, statement_ids};
 use crate::write::sessions::StatementOutcome;
@@ -22,6 +22,10 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .fields(&["deletes", "ordered", "let"])
     .ignored(&["runtimeConstants", "encryptionInformation"]);
 
+/// What errors call a statement.
+const PARSER: &str = "delete.deletes";
+
+/// One statement, parsed.
 struct Statement<'a> {
     filter: &'a RawDocument,
     hint: Option<RawBsonRef<'a>>,
@@ -31,23 +35,17 @@ struct Statement<'a> {
 impl<'a> Statement<'a> {
     fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
         let (mut filter, mut limit, mut hint) = (None, None, None);
-        for (name, value) in document.iter().flatten() {
-            let name = name.as_str();
-            let field = Field {
-                command: "delete.deletes",
-                name,
-                value,
-            };
-            match name {
+        for field in params::fields(PARSER, document) {
+            match field.name {
                 "q" => filter = Some(field.document()?),
                 "limit" => limit = Some(field.i64()?),
-                "hint" => hint = Some(value),
+                "hint" => hint = Some(field.value),
                 "collation" => simple_collation(field)?,
                 "sampleId" => {}
-                _ => return Err(params::unknown_field("delete.deletes", name)),
+                name => return Err(params::unknown_field(PARSER, name)),
             }
         }
-        let limit = limit.ok_or_else(|| params::missing_field("delete.deletes", "limit"))?;
+        let limit = limit.ok_or_else(|| params::missing_field(PARSER, "limit"))?;
         if !(0..=1).contains(&limit) {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
@@ -55,7 +53,7 @@ impl<'a> Statement<'a> {
             ));
         }
         Ok(Statement {
-            filter: filter.ok_or_else(|| params::missing_field("delete.deletes", "q"))?,
+            filter: filter.ok_or_else(|| params::missing_field(PARSER, "q"))?,
             hint,
             multi: limit == 0,
         })

@@ -17,7 +17,7 @@ use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::Source;
 use crate::execute::{InterruptSlot, blocking};
-use crate::params::Field;
+use crate::params;
 use crate::plan::{self, Query};
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
@@ -39,30 +39,18 @@ impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
         let mut key = None;
-        for (position, element) in body.iter().enumerate() {
-            let Ok((name, value)) = element else { break };
-            let name = name.as_str();
-            let field = Field {
-                command: "distinct",
-                name,
-                value,
-            };
-            match name {
-                _ if position == 0 => parameters.collection = collection_name(value)?,
+        for (position, field) in params::fields("distinct", body).enumerate() {
+            match field.name {
+                _ if position == 0 => parameters.collection = collection_name(field.value)?,
                 "key" => key = Some(field.str()?),
                 "query" => parameters.filter = field.document_or_null()?,
-                "hint" => parameters.hint = Some(value),
+                "hint" => parameters.hint = Some(field.value),
                 "collation" => simple_collation(field)?,
                 _ => {}
             }
         }
         check_collection_name(database, parameters.collection)?;
-        parameters.key = key.ok_or_else(|| {
-            CommandError::new(
-                ErrorCode::Location(40414),
-                "BSON field 'distinct.key' is missing but a required field",
-            )
-        })?;
+        parameters.key = key.ok_or_else(|| params::missing_field("distinct", "key"))?;
         Ok(parameters)
     }
 }

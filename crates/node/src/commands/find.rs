@@ -22,7 +22,7 @@ use crate::execute::source::Source;
 use crate::execute::tail::Tailing;
 use crate::execute::{InterruptSlot, Row, Ticker, blocking};
 use crate::oplog::{self, view::Order};
-use crate::params::Field;
+use crate::params::{self, Field};
 use crate::plan::{self, Plan, Query};
 use crate::role::{Ownership, Versions};
 
@@ -91,24 +91,17 @@ impl<'a> Parameters<'a> {
                     .filter(|document| !document.is_empty()),
             )
         };
-        for (position, element) in body.iter().enumerate() {
-            let Ok((name, value)) = element else { break };
-            let name = name.as_str();
-            let field = Field {
-                command: SPEC.parsed_as,
-                name,
-                value,
-            };
+        for (position, field) in params::fields(SPEC.parsed_as, body).enumerate() {
             if position == 0 {
-                parameters.collection = field.str().map_err(|_| not_a_name(value))?;
+                parameters.collection = field.str().map_err(|_| not_a_name(field.value))?;
                 continue;
             }
-            match name {
+            match field.name {
                 "filter" => parameters.filter = document(field)?,
                 "sort" => parameters.sort = document(field)?,
                 "projection" => parameters.projection = document(field)?,
                 "hint" => {
-                    parameters.hint = Some(value)
+                    parameters.hint = Some(field.value)
                         .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
                 }
                 "skip" => parameters.skip = field.unsigned()?,

@@ -10,7 +10,7 @@ use super::find::{query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
-use crate::params::{self, Field};
+use crate::params;
 use crate::write::modify::{self, Action, Target};
 use crate::write::sessions::StatementOutcome;
 use crate::write::staging::Staging;
@@ -61,19 +61,13 @@ impl<'a> Parameters<'a> {
             hint: None,
             variables: None,
         };
-        for (name, value) in ctx.body().iter().flatten() {
-            let name = name.as_str();
-            let field = Field {
-                command: "findAndModify",
-                name,
-                value,
-            };
-            match name {
+        for field in params::fields("findAndModify", ctx.body()) {
+            match field.name {
                 "query" => parameters.query = field.document_or_null()?.unwrap_or(empty),
                 "sort" => {
                     parameters.sort = field.document_or_null()?.filter(|sort| !sort.is_empty());
                 }
-                "update" => parameters.update = Some(value),
+                "update" => parameters.update = Some(field.value),
                 "remove" => parameters.remove = field.bool()?,
                 "new" => parameters.new = field.bool()?,
                 "fields" => {
@@ -81,7 +75,7 @@ impl<'a> Parameters<'a> {
                 }
                 "upsert" => parameters.upsert = field.bool()?,
                 "arrayFilters" => parameters.array_filters = params::documents(field)?,
-                "hint" => parameters.hint = Some(value),
+                "hint" => parameters.hint = Some(field.value),
                 "let" => parameters.variables = Some(field.document()?),
                 "collation" => simple_collation(field)?,
                 _ => {}

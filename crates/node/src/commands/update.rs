@@ -9,7 +9,7 @@ use super::find::{query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
-use crate::params::{self, Field};
+use crate::params;
 use crate::write::modify::{self, Action, Target};
 use crate::write::report::{self, WriteReport, ordered, statement_ids};
 use crate::write::sessions::StatementOutcome;
@@ -24,6 +24,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
         "runtimeConstants",
         "encryptionInformation",
     ]);
+
+/// What errors call a statement.
+const PARSER: &str = "update.updates";
 
 /// One statement, parsed.
 struct Statement<'a> {
@@ -48,28 +51,22 @@ impl<'a> Statement<'a> {
             multi: false,
             upsert: false,
         };
-        for (name, value) in document.iter().flatten() {
-            let name = name.as_str();
-            let field = Field {
-                command: "update.updates",
-                name,
-                value,
-            };
-            match name {
+        for field in params::fields(PARSER, document) {
+            match field.name {
                 "q" => filter = Some(field.document()?),
-                "u" => update = Some(value),
+                "u" => update = Some(field.value),
                 "c" => statement.constants = Some(field.document()?),
                 "multi" => statement.multi = field.bool()?,
                 "upsert" => statement.upsert = field.bool()?,
-                "hint" => statement.hint = Some(value),
+                "hint" => statement.hint = Some(field.value),
                 "arrayFilters" => statement.array_filters = params::documents(field)?,
                 "collation" => simple_collation(field)?,
                 "upsertSupplied" | "sampleId" => {}
-                _ => return Err(params::unknown_field("update.updates", name)),
+                name => return Err(params::unknown_field(PARSER, name)),
             }
         }
-        statement.filter = filter.ok_or_else(|| params::missing_field("update.updates", "q"))?;
-        statement.update = update.ok_or_else(|| params::missing_field("update.updates", "u"))?;
+        statement.filter = filter.ok_or_else(|| params::missing_field(PARSER, "q"))?;
+        statement.update = update.ok_or_else(|| params::missing_field(PARSER, "u"))?;
         if !matches!(
             statement.update,
             RawBsonRef::Document(_) | RawBsonRef::Array(_)
