@@ -15,7 +15,7 @@ type Value<'s> = v8::Local<'s, v8::Value>;
 /// The object that the prelude is called with.
 pub fn object<'s>(scope: &mut Scope<'s>, bindings: &Bindings) -> v8::Local<'s, v8::Object> {
     let native = v8::Object::new(scope);
-    let functions: [(&str, v8::Local<'s, v8::Function>); 16] = [
+    let functions: [(&str, v8::Local<'s, v8::Function>); 17] = [
         ("make", function(scope, make)),
         ("prototype", function(scope, prototype)),
         ("payload", function(scope, payload)),
@@ -32,6 +32,7 @@ pub fn object<'s>(scope: &mut Scope<'s>, bindings: &Bindings) -> v8::Local<'s, v
         ("bsonSize", function(scope, bson_size)),
         ("compare", function(scope, compare)),
         ("md5", function(scope, md5_hex)),
+        ("zoneName", function(scope, zone_name)),
     ];
     for (name, function) in functions {
         set(scope, native, name, function.into());
@@ -257,4 +258,27 @@ fn md5_hex<'s>(scope: &mut Scope<'s>, arguments: Arguments<'s>, mut result: Retu
     let text = arguments.get(0).to_rust_string_lossy(scope);
     let digest = Md5::digest(text.as_bytes());
     return_bytes(scope, &mut result, hex_text(&digest).as_bytes());
+}
+
+/// What the local time zone is called at a moment, as `CET`; nothing where it is a bare offset.
+fn zone_name<'s>(scope: &mut Scope<'s>, arguments: Arguments<'s>, mut result: Return<'_>) {
+    let milliseconds = arguments.get(0).number_value(scope).unwrap_or(0.0);
+    // A script's date is within 8.64e15 ms of 1970: its seconds fit.
+    let name = local_zone((milliseconds / 1000.0).floor() as libc::time_t);
+    return_bytes(scope, &mut result, name.as_bytes());
+}
+
+fn local_zone(seconds: libc::time_t) -> String {
+    // SAFETY: all of `tm` is integers and a pointer, for which zero is a value.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values on this stack.
+    let converted = unsafe { libc::localtime_r(&seconds, &mut parts) };
+    if converted.is_null() || parts.tm_zone.is_null() {
+        return String::new();
+    }
+    // SAFETY: `tm_zone` of a converted time is a C string of the library's own, which stays.
+    let name = unsafe { std::ffi::CStr::from_ptr(parts.tm_zone) };
+    let name = name.to_str().unwrap_or("");
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic());
+    if is_name { name } else { "" }.to_owned()
 }

@@ -484,7 +484,22 @@
     },
   });
 
+  const dateText = Date.prototype.toString;
+  const timeText = Date.prototype.toTimeString;
+
+  // V8 knows zones by their names only with ICU's data: "GMT+0100 ()" becomes "GMT+0100 (CET)".
+  function zoned(date, text) {
+    const name = Number.isNaN(date.getTime()) ? "" : native.zoneName(date.getTime());
+    return text.replace(/ \([^)]*\)$/, name === "" ? "" : " (" + name + ")");
+  }
+
   hide(Date.prototype, {
+    toString() {
+      return zoned(this, dateText.call(this));
+    },
+    toTimeString() {
+      return zoned(this, timeText.call(this));
+    },
     tojson() {
       if (Number.isNaN(this.getTime())) {
         return 'ISODate("Invalid Date")';
@@ -495,6 +510,51 @@
   hide(RegExp.prototype, {
     tojson() {
       return this.toString();
+    },
+  });
+
+  // Without ICU's data nothing of Intl works, and some of it ends the process. Scripts find what
+  // engines without Intl have: the C locale's forms.
+
+  delete global.Intl;
+  delete global.Temporal;
+
+  function two(number) {
+    return String(number).padStart(2, "0");
+  }
+
+  function clock(date) {
+    return [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":");
+  }
+
+  function localeForm(form) {
+    return function () {
+      return Number.isNaN(this.getTime()) ? "Invalid Date" : form(this);
+    };
+  }
+
+  hide(Date.prototype, {
+    toLocaleString: localeForm((date) => {
+      const [weekday, month] = dateText.call(date).split(" ");
+      const day = String(date.getDate()).padStart(2);
+      return [weekday, month, day, clock(date), date.getFullYear()].join(" ");
+    }),
+    toLocaleDateString: localeForm((date) =>
+      [two(date.getMonth() + 1), two(date.getDate()), date.getFullYear()].join("/"),
+    ),
+    toLocaleTimeString: localeForm(clock),
+  });
+  for (const type of [Number, BigInt]) {
+    hide(type.prototype, {
+      toLocaleString() {
+        return type.prototype.toString.call(this);
+      },
+    });
+  }
+  hide(String.prototype, {
+    localeCompare(other) {
+      const [left, right] = [String(this), String(other)];
+      return left < right ? -1 : left > right ? 1 : 0;
     },
   });
 

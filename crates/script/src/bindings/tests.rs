@@ -301,3 +301,40 @@ fn errors_say_what_was_thrown() {
     let body = call("return 5", &raw(doc! {})).unwrap();
     assert_eq!(body.get_f64("").unwrap(), 5.0);
 }
+
+#[test]
+fn what_other_engines_ask_intl_for_has_the_forms_of_the_c_locale() {
+    let at = "new Date(2020, 0, 5, 7, 8, 9)";
+    for (source, expected) in [
+        (format!("{at}.toLocaleString()"), "Sun Jan  5 07:08:09 2020"),
+        (format!("{at}.toLocaleDateString()"), "01/05/2020"),
+        (format!("{at}.toLocaleTimeString()"), "07:08:09"),
+        ("new Date(NaN).toLocaleString()".into(), "Invalid Date"),
+        ("new Date(NaN).toString()".into(), "Invalid Date"),
+        ("(1234.5).toLocaleString()".into(), "1234.5"),
+        ("[1, 2n].toLocaleString()".into(), "1,2"),
+        (
+            "['c', 'B', 'a'].sort((x, y) => x.localeCompare(y)).join()".into(),
+            "B,a,c",
+        ),
+        ("typeof Intl + typeof Temporal".into(), "undefinedundefined"),
+    ] {
+        assert_eq!(text(&source), format!("{expected:?}"), "{source}");
+    }
+}
+
+#[test]
+fn a_date_as_text_names_its_zone() {
+    let shown = text("new Date(1590000000000).toString()");
+    let offset = text("new Date(1590000000000).getTimezoneOffset()");
+    let zone = shown.rsplit_once(" GMT").unwrap().1.trim_end_matches('"');
+    assert!(!zone.contains("()"), "{shown}");
+    if offset == "0" {
+        assert!(zone.starts_with("+0000 ("), "{shown}");
+    }
+    assert_eq!(text("String(new Date(1590000000000))"), shown);
+    assert!(shown.ends_with(&format!(
+        "{} GMT{zone}\"",
+        text("new Date(1590000000000).toLocaleTimeString()").trim_matches('"')
+    )));
+}
