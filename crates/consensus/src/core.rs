@@ -3,6 +3,10 @@
 //! Nothing in here waits, reads a clock or talks to a network. Whoever drives it steps messages
 //! in, ticks it, and calls [`Core::pump`], which writes what must be written and hands the rest to
 //! an [`Outlet`].
+//!
+//! Here is what every core does. `opening` is how it begins and `pump` what a round comes to; then
+//! `election`, `members` and `asking` (who leads, who belongs, who confirms it), `fetching`
+//! (snapshots), and what only some sets have: `witness` (arbiters), `delay`, `forced`.
 
 mod asking;
 mod delay;
@@ -10,6 +14,8 @@ mod election;
 mod fetching;
 mod forced;
 mod members;
+mod opening;
+mod pump;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -20,10 +26,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use raft::eraftpb::{ConfChangeType, Entry, EntryType, Message, MessageType};
-use raft::{Config, RawNode, ReadState, StateRole};
+use raft::{RawNode, ReadState, StateRole};
 
 use crate::group::Role;
-use crate::log::{Disk, Log, LogError, decode_membership};
+use crate::log::{Disk, Log, LogError};
 use crate::machine::{Membership, PeerId, Position, SnapshotMeta};
 use crate::message::{self, Receiver};
 #[cfg(feature = "simulation")]
@@ -32,11 +38,8 @@ use asking::Asking;
 pub(crate) use forced::ForceError;
 pub(crate) use members::Wish;
 use members::conf_change;
+use opening::{raft_node, reconcile};
 use witness::Caretaker;
-
-const MESSAGE_BYTES_MAX: u64 = 2 << 20;
-const COMMITTED_BYTES_MAX: u64 = 16 << 20;
-const INFLIGHT_MESSAGES_MAX: usize = 256;
 
 pub(crate) struct Settings {
     pub id: PeerId,
@@ -450,204 +453,6 @@ impl<D: Disk> Core<D> {
             .or_else(|| self.strangers.get(&id).cloned())
             .unwrap_or_default()
     }
-
-    /// Writes, sends and hands over until nothing is left to do. `sync`: entries count only once
-    /// they are on disk.
-    pub fn pump(&mut self, sync: bool, outlet: &mut impl Outlet) -> Result<(), LogError> {
-        if let Some(error) = self.broken.take() {
-            return Err(error);
-        }
-        while self.node.has_ready() {
-            let mut ready = self.node.ready();
-            self.send(ready.take_messages(), outlet);
-            for state in ready.take_read_states() {
-                // Whoever's own history was not yet compared with the leader's asks again.
-                if self.is_of_one_history() {
-                    outlet.read_state(state);
-                }
-            }
-            let mut committed = ready.take_committed_entries();
-            self.persist(&ready, sync)?;
-            let messages = ready.take_persisted_messages();
-            self.send(messages, outlet);
-            let snapshot_index = ready.snapshot().get_metadata().index;
-            let mut light = self.node.advance_append(ready);
-            if snapshot_index > self.handed_over() {
-                self.node.advance_apply_to(snapshot_index);
-            }
-            self.released = self.released.max(snapshot_index);
-            let messages = light.take_messages();
-            self.send(messages, outlet);
-            committed.append(&mut light.take_committed_entries());
-            let commit = self.commit();
-            self.log_mut().note_commit(commit);
-            self.hand_over(committed, outlet)?;
-            self.settle();
-        }
-        Ok(())
-    }
-
-    fn persist(&mut self, ready: &raft::Ready, sync: bool) -> Result<(), LogError> {
-        let snapshot = ready.snapshot();
-        if !snapshot.is_empty() {
-            let metadata = snapshot.get_metadata();
-            let base = Position {
-                term: metadata.term,
-                index: metadata.index,
-            };
-            let hard = ready
-                .hs()
-                .cloned()
-                .unwrap_or_else(|| self.node.raft.hard_state());
-            let membership = decode_membership(&snapshot.data)
-                .ok_or_else(|| LogError::Damaged("a snapshot lists no members".into()))?;
-            self.log_mut().reset(base, &hard, membership)?;
-            self.needs_snapshot = self.state_is_behind();
-        }
-        // A commit index alone is not worth a write: it rides along with the next entries.
-        #[cfg(feature = "simulation")]
-        if planted(Bug::ForgetVote) && ready.entries().is_empty() {
-            return Ok(());
-        }
-        if ready.must_sync() {
-            let log = self.node.mut_store();
-            log.append(ready.entries(), ready.hs(), sync)?;
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, messages: Vec<Message>, outlet: &mut impl Outlet) {
-        if messages.is_empty() {
-            return;
-        }
-        let membership = self.node.store().membership();
-        let own = membership
-            .get(self.settings.id)
-            .map_or("", |member| member.address.as_str());
-        for message in messages {
-            if message.to == self.settings.id || message.to == 0 {
-                continue;
-            }
-            if message.msg_type == MessageType::MsgRequestPreVote {
-                self.campaigns += 1;
-            }
-            let frame = message::encode(own, &message);
-            match membership.get(message.to) {
-                Some(member) => outlet.send(message.to, &member.address, frame),
-                None => match self.strangers.get(&message.to) {
-                    Some(address) => outlet.send(message.to, address, frame),
-                    None => continue,
-                },
-            }
-        }
-        outlet.flush();
-    }
-
-    fn hand_over(
-        &mut self,
-        committed: Vec<Entry>,
-        outlet: &mut impl Outlet,
-    ) -> Result<(), LogError> {
-        let Some(last) = committed.last().map(|entry| entry.index) else {
-            return Ok(());
-        };
-        for entry in committed {
-            let position = Position {
-                term: entry.term,
-                index: entry.index,
-            };
-            let decided = match entry.get_entry_type() {
-                EntryType::EntryNormal => Decided {
-                    position,
-                    data: entry.data,
-                    membership: None,
-                },
-                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => Decided {
-                    position,
-                    data: Bytes::new(),
-                    membership: self.change_members(&entry)?,
-                },
-            };
-            if self.holds_back(position.index) {
-                continue;
-            }
-            self.released = position.index;
-            // What is decided while the state is being replaced comes with the next state.
-            if self.needs_snapshot || self.installing {
-                self.missed = position.index;
-            } else {
-                outlet.decided(decided);
-            }
-        }
-        self.node.advance_apply_to(last);
-        let fetches = self.installing || self.needs_snapshot || self.installed.is_some();
-        if !fetches && last >= self.log().applied().index {
-            self.log_mut().set_ahead(false)?;
-        }
-        self.campaign_if_sole();
-        Ok(())
-    }
-}
-
-fn raft_node<D: Disk>(
-    settings: &Settings,
-    log: Log<D>,
-    handed_over: u64,
-) -> Result<RawNode<Log<D>>, LogError> {
-    let config = Config {
-        id: settings.id,
-        election_tick: settings.election_ticks,
-        // Heartbeats are ours: see `Core::beat`.
-        heartbeat_tick: settings.election_ticks - 1,
-        min_election_tick: settings.election_ticks,
-        max_election_tick: settings.election_ticks * 3 / 2 + 1,
-        applied: handed_over.min(log.hard().commit).max(log.base().index),
-        max_size_per_msg: MESSAGE_BYTES_MAX,
-        max_inflight_msgs: INFLIGHT_MESSAGES_MAX,
-        check_quorum: true,
-        pre_vote: true,
-        skip_bcast_commit: true,
-        batch_append: true,
-        max_committed_size_per_ready: COMMITTED_BYTES_MAX,
-        ..Config::default()
-    };
-    #[cfg(feature = "simulation")]
-    let config = if planted(Bug::ApplyTwice) {
-        Config {
-            applied: log.base().index,
-            ..config
-        }
-    } else {
-        config
-    };
-    let logger = slog::Logger::root(slog::Discard, slog::o!());
-    RawNode::new(&config, log, &logger).map_err(|error| LogError::Damaged(error.to_string()))
-}
-
-/// Brings the log in line with a state that may be ahead of it.
-fn reconcile<D: Disk>(log: &mut Log<D>, state: Position, id: PeerId) -> Result<(), LogError> {
-    if log.is_stale() {
-        return Ok(());
-    }
-    let alone = matches!(log.membership().members.as_slice(), [only] if only.id == id);
-    if state.index > log.last() && alone {
-        // A power cut took entries that were not synced but whose effects were: they happened.
-        let mut hard = log.hard().clone();
-        hard.term = hard.term.max(state.term);
-        hard.commit = state.index;
-        let membership = log.membership().clone();
-        return log.reset(state, &hard, membership);
-    }
-    // A membership is written once its entry is committed. Without this, a leader that knows of
-    // its own members and of nothing later could neither commit nor offer a snapshot.
-    let settled = log.membership().index.min(log.last());
-    let mut commit = log.hard().commit.max(log.base().index).max(settled);
-    // What is applied is committed, if the log has it (after a snapshot it may not, yet).
-    if log.term_of(state.index) == Some(state.term) {
-        commit = commit.max(state.index);
-    }
-    log.note_commit(commit);
-    Ok(())
 }
 
 /// A well-mixed function of its input (the finalizer of splitmix64).

@@ -11,8 +11,11 @@
 
 mod inbox;
 mod keeping;
+#[cfg(feature = "simulation")]
+mod on_stage;
 mod reads;
 mod rounds;
+mod threads;
 mod timing;
 mod upkeep;
 
@@ -22,7 +25,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -44,6 +46,7 @@ pub(crate) use keeping::Keeping;
 pub use keeping::LogHold;
 use reads::Asked;
 use rounds::Rounds;
+pub(crate) use threads::Threads;
 use timing::Timing;
 
 /// Proposals wait in memory; beyond this much they are refused.
@@ -350,41 +353,6 @@ impl<S: StateMachine> Shared<S> {
         }
     }
 
-    /// As [`Shared::due`], for whoever drives the group without its threads.
-    #[cfg(feature = "simulation")]
-    pub fn due_on_stage(&self, next_tick: Instant) -> Result<bool, Instant> {
-        self.due(&self.inbox.lock(), next_tick)
-    }
-
-    #[cfg(feature = "simulation")]
-    pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    #[cfg(feature = "simulation")]
-    pub fn tick_on_stage(&self) -> Duration {
-        self.tick()
-    }
-
-    #[cfg(feature = "simulation")]
-    pub fn apply_on_stage(&self) -> bool {
-        let mut worked = false;
-        self.guarded(|| worked = self.applier.serve_once(self));
-        worked
-    }
-
-    #[cfg(feature = "simulation")]
-    pub fn keep_up_on_stage(&self, last_durable: &mut Instant) {
-        self.guarded(|| {
-            self.keep_up_once(last_durable);
-        });
-    }
-
-    #[cfg(feature = "simulation")]
-    pub fn core_on_stage<R>(&self, look: impl FnOnce(&Core<EngineDisk>) -> R) -> R {
-        look(&self.rounds.lock().core)
-    }
-
     fn sync_log(&self) {
         let answers = {
             let mut inbox = self.inbox.lock();
@@ -575,72 +543,4 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
         "consensus failed: {}",
         text.unwrap_or("for an unknown reason")
     )
-}
-
-/// The threads of a group; dropping them ends them.
-pub(crate) struct Threads<S: StateMachine> {
-    shared: Arc<Shared<S>>,
-    handles: Mutex<Vec<JoinHandle<()>>>,
-}
-
-impl<S: StateMachine> Threads<S> {
-    pub fn none(shared: &Arc<Shared<S>>) -> Threads<S> {
-        Threads {
-            shared: shared.clone(),
-            handles: Mutex::new(Vec::new()),
-        }
-    }
-
-    pub fn start(shared: &Arc<Shared<S>>) -> Result<Threads<S>, Error> {
-        let threads = Threads::none(shared);
-        threads.spawn("raft", |shared| shared.drive())?;
-        shared.threaded.store(true, Ordering::Release);
-        threads.spawn("apply", |shared| {
-            shared.guarded(|| shared.applier.serve(shared.as_ref()));
-        })?;
-        threads.spawn("log upkeep", |shared| shared.guarded(|| shared.keep_up()))?;
-        Ok(threads)
-    }
-
-    fn spawn(&self, name: &str, work: fn(&Arc<Shared<S>>)) -> Result<(), Error> {
-        let shared = self.shared.clone();
-        let handle = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || work(&shared))
-            .map_err(|error| Error::Open(format!("no thread can be started: {error}")))?;
-        self.handles.lock().push(handle);
-        Ok(())
-    }
-
-    pub fn stop(&self, shared: &Arc<Shared<S>>) {
-        shared.stopped.store(true, Ordering::Release);
-        {
-            // Taking the lock makes sure that a thread about to wait sees the flag.
-            let _inbox = shared.inbox.lock();
-            shared.wake.notify_all();
-            shared.upkeep_wake.notify_all();
-        }
-        shared.applier.stop();
-        let handles = std::mem::take(&mut *self.handles.lock());
-        let first = !handles.is_empty();
-        for handle in handles {
-            if handle.thread().id() != std::thread::current().id() {
-                // A panic was reported by the thread itself.
-                let _ = handle.join();
-            }
-        }
-        if first && !shared.failed.load(Ordering::Acquire) {
-            shared.sync_log();
-            shared.note_watermark();
-            shared.rounds.lock().fail_all();
-            drop(shared.asked.lock().take());
-        }
-    }
-}
-
-impl<S: StateMachine> Drop for Threads<S> {
-    fn drop(&mut self) {
-        let shared = self.shared.clone();
-        self.stop(&shared);
-    }
 }

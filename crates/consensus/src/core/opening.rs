@@ -1,0 +1,78 @@
+//! Beginning with what the log and the state hold.
+
+use raft::{Config, RawNode};
+
+use super::Settings;
+use crate::log::{Disk, Log, LogError};
+use crate::machine::{PeerId, Position};
+#[cfg(feature = "simulation")]
+use crate::stage::{Bug, planted};
+
+const MESSAGE_BYTES_MAX: u64 = 2 << 20;
+const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+const INFLIGHT_MESSAGES_MAX: usize = 256;
+
+pub(super) fn raft_node<D: Disk>(
+    settings: &Settings,
+    log: Log<D>,
+    handed_over: u64,
+) -> Result<RawNode<Log<D>>, LogError> {
+    let config = Config {
+        id: settings.id,
+        election_tick: settings.election_ticks,
+        // Heartbeats are ours: see `Core::beat`.
+        heartbeat_tick: settings.election_ticks - 1,
+        min_election_tick: settings.election_ticks,
+        max_election_tick: settings.election_ticks * 3 / 2 + 1,
+        applied: handed_over.min(log.hard().commit).max(log.base().index),
+        max_size_per_msg: MESSAGE_BYTES_MAX,
+        max_inflight_msgs: INFLIGHT_MESSAGES_MAX,
+        check_quorum: true,
+        pre_vote: true,
+        skip_bcast_commit: true,
+        batch_append: true,
+        max_committed_size_per_ready: COMMITTED_BYTES_MAX,
+        ..Config::default()
+    };
+    #[cfg(feature = "simulation")]
+    let config = if planted(Bug::ApplyTwice) {
+        Config {
+            applied: log.base().index,
+            ..config
+        }
+    } else {
+        config
+    };
+    let logger = slog::Logger::root(slog::Discard, slog::o!());
+    RawNode::new(&config, log, &logger).map_err(|error| LogError::Damaged(error.to_string()))
+}
+
+/// Brings the log in line with a state that may be ahead of it.
+pub(super) fn reconcile<D: Disk>(
+    log: &mut Log<D>,
+    state: Position,
+    id: PeerId,
+) -> Result<(), LogError> {
+    if log.is_stale() {
+        return Ok(());
+    }
+    let alone = matches!(log.membership().members.as_slice(), [only] if only.id == id);
+    if state.index > log.last() && alone {
+        // A power cut took entries that were not synced but whose effects were: they happened.
+        let mut hard = log.hard().clone();
+        hard.term = hard.term.max(state.term);
+        hard.commit = state.index;
+        let membership = log.membership().clone();
+        return log.reset(state, &hard, membership);
+    }
+    // A membership is written once its entry is committed. Without this, a leader that knows of
+    // its own members and of nothing later could neither commit nor offer a snapshot.
+    let settled = log.membership().index.min(log.last());
+    let mut commit = log.hard().commit.max(log.base().index).max(settled);
+    // What is applied is committed, if the log has it (after a snapshot it may not, yet).
+    if log.term_of(state.index) == Some(state.term) {
+        commit = commit.max(state.index);
+    }
+    log.note_commit(commit);
+    Ok(())
+}
