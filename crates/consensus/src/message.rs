@@ -14,6 +14,8 @@ use crate::machine::PeerId;
 const FORMAT: u8 = 1;
 /// Indexes and terms beyond this are nonsense, and would overflow where one is added to them.
 const LIMIT: u64 = 1 << 60;
+/// About how much travels in one message of entries.
+const APPEND_BYTES_MAX: usize = 4 << 20;
 
 pub(crate) struct Frame {
     pub sender_address: String,
@@ -31,6 +33,32 @@ pub(crate) fn encode(sender_address: &str, message: &Message) -> Bytes {
     let written = message.write_to_writer(&mut writer);
     debug_assert!(written.is_ok());
     writer.into_inner().freeze()
+}
+
+/// Hands a message on, one of many entries in several. All that waits for a member that is behind
+/// comes as one message, however long that gets, and no transport takes any length.
+pub(crate) fn in_pieces(mut message: Message, mut send: impl FnMut(&Message)) {
+    let length = |entry: &Entry| entry.data.len() + entry.context.len();
+    let bytes: usize = message.entries.iter().map(length).sum();
+    if bytes <= APPEND_BYTES_MAX {
+        return send(&message);
+    }
+    let mut rest = message.take_entries().into_iter().peekable();
+    while rest.peek().is_some() {
+        let (mut piece, mut bytes) = (Vec::new(), 0);
+        while let Some(entry) = rest.next_if(|entry| {
+            bytes += length(entry);
+            bytes <= APPEND_BYTES_MAX || piece.is_empty()
+        }) {
+            piece.push(entry);
+        }
+        let last = piece.last().map(|last| (last.index, last.term));
+        message.set_entries(piece.into());
+        send(&message);
+        if let Some((index, term)) = last {
+            (message.index, message.log_term) = (index, term);
+        }
+    }
 }
 
 pub(crate) fn decode(frame: &[u8]) -> Option<Frame> {
@@ -226,6 +254,49 @@ mod tests {
             index,
             term,
             ..Entry::default()
+        }
+    }
+
+    #[test]
+    fn a_long_message_of_entries_goes_in_pieces_that_follow_each_other() {
+        let with_data = |index, bytes| Entry {
+            data: vec![7; bytes].into(),
+            ..entry(index, if index < 14 { 2 } else { 3 })
+        };
+        let pieces_of = |sizes: &[usize]| {
+            let entries = (11..).zip(sizes);
+            let message = Message {
+                index: 10,
+                log_term: 2,
+                commit: 9,
+                entries: entries.map(|(at, &bytes)| with_data(at, bytes)).collect(),
+                ..message(MessageType::MsgAppend)
+            };
+            let mut pieces = Vec::new();
+            in_pieces(message, |piece| pieces.push(piece.clone()));
+            pieces
+        };
+        let full = APPEND_BYTES_MAX;
+        for (sizes, lengths) in [
+            (&[][..], &[0][..]),
+            (&[1, 2, 3], &[3]),
+            (&[full, 1], &[1, 1]),
+            (&[full * 3, 1, 1, full, full / 2, full / 2], &[1, 2, 1, 2]),
+            (&[1, full * 3, full * 3], &[1, 1, 1]),
+        ] {
+            let pieces = pieces_of(sizes);
+            let found: Vec<_> = pieces.iter().map(|piece| piece.entries.len()).collect();
+            assert_eq!(found, lengths, "{sizes:?}");
+            let (mut index, mut term) = (10, 2);
+            for piece in &pieces {
+                assert_eq!((piece.index, piece.log_term), (index, term));
+                assert_eq!((piece.commit, piece.to), (9, 2));
+                for entry in &piece.entries {
+                    assert_eq!(entry.index, index + 1);
+                    (index, term) = (entry.index, entry.term);
+                }
+            }
+            assert_eq!(index, 10 + sizes.len() as u64);
         }
     }
 

@@ -8,9 +8,11 @@ use crate::machine::{PeerId, Position};
 #[cfg(feature = "simulation")]
 use crate::stage::{Bug, planted};
 
-const MESSAGE_BYTES_MAX: u64 = 2 << 20;
+/// Together these are less than what a transport keeps for one member: what is sent to one that is
+/// far behind is not dropped on the way.
+const MESSAGE_BYTES_MAX: u64 = 512 << 10;
+const INFLIGHT_MESSAGES_MAX: usize = 96;
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
-const INFLIGHT_MESSAGES_MAX: usize = 256;
 
 pub(super) fn raft_node<D: Disk>(
     settings: &Settings,

@@ -91,14 +91,17 @@ impl<D: Disk> Core<D> {
             if message.msg_type == MessageType::MsgRequestPreVote {
                 self.campaigns += 1;
             }
-            let frame = message::encode(own, &message);
-            match membership.get(message.to) {
-                Some(member) => outlet.send(message.to, &member.address, frame),
-                None => match self.strangers.get(&message.to) {
-                    Some(address) => outlet.send(message.to, address, frame),
+            let to = message.to;
+            let address = match membership.get(to) {
+                Some(member) => &member.address,
+                None => match self.strangers.get(&to) {
+                    Some(address) => address,
                     None => continue,
                 },
-            }
+            };
+            message::in_pieces(message, |piece| {
+                outlet.send(to, address, message::encode(own, piece));
+            });
         }
         outlet.flush();
     }
