@@ -13,6 +13,9 @@ use parking_lot::RwLock;
 
 use super::role::{Identity, ShardRole};
 
+/// Requests may name as many as they like; beyond this many all are read again.
+const DATABASES_MAX: usize = 10_000;
+
 #[derive(Default)]
 pub struct Databases {
     known: RwLock<HashMap<String, Home>>,
@@ -75,10 +78,11 @@ impl ShardRole {
             term,
             version: version.map(RawDocument::to_owned),
         };
-        self.databases
-            .known
-            .write()
-            .insert(database.to_owned(), home);
+        let mut known = self.databases.known.write();
+        if known.len() >= DATABASES_MAX {
+            known.clear();
+        }
+        known.insert(database.to_owned(), home);
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! What this shard knows of one collection: its routing table, what has been written to each
 //! chunk, whether writes must wait, and whether a migration listens.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
@@ -14,7 +15,39 @@ use tokio::sync::{Mutex, watch};
 
 use super::migration::capture::Capture;
 
-/// One collection, as long as this process lives.
+/// Requests may name as many collections as they like; beyond this many, those are forgotten of
+/// which no more is known than that they are not sharded. It is read again when it is needed.
+const COLLECTIONS_MAX: usize = 10_000;
+
+/// The collections that somebody has asked for.
+#[derive(Default)]
+pub struct Collections {
+    by_ns: RwLock<HashMap<String, Arc<Collection>>>,
+}
+
+impl Collections {
+    pub fn get(&self, ns: &str) -> Option<Arc<Collection>> {
+        self.by_ns.read().get(ns).cloned()
+    }
+
+    pub fn get_or_new(&self, ns: &str) -> Arc<Collection> {
+        if let Some(known) = self.get(ns) {
+            return known;
+        }
+        let mut by_ns = self.by_ns.write();
+        if by_ns.len() >= COLLECTIONS_MAX {
+            by_ns.retain(|_, known| Arc::strong_count(known) > 1 || known.is_to_be_kept());
+        }
+        let new = || Arc::new(Collection::new(ns));
+        by_ns.entry(ns.to_owned()).or_insert_with(new).clone()
+    }
+
+    pub fn look_at_all<T>(&self, look: impl FnMut(&Arc<Collection>) -> Option<T>) -> Vec<T> {
+        self.by_ns.read().values().filter_map(look).collect()
+    }
+}
+
+/// One collection, as long as this process lives, unless there is nothing to know about it.
 pub struct Collection {
     pub ns: String,
     pub state: RwLock<State>,
@@ -77,6 +110,11 @@ impl Collection {
             refreshing: Mutex::default(),
             changes: watch::Sender::new(0),
         }
+    }
+
+    fn is_to_be_kept(&self) -> bool {
+        let state = self.state.read();
+        matches!(state.known, Known::Sharded(_)) || state.block.is_some() || state.capture.is_some()
     }
 
     pub fn judge(&self, received: &ChunkVersion, term: u64, writes: bool, shard: &str) -> Verdict {
@@ -238,5 +276,30 @@ impl Ownership for Filter {
             return true;
         };
         self.chunks.get(position).is_some_and(|chunk| chunk.owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_table_do_not_pile_up() {
+        let collections = Collections::default();
+        let blocked = Block {
+            reads: false,
+            until: None,
+        };
+        collections
+            .get_or_new("a.blocked")
+            .change(|state| state.block = Some(blocked));
+        let held = collections.get_or_new("a.held");
+        for number in 0..2 * COLLECTIONS_MAX {
+            collections.get_or_new(&format!("a.{number}"));
+        }
+        assert!(collections.by_ns.read().len() <= COLLECTIONS_MAX);
+        assert!(collections.get("a.blocked").is_some());
+        assert!(Arc::ptr_eq(&collections.get_or_new("a.held"), &held));
+        assert!(collections.get("a.0").is_none());
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use super::databases::Databases;
 use super::errors::{bad_value, not_a_shard, stale_config};
-use super::metadata::{Collection, Known, Verdict};
+use super::metadata::{Collection, Collections, Known, Verdict};
 use super::migration::donor::Donation;
 use super::migration::orphans::{self, Orphans};
 use super::migration::recipient::Reception;
@@ -63,7 +63,7 @@ pub struct ShardRole {
     itself: Weak<ShardRole>,
     pub local: Local,
     identity: RwLock<Option<Arc<Identity>>>,
-    collections: RwLock<HashMap<String, Arc<Collection>>>,
+    collections: Collections,
     pub databases: Databases,
     splits: mpsc::Sender<SplitHint>,
     pub orphans: Orphans,
@@ -87,7 +87,7 @@ impl ShardRole {
             itself: itself.clone(),
             local: Local::new(service),
             identity: RwLock::default(),
-            collections: RwLock::default(),
+            collections: Collections::default(),
             databases: Databases::default(),
             splits,
             orphans: Orphans::default(),
@@ -149,31 +149,22 @@ impl ShardRole {
     }
 
     pub fn collection(&self, ns: &str) -> Arc<Collection> {
-        if let Some(known) = self.collections.read().get(ns) {
-            return known.clone();
-        }
-        let mut collections = self.collections.write();
-        collections
-            .entry(ns.to_owned())
-            .or_insert_with(|| Arc::new(Collection::new(ns)))
-            .clone()
+        self.collections.get_or_new(ns)
     }
 
     fn known_collection(&self, ns: &str) -> Option<Arc<Collection>> {
-        self.collections.read().get(ns).cloned()
+        self.collections.get(ns)
     }
 
     /// What is believed of each collection that is known to be sharded.
     pub fn versions(&self) -> Vec<(String, ChunkVersion)> {
-        let collections = self.collections.read();
-        let known = collections.values().filter_map(|collection| {
+        self.collections.look_at_all(|collection| {
             let filter = collection.filter()?;
             Some((
                 collection.ns.clone(),
                 filter.table.shard_version(&filter.shard),
             ))
-        });
-        known.collect()
+        })
     }
 
     /// Waits until every write of the collection that has begun is over.
