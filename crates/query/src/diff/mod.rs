@@ -118,6 +118,15 @@ impl<'p> Depth<'p> {
         }
         Some(Depth::Paths(further))
     }
+
+    /// Whether what is here is an array of which any number of elements may have been meant.
+    fn is_of_many(&self) -> bool {
+        let Depth::Paths(paths) = self else {
+            return false;
+        };
+        let mut parts = paths.iter().filter_map(|path| path.first());
+        parts.any(|part| part.starts_with("$["))
+    }
 }
 
 fn same(a: &Element<'_>, b: &Element<'_>) -> bool {
@@ -198,6 +207,9 @@ fn array<'a>(
         diff.bytes += item.as_ref().map_or(is.value_bytes().len(), Below::bytes);
         let item = item.map_or_else(|| Item::Value(is.value()), Item::Below);
         diff.items.push((index, item));
+    }
+    if diff.items.len() > 1 && depth.is_of_many() {
+        return None;
     }
     if old.next().is_some() {
         // Operators that shorten an array are told as a whole; this is for certain.

@@ -65,6 +65,25 @@ fn any_position_fits_a_positional_path() {
 }
 
 #[test]
+fn an_array_of_which_many_elements_were_meant_is_whole_if_more_than_one_has_changed() {
+    let before = rawdoc! { "l": [{ "v": 1, "m": 1 }, { "v": 1, "m": 1 }] };
+    let one = rawdoc! { "l": [{ "v": 1, "m": 1 }, { "v": 2, "m": 1 }] };
+    let both = rawdoc! { "l": [{ "v": 2, "m": 1 }, { "v": 2, "m": 1 }] };
+    for path in ["l.$[].v.", "l.$[x].v."] {
+        let oplog = by_operators(&before, &one, &[path]).to_oplog();
+        let expected = rawdoc! { "sl": { "a": true, "s1": { "u": { "v": 2 } } } };
+        assert_eq!(oplog, expected, "{path}");
+        let oplog = by_operators(&before, &both, &[path]).to_oplog();
+        let expected = rawdoc! { "u": { "l": [{ "v": 2, "m": 1 }, { "v": 2, "m": 1 }] } };
+        assert_eq!(oplog, expected, "{path}");
+    }
+    let update = rawdoc! { "$inc": { "l.$[].v": 1, "n": 1 }, "$addToSet": { "s": 1 } };
+    let update = bson::RawBsonRef::Document(&update);
+    let update = crate::Update::parse(update, &[], &crate::Context::default()).unwrap();
+    assert_eq!(update.wholes(), ["l.$[].v.", "s"]);
+}
+
+#[test]
 fn a_shorter_array_is_whole_after_operators_and_cut_after_a_pipeline() {
     let filler = "a text that makes the document worth a difference";
     let before = rawdoc! { "_id": 1, "l": [1, 2, 3, filler, 5], "filler": filler };

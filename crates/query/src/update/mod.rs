@@ -112,7 +112,9 @@ impl Update {
     /// The paths of operators whose result is best told as a whole and not by what differs within
     /// it, for those who describe the change later: where `$set` gave a document or an array, or
     /// elements of an array have moved. As they were written, so `$`, `$[]` and `$[identifier]`
-    /// stand for any position.
+    /// stand for any position. Where `$[]` or `$[identifier]` was written and more than one element
+    /// has changed, the array is told as a whole; a path that is there for nothing else ends in a
+    /// point.
     pub fn wholes(&self) -> &[String] {
         match &self.kind {
             Kind::Modifiers(modifiers) => &modifiers.wholes,

@@ -166,8 +166,8 @@ impl Modifier {
         )
     }
 
-    /// Whether what it leaves at its path is best told as a whole: it was given as one, or elements
-    /// have moved within an array.
+    /// Whether what it leaves at its path is best told as a whole: it was given as one, or an
+    /// array was treated as one.
     pub fn leaves_a_whole(&self) -> bool {
         match self {
             Modifier::Set(v) | Modifier::SetOnInsert(v) | Modifier::Min(v) | Modifier::Max(v) => {
@@ -177,6 +177,7 @@ impl Modifier {
             Modifier::RenameTo(_)
             | Modifier::PopFirst
             | Modifier::PopLast
+            | Modifier::AddToSet(_)
             | Modifier::Pull(_)
             | Modifier::PullAll(_) => true,
             _ => false,

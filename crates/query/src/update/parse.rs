@@ -161,6 +161,8 @@ impl Builder {
         }
         if modifier.leaves_a_whole() {
             self.modifiers.wholes.push(path.to_string());
+        } else if parts.iter().any(|part| part.starts_with("$[")) {
+            self.modifiers.wholes.push(format!("{path}."));
         }
         if let (Modifier::RenameTo(from), Ok(to)) = (&modifier, Path::parse(path)) {
             self.modifiers.renames.push(Rename {
