@@ -303,6 +303,112 @@ async fn the_oplog_is_read_by_time_and_tailed() -> Result<()> {
     Ok(())
 }
 
+/// The last entry of a member's log.
+async fn newest_entry(client: &Client) -> Result<Document> {
+    let oplog = client.database("local").collection::<Document>("oplog.rs");
+    let newest = oplog.find_one(doc! {}).sort(doc! { "$natural": -1 });
+    newest.await?.context("no entry")
+}
+
+/// A member whose log begins where the state that it fetched ends: streams go on there without a
+/// gap, or are told that there would be one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_goes_on_at_a_member_that_has_just_joined() -> Result<()> {
+    let short_log = ["--oplogSize", "2"];
+    let set = ReplicaSet::start("changes", 1, &short_log).await;
+    let client = set.client().await;
+    let database = client.database("test");
+    let posts = database.collection::<Document>("posts");
+    let others = database.collection::<Document>("others");
+    posts.insert_one(doc! { "_id": -1 }).await?;
+    let mut stream: Stream = posts.watch().await?;
+    posts.insert_one(doc! { "_id": 0 }).await?;
+    let early = next(&mut stream).await?;
+    let filler = "x".repeat(20_000);
+    let from_early = watch(doc! { "startAtOperationTime": early.cluster_time });
+    eventually("the log is cut", || async {
+        let documents = (0..100).map(|_| doc! { "filler": &filler });
+        others.insert_many(documents).await?;
+        let opened = database.run_command(from_early.clone()).await;
+        match opened.err().and_then(|error| code(&error)) {
+            Some(286) => Ok(()),
+            other => bail!("{other:?}"),
+        }
+    })
+    .await;
+
+    let joining = Launch::mongod()
+        .with(["--replSet", "changes"])
+        .with(short_log)
+        .start()
+        .await;
+    let admin = client.database("admin");
+    let got = admin.run_command(doc! { "replSetGetConfig": 1 }).await?;
+    let mut config = got.get_document("config")?.clone();
+    config.insert("version", config.get_i32("version")? + 1);
+    let member = doc! { "_id": 1, "host": joining.host(), "priority": 5 };
+    config.get_array_mut("members")?.push(member.into());
+    // Only once it has the state is it known to be a secondary; it leads whenever it likes.
+    admin
+        .run_command(doc! { "replSetReconfig": config })
+        .await?;
+    let direct = joining.direct().await;
+    eventually("the other member leads", || async {
+        let hello = direct
+            .database("admin")
+            .run_command(doc! { "hello": 1 })
+            .await?;
+        ensure!(hello.get_bool("isWritablePrimary")?, "{hello}");
+        anyhow::Ok(())
+    })
+    .await;
+    for number in 1..20 {
+        posts.insert_one(doc! { "_id": number }).await?;
+    }
+    for number in 1..20 {
+        let event = next(&mut stream).await?;
+        ensure!(
+            event.document_key == Some(doc! { "_id": number }),
+            "{event:?}"
+        );
+    }
+
+    // Its log has a beginning, of which no more than the time is known, and says who leads.
+    let oplog = direct.database("local").collection::<Document>("oplog.rs");
+    let first = oplog.find_one(doc! {}).await?.context("a first entry")?;
+    ensure!(
+        first.get_str("op")? == "n" && first.get_i64("t")? > 0,
+        "{first}"
+    );
+    let begins = first.get_timestamp("ts")?;
+    let at = oplog.find_one(doc! { "ts": { "$gte": begins } }).await?;
+    ensure!(at.as_ref() == Some(&first), "{at:?}");
+    let last = newest_entry(&direct).await?;
+    let lead = oplog.find_one(doc! { "o.msg": "new primary" }).await?;
+    let lead = lead.context("a new primary says so")?;
+    ensure!(lead.get_i64("t")? == last.get_i64("t")? && lead.get_i64("t")? > first.get_i64("t")?);
+    let there = direct.database("test");
+    for (time, lost) in [
+        (begins, true),
+        (
+            Timestamp {
+                increment: begins.increment + 1,
+                ..begins
+            },
+            false,
+        ),
+    ] {
+        let opened = there
+            .run_command(watch(doc! { "startAtOperationTime": time }))
+            .await;
+        let refused = opened.err().and_then(|error| code(&error));
+        ensure!(refused == lost.then_some(286), "{time}: {refused:?}");
+    }
+    let resume = doc! { "resumeAfter": bson::serialize_to_document(&early.id)? };
+    ensure!(code_of(&direct, "test", watch(resume)).await? == 286);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_open_on_replica_sets_alone() -> Result<()> {
     let standalone = Launch::mongod().start().await;

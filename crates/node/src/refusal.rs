@@ -11,6 +11,8 @@ use crate::replication::Replication;
 const RETRYABLE: &str = "RetryableWriteError";
 /// A driver opens a change stream again where it was only if the error says that it may.
 const RESUMABLE: &str = "ResumableChangeStreamError";
+/// No member could go on.
+const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 
 /// A driver sends a write again, once, if the error says that it may.
 fn may_retry(code: ErrorCode) -> bool {
@@ -34,6 +36,9 @@ pub fn label(error: CommandError, spec: &CommandSpec, generic: &Generic<'_>) -> 
     if spec.name == "getMore" && (may_retry(error.code) || is_about_place(error.code)) {
         return error.with_label(RESUMABLE);
     }
+    if is_end_of_stream(error.code) {
+        return error.with_label(NOT_RESUMABLE);
+    }
     error
 }
 
@@ -42,6 +47,13 @@ fn is_about_place(code: ErrorCode) -> bool {
     matches!(
         code,
         ErrorCode::StaleConfig | ErrorCode::FailedToSatisfyReadPreference
+    )
+}
+
+fn is_end_of_stream(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::ChangeStreamFatalError | ErrorCode::ChangeStreamHistoryLost
     )
 }
 
@@ -133,8 +145,12 @@ mod tests {
         for code in [10107, 11600, 11602, 13436, 133] {
             assert_eq!(label(code), ["ResumableChangeStreamError"], "{code}");
         }
-        for code in [43, 280, 286, 47] {
+        for code in [43, 47] {
             assert!(label(code).is_empty(), "{code}");
+        }
+        for code in [280, 286] {
+            let labels = label(code);
+            assert_eq!(labels, ["NonResumableChangeStreamError"], "{code}");
         }
     }
 

@@ -73,6 +73,14 @@ impl Node {
         }
     }
 
+    /// A new primary's first word. It need not be the first of its term: whoever is quicker may
+    /// write before it.
+    pub async fn note_lead(&self) {
+        if let Err(error) = self.write_note(&rawdoc! { "msg": "new primary" }).await {
+            tracing::debug!(%error, "no note of a new primary");
+        }
+    }
+
     /// Lets the log go past a time that nobody wrote at: the primary writes a note, a secondary
     /// asks it to. Returns at once; the note comes by the log like any other entry.
     pub fn ask_for_note(self: &Arc<Self>, time: Timestamp) {

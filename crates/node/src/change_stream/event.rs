@@ -248,11 +248,13 @@ impl Describer {
             CatalogChange::DropIndex { .. } => "dropIndexes",
             CatalogChange::SetOptions { .. } | CatalogChange::SetIndexSpec { .. } => "modify",
         };
-        let mut event = self.start(kind, place, uuid.as_ref());
+        // As MongoDB has it: before everything else.
+        let mut event = target.map_or_else(RawDocumentBuf::new, |to| {
+            rawdoc! { "to": shown_name(to) }
+        });
+        let start = self.start(kind, place, uuid.as_ref());
+        describe::append_all(&mut event, &start);
         event.append(cstr!("ns"), shown_name(&namespace));
-        if let Some(to) = target {
-            event.append(cstr!("to"), shown_name(to));
-        }
         if self.expanded {
             append_description(&mut event, change, about);
         }

@@ -75,6 +75,8 @@ pub struct Stream {
     reader: LogReader,
     /// Operations up to this time are passed over.
     after: u64,
+    /// Names an event that has yet to be found in the log; nothing is shown before.
+    unsettled: Option<Token>,
     /// The last operation that was looked at.
     seen: u64,
     entries: VecDeque<Arc<Seen>>,
@@ -125,6 +127,7 @@ impl Stream {
             describer: Describer::new(node, scope, options),
             reader,
             after,
+            unsettled: None,
             seen: after,
             entries: VecDeque::new(),
             events: VecDeque::new(),
@@ -141,7 +144,9 @@ impl Stream {
                 ));
             }
             Start::Resume(token) | Start::After(token) if token.kind != Kind::HighWater => {
-                stream.resume(token)?;
+                stream.check_kind(token)?;
+                stream.unsettled = Some(*token);
+                stream.settle()?;
             }
             _ => {}
         }
@@ -152,15 +157,36 @@ impl Stream {
         self.progress.clone()
     }
 
-    /// Makes sure that the token names an event of this stream, and goes on with the end of the
-    /// stream if that came of it.
-    fn resume(&mut self, token: &Token) -> Result<(), CommandError> {
+    fn check_kind(&self, token: &Token) -> Result<(), CommandError> {
         if self.describer.scope.is_collection() && token.uuid.is_none() {
             return Err(CommandError::new(
                 ErrorCode::InvalidResumeToken,
                 "Attempted to resume a single-collection stream, but the resume token does not \
                  include a UUID",
             ));
+        }
+        Ok(())
+    }
+
+    /// Looks for the event that the token names. A member that has not applied it yet waits.
+    fn settle(&mut self) -> Result<(), CommandError> {
+        let applied = self.describer.node.machine.last_applied().time;
+        if let Some(token) = self.unsettled.take_if(|token| token.time <= applied) {
+            self.resume(&token)?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the token names an event of this stream, and goes on with the end of the
+    /// stream if that came of it.
+    fn resume(&mut self, token: &Token) -> Result<(), CommandError> {
+        let node = &self.describer.node;
+        let before = node.machine.before_log(reader::first_index(node));
+        if let Some(before) = before.filter(|before| before.time == token.time) {
+            return match self.goes_on_from(token, before.position.index) {
+                true => Ok(()),
+                false => Err(history_lost()),
+            };
         }
         let found = self.event_at(token.time)?;
         let Some(event) = found.event.filter(|event| event.token.uuid == token.uuid) else {
@@ -176,6 +202,22 @@ impl Stream {
             self.events.extend(found.invalidate.map(Ok));
         }
         Ok(())
+    }
+
+    /// Whether the operation at `index`, of which the log here no longer has more than the time, was
+    /// of this stream and certainly not the end of it.
+    fn goes_on_from(&self, token: &Token, index: u64) -> bool {
+        let describer = &self.describer;
+        let settled = |uuid| describer.node.machine.settled_name(&uuid, index);
+        match &describer.scope {
+            Scope::Deployment => true,
+            // It ends with the database, whose end is about no collection.
+            Scope::Database(_) => token.uuid.is_some(),
+            scope @ Scope::Collection(_) => {
+                let name = token.uuid.and_then(settled);
+                name.is_some_and(|name| scope.shows(&name.namespace))
+            }
+        }
     }
 
     /// What the stream shows of the operation at this time.
@@ -219,6 +261,11 @@ impl Stream {
 
     fn step(&mut self) -> Result<Option<Row>, CommandError> {
         let mut looked_bytes = 0;
+        self.settle()?;
+        if self.unsettled.is_some() {
+            self.rest(false);
+            return Ok(None);
+        }
         loop {
             self.ticker.tick()?;
             if let Some(event) = self.events.pop_front() {
@@ -355,9 +402,11 @@ fn collection_of(operation: &Operation<'_>) -> Option<CollectionId> {
 /// Reads from the first entry on that has something behind this time.
 fn reader_after(node: &Arc<Node>, time: u64) -> Result<LogReader, CommandError> {
     let reader = LogReader::from_time(node.clone(), time.saturating_add(1)).map_err(lost)?;
-    let was_cut = reader::first_index(node) > 1;
+    let first_index = reader::first_index(node);
+    let before = node.machine.before_log(first_index);
+    let begins_there = before.is_some_and(|before| before.time <= time);
     // What was cut may have been behind that time, unless the log still shows something before it.
-    if was_cut && time < node.machine.last_applied().time {
+    if first_index > 1 && !begins_there && time < node.machine.last_applied().time {
         let first = reader::first_header(node).map_err(lost)?;
         if first.is_none_or(|first| first.first_time > time.saturating_add(1)) {
             return Err(history_lost());

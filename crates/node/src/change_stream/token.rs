@@ -73,6 +73,10 @@ impl Token {
     }
 
     pub fn parse(text: &str) -> Result<Token, CommandError> {
+        if text.is_empty() {
+            let empty = ErrorCode::Location(40649);
+            return Err(CommandError::new(empty, "invalid empty resume token"));
+        }
         let Some(bytes) = from_hex(text) else {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
@@ -144,7 +148,7 @@ mod tests {
     fn what_is_no_token_is_refused() {
         let code = |text: &str| Token::parse(text).unwrap_err().code.code();
         assert_eq!(code("zz"), 9);
-        assert_eq!(code(""), 9);
+        assert_eq!(code(""), 40649);
         assert_eq!(code("826"), 9);
         assert_eq!(code("826B"), 260);
         // One of MongoDB's own.

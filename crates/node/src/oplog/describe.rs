@@ -9,6 +9,7 @@ use bson::{Binary, DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp,
 use crate::clock;
 use crate::node::Node;
 use crate::params;
+use crate::write::Applied;
 use crate::write::entry::{Entry, EntryError, Operation, SessionStamp, Style};
 use crate::write::sessions::StatementOutcome;
 use banyan_consensus::Position;
@@ -46,6 +47,22 @@ pub fn entry(
         previous = Some(time);
     }
     Ok(documents)
+}
+
+/// In place of everything up to where a snapshot has left the state: its last time is known.
+pub fn base(applied: &Applied) -> RawDocumentBuf {
+    let note = rawdoc! {
+        "op": "n", "ns": "", "o": { "msg": "fetched from another member up to here" },
+    };
+    let time = clock::from_bits(applied.time);
+    finish(
+        note,
+        None,
+        None,
+        time,
+        applied.position.term,
+        applied.wall_ms,
+    )
 }
 
 /// The statement of each operation of an entry.
@@ -116,10 +133,13 @@ fn describe(node: &Node, index: u64, operation: &Operation<'_>) -> Option<RawDoc
         Operation::DropDatabase { name } => {
             rawdoc! { "op": "c", "ns": format!("{name}.$cmd"), "o": { "dropDatabase": 1 } }
         }
-        Operation::SetConfig { document } => rawdoc! {
-            "op": "n", "ns": "",
-            "o": { "msg": "Reconfig set", "version": document.get_i32("version").unwrap_or(0) },
-        },
+        Operation::SetConfig { document } => {
+            let o = match document.get_i32("version").unwrap_or(0) {
+                ..=1 => rawdoc! { "msg": "initiating set" },
+                version => rawdoc! { "msg": "Reconfig set", "version": version },
+            };
+            rawdoc! { "op": "n", "ns": "", "o": o }
+        }
         Operation::Noop { document } => {
             rawdoc! { "op": "n", "ns": "", "o": RawDocument::to_owned(document) }
         }
@@ -172,7 +192,10 @@ fn objects(
     namespace: &Namespace,
 ) -> (RawDocumentBuf, Option<RawDocumentBuf>) {
     let collection = namespace.collection();
-    let records = || about.get_i64("numRecords").unwrap_or(0);
+    let records = || {
+        let count = about.get_i64("numRecords").unwrap_or(0);
+        i32::try_from(count).map_or(RawBsonRef::Int64(count), RawBsonRef::Int32)
+    };
     match change {
         CatalogChange::CreateCollection {
             options, indexes, ..

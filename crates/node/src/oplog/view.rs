@@ -50,12 +50,16 @@ impl Oplog {
                 end: end.min(node.machine.applied_index() + 1),
                 first_time: first,
                 ready: Vec::new(),
+                told_of_base: false,
             }));
         }
+        let log_begins = reader::first_index(node);
         let reader = match first {
-            0 => LogReader::from_index(node.clone(), reader::first_index(node)),
+            0 => LogReader::from_index(node.clone(), log_begins),
             first => LogReader::from_time(node.clone(), first).map_err(unreadable)?,
         };
+        let before = node.machine.before_log(reader.next_index());
+        let before = before.filter(|before| before.time >= first && before.time > 0);
         Ok(Oplog::Forward(Forward {
             // What comes later is for those who ask again.
             end: if order.tailable {
@@ -66,7 +70,7 @@ impl Oplog {
             last_time: last,
             begun: false,
             reader,
-            ready: VecDeque::new(),
+            ready: before.iter().map(describe::base).collect(),
         }))
     }
 }
@@ -133,6 +137,8 @@ pub struct Backward {
     first_time: u64,
     /// The last one is the next.
     ready: Vec<RawDocumentBuf>,
+    /// What lies before the log has been told of.
+    told_of_base: bool,
 }
 
 impl Backward {
@@ -148,7 +154,16 @@ impl Backward {
             }
             let first = reader::first_index(&self.node);
             if self.end <= first {
-                return Ok(None);
+                if std::mem::replace(&mut self.told_of_base, true) {
+                    return Ok(None);
+                }
+                let before = self.node.machine.before_log(first);
+                let before = before.filter(|before| before.time > 0);
+                self.ready.extend(before.iter().map(describe::base));
+                if self.ready.is_empty() {
+                    return Ok(None);
+                }
+                continue;
             }
             let from = self.end.saturating_sub(ENTRIES_PER_READ).max(first);
             let mut reader = LogReader::from_index(self.node.clone(), from);

@@ -434,11 +434,19 @@ impl Replication {
             if election.is_none_or(|election| election.id != id) {
                 *election = Some(Election { id, time, date });
                 tracing::info!(term = status.term, "became the primary");
+                self.tell_of_lead();
             }
         }
         self.topology_changed();
         self.changed.notify_one();
         self.pulse.notify_one();
+    }
+
+    /// Has the log say that this member leads: from then on what is in the log is of its term.
+    fn tell_of_lead(&self) {
+        if let (Some(node), Some(runtime)) = (self.node(), self.peers.runtime()) {
+            runtime.spawn(async move { node.note_lead().await });
+        }
     }
 
     /// Looks again at what follows from everything known: whether it may campaign, and whether it

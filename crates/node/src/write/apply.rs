@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::ahead;
+use super::base::Base;
 use super::effects::{self, EffectError};
 use super::entry::{self, Entry, Header, Operation, SessionStamp};
 use super::latches::Held;
@@ -51,7 +52,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    fn encode(&self) -> [u8; 32] {
+    pub(super) fn encode(&self) -> [u8; 32] {
         let mut out = [0; 32];
         out[..8].copy_from_slice(&self.position.term.to_le_bytes());
         out[8..16].copy_from_slice(&self.position.index.to_le_bytes());
@@ -60,7 +61,7 @@ impl Applied {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Applied> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Applied> {
         let (term, rest) = bytes.split_first_chunk()?;
         let (index, rest) = rest.split_first_chunk()?;
         let (time, rest) = rest.split_first_chunk()?;
@@ -114,6 +115,7 @@ pub struct Machine {
     names: RwLock<Names>,
     log_begins: AtomicU64,
     installs: AtomicU64,
+    base: Base,
     /// When old sessions were last looked for, by the entries' clock.
     swept_ms: AtomicI64,
     /// An arbiter: keeps the log's position and the set's configuration, and no data.
@@ -142,6 +144,7 @@ impl Machine {
             names: RwLock::default(),
             log_begins: AtomicU64::new(0),
             installs: AtomicU64::new(0),
+            base: Base::default(),
             swept_ms: AtomicI64::new(0),
             dataless: AtomicBool::new(false),
             lean: AtomicBool::new(false),
@@ -178,6 +181,7 @@ impl Machine {
             reason: error.to_string(),
         })?;
         *self.names.write() = Names::load(&snapshot)?;
+        self.base.load(&snapshot)?;
         self.latest_numbers.forget();
         *self.applied.lock() = applied;
         self.publish(applied);
@@ -221,6 +225,17 @@ impl Machine {
     /// need not be of the same history.
     pub fn installs(&self) -> u64 {
         self.installs.load(Ordering::Acquire)
+    }
+
+    /// What was applied last before the log, if a snapshot lies before a log that begins here.
+    pub fn before_log(&self, first_index: u64) -> Option<Applied> {
+        self.base.of_log(first_index)
+    }
+
+    /// What the collection with this UUID was called when the entry at `index` was applied, if that
+    /// entry has not made it so.
+    pub fn settled_name(&self, uuid: &[u8; 16], index: u64) -> Option<Arc<Name>> {
+        self.names.read().settled(uuid, index).cloned()
     }
 
     /// The log holds nothing before this index any more.
@@ -780,6 +795,11 @@ impl StateMachine for Machine {
         self.installs.fetch_add(1, Ordering::AcqRel);
         self.durable.store(0, Ordering::Release);
         fetched.map_err(ApplyError)?;
+        let mut batch = Batch::new();
+        self.base.set(&mut batch, self.last_applied());
+        self.store
+            .commit(batch)
+            .map_err(|error| ApplyError(error.to_string()))?;
         self.make_durable()
             .map_err(|error| ApplyError(error.to_string()))?;
         if let Some(listener) = &*self.on_config.read() {

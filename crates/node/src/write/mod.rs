@@ -24,6 +24,7 @@
 
 mod ahead;
 pub mod apply;
+mod base;
 pub mod concern;
 pub mod effects;
 pub mod entry;

@@ -56,6 +56,16 @@ impl Names {
         name.as_ref()
     }
 
+    /// What the collection with this UUID was at `index`, if the entry there has not made it so.
+    pub fn settled(&self, uuid: &[u8; 16], index: u64) -> Option<&Arc<Name>> {
+        self.by_id.values().find_map(|history| {
+            let after = history.partition_point(|(from, _)| *from <= index);
+            let (from, name) = history.get(after.checked_sub(1)?)?;
+            name.as_ref()
+                .filter(|name| name.uuid == *uuid && *from < index)
+        })
+    }
+
     /// Takes note of a change at `index`.
     pub fn note(&mut self, batch: &mut Batch, index: u64, change: &CatalogChange) {
         let id = change.collection();
