@@ -305,6 +305,8 @@ impl StoredMachine {
         let snapshot = from.store.snapshot();
         let importer =
             Importer::begin(&self.store, b"simulation", ImportScope::Everything).map_err(text)?;
+        // Its steps persist what they have written: a power cut cannot take it any more.
+        self.note_persisted().map_err(text)?;
         for part in Part::SLICED {
             let mut after: Option<Vec<u8>> = None;
             let mut over = false;
@@ -326,9 +328,9 @@ impl StoredMachine {
                     Err(error) => Some(Err(error)),
                 }
             });
-            importer
-                .write_slice(part, 0, &[], &SliceEnd::Part, chunks)
-                .map_err(text)?;
+            let written = importer.write_slice(part, 0, &[], &SliceEnd::Part, chunks);
+            self.note_persisted().map_err(text)?;
+            written.map_err(text)?;
         }
         if !self.life.lives_on() {
             return Err("it died over it".to_owned());
@@ -348,7 +350,13 @@ impl StoredMachine {
         if !self.life.lives_on() {
             return Err("it died over it".to_owned());
         }
-        importer.finish().map_err(text)
+        importer.finish().map_err(text)?;
+        self.note_persisted().map_err(text)
+    }
+
+    fn note_persisted(&self) -> io::Result<()> {
+        *self.persisted.lock() = journal(self.store.path())?;
+        Ok(())
     }
 }
 
@@ -408,7 +416,7 @@ impl StateMachine for StoredMachine {
             return Ok(self.inner.applied_index());
         }
         let applied = self.inner.make_durable()?;
-        *self.persisted.lock() = journal(self.store.path())?;
+        self.note_persisted()?;
         Ok(applied)
     }
 
