@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-/// Why a data directory could not be opened. Nothing has been touched when one of these returns.
+/// Why a data directory could not be opened. One that is missing, foreign, locked or of another
+/// format is left as it was found. With `Damaged` and `Io` the opening may have got further: an
+/// interrupted import may have been emptied, and the journal cut; what was cut off lies beside it in
+/// `journal.cut`, and the next opening refuses for the same reason.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("data directory {} not found", .path.display())]
