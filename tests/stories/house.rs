@@ -107,28 +107,43 @@ fn only_script_and_shell_name_v8() {
 }
 
 #[test]
-fn every_path_that_the_pages_name_exists() {
+fn what_the_pages_name_exists() {
     for page in ["ARCHITECTURE.md", "README.md"] {
         let text = fs::read_to_string(repository().join(page)).expect("the page is there");
-        for word in text.split('`').skip(1).step_by(2) {
-            let is_path = word.contains('/')
-                && !word.contains([' ', ':', '<', '*', '{', '$', '='])
-                && [
-                    "crates/",
-                    "mongod/",
-                    "mongos/",
-                    "configsvr/",
-                    "shell/",
-                    "tests/",
-                    "scripts/",
-                ]
-                .iter()
-                .any(|folder| word.trim_start_matches("./").starts_with(folder));
-            let exists = repository().join(word.trim_start_matches("./")).exists();
-            assert!(
-                !is_path || exists,
-                "{page} names {word}, which does not exist"
-            );
+        // Every other part is a name in the code; those between say how it goes on.
+        let parts: Vec<&str> = text.split('`').collect();
+        for (at, word) in parts.iter().enumerate().skip(1).step_by(2) {
+            if !is_path(word) {
+                continue;
+            }
+            let path = repository().join(word.trim_start_matches("./"));
+            assert!(path.exists(), "{page} names {word}, which does not exist");
+            // `path`, `name`: the file has something of that name.
+            if let Some([between, name]) = parts.get(at + 1..at + 3)
+                && between.trim_end() == ","
+                && !is_path(name)
+            {
+                let code = fs::read_to_string(&path).expect("a file that can be read");
+                assert!(
+                    code.contains(name),
+                    "{page} names {name}, which is not in {word}"
+                );
+            }
         }
     }
+}
+
+fn is_path(word: &str) -> bool {
+    let folders = [
+        "crates/",
+        "mongod/",
+        "mongos/",
+        "configsvr/",
+        "shell/",
+        "tests/",
+        "scripts/",
+    ];
+    let word = word.trim_start_matches("./");
+    folders.iter().any(|folder| word.starts_with(folder))
+        && !word.contains([' ', ':', '<', '*', '{', '$', '='])
 }
