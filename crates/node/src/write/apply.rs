@@ -13,8 +13,8 @@ use std::time::Instant;
 use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
 use banyan_crash::{Point, pass};
 use banyan_storage::{
-    Batch, CatalogChange, CollectionId, ImportScope, Index, IndexDefinition, Namespace, Snapshot,
-    StorageError, Store,
+    Batch, CatalogChange, CollectionId, ImportScope, Importer, Index, IndexDefinition, Namespace,
+    Snapshot, StorageError, Store,
 };
 use bson::{DateTime, RawDocumentBuf, Timestamp};
 use bytes::Bytes;
@@ -118,6 +118,8 @@ pub struct Machine {
     base: Base,
     /// When old sessions were last looked for, by the entries' clock.
     swept_ms: AtomicI64,
+    /// The store keeps, out of sight, what came of a snapshot before the process ended.
+    has_leftovers: AtomicBool,
     /// An arbiter: keeps the log's position and the set's configuration, and no data.
     dataless: AtomicBool,
     /// Keeps no indexes but those on `_id`.
@@ -134,6 +136,7 @@ pub struct Machine {
 impl Machine {
     pub fn open(store: Store, clock: Arc<Clock>) -> Result<Machine, StorageError> {
         let machine = Machine {
+            has_leftovers: AtomicBool::new(store.import_was_interrupted()),
             store,
             clock,
             applied: Mutex::default(),
@@ -355,6 +358,16 @@ impl Machine {
 
     pub fn fetch_snapshots_from(&self, source: SnapshotSource) {
         *self.snapshots.write() = Some(source);
+    }
+
+    /// The log begins at its first entry and builds the state alone, from nothing. Otherwise the
+    /// next snapshot would come first, and go on with what is left of this one.
+    fn remove_leftovers(&self) -> Result<(), StorageError> {
+        if self.has_leftovers.load(Ordering::Acquire) {
+            Importer::give_up(&self.store)?;
+            self.has_leftovers.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     fn take(&self, entries: Vec<Committed<Prepared>>) -> Result<(), EffectError> {
@@ -771,6 +784,8 @@ impl StateMachine for Machine {
     }
 
     fn apply(&self, entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {
+        self.remove_leftovers()
+            .map_err(|error| ApplyError(format!("cannot remove half a snapshot: {error}")))?;
         self.take(entries)
             .map_err(|error| ApplyError(format!("cannot apply the log: {error}")))
     }
@@ -795,6 +810,7 @@ impl StateMachine for Machine {
         self.installs.fetch_add(1, Ordering::AcqRel);
         self.durable.store(0, Ordering::Release);
         fetched.map_err(ApplyError)?;
+        self.has_leftovers.store(false, Ordering::Release);
         let mut batch = Batch::new();
         self.base.set(&mut batch, self.last_applied());
         self.store

@@ -103,6 +103,20 @@ impl Importer {
         Ok(ledger.map(|ledger| Importer::new(store, scope, ledger)))
     }
 
+    /// Removes what an interrupted import left for the next attempt: there will be none, as the
+    /// store is about to be filled otherwise.
+    pub fn give_up(store: &Store) -> Result<(), StorageError> {
+        let engine = store.engine();
+        if engine.keyspaces().meta.get(keys::IMPORTING)?.is_none() {
+            return Ok(());
+        }
+        write_mark(store, Some(&[]))?;
+        store.persist()?;
+        engine.clear()?;
+        write_mark(store, None)?;
+        store.persist()
+    }
+
     fn new(store: &Store, scope: ImportScope, ledger: Ledger) -> Importer {
         Importer {
             store: store.clone(),
