@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_document::MAX_DOCUMENT_BYTES;
+use banyan_document::{COMMAND_SLACK_BYTES, MAX_DOCUMENT_BYTES};
 use bson::{RawDocument, RawDocumentBuf};
 
 use super::dependencies::Dependencies;
 use super::lookup::Sources;
 use super::stage::Stage;
 use crate::error::{ErrorKind, QueryError};
+
+/// A result is no document that a user stores: something may be told about the largest of those.
+const RESULT_BYTES_MAX: usize = MAX_DOCUMENT_BYTES + COMMAND_SLACK_BYTES;
 
 /// Whether a step wants more documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +57,12 @@ impl Next<'_> {
             ),
             None => {
                 let bytes = document.as_bytes().len();
-                if bytes > MAX_DOCUMENT_BYTES {
+                if bytes > RESULT_BYTES_MAX {
                     return Err(QueryError::new(
                         ErrorKind::BsonObjectTooLarge,
                         format!(
                             "BSONObj size: {bytes} ({bytes:#X}) is invalid. Size must be between 0 \
-                             and {MAX_DOCUMENT_BYTES}(16MB)"
+                             and {RESULT_BYTES_MAX}(16MB)"
                         ),
                     ));
                 }

@@ -290,3 +290,25 @@ fn depth_is_bounded() {
     let failed = run(&pipeline(&format!("[{wraps}]")).unwrap(), &documents).unwrap_err();
     assert_eq!(failed.kind, ErrorKind::Overflow);
 }
+
+#[test]
+fn a_result_may_tell_a_little_about_the_largest_document() {
+    let largest = bson::rawdoc! { "x": "x".repeat(banyan_document::MAX_DOCUMENT_BYTES - 13) };
+    assert_eq!(
+        largest.as_bytes().len(),
+        banyan_document::MAX_DOCUMENT_BYTES
+    );
+    let with = |more: usize| {
+        let more = "y".repeat(more);
+        let added = pipeline(&format!("[{{\"$addFields\":{{\"y\":\"{more}\"}}}}]")).unwrap();
+        let mut results = added
+            .run([Ok::<_, QueryError>(&largest)].into_iter(), None)
+            .unwrap();
+        results
+            .next()
+            .unwrap()
+            .map(|result| result.as_bytes().len())
+    };
+    assert!(with(1000).is_ok());
+    assert_eq!(with(17_000).unwrap_err().kind.code(), 10334);
+}
