@@ -428,6 +428,40 @@ fn store_without_records() -> Snapshot {
 }
 
 #[test]
+fn an_import_that_is_given_up_leaves_nothing() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = open(from.path());
+    let collection = create(&source, "things");
+    fill(&source, &collection, 0..50);
+    let target = open(to.path());
+    let importer = Importer::begin(&target, b"there", ImportScope::Everything).unwrap();
+    let records = chunks_of(&source.snapshot(), Part::Records, None, None);
+    write(&importer, Part::Records, 0, b"", &SliceEnd::Part, records).unwrap();
+    drop((importer, target));
+
+    let target = open(to.path());
+    assert!(target.import_was_interrupted());
+    let kept = target.snapshot().records(collection.id, .., false).count();
+    assert_eq!(kept, 50, "kept for the next attempt");
+    Importer::give_up(&target).unwrap();
+    let left = |store: &Store| store.snapshot().records(collection.id, .., false).count();
+    assert_eq!(left(&target), 0);
+    assert!(
+        Importer::resume(&target, ImportScope::Everything)
+            .unwrap()
+            .is_none()
+    );
+    // Without an import it touches nothing.
+    let own = create(&target, "own");
+    fill(&target, &own, 0..5);
+    Importer::give_up(&target).unwrap();
+    drop(target);
+    let target = open(to.path());
+    assert!(!target.import_was_interrupted());
+    assert_eq!(target.catalog().get("db", "own").unwrap().documents(), 5);
+}
+
+#[test]
 fn an_import_that_lacks_something_is_noticed() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let source = open(from.path());
