@@ -4,6 +4,8 @@
 //! batch. An entry that was applied before a crash and whose position was lost is applied again,
 //! to the same effect.
 
+mod remembering;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -24,10 +26,10 @@ use tokio::sync::watch;
 use super::ahead;
 use super::base::Base;
 use super::effects::{self, EffectError};
-use super::entry::{self, Entry, Header, Operation, SessionStamp};
+use super::entry::{self, Entry, Header, Operation};
 use super::latches::Held;
 use super::names::{Name, Names};
-use super::sessions::{self, LatestNumbers, SessionId, SessionRecord, meta_key};
+use super::sessions::{LatestNumbers, SessionId, SessionRecord, meta_key};
 use crate::clock::{self, Clock};
 use crate::role::Change;
 
@@ -492,9 +494,7 @@ impl Applying<'_> {
                 time: entry.header.time(),
                 wall_ms: entry.wall_ms(),
             };
-            if let Some(stamp) = &entry.session {
-                self.stamp(stamp)?;
-            }
+            self.sessions(&entry)?;
             let prepared = committed.prepared.map(|prepared| (Bytes::new(), prepared));
             self.done.extend(prepared);
         }
@@ -570,49 +570,7 @@ impl Applying<'_> {
             self.batch.append(std::mem::take(&mut prepared.batch));
             self.done.push((committed.data.clone(), prepared));
         }
-        if let Some(stamp) = &entry.session {
-            self.stamp(stamp)?;
-        }
-        Ok(())
-    }
-
-    fn stamp(&mut self, stamp: &SessionStamp) -> Result<(), EffectError> {
-        let known = match self.sessions.remove(&stamp.session) {
-            Some(record) => Some(record),
-            None => {
-                let machine = self.machine;
-                let numbers = &machine.latest_numbers;
-                numbers.load(&machine.store, &stamp.session, stamp.txn_number)?
-            }
-        };
-        self.sessions.insert(
-            stamp.session,
-            SessionRecord::merge(known, stamp, self.applied.into()),
-        );
-        Ok(())
-    }
-
-    /// Removes the records of sessions that have long ended. Now and then is often enough.
-    fn forget_sessions(&mut self) -> Result<(), EffectError> {
-        let now = self.applied.wall_ms;
-        let swept = self.machine.swept_ms.load(Ordering::Relaxed);
-        if now < swept.saturating_add(SWEEP_INTERVAL_MS) {
-            return Ok(());
-        }
-        self.machine.swept_ms.store(now, Ordering::Relaxed);
-        for found in self
-            .machine
-            .store
-            .snapshot()
-            .scan_meta(&[sessions::META_PREFIX])
-        {
-            let (key, record) = found?;
-            let last_write = sessions::last_write_ms(&record).unwrap_or(now);
-            if last_write < now.saturating_sub(SESSION_LIFETIME_MS) {
-                self.batch.delete_meta(&key);
-            }
-        }
-        Ok(())
+        self.sessions(&entry)
     }
 
     fn definitions(&mut self, entry: &Entry<'_>, index: u64) -> Result<(), EffectError> {
@@ -718,10 +676,6 @@ impl Applying<'_> {
         Ok(())
     }
 }
-
-/// As long as MongoDB's sessions live by default.
-const SESSION_LIFETIME_MS: i64 = 30 * 60 * 1000;
-const SWEEP_INTERVAL_MS: i64 = 5 * 60 * 1000;
 
 /// Keys of about this length together go into one batch while an index is built.
 const BUILD_BATCH_BYTES: usize = 4 << 20;

@@ -20,6 +20,7 @@
 //!
 //! Latches on records and keys travel with the prepared batch: they open when the entry is applied
 //! or known to be lost. Those on the namespace and the session are the command's own.
+//! What sessions have done moves with the documents from shard to shard ([`histories`]).
 //! [`report`] makes the reply.
 
 mod ahead;
@@ -28,6 +29,7 @@ mod base;
 pub mod concern;
 pub mod effects;
 pub mod entry;
+pub mod histories;
 pub mod insert;
 pub mod latches;
 pub mod modify;

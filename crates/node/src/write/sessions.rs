@@ -61,6 +61,23 @@ pub enum StatementOutcome {
     },
 }
 
+impl StatementOutcome {
+    /// Whether a document has changed. One that has not may change when the statement runs again,
+    /// or when it runs where the document is.
+    pub fn had_effect(&self) -> bool {
+        match self {
+            StatementOutcome::Insert => true,
+            StatementOutcome::Update {
+                modified, upserted, ..
+            } => *modified > 0 || upserted.is_some(),
+            StatementOutcome::Delete { deleted } => *deleted > 0,
+            StatementOutcome::FindAndModify { reply } => reply
+                .get_document("lastErrorObject")
+                .is_ok_and(|told| told.get_i32("n").is_ok_and(|n| n > 0)),
+        }
+    }
+}
+
 mod tag {
     pub const INSERT: u8 = 1;
     pub const UPDATE: u8 = 2;
@@ -76,6 +93,12 @@ impl Statement {
             count: 1,
             outcome,
         }
+    }
+
+    /// The statements' numbers.
+    pub fn ids(&self) -> impl Iterator<Item = i32> + use<> {
+        let (first, count) = (i64::from(self.first), i64::from(self.count));
+        (first..first + count).map_while(|id| i32::try_from(id).ok())
     }
 
     fn covers(&self, id: i32) -> bool {
@@ -208,11 +231,17 @@ impl SessionRecord {
         record
     }
 
+    /// What a statement came to. One that did nothing at first and was run again is told as what
+    /// it did then.
     pub fn find(&self, statement: i32) -> Option<&StatementOutcome> {
-        self.statements
-            .iter()
-            .find(|known| known.covers(statement))
-            .map(|known| &known.outcome)
+        let mut found = None;
+        for known in self.statements.iter().filter(|s| s.covers(statement)) {
+            if known.outcome.had_effect() {
+                return Some(&known.outcome);
+            }
+            found = Some(&known.outcome);
+        }
+        found
     }
 
     pub fn encode(&self) -> Vec<u8> {
@@ -253,12 +282,15 @@ impl SessionRecord {
         let Some(bytes) = snapshot.meta(&meta_key(session))? else {
             return Ok(None);
         };
-        SessionRecord::decode(&bytes)
-            .map(Some)
-            .map_err(|error| StorageError::Damaged {
-                place: "the record of a session".to_owned(),
-                reason: error.to_string(),
-            })
+        SessionRecord::read(&bytes).map(Some)
+    }
+
+    /// Reads what lies in meta.
+    pub fn read(bytes: &[u8]) -> Result<SessionRecord, StorageError> {
+        SessionRecord::decode(bytes).map_err(|error| StorageError::Damaged {
+            place: "the record of a session".to_owned(),
+            reason: error.to_string(),
+        })
     }
 }
 

@@ -100,14 +100,12 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// The outcome of a statement that an earlier try has settled.
+    /// The outcome of a statement that an earlier try has settled. What a router sent and nothing
+    /// came of is not: the document may have been on another shard then.
     pub fn settled(&self, statement: i32) -> Option<StatementOutcome> {
-        self.retry
-            .as_ref()?
-            .known
-            .as_ref()?
-            .find(statement)
-            .cloned()
+        let outcome = self.retry.as_ref()?.known.as_ref()?.find(statement)?;
+        let is_routed = self.ctx.generic.shard_version.is_some();
+        (outcome.had_effect() || !is_routed).then(|| outcome.clone())
     }
 
     /// Records what a staged statement comes to.

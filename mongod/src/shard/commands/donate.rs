@@ -1,6 +1,7 @@
 //! The donor's side of a migration: the order to move, and what the recipient fetches.
 
 use banyan_document::DocumentWriter;
+use banyan_node::clock;
 use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
 use banyan_sharding::ChunkRange;
@@ -21,6 +22,8 @@ pub static MOVE_RANGE: CommandSpec = primary_only("_shardsvrMoveRange", |ctx| bo
 pub static CLONE: CommandSpec = primary_only("_migrateClone", |ctx| boxed(clone(ctx)));
 pub static TRANSFER_MODS: CommandSpec =
     primary_only("_transferMods", |ctx| boxed(transfer_mods(ctx)));
+pub static SESSION_MODS: CommandSpec =
+    primary_only("_getNextSessionMods", |ctx| boxed(session_mods(ctx)));
 pub static IS_OPEN: CommandSpec =
     primary_only("_shardsvrMigrationIsOpen", |ctx| boxed(is_open(ctx)));
 
@@ -122,11 +125,7 @@ fn clone_batch(
     }
     out.end();
     if let Some((key, record)) = &last {
-        let key = RawBinaryRef {
-            subtype: BinarySubtype::Generic,
-            bytes: key,
-        };
-        out.append("lastKey", RawBsonRef::Binary(key));
+        out.append("lastKey", generic(key));
         out.append_i64("lastRecord", record.cast_signed());
     }
     out.append_bool("done", done);
@@ -172,6 +171,45 @@ async fn transfer_mods(ctx: &CommandContext<'_>) -> CommandResult {
         Ok(out.finish())
     };
     tokio::task::spawn_blocking(work).await.map_err(internal)?
+}
+
+/// What sessions have done since a given time.
+async fn session_mods(ctx: &CommandContext<'_>) -> CommandResult {
+    let role = ShardRole::of(ctx)?;
+    donation(ctx, &role)?;
+    let since = ctx.body().get_timestamp("since").map_err(bad_value)?;
+    let after = match ctx.field("after") {
+        Some(_) => {
+            let after = ctx.body().get_binary("after").map_err(bad_value)?;
+            Some(after.bytes.try_into().map_err(bad_value)?)
+        }
+        None => None,
+    };
+    let work = move || {
+        let since = clock::to_bits(since);
+        let page = role.node().histories_since(since, after, BATCH_BYTES)?;
+        let mut out = DocumentWriter::new();
+        out.begin_array("histories");
+        for history in &page.histories {
+            out.push(generic(history));
+        }
+        out.end();
+        let as_of = clock::from_bits(page.as_of);
+        out.append("asOf", RawBsonRef::Timestamp(as_of));
+        if let Some(session) = &page.after {
+            out.append("after", generic(session));
+        }
+        out.append_f64("ok", 1.0);
+        Ok(out.finish())
+    };
+    tokio::task::spawn_blocking(work).await.map_err(internal)?
+}
+
+fn generic(bytes: &[u8]) -> RawBsonRef<'_> {
+    RawBsonRef::Binary(RawBinaryRef {
+        subtype: BinarySubtype::Generic,
+        bytes,
+    })
 }
 
 async fn is_open(ctx: &CommandContext<'_>) -> CommandResult {

@@ -22,6 +22,7 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &donate::CLONE,
         &donate::IS_OPEN,
         &donate::MOVE_RANGE,
+        &donate::SESSION_MODS,
         &donate::TRANSFER_MODS,
         &receive::ABORT,
         &receive::COMMIT,

@@ -7,9 +7,11 @@
 //!    holds of it can be removed if this comes to nothing), removes what it may still hold of it,
 //!    and makes sure of the collection and its indexes.
 //! 2. The recipient clones the range over several streams, then fetches the documents that have
-//!    changed meanwhile, again and again, until there are none.
+//!    changed meanwhile, again and again, until there are none. What the donor's sessions have done
+//!    under their numbers comes along, so that a retry finds it here.
 //! 3. The donor writes down that it is about to hand the range over, makes writes of the
-//!    collection wait (the critical section), lets the recipient fetch the last changes, makes
+//!    collection wait (the critical section), lets the recipient fetch the last changes
+//!    (and the last of what sessions did), makes
 //!    reads wait too, and commits on the config servers.
 //! 4. The donor reads the routing table. Whoever it names owns the range: nobody's memory of the
 //!    commit's outcome counts. A donor that cannot tell whether its commit is still under way

@@ -3,14 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use banyan_node::write::histories::History;
 use banyan_sharding::{ChunkRange, ShardKey, ShardKeyPattern};
 use banyan_wire::{CommandError, ErrorCode, Treatment};
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
 use bson::{
-    Binary, RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc,
+    Binary, RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp,
+    cstr, rawdoc,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -21,6 +23,9 @@ use crate::shard::keys::documents_in_range;
 use crate::shard::role::ShardRole;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Between two questions for what sessions have done, while the range is followed.
+const SESSIONS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Between two questions for changes when there were none.
 const QUIET_PAUSE: Duration = Duration::from_millis(20);
@@ -62,6 +67,8 @@ pub struct Reception {
     pub cloned: AtomicU64,
     pub cloned_bytes: AtomicU64,
     pub caught_up: AtomicU64,
+    /// The time up to which it is known what the donor's sessions have done.
+    sessions_until: Mutex<Timestamp>,
     /// The donor has stopped writes: what can be fetched now is the last.
     last_call: AtomicBool,
     abandoned: AtomicBool,
@@ -100,6 +107,10 @@ impl Reception {
             cloned: AtomicU64::new(0),
             cloned_bytes: AtomicU64::new(0),
             caught_up: AtomicU64::new(0),
+            sessions_until: Mutex::new(Timestamp {
+                time: 0,
+                increment: 0,
+            }),
             last_call: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             moved: Notify::new(),
@@ -241,7 +252,9 @@ async fn receive(role: &Arc<ShardRole>, reception: &Arc<Reception>) -> Result<()
     clone_all(role, reception).await?;
     let cloned = reception.cloned.load(Ordering::Relaxed);
     tracing::debug!(ns = reception.ns, range = %reception.range, cloned, "cloned a range");
+    adopt_histories(role, reception).await?;
     reception.enter(Phase::CatchUp);
+    let mut adopted = Instant::now();
     loop {
         reception.check()?;
         // Looked at before the question, so that an empty answer after it is the last.
@@ -250,8 +263,15 @@ async fn receive(role: &Arc<ShardRole>, reception: &Arc<Reception>) -> Result<()
             continue;
         }
         if last_call {
+            adopt_histories(role, reception).await?;
+            // From here on the donor may throw its own away.
+            role.node().sync_log().await?;
             reception.enter(Phase::Done);
             return Ok(());
+        }
+        if adopted.elapsed() > SESSIONS_PAUSE {
+            adopt_histories(role, reception).await?;
+            adopted = Instant::now();
         }
         reception.enter(Phase::Steady);
         let _ = tokio::time::timeout(QUIET_PAUSE, reception.nudge.notified()).await;
@@ -430,6 +450,42 @@ async fn clone_part(
             reply.get_i64("lastRecord").map_err(bad_value)?,
         ));
     }
+}
+
+/// Fetches what the donor's sessions have done since the last time, so that what they try again is
+/// known here.
+async fn adopt_histories(role: &ShardRole, reception: &Reception) -> Result<(), CommandError> {
+    let since = *reception.sessions_until.lock();
+    let mut request = rawdoc! {
+        "_getNextSessionMods": reception.ns.as_str(),
+        "migrationId": reception.id,
+        "since": since,
+    };
+    let mut until = None;
+    loop {
+        let reply = ask(role, reception, &request).await?;
+        // What is written while one page after the other is read is asked for the next time.
+        until.get_or_insert(reply.get_timestamp("asOf").map_err(bad_value)?);
+        let mut histories = Vec::new();
+        for history in reply.get_array("histories").map_err(bad_value)? {
+            let RawBsonRef::Binary(history) = history.map_err(bad_value)? else {
+                return Err(bad_value("a session's history is no binary"));
+            };
+            histories.push(History::parse(history.bytes)?);
+        }
+        role.node().adopt_histories(histories).await?;
+        let Some(after) = reply.get("after").map_err(bad_value)? else {
+            break;
+        };
+        request = rawdoc! {
+            "_getNextSessionMods": reception.ns.as_str(),
+            "migrationId": reception.id,
+            "since": since,
+            "after": RawBson::from(after),
+        };
+    }
+    *reception.sessions_until.lock() = until.unwrap_or(since);
+    Ok(())
 }
 
 /// Fetches and applies what has changed. False if there was nothing.

@@ -3,6 +3,7 @@
 use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, RecordId};
 use bson::RawDocument;
 
+use super::super::histories::History;
 use super::{FORMAT, HEADER_BYTES, SessionStamp, Style, tag};
 
 /// Builds the body of an entry; the header is put before it when the entry is proposed.
@@ -11,6 +12,8 @@ pub struct EntryBuilder {
     operations: Vec<u8>,
     count: usize,
     pub session: Option<SessionStamp>,
+    /// Instead of a session's own statements: what sessions did on another shard.
+    pub histories: Vec<History>,
 }
 
 impl EntryBuilder {
@@ -152,6 +155,13 @@ impl EntryBuilder {
         out.extend_from_slice(&count.to_le_bytes());
         out.extend_from_slice(&wall_ms.to_le_bytes());
         match &self.session {
+            None if !self.histories.is_empty() => {
+                out.push(2);
+                put_varint(&mut out, self.histories.len() as u64);
+                for history in &self.histories {
+                    history.encode_into(&mut out);
+                }
+            }
             None => out.push(0),
             Some(stamp) => {
                 out.push(1);

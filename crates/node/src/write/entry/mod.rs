@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! format u8 | first time u64 | operations u32 | wall clock ms i64
-//! session flag u8 [lsid 16 | txnNumber i64 | statements]
+//! session flag u8 [lsid 16 | txnNumber i64 | statements], or [histories] of other shards' sessions
 //! then until the end: tag u8 | fields
 //! ```
 //!
@@ -32,6 +32,7 @@ use banyan_query::update::Update;
 use banyan_storage::{CatalogChange, CollectionId, RecordId};
 use bson::{RawDocument, Timestamp};
 
+use super::histories::History;
 use super::sessions::{SessionId, Statement};
 use crate::clock::{self, Clock};
 
@@ -189,6 +190,8 @@ pub fn seal(bytes: &mut [u8], clock: &Clock) {
 pub struct Entry<'a> {
     pub header: Header,
     pub session: Option<SessionStamp>,
+    /// What sessions did on another shard.
+    pub histories: Vec<History>,
     operations: Reader<'a>,
 }
 
@@ -205,6 +208,7 @@ impl<'a> Entry<'a> {
         let mut reader = Reader {
             bytes: bytes.get(HEADER_BYTES..).unwrap_or_default(),
         };
+        let mut histories = Vec::new();
         let session = match reader.u8()? {
             0 => None,
             1 => {
@@ -220,11 +224,18 @@ impl<'a> Entry<'a> {
                     statements,
                 })
             }
+            2 => {
+                for _ in 0..reader.varint()? {
+                    histories.push(History::decode(&mut reader)?);
+                }
+                None
+            }
             other => return bad(format!("session flag {other}")),
         };
         Ok(Entry {
             header,
             session,
+            histories,
             operations: reader,
         })
     }
