@@ -4,11 +4,14 @@
 //! sent in child batches: ordered ones run by run, each run being statements that follow each
 //! other and go to the same shard; unordered ones to all shards at once. A shard that objects to
 //! its version has not run what it objects to, so those statements are planned again with a newer
-//! route. Statements carry their numbers (`stmtIds`), so that a retried batch is recognised
+//! route. Where a part of the shards has run a statement by then, the others run it for what none
+//! of them owned, so that a document that moves meanwhile is met exactly once ([`parts`]). Statements carry their numbers (`stmtIds`), so that a retried batch is recognised
 //! statement by statement wherever they end up.
 
+mod parts;
+
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use banyan_document::DocumentWriter;
@@ -18,6 +21,7 @@ use bson::raw::cstr;
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use futures::future::join_all;
 
+use self::parts::{Limits, Part, Ran};
 use crate::catalog::Route;
 use crate::commands::{self, Context};
 use crate::dispatch::{Answer, Patience, treatment};
@@ -58,10 +62,12 @@ pub struct Batch<'a> {
     /// The statements of a retryable write are numbered.
     numbers: Option<Vec<i32>>,
     outcome: Outcome,
-    /// The statements that have not run yet, and for those that go to several shards, on which of
-    /// them they have.
+    /// The statements that have not run everywhere yet, and where they have.
     left: Vec<usize>,
-    ran_on: HashMap<usize, Vec<Arc<str>>>,
+    ran: HashMap<usize, Vec<Ran>>,
+    /// Numbered statements of which a shard has told that it changed a document. One that knows
+    /// about that from another does not count once more.
+    counted: HashSet<usize>,
 }
 
 #[derive(Default)]
@@ -78,6 +84,17 @@ struct Outcome {
 struct Child {
     shard: Arc<str>,
     indexes: Vec<usize>,
+    limits: Option<Limits>,
+}
+
+impl Child {
+    fn of_one(part: Part, index: usize) -> Child {
+        Child {
+            shard: part.shard,
+            indexes: vec![index],
+            limits: part.limits,
+        }
+    }
 }
 
 /// What became of a child batch.
@@ -108,7 +125,8 @@ impl<'a> Batch<'a> {
             ordered,
             numbers,
             outcome: Outcome::default(),
-            ran_on: HashMap::new(),
+            ran: HashMap::new(),
+            counted: HashSet::new(),
         })
     }
 
@@ -164,7 +182,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Runs what is left with this route; `Some` says that the route is stale.
-    async fn run(&mut self, route: &Route) -> Result<Option<CommandError>, CommandError> {
+    async fn run(&mut self, route: &Arc<Route>) -> Result<Option<CommandError>, CommandError> {
         self.give_ids();
         let mut stale = None;
         loop {
@@ -180,7 +198,7 @@ impl<'a> Batch<'a> {
             let sends = children.iter().map(|child| self.send(route, child));
             let answers = join_all(sends).await;
             for (child, answer) in children.iter().zip(answers) {
-                if let Sent::Stale(error) = self.take_answer(child, answer)? {
+                if let Sent::Stale(error) = self.take_answer(route, child, answer)? {
                     stale = Some(error);
                 }
             }
@@ -188,11 +206,11 @@ impl<'a> Batch<'a> {
     }
 
     /// Crosses off what failed, and what has run on every shard that it goes to.
-    fn settle(&mut self, route: &Route) {
+    fn settle(&mut self, route: &Arc<Route>) {
         let Batch {
             left,
             outcome,
-            ran_on,
+            ran,
             statements,
             kind,
             ..
@@ -201,11 +219,11 @@ impl<'a> Batch<'a> {
             if outcome.errors.contains_key(&index) {
                 return false;
             }
-            let Some(ran) = ran_on.get(&index) else {
+            let Some(ran) = ran.get(&index) else {
                 return true;
             };
             let target = kind.target(route, &statements[index]);
-            target.is_ok_and(|target| target.shards().iter().any(|shard| !ran.contains(shard)))
+            target.is_ok_and(|target| !parts::left_of(route, target.shards(), ran).is_empty())
         });
     }
 
@@ -213,12 +231,11 @@ impl<'a> Batch<'a> {
         self.ordered && !self.outcome.errors.is_empty()
     }
 
-    fn plan(&mut self, route: &Route, index: usize) -> Option<Vec<Arc<str>>> {
+    fn plan(&mut self, route: &Arc<Route>, index: usize) -> Option<Vec<Part>> {
         match self.kind.target(route, &self.statements[index]) {
             Ok(target) => {
-                let ran_on = self.ran_on.get(&index);
-                let open = |shard: &&Arc<str>| ran_on.is_none_or(|ran| !ran.contains(shard));
-                Some(target.shards().iter().filter(open).cloned().collect())
+                let ran = self.ran.get(&index).map_or(&[][..], Vec::as_slice);
+                Some(parts::left_of(route, target.shards(), ran))
             }
             Err(error) => {
                 self.fail(index, &error);
@@ -228,28 +245,23 @@ impl<'a> Batch<'a> {
     }
 
     /// The next statements of an ordered batch that can go together.
-    fn next_run(&mut self, route: &Route) -> Vec<Child> {
+    fn next_run(&mut self, route: &Arc<Route>) -> Vec<Child> {
         let mut run: Option<Child> = None;
         for index in self.left.clone() {
-            let Some(shards) = self.plan(route, index) else {
+            let Some(parts) = self.plan(route, index) else {
                 break;
             };
-            match (&mut run, shards.as_slice()) {
-                (None, [shard]) if !self.ran_on.contains_key(&index) => {
-                    run = Some(Child {
-                        shard: shard.clone(),
-                        indexes: vec![index],
-                    });
+            let alone = parts.len() > 1 || self.ran.contains_key(&index);
+            match &mut run {
+                None if alone => {
+                    let child = |part| Child::of_one(part, index);
+                    return parts.into_iter().map(child).collect();
                 }
-                (None, _) => {
-                    let child = |shard| Child {
-                        shard,
-                        indexes: vec![index],
-                    };
-                    return shards.into_iter().map(child).collect();
+                None => run = parts.into_iter().map(|p| Child::of_one(p, index)).next(),
+                Some(run) if !alone && parts.iter().all(|part| part.shard == run.shard) => {
+                    run.indexes.push(index);
                 }
-                (Some(run), [shard]) if *shard == run.shard => run.indexes.push(index),
-                (Some(_), _) => break,
+                Some(_) => break,
             }
         }
         // A statement that can't be sent ends an ordered batch, but those before it run.
@@ -259,24 +271,34 @@ impl<'a> Batch<'a> {
     }
 
     /// All statements of an unordered batch by shard.
-    fn split(&mut self, route: &Route) -> Vec<Child> {
+    fn split(&mut self, route: &Arc<Route>) -> Vec<Child> {
+        let mut children = Vec::new();
         let mut by_shard: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
         for index in self.left.clone() {
-            for shard in self.plan(route, index).unwrap_or_default() {
-                by_shard.entry(shard).or_default().push(index);
+            for part in self.plan(route, index).unwrap_or_default() {
+                if part.limits.is_some() {
+                    children.push(Child::of_one(part, index));
+                } else {
+                    by_shard.entry(part.shard).or_default().push(index);
+                }
             }
         }
         self.left
             .retain(|index| !self.outcome.errors.contains_key(index));
-        by_shard
-            .into_iter()
-            .map(|(shard, indexes)| Child { shard, indexes })
-            .collect()
+        children.extend(by_shard.into_iter().map(|(shard, indexes)| Child {
+            shard,
+            indexes,
+            limits: None,
+        }));
+        children
     }
 
-    async fn send(&self, route: &Route, child: &Child) -> Result<Answer, CommandError> {
+    async fn send(&self, route: &Arc<Route>, child: &Child) -> Result<Answer, CommandError> {
         let request = self.context.request;
-        let mut added = route.versions(&child.shard);
+        let mut added = match &child.limits {
+            Some(limits) => limits.versions(route, &child.shard),
+            None => route.versions(&child.shard),
+        };
         if let Some(numbers) = &self.numbers {
             let own = child.indexes.iter().map(|&index| numbers[index]);
             added.append(cstr!("stmtIds"), RawArrayBuf::from_iter(own));
@@ -297,11 +319,12 @@ impl<'a> Batch<'a> {
     /// Counts what a child batch did.
     fn take_answer(
         &mut self,
+        route: &Arc<Route>,
         child: &Child,
         answer: Result<Answer, CommandError>,
     ) -> Result<Sent, CommandError> {
         match answer.and_then(Answer::checked) {
-            Ok(answer) => Ok(self.take_reply(child, &answer.reply)),
+            Ok(answer) => Ok(self.take_reply(route, child, &answer.reply)),
             Err(error) if error.code.is_stale_routing() => Ok(Sent::Stale(error)),
             // A driver sends a numbered batch again, and what has run is not run twice.
             Err(error) if self.numbers.is_some() && error.labels.contains(&RETRYABLE) => Err(error),
@@ -319,10 +342,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn take_reply(&mut self, child: &Child, reply: &RawDocument) -> Sent {
+    fn take_reply(&mut self, route: &Arc<Route>, child: &Child, reply: &RawDocument) -> Sent {
+        let again = self.counted_again(child, reply);
         let outcome = &mut self.outcome;
-        outcome.n += fields::get_number(reply, "n").unwrap_or(0);
-        outcome.modified += fields::get_number(reply, "nModified").unwrap_or(0);
+        outcome.n += fields::get_number(reply, "n").unwrap_or(0) - again;
+        let modified = fields::get_number(reply, "nModified").unwrap_or(0);
+        outcome.modified += (modified - again).max(0);
         for entry in entries(reply, "upserted") {
             if let (Some(index), Some(id)) = (own_index(child, entry), fields::get(entry, "_id")) {
                 outcome.upserted.insert(index, id.into());
@@ -333,10 +358,10 @@ impl<'a> Batch<'a> {
                 .concern_error
                 .get_or_insert_with(|| error.to_owned());
         }
-        if let Some(RawBsonRef::Array(ids)) = fields::get(reply, "retriedStmtIds") {
-            outcome
-                .retried
-                .extend(ids.into_iter().flatten().filter_map(|id| id.as_i32()));
+        for id in retried(reply) {
+            if !outcome.retried.contains(&id) {
+                outcome.retried.push(id);
+            }
         }
         let (mut stale, mut failed) = (None, Vec::new());
         for entry in entries(reply, "writeErrors") {
@@ -364,12 +389,39 @@ impl<'a> Batch<'a> {
             .copied()
             .take_while(|&index| Some(index) != stopped_at);
         for index in ran.filter(|index| !failed.contains(index)) {
-            self.ran_on
-                .entry(index)
-                .or_default()
-                .push(child.shard.clone());
+            self.ran.entry(index).or_default().push(Ran {
+                shard: child.shard.clone(),
+                route: route.clone(),
+            });
         }
         stale.map_or(Sent::Ran, Sent::Stale)
+    }
+
+    /// How many of the documents that a shard tells of are counted already: numbered statements
+    /// that it knows from the one that did them.
+    fn counted_again(&mut self, child: &Child, reply: &RawDocument) -> i64 {
+        let Some(numbers) = &self.numbers else {
+            return 0;
+        };
+        let mut again = 0;
+        let mut told = false;
+        let mut count = |index: usize| {
+            told = true;
+            again += i64::from(!self.counted.insert(index));
+        };
+        let retried: HashSet<i32> = retried(reply).collect();
+        if !retried.is_empty() {
+            let known = child.indexes.iter().copied();
+            known
+                .filter(|&index| retried.contains(&numbers[index]))
+                .for_each(&mut count);
+        }
+        if let ([index], false) = (child.indexes.as_slice(), told)
+            && fields::get_number(reply, "n").unwrap_or(0) > 0
+        {
+            self.counted.insert(*index);
+        }
+        again
     }
 
     fn fail(&mut self, index: usize, error: &CommandError) {
@@ -469,6 +521,16 @@ fn entries<'a>(reply: &'a RawDocument, name: &str) -> impl Iterator<Item = &'a R
         .filter_map(|value| value.as_document())
 }
 
+/// The numbers of the statements that an earlier try has done.
+fn retried(reply: &RawDocument) -> impl Iterator<Item = i32> + '_ {
+    let ids = match fields::get(reply, "retriedStmtIds") {
+        Some(RawBsonRef::Array(ids)) => Some(ids),
+        _ => None,
+    };
+    let ids = ids.into_iter().flatten().flatten();
+    ids.filter_map(|id| id.as_i32())
+}
+
 /// Which statement of the whole batch an entry of a child's reply speaks of.
 fn own_index(child: &Child, entry: &RawDocument) -> Option<usize> {
     let index = usize::try_from(fields::get_number(entry, "index")?).ok()?;
@@ -502,12 +564,13 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
         let Some(route) = route else {
             return Ok(batch.reply());
         };
-        let untouched = batch.left.len() == batch.statements.len() && batch.ran_on.is_empty();
+        let untouched = batch.left.len() == batch.statements.len() && batch.ran.is_empty();
         let stale = match batch.only_shard(&route).filter(|_| untouched && !counted) {
             Some(shard) => {
                 let whole = Child {
                     shard,
                     indexes: batch.left.clone(),
+                    limits: None,
                 };
                 match forward_whole(context, &route, &whole, &mut batch).await? {
                     Ok(reply) => return Ok(reply),
@@ -524,11 +587,6 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
             Some(error) if patience.is_left() => {
                 router.recover(Some(&route), &error).await?;
                 patience.pause().await;
-                if matches!(kind, Kind::Delete) {
-                    // A document may have moved from a shard that had not run the statement yet to
-                    // one that had. Deleting twice does no harm; for updates it would.
-                    batch.ran_on.clear();
-                }
             }
             Some(error) => return Err(error),
         }
@@ -539,7 +597,7 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
 /// counted.
 async fn forward_whole(
     context: &Context<'_>,
-    route: &Route,
+    route: &Arc<Route>,
     whole: &Child,
     batch: &mut Batch<'_>,
 ) -> Result<Result<RawDocumentBuf, CommandError>, CommandError> {
@@ -556,12 +614,12 @@ async fn forward_whole(
     if !entries(&reply, "writeErrors").any(is_stale) {
         return Ok(Ok(reply));
     }
-    match batch.take_reply(whole, &reply) {
+    match batch.take_reply(route, whole, &reply) {
         Sent::Stale(error) => {
-            let (ran_on, errors) = (&batch.ran_on, &batch.outcome.errors);
+            let (ran, errors) = (&batch.ran, &batch.outcome.errors);
             batch
                 .left
-                .retain(|index| !ran_on.contains_key(index) && !errors.contains_key(index));
+                .retain(|index| !ran.contains_key(index) && !errors.contains_key(index));
             Ok(Err(error))
         }
         Sent::Ran => Ok(Ok(reply)),

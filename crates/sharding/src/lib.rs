@@ -12,6 +12,7 @@
 //! * [`version`]: how old a picture of a collection is.
 //! * [`chunk`]: a range of keys, owned by one shard.
 //! * [`routing`]: all chunks of one collection, found by key.
+//! * [`coverage`]: what a statement on several shards has been run for.
 //! * [`zone`]: ranges that must live on certain shards.
 //! * [`split`]: when and where a chunk is cut.
 //! * [`commit`]: what a split or a move changes, and when it must be refused.
@@ -21,6 +22,7 @@ pub mod balancer;
 pub mod bounds;
 pub mod chunk;
 pub mod commit;
+pub mod coverage;
 pub mod routing;
 pub mod shard_key;
 pub mod split;
@@ -31,6 +33,7 @@ pub use balancer::{ClusterPicture, CollectionPicture, Move, MoveReason, ShardPic
 pub use bounds::{KeyRange, KeyRanges};
 pub use chunk::{Chunk, ChunkError, ChunkRange};
 pub use commit::{CommitError, MoveCommit, SplitCommit};
+pub use coverage::Coverage;
 pub use routing::{RoutingError, RoutingTable};
 pub use shard_key::{ShardKey, ShardKeyError, ShardKeyPattern};
 pub use version::ChunkVersion;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
-use banyan_node::role::{Change, Ownership};
+use banyan_node::role::{Change, Ownership, Versions};
 use banyan_sharding::split::chunk_bytes_limit;
-use banyan_sharding::{ChunkVersion, RoutingTable, ShardKey};
-use bson::RawDocument;
+use banyan_sharding::{ChunkError, ChunkVersion, Coverage, RoutingTable, ShardKey};
+use bson::{RawBsonRef, RawDocument};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, watch};
 
@@ -263,9 +263,13 @@ impl Filter {
     }
 
     fn position(&self, document: &RawDocument) -> Option<usize> {
+        Some(self.table.position_encoded(&self.key(document)?))
+    }
+
+    fn key(&self, document: &RawDocument) -> Option<Vec<u8>> {
         let mut key = Vec::with_capacity(48);
         self.table.pattern().encode(document, &mut key).ok()?;
-        Some(self.table.position_encoded(&key))
+        Some(key)
     }
 }
 
@@ -276,6 +280,47 @@ impl Ownership for Filter {
             return true;
         };
         self.chunks.get(position).is_some_and(|chunk| chunk.owned)
+    }
+}
+
+/// The part of what this shard owns that a statement is to be run for: it has been run for the rest
+/// where that was before.
+pub struct Limits {
+    filter: Arc<Filter>,
+    ranges: Coverage,
+    /// Whether the ranges are that part, or the rest.
+    only: bool,
+}
+
+impl Limits {
+    /// Reads what the version in a request says about it.
+    pub fn parse(
+        versions: &Versions<'_>,
+        filter: &Arc<Filter>,
+    ) -> Result<Option<Limits>, ChunkError> {
+        let Some(RawBsonRef::Document(version)) = versions.shard else {
+            return Ok(None);
+        };
+        for (name, only) in [("only", true), ("except", false)] {
+            if let Ok(Some(ranges)) = version.get(name) {
+                return Ok(Some(Limits {
+                    filter: filter.clone(),
+                    ranges: Coverage::parse(filter.table.pattern(), ranges)?,
+                    only,
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Ownership for Limits {
+    fn owns(&self, document: &RawDocument) -> bool {
+        let inside = self
+            .filter
+            .key(document)
+            .is_some_and(|key| self.ranges.contains(&key));
+        inside == self.only && self.filter.owns(document)
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use super::databases::Databases;
 use super::errors::{bad_value, not_a_shard, stale_config};
-use super::metadata::{Collection, Collections, Known, Verdict};
+use super::metadata::{Collection, Collections, Known, Limits, Verdict};
 use super::migration::donor::Donation;
 use super::migration::orphans::{self, Orphans};
 use super::migration::recipient::Reception;
@@ -318,8 +318,15 @@ impl Role for ShardRole {
             return stale(None, "the routing table has not been read yet");
         };
         match collection.judge(&received, self.term(), writes, &identity.name) {
-            Verdict::Agreed(Some(filter)) if !filter.owns_all() => Ok(Some(filter)),
-            Verdict::Agreed(_) => Ok(None),
+            Verdict::Agreed(Some(filter)) => {
+                let limits = Limits::parse(&versions, &filter).map_err(bad_value)?;
+                Ok(match limits {
+                    Some(limits) => Some(Arc::new(limits)),
+                    None if filter.owns_all() => None,
+                    None => Some(filter),
+                })
+            }
+            Verdict::Agreed(None) => Ok(None),
             Verdict::Stale(wanted) => stale(Some(wanted), "the routing table has changed"),
             Verdict::Blocked => stale(None, "a migration is being committed"),
             Verdict::Behind => match &collection.state.read().known {
