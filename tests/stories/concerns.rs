@@ -14,17 +14,26 @@ use nix::sys::signal::{Signal, kill};
 
 /// A connection that sends what it is given and shows all that comes back: a driver would put its
 /// own session and times in their place.
-struct Wire(TcpStream);
+pub struct Wire(TcpStream);
 
 impl Wire {
-    fn connect(process: &Process) -> Result<Wire> {
-        let stream = TcpStream::connect(process.host())?;
+    pub fn connect(process: &Process) -> Result<Wire> {
+        Wire::connect_to(&process.host())
+    }
+
+    pub fn connect_to(host: &str) -> Result<Wire> {
+        let stream = TcpStream::connect(host)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         stream.set_nodelay(true)?;
         Ok(Wire(stream))
     }
 
-    fn run(&mut self, database: &str, mut command: Document) -> Result<Document> {
+    pub fn run(&mut self, database: &str, command: Document) -> Result<Document> {
+        self.send(database, command)?;
+        self.receive()
+    }
+
+    pub fn send(&mut self, database: &str, mut command: Document) -> Result<()> {
         command.insert("$db", database);
         let body = command.to_vec()?;
         let mut message = Vec::new();
@@ -34,6 +43,10 @@ impl Wire {
         message.push(0);
         message.extend_from_slice(&body);
         self.0.write_all(&message)?;
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Document> {
         let mut header = [0; 16];
         self.0.read_exact(&mut header)?;
         let length = i32::from_le_bytes(header[..4].try_into()?);
@@ -43,7 +56,7 @@ impl Wire {
     }
 
     /// A command that has to go well.
-    fn ok(&mut self, database: &str, command: Document) -> Result<Document> {
+    pub fn ok(&mut self, database: &str, command: Document) -> Result<Document> {
         let reply = self.run(database, command.clone())?;
         ensure!(reply.get_f64("ok")? == 1.0, "{command}: {reply}");
         Ok(reply)
@@ -81,7 +94,7 @@ impl Drop for Stopped {
     }
 }
 
-fn session() -> Document {
+pub fn session() -> Document {
     let bytes = rand::random::<[u8; 16]>().to_vec();
     let subtype = BinarySubtype::Uuid;
     doc! { "id": Binary { subtype, bytes } }

@@ -13,6 +13,7 @@ mod map_reduce;
 mod members;
 mod migrations;
 mod monitoring;
+mod moved_sessions;
 mod operating;
 mod parts;
 mod power;
