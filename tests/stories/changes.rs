@@ -348,7 +348,7 @@ async fn a_stream_goes_on_at_a_member_that_has_just_joined() -> Result<()> {
     config.insert("version", config.get_i32("version")? + 1);
     let member = doc! { "_id": 1, "host": joining.host(), "priority": 5 };
     config.get_array_mut("members")?.push(member.into());
-    // Only once it has the state is it known to be a secondary; it leads whenever it likes.
+    // It leads once it has the state.
     admin
         .run_command(doc! { "replSetReconfig": config })
         .await?;
@@ -406,6 +406,95 @@ async fn a_stream_goes_on_at_a_member_that_has_just_joined() -> Result<()> {
     }
     let resume = doc! { "resumeAfter": bson::serialize_to_document(&early.id)? };
     ensure!(code_of(&direct, "test", watch(resume)).await? == 286);
+    Ok(())
+}
+
+/// The last event before a fetched state is no longer in the log of who fetched it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_may_name_what_lies_right_before_the_log() -> Result<()> {
+    let mut set = ReplicaSet::start("changes", 3, &["--oplogSize", "2"]).await;
+    let client = set.client().await;
+    let database = client.database("test");
+    let posts = database.collection::<Document>("posts");
+    let others = database.collection::<Document>("others");
+    let away = (set.primary().await + 1) % 3;
+    let mut stream: Stream = posts.watch().await?;
+    posts.insert_one(doc! { "_id": 0 }).await?;
+    let early = next(&mut stream).await?;
+    set.members[away].kill();
+    let filler = "x".repeat(20_000);
+    let from_early = watch(doc! { "startAtOperationTime": early.cluster_time });
+    eventually("the log is cut", || async {
+        let documents = (0..100).map(|_| doc! { "filler": &filler });
+        others.insert_many(documents).await?;
+        let opened = database.run_command(from_early.clone()).await;
+        match opened.err().and_then(|error| code(&error)) {
+            Some(286) => Ok(()),
+            other => bail!("{other:?}"),
+        }
+    })
+    .await;
+    posts.insert_one(doc! { "_id": 1 }).await?;
+    let last = next(&mut stream).await?;
+    set.members[away].start().await;
+    let direct = set.members[away].direct().await;
+    eventually("the state is fetched", || async {
+        let newest = newest_entry(&direct).await?;
+        let time = last.cluster_time.context("an event has a time")?;
+        ensure!(newest.get_timestamp("ts")? == time, "{newest}");
+        ensure!(
+            newest.get_str("op")? == "n",
+            "the log was not cut: {newest}"
+        );
+        anyhow::Ok(())
+    })
+    .await;
+
+    let there = direct.database("test");
+    let resume = doc! { "resumeAfter": bson::serialize_to_document(&last.id)? };
+    let mut other = watch(resume.clone());
+    other.insert("aggregate", "others");
+    ensure!(code_of(&direct, "test", other.clone()).await? == 286);
+    other.insert("aggregate", 1);
+    there.run_command(other).await?;
+    let mut there: Stream = there
+        .collection::<Document>("posts")
+        .watch()
+        .resume_after(last.id)
+        .await?;
+    posts.insert_one(doc! { "_id": 2 }).await?;
+    let (event, here) = (next(&mut there).await?, next(&mut stream).await?);
+    ensure!(event.id == here.id && event.document_key == Some(doc! { "_id": 2 }));
+
+    // Who lags behind waits for what a token names.
+    let admin = client.database("admin");
+    let got = admin.run_command(doc! { "replSetGetConfig": 1 }).await?;
+    let mut config = got.get_document("config")?.clone();
+    config.insert("version", config.get_i32("version")? + 1);
+    let members = config.get_array_mut("members")?;
+    let host = set.members[away].host();
+    let delayed = members
+        .iter_mut()
+        .filter_map(|member| member.as_document_mut());
+    let delayed = delayed.filter(|member| member.get_str("host").is_ok_and(|own| own == host));
+    for member in delayed {
+        member.extend(doc! { "priority": 0, "hidden": true, "secondaryDelaySecs": 2 });
+    }
+    admin
+        .run_command(doc! { "replSetReconfig": config })
+        .await?;
+    posts
+        .insert_many((3..6).map(|number| doc! { "_id": number }))
+        .await?;
+    let named = next(&mut stream).await?;
+    let lagging = direct.database("test").collection::<Document>("posts");
+    let mut there: Stream = lagging.watch().resume_after(named.id).await?;
+    ensure!(
+        lagging.find_one(doc! { "_id": 3 }).await?.is_none(),
+        "it does not lag"
+    );
+    let event = next(&mut there).await?;
+    ensure!(event.document_key == Some(doc! { "_id": 4 }), "{event:?}");
     Ok(())
 }
 
