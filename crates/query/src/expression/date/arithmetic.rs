@@ -161,7 +161,7 @@ fn add_months(local: &NaiveDateTime, months: i64) -> Option<NaiveDateTime> {
     let year = i32::try_from(total.div_euclid(12)).ok()?;
     let month = total.rem_euclid(12) as u32 + 1;
     let day = (0..4)
-        .filter_map(|back| NaiveDate::from_ymd_opt(year, month, local.day() - back))
+        .filter_map(|back| NaiveDate::from_ymd_opt(year, month, local.day().checked_sub(back)?))
         .next()?;
     Some(day.and_time(local.time()))
 }
