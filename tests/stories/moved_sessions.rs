@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -162,10 +163,13 @@ async fn a_retry_finds_its_answer_where_the_document_has_moved() -> Result<()> {
 const COUNTERS: i32 = 24;
 const CLIENTS: i32 = 4;
 const MOVES: usize = 12;
+const CRASHES: usize = 6;
 
 /// What the clients of the story share.
 #[derive(Default)]
 struct Story {
+    /// Shards crash: what is not numbered may have been done or not.
+    crashes: bool,
     stop: AtomicBool,
     cut: AtomicUsize,
     told_again: AtomicUsize,
@@ -220,7 +224,7 @@ fn count(router: &str, story: &Story, client: i32) -> Result<(Vec<i32>, i32)> {
             "{command}: {reply}"
         );
         counts[at] += 1;
-        if number % 10 == 0 {
+        if number % 10 == 0 && !story.crashes {
             let all = doc! {
                 "update": "c",
                 "updates": [{ "q": {}, "u": { "$inc": { "all": 1 } }, "multi": true }],
@@ -233,63 +237,112 @@ fn count(router: &str, story: &Story, client: i32) -> Result<(Vec<i32>, i32)> {
     Ok((counts, everywhere))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_sent_again_during_moves_counts_once() -> Result<()> {
-    let cluster = Cluster::start(ClusterShape::default()).await;
-    let mut wire = Wire::connect(&cluster.router)?;
-    let shards = shard(&mut wire, "c")?;
-    let seed: Vec<Bson> = (0..COUNTERS)
-        .map(|k| doc! { "_id": k, "k": k, "n": 0, "all": 0 }.into())
-        .collect();
-    wire.ok("test", doc! { "insert": "c", "documents": seed })?;
-    let middle = COUNTERS / 2;
-    wire.ok(
-        "admin",
-        doc! { "split": "test.c", "middle": { "k": middle } },
-    )?;
+/// Chunks to move, and clients that count meanwhile.
+struct Scene {
+    cluster: Cluster,
+    wire: Wire,
+    shards: [String; 2],
+    story: Arc<Story>,
+    clients: Vec<JoinHandle<Result<(Vec<i32>, i32)>>>,
+}
 
-    let story = Arc::new(Story::default());
-    let router = cluster.router.host();
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|client| {
+impl Scene {
+    async fn begin(crashes: bool) -> Result<Scene> {
+        let cluster = Cluster::start(ClusterShape::default()).await;
+        let mut wire = Wire::connect(&cluster.router)?;
+        let shards = shard(&mut wire, "c")?;
+        let seed: Vec<Bson> = (0..COUNTERS)
+            .map(|k| doc! { "_id": k, "k": k, "n": 0, "all": 0 }.into())
+            .collect();
+        wire.ok("test", doc! { "insert": "c", "documents": seed })?;
+        let middle = doc! { "k": COUNTERS / 2 };
+        wire.ok("admin", doc! { "split": "test.c", "middle": middle })?;
+        let story = Arc::new(Story {
+            crashes,
+            ..Story::default()
+        });
+        let router = cluster.router.host();
+        let clients = (0..CLIENTS).map(|client| {
             let (story, router) = (story.clone(), router.clone());
             std::thread::spawn(move || count(&router, &story, client))
+        });
+        Ok(Scene {
+            clients: clients.collect(),
+            cluster,
+            wire,
+            shards,
+            story,
         })
-        .collect();
-    for round in 0..MOVES {
-        let k = if round % 2 == 0 { 0 } else { middle };
-        move_to(&mut wire, "c", k, &shards[(1 + round / 2) % 2])?;
     }
-    story.stop.store(true, Ordering::Relaxed);
-    let mut expected = vec![0; COUNTERS as usize];
-    let mut everywhere = 0;
-    for (client, ended) in clients.into_iter().enumerate() {
-        let (counts, all) = ended.join().expect("the client ends")?;
-        everywhere += all;
-        for (at, count) in counts.into_iter().enumerate() {
-            expected[client + at * CLIENTS as usize] = count;
+
+    /// The key and the shard of the next move: one chunk after the other there, then back.
+    fn next(&self, round: usize) -> (i32, String) {
+        let k = if round.is_multiple_of(2) {
+            0
+        } else {
+            COUNTERS / 2
+        };
+        (k, self.shards[(1 + round / 2) % 2].clone())
+    }
+
+    /// Holds what the clients were told against what is there.
+    fn end(mut self) -> Result<()> {
+        self.story.stop.store(true, Ordering::Relaxed);
+        let mut expected = vec![0; COUNTERS as usize];
+        let mut everywhere = 0;
+        for (client, ended) in self.clients.into_iter().enumerate() {
+            let (counts, all) = ended.join().expect("the client ends")?;
+            everywhere += all;
+            for (at, count) in counts.into_iter().enumerate() {
+                expected[client + at * CLIENTS as usize] = count;
+            }
         }
+        let find = doc! { "find": "c", "filter": {}, "sort": { "_id": 1 } };
+        let found = self.wire.ok("test", find)?;
+        let found = found.get_document("cursor")?.get_array("firstBatch")?;
+        let mut counted = Vec::new();
+        for document in found {
+            let document = document.as_document().context("a document")?;
+            counted.push(document.get_i32("n")?);
+            let all = document.get_i32("all")?;
+            ensure!(all == everywhere, "{document}: {everywhere}");
+        }
+        ensure!(counted == expected, "{counted:?}, not {expected:?}");
+        let cut = self.story.cut.load(Ordering::Relaxed);
+        let told_again = self.story.told_again.load(Ordering::Relaxed);
+        ensure!(cut > 0 && told_again > 0, "{cut}, {told_again}");
+        ensure!((everywhere > 0) != self.story.crashes);
+        Ok(())
     }
-    let found = wire.ok(
-        "test",
-        doc! { "find": "c", "filter": {}, "sort": { "_id": 1 } },
-    )?;
-    let found = found.get_document("cursor")?.get_array("firstBatch")?;
-    let mut counted = Vec::new();
-    for document in found {
-        let document = document.as_document().context("a document")?;
-        counted.push(document.get_i32("n")?);
-        ensure!(
-            document.get_i32("all")? == everywhere,
-            "{document}: {everywhere}"
-        );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_again_during_moves_counts_once() -> Result<()> {
+    let mut scene = Scene::begin(false).await?;
+    for round in 0..MOVES {
+        let (k, to) = scene.next(round);
+        move_to(&mut scene.wire, "c", k, &to)?;
     }
-    ensure!(counted == expected, "{counted:?}, not {expected:?}");
-    let cut = story.cut.load(Ordering::Relaxed);
-    let told_again = story.told_again.load(Ordering::Relaxed);
-    ensure!(
-        everywhere > 0 && cut > 0 && told_again > 0,
-        "{everywhere}, {cut}, {told_again}"
-    );
-    Ok(())
+    scene.end()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_again_counts_once_whoever_crashes() -> Result<()> {
+    let mut scene = Scene::begin(true).await?;
+    for round in 0..CRASHES {
+        let (k, to) = scene.next(round);
+        let router = scene.cluster.router.host();
+        let moving = std::thread::spawn(move || {
+            // The crash may well be the end of it.
+            let _ = move_to(&mut Wire::connect_to(&router)?, "c", k, &to);
+            Ok::<_, anyhow::Error>(())
+        });
+        // At any moment of the move.
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..120))).await;
+        let victim = &mut scene.cluster.shards[round % 3 % 2].members[0];
+        victim.kill();
+        victim.start().await;
+        moving.join().expect("the mover ends")?;
+    }
+    scene.end()
 }
