@@ -2,6 +2,7 @@
 //! and what happens when its files are not what they were.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -90,18 +91,46 @@ async fn a_newcomer_far_behind_fetches_the_state() -> Result<()> {
     members.push(doc! { "_id": 1, "host": newcomer.host() }.into());
     let next = with_members(first, members).await?;
     admin(first, doc! { "replSetReconfig": next }).await?;
-    eventually("the newcomer is SECONDARY", || async {
-        let status = admin(first, doc! { "replSetGetStatus": 1 }).await?;
-        match states(&status).as_slice() {
-            [1, 2] => Ok(()),
-            others => bail!("{others:?}"),
-        }
+    let fetched = AtomicBool::new(false);
+    eventually("the newcomer is SECONDARY", || {
+        joins(first, &newcomer, &fetched)
     })
     .await;
+    ensure!(
+        fetched.into_inner(),
+        "the newcomer did not show that it fetches"
+    );
     has(&newcomer, 200).await;
     posts.insert_one(doc! { "_id": "after" }).await?;
     has(&newcomer, 201).await;
     Ok(())
+}
+
+/// What both say while one joins makes sense to who watches, and ends well.
+async fn joins(first: &Process, newcomer: &Process, fetched: &AtomicBool) -> Result<()> {
+    let status = admin(first, doc! { "replSetGetStatus": 1 }).await?;
+    let seen = states(&status);
+    // STARTUP, STARTUP2, RECOVERING, SECONDARY: it's there, and no stranger.
+    assert!(matches!(seen[..], [1, 0 | 5 | 3 | 2]), "{status}");
+    let asked = newcomer.direct().await.database("admin");
+    let own = asked.run_command(doc! { "replSetGetStatus": 1 }).await;
+    let own = match own.map_err(|error| *error.kind) {
+        Ok(own) => own,
+        Err(ErrorKind::Command(error)) if error.code == 94 => bail!("it was not told yet"),
+        Err(other) => panic!("{other}"),
+    };
+    assert!(matches!(states(&own)[..], [_, 5 | 3 | 2]), "{own}");
+    if let Ok(progress) = own.get_document("initialSyncStatus") {
+        fetched.store(true, Ordering::Relaxed);
+        assert_eq!(progress.get_str("syncSource")?, first.host());
+        let hello = admin(newcomer, doc! { "hello": 1 }).await?;
+        assert_eq!(hello.get_str("setName")?, "snap", "{hello}");
+        assert_eq!(hello.get_str("me")?, newcomer.host(), "{hello}");
+    }
+    match seen[..] {
+        [1, 2] => Ok(()),
+        _ => bail!("{seen:?}"),
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What an operator does with a set: makes one of one member, asks how it is, takes a member out of
 //! service, moves the lead, loses a member of two.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -428,5 +429,66 @@ async fn a_configuration_is_changed_by_mongodbs_rules() -> Result<()> {
         Ok::<_, anyhow::Error>(())
     })
     .await;
+    Ok(())
+}
+
+/// What a member says of itself, every time it is asked until it's stopped.
+async fn watched(member: &Process, stop: &AtomicBool) -> Result<()> {
+    while !stop.load(Ordering::Relaxed) {
+        let hello = admin(member, doc! { "hello": 1 }).await?;
+        ensure!(hello.contains_key("setName"), "a moment outside: {hello}");
+        let status = admin(member, doc! { "replSetGetStatus": 1 }).await?;
+        ensure!(!states(&status).contains(&10), "REMOVED: {status}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn members_get_other_names() -> Result<()> {
+    let mut set = ReplicaSet::start("named", 3, &[]).await;
+    let stop = AtomicBool::new(false);
+    let renaming = async {
+        // One after the other, and then all at once.
+        for names in [
+            &["localhost", "127.0.0.1", "127.0.0.1"],
+            &["127.0.0.1", "localhost", "localhost"],
+        ] {
+            let primary = &set.members[set.primary().await];
+            let change = next(primary, |config| {
+                let members = config.get_array_mut("members").expect("there are members");
+                for ((listed, member), name) in members.iter_mut().zip(&set.members).zip(names) {
+                    let listed = listed.as_document_mut().expect("members are documents");
+                    listed.insert("host", format!("{name}:{}", member.port));
+                }
+            });
+            admin(primary, change.await?).await?;
+            for (member, name) in set.members.iter().zip(names) {
+                eventually("it knows its name", || async {
+                    let hello = admin(member, doc! { "hello": 1 }).await?;
+                    ensure!(hello.get_str("me")? == format!("{name}:{}", member.port));
+                    ensure!(hello.contains_key("primary"), "{hello}");
+                    Ok::<_, anyhow::Error>(())
+                })
+                .await;
+            }
+            insert(&set.members[set.primary().await], names[0]).await?;
+        }
+        stop.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let [a, b, c] = &set.members[..] else {
+        bail!("three members")
+    };
+    tokio::try_join!(
+        renaming,
+        watched(a, &stop),
+        watched(b, &stop),
+        watched(c, &stop)
+    )?;
+
+    // The group goes by the new names, too.
+    let lost = set.primary().await;
+    set.members[lost].kill();
+    insert(&set.members[set.primary().await], "after").await?;
     Ok(())
 }

@@ -16,7 +16,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetGetConfig", Run::Inline(
     .ignored(&["$_internalIncludeNewlyAdded"]);
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let config = ctx.node.replication.require_config()?;
+    let config = ctx.node.replication.require_shown_config()?;
     let wants_commitment = match ctx.field("commitmentStatus") {
         None => false,
         Some(field) => match field.value {

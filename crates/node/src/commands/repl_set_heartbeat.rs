@@ -11,7 +11,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetHeartbeat", Run::Inline(
     .admin_only()
     .privilege("internal")
     .help("internal: how a member is")
-    .fields(&["from", "arbiterOnly", "buildIndexes"])
+    .fields(&["from", "to", "config", "arbiterOnly", "buildIndexes"])
     .ignored(&["configVersion", "term", "fromPeer"]);
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
@@ -41,6 +41,13 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         ctx.field("arbiterOnly").zip(ctx.field("buildIndexes"))
     {
         replication.note_part(arbiter_only.bool()?, build_indexes.bool()?);
+    }
+    if let Some(to) = ctx.field("to") {
+        let host = to.str()?;
+        replication.note_name(host);
+        if let Some(config) = ctx.field("config") {
+            replication.note_announcement(config.document()?, host);
+        }
     }
     let heartbeat = replication.heartbeat(from).ok_or_else(|| {
         CommandError::new(

@@ -210,12 +210,13 @@ impl Replication {
             .pool(host)
             .ok_or_else(|| super::unreachable(host, "no runtime"))?;
         let config = self.config();
-        let own_host = self.own_host();
+        let own_host = self.shown_host();
         let mut body = rawdoc! {
             "replSetHeartbeat": self.set_name().unwrap_or_default(),
             "configVersion": config.as_ref().map_or(-2, |config| config.version),
             "term": self.term(),
             "fromPeer": self.id as i64,
+            "to": host,
         };
         if let Some(own) = &own_host {
             body.append(cstr!("from"), own.as_str());
@@ -225,6 +226,9 @@ impl Replication {
             body.append(cstr!("arbiterOnly"), member.arbiter_only);
             body.append(cstr!("buildIndexes"), member.build_indexes);
         }
+        if let Some(config) = config.filter(|config| self.is_news_to(host, config)) {
+            body.append(cstr!("config"), config.to_document());
+        }
         let started = Instant::now();
         let reply = pool.command("admin", &body, Some(timeout)).await?;
         let heartbeat = Heartbeat::from_reply(&reply)
@@ -232,9 +236,18 @@ impl Replication {
         Ok((heartbeat, started.elapsed()))
     }
 
+    /// A member that has not come as far as this configuration is told of it (see
+    /// [`super::announced`]).
+    fn is_news_to(&self, host: &str, config: &SetConfig) -> bool {
+        let health = self.health.lock();
+        let last = health.get(host).and_then(|health| health.last.as_ref());
+        let knows = last.is_some_and(|last| last.config_version >= config.version);
+        config.by_host(host).is_some() && !knows
+    }
+
     /// How often the others are asked.
     pub(super) fn heartbeat_period(&self) -> Duration {
-        self.config().map_or(IDLE_PERIOD, |config| {
+        self.shown_config().map_or(IDLE_PERIOD, |config| {
             config.settings.heartbeat(config.members.len())
         })
     }
@@ -247,7 +260,7 @@ impl Replication {
             self.reconsider();
             self.tell_witnesses();
             self.snapshots.expire();
-            if let Some(config) = self.config() {
+            if let Some(config) = self.shown_config() {
                 self.ask_others(&config, &mut asking);
             }
             tokio::select! {
@@ -259,7 +272,7 @@ impl Replication {
     }
 
     fn ask_others(self: &Arc<Self>, config: &SetConfig, asking: &mut JoinSet<()>) {
-        let own = self.own_host();
+        let own = self.shown_host();
         let others = config
             .members
             .iter()
@@ -297,7 +310,10 @@ impl Replication {
     fn note_answer(&self, host: &str, answer: Result<(Heartbeat, Duration), CommandError>) {
         self.asking.lock().remove(host);
         match &answer {
-            Ok((heartbeat, _)) => self.note_removal(heartbeat),
+            Ok((heartbeat, _)) => {
+                self.note_withdrawal(heartbeat);
+                self.note_removal(heartbeat);
+            }
             Err(error) if error.code == ErrorCode::HostUnreachable => self.suspect(host),
             Err(_) => {}
         }

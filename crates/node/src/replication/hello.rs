@@ -65,14 +65,14 @@ impl Replication {
     }
 
     fn describe_set(&self, asked: Asked, out: &mut RawDocumentBuf) {
-        let (status, config) = (self.status(), self.config());
-        let known = status.as_ref().zip(config.as_ref());
-        let placed = known.and_then(|(status, config)| {
-            let (state, own) = (self.state_of(status), status.membership.get(self.id)?);
-            let member = config.by_host(&own.address)?;
-            (state != MemberState::Removed).then_some((status, config, own, member, state))
+        let (status, config) = (self.status(), self.shown_config());
+        let own = self.shown_host();
+        let known = status.as_ref().zip(config.as_ref()).zip(own.as_ref());
+        let placed = known.and_then(|((status, config), own)| {
+            let (state, member) = (self.state_of(status), config.by_host(own)?);
+            (state != MemberState::Removed).then_some((status, config, member, state))
         });
-        let Some((status, config, own, member, state)) = placed else {
+        let Some((status, config, member, state)) = placed else {
             // Before the set is initiated, and after the member was removed from it.
             append_primary(out, asked, false);
             out.append(cstr!("secondary"), false);
@@ -92,7 +92,7 @@ impl Replication {
             out.append(cstr!("primary"), primary);
         }
         append_member(out, member, asked);
-        out.append(cstr!("me"), own.address.as_str());
+        out.append(cstr!("me"), member.host.as_str());
         let election = *self.election.lock();
         if let (MemberState::Primary, Some(election)) = (state, election) {
             out.append(cstr!("electionId"), election.id);

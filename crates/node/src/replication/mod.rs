@@ -12,6 +12,7 @@
 //! - [`oplog`]: how much of the log is kept.
 //! - [`snapshot`]: how a member that's too far behind for the log fetches the state.
 //! - [`heartbeat`]: members ask each other how they are, for `rs.status()`.
+//! - [`announced`]: what a newcomer is told of the set before it has any of its log.
 //! - [`progress`]: how far the others have applied the log, while somebody waits for them.
 //! - [`state`], [`hello`], [`status`]: what a member says about itself.
 //! - [`quiesce`]: how a member leaves.
@@ -19,6 +20,7 @@
 //!
 //! A standalone has the same log and the same group, of one; nobody can join it.
 
+mod announced;
 pub mod config;
 pub mod heartbeat;
 pub mod hello;
@@ -54,7 +56,7 @@ use tokio_util::sync::CancellationToken;
 use crate::info::ClusterRole;
 use crate::node::{Node, NodeError, NodeOptions};
 use crate::write::Machine;
-use config::SetConfig;
+use config::{MemberConfig, SetConfig};
 use heartbeat::{Health, Heartbeat};
 use state::MemberState;
 use transport::Peers;
@@ -64,6 +66,9 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
 /// No longer than this after its start a member waits for the others' word.
 const ASKING_AROUND: Duration = Duration::from_secs(2);
+
+/// Of the hosts that this process was reached by, so many are kept.
+const NAMES_MAX: usize = 8;
 
 /// A time in the log, with the term it was written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +120,7 @@ pub struct Replication {
     node: OnceLock<Weak<Node>>,
     peers: Arc<Peers>,
     config: RwLock<Option<Arc<SetConfig>>>,
+    announced: RwLock<Option<announced::Announced>>,
     health: Mutex<HashMap<String, Health>>,
     asking: Mutex<HashSet<String>>,
     /// The member was seen to have caught up with the primary: it serves reads.
@@ -125,6 +131,8 @@ pub struct Replication {
     maintenance: AtomicU32,
     /// The version of a configuration that does not have this member any more; 0: none is known.
     removed_in: AtomicI64,
+    /// Hosts by which others have reached this process.
+    names: Mutex<Vec<String>>,
     /// The member that an operator would like this one to follow.
     sync_wish: Mutex<Option<String>>,
     oplog: oplog::Oplog,
@@ -178,6 +186,7 @@ impl Replication {
             node: OnceLock::new(),
             peers,
             config: RwLock::new(None),
+            announced: RwLock::new(None),
             health: Mutex::default(),
             asking: Mutex::default(),
             caught_up: AtomicBool::new(false),
@@ -185,6 +194,7 @@ impl Replication {
             frozen_until: Mutex::new(None),
             maintenance: AtomicU32::new(0),
             removed_in: AtomicI64::new(0),
+            names: Mutex::default(),
             sync_wish: Mutex::new(None),
             oplog: oplog::Oplog::open(&log_dir, options)?,
             refused: Mutex::default(),
@@ -240,7 +250,7 @@ impl Replication {
     }
 
     /// What the configuration makes of this member, as far as its state is concerned.
-    fn take_part(&self, own: Option<&config::MemberConfig>) {
+    fn take_part(&self, own: Option<&MemberConfig>) {
         let Some(own) = own else { return };
         self.machine.set_build_indexes(own.build_indexes);
         self.machine.set_dataless(own.arbiter_only);
@@ -362,6 +372,7 @@ impl Replication {
             if config.version >= self.removed_in.load(Ordering::Acquire) {
                 self.removed_in.store(0, Ordering::Release);
             }
+            self.forget_announcement(config.version);
             self.follow_config(&config);
         }
         self.reconsider();
@@ -416,10 +427,35 @@ impl Replication {
     /// The host by which the configuration knows this member.
     pub fn own_host(&self) -> Option<String> {
         let status = self.status()?;
-        status
-            .membership
-            .get(self.id)
-            .map(|member| member.address.clone())
+        let own = status.membership.get(self.id)?;
+        let config = self.config();
+        let member = config
+            .as_ref()
+            .and_then(|config| self.own_in(config, &status));
+        Some(member.map_or(&own.address, |member| &member.host).clone())
+    }
+
+    /// This member in a configuration: by the address that the group has for it or, if the
+    /// configuration has another name for it that the group did not follow yet, by that.
+    fn own_in<'a>(&self, config: &'a SetConfig, status: &Status) -> Option<&'a MemberConfig> {
+        let own = status.membership.get(self.id)?;
+        config.by_host(&own.address).or_else(|| {
+            let names = self.names.lock();
+            let mut members = config.members.iter();
+            members.find(|member| names.contains(&member.host))
+        })
+    }
+
+    /// Another member has reached this process by that host.
+    pub fn note_name(&self, host: &str) {
+        let mut names = self.names.lock();
+        let known = names.iter().any(|known| known == host);
+        if !known && host.len() <= config::HOST_BYTES_MAX {
+            if names.len() == NAMES_MAX {
+                names.remove(0);
+            }
+            names.push(host.to_owned());
+        }
     }
 
     fn note_status(&self, status: &Status) {
@@ -471,14 +507,12 @@ impl Replication {
         if frozen.is_some_and(|until| until <= Instant::now()) {
             *frozen = None;
         }
-        let address = status.membership.get(self.id);
-        let address = address.map(|own| own.address.as_str());
         let config = self.config();
-        let own = address
-            .zip(config.as_ref())
-            .and_then(|(address, config)| config.by_host(address));
+        let own = config
+            .as_ref()
+            .and_then(|config| self.own_in(config, status));
         let others = config.iter().flat_map(|config| &config.members);
-        let mut others = others.filter(|member| Some(member.host.as_str()) != address);
+        let mut others = others.filter(|&member| Some(member) != own);
         frozen.is_none()
             && self.maintenance.load(Ordering::Acquire) == 0
             && self.removed_in.load(Ordering::Acquire) == 0
@@ -497,12 +531,12 @@ impl Replication {
 
     fn has_caught_up(&self, status: &Status) -> bool {
         let config = self.config();
-        let Some(own) = status.membership.get(self.id) else {
+        if status.membership.get(self.id).is_none() {
             return false;
-        };
+        }
         let own = config
             .as_ref()
-            .and_then(|config| config.by_host(&own.address));
+            .and_then(|config| self.own_in(config, status));
         // A delayed member is never level.
         if own.is_some_and(|own| own.delay_seconds > 0) {
             return true;
@@ -527,7 +561,9 @@ impl Replication {
 
     fn state_of(&self, status: &Status) -> MemberState {
         let Some(config) = self.config() else {
-            let joining = status.installing_snapshot || status.role == Role::Learner;
+            let joining = status.installing_snapshot
+                || status.role == Role::Learner
+                || self.announced.read().is_some();
             return if joining {
                 MemberState::Startup2
             } else {
@@ -537,10 +573,10 @@ impl Replication {
         if self.removed_in.load(Ordering::Acquire) > 0 {
             return MemberState::Removed;
         }
-        let own = status.membership.get(self.id);
-        let Some(member) = own.and_then(|own| config.by_host(&own.address)) else {
-            // While the state has arrived and the log has not, it knows of no members at all.
-            let joining = status.membership.members.is_empty();
+        let Some(member) = self.own_in(&config, status) else {
+            // While the state has arrived and the log has not, it knows of no members at all; and
+            // the log brings configurations from before it was one.
+            let joining = status.membership.members.is_empty() || self.announced.read().is_some();
             return if joining {
                 MemberState::Startup2
             } else {

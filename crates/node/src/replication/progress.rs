@@ -117,6 +117,15 @@ impl Replication {
         command: &RawDocument,
         timeout: Duration,
     ) -> Result<RawDocumentBuf, CommandError> {
+        self.ask_primary_in("admin", command, timeout).await
+    }
+
+    pub async fn ask_primary_in(
+        &self,
+        database: &str,
+        command: &RawDocument,
+        timeout: Duration,
+    ) -> Result<RawDocumentBuf, CommandError> {
         let primary = self
             .status()
             .and_then(|status| self.primary_host(&status))
@@ -125,7 +134,7 @@ impl Replication {
             .peers
             .pool(&primary)
             .ok_or_else(|| super::unreachable(&primary, "no runtime"))?;
-        Ok(pool.command("admin", command, Some(timeout)).await?)
+        Ok(pool.command(database, command, Some(timeout)).await?)
     }
 
     /// Changes whenever the role, the primary or the configuration does.

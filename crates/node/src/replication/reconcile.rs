@@ -173,11 +173,8 @@ impl Replication {
         let Some(config) = self.config().filter(|_| status.leader_ready) else {
             return;
         };
-        let own_priority = status
-            .membership
-            .get(status.id)
-            .and_then(|own| config.by_host(&own.address))
-            .map_or(f64::MAX, |own| own.priority);
+        let own = self.own_in(&config, &status);
+        let own_priority = own.map_or(f64::MAX, |own| own.priority);
         let health = self.health.lock();
         let fit = |member: &&MemberConfig| {
             member.electable()

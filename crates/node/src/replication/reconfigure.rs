@@ -210,11 +210,7 @@ impl Replication {
     ) -> Result<Reconfigured, CommandError> {
         let _configuring = self.begin_configuring("replSetReconfig")?;
         old.check_successor(&new, true)?;
-        let own = self.own_host().unwrap_or_default();
-        let member = new.by_host(&own).ok_or_else(|| nowhere(&new))?;
-        if !member.electable() {
-            return Err(not_electable(member, &new));
-        }
+        self.find_own(&new).await?;
         let everybody = union(old, &new);
         let started = Instant::now();
         let (answers, status) = loop {
@@ -266,6 +262,26 @@ impl Replication {
         Ok(Reconfigured {
             warning: Some(RISK),
         })
+    }
+
+    /// Whether a configuration has this member, by whatever name, and would let it lead.
+    async fn find_own(&self, new: &SetConfig) -> Result<(), CommandError> {
+        let own = self.own_host().unwrap_or_default();
+        let member = match new.by_host(&own) {
+            Some(member) => member,
+            None => {
+                let answers = self.ask_members(&new.members).await;
+                let answered = answers.iter().find(|answer| {
+                    let heartbeat = answer.outcome.as_ref();
+                    heartbeat.is_ok_and(|heartbeat| heartbeat.peer == self.id)
+                });
+                answered.ok_or_else(|| nowhere(new))?.member
+            }
+        };
+        match member.electable() {
+            true => Ok(()),
+            false => Err(not_electable(member, new)),
+        }
     }
 
     /// A member of this set that leads now, going by what was just answered.
@@ -359,7 +375,7 @@ fn union(old: &SetConfig, new: &SetConfig) -> Vec<MemberConfig> {
 fn check_quorum(answers: &[Answer<'_>], old: &SetConfig) -> Result<(), CommandError> {
     let voting: Vec<&Answer<'_>> = answers
         .iter()
-        .filter(|answer| answer.member.votes && old.by_host(&answer.member.host).is_some())
+        .filter(|answer| answer.member.votes && old.knows(answer.member))
         .collect();
     let (there, missing): (Vec<&Answer<'_>>, Vec<&Answer<'_>>) = voting
         .iter()

@@ -54,11 +54,19 @@ impl Replication {
         })
     }
 
+    /// The configuration to be shown, or the reason why there is none.
+    pub fn require_shown_config(&self) -> Result<std::sync::Arc<SetConfig>, CommandError> {
+        match self.shown_config() {
+            Some(config) if self.is_replica_set() => Ok(config),
+            _ => self.require_config(),
+        }
+    }
+
     pub fn status_document(&self) -> Result<RawDocumentBuf, CommandError> {
         if !self.is_replica_set() {
             return Err(not_a_set());
         }
-        let config = self.config().ok_or_else(not_yet_initialized)?;
+        let config = self.shown_config().ok_or_else(not_yet_initialized)?;
         let status = self.status().ok_or_else(not_yet_initialized)?;
         let state = self.state_of(&status);
         if state == MemberState::Removed {
@@ -104,12 +112,9 @@ impl Replication {
             out.append(cstr!("initialSyncStatus"), progress.to_document());
         }
         let health = self.health.lock().clone();
+        let own = self.shown_host();
         let members = config.members.iter().map(|member| {
-            let own = status
-                .membership
-                .get(self.id)
-                .map(|own| own.address.as_str());
-            if own == Some(member.host.as_str()) {
+            if own.as_ref() == Some(&member.host) {
                 self.own_line(member, &config, &status, state)
             } else {
                 self.other_line(member, &status, health.get(&member.host))
@@ -239,8 +244,7 @@ impl Replication {
         state: MemberState,
     ) -> Option<RawDocumentBuf> {
         let election = (*self.election.lock()).filter(|_| state == MemberState::Primary)?;
-        let own = status.membership.get(self.id)?;
-        let priority = config.by_host(&own.address)?.priority;
+        let priority = self.own_in(config, status)?.priority;
         Some(rawdoc! {
             "lastElectionDate": election.date,
             "electionTerm": status.term as i64,
@@ -260,7 +264,10 @@ impl Replication {
                 "no configuration yet: it waits for rs.initiate() here or rs.add() elsewhere".into()
             }
             MemberState::Startup2 => self.initial_sync().map_or_else(
-                || "waiting to fetch the data from the primary".to_owned(),
+                || match status.last_index {
+                    0 => "waiting to fetch the data from the primary".to_owned(),
+                    _ => self.behind(status),
+                },
                 |progress| progress.line(),
             ),
             MemberState::Recovering if self.maintenance.load(Ordering::Acquire) > 0 => {

@@ -11,7 +11,7 @@ use crate::errors::shown;
 const OF: &str = "MemberConfig";
 const PRIORITY_MAX: f64 = 1000.0;
 const DELAY_SECONDS_MAX: i64 = 3600 * 24 * 366;
-const HOST_BYTES_MAX: usize = 512;
+pub const HOST_BYTES_MAX: usize = 512;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberConfig {

@@ -17,7 +17,7 @@ use field::{fields, invalid, missing};
 
 pub(in crate::replication) use field::small;
 
-pub use member::{MemberConfig, host_name, is_local_host};
+pub use member::{HOST_BYTES_MAX, MemberConfig, host_name, is_local_host};
 pub use settings::{ELECTION_TIMEOUT_MS, HEARTBEAT_MS, Settings};
 
 const OF: &str = "ReplSetConfig";
@@ -196,6 +196,12 @@ impl SetConfig {
 
     pub fn by_host(&self, host: &str) -> Option<&MemberConfig> {
         self.members.iter().find(|member| member.host == host)
+    }
+
+    /// It has that member, be it under another name.
+    pub fn knows(&self, member: &MemberConfig) -> bool {
+        let same = |known: &MemberConfig| known.id == member.id || known.host == member.host;
+        self.members.iter().any(same)
     }
 
     /// As messages name a configuration.
