@@ -1,7 +1,7 @@
 //! A set that has lost its majority is made to go on without it.
 
-use anyhow::{Result, ensure};
-use banyan_tests::{Process, ReplicaSet, eventually};
+use anyhow::{Context, Result, ensure};
+use banyan_tests::{Launch, Process, ReplicaSet, eventually};
 use bson::{Document, doc};
 
 use crate::operating::{admin, becomes, configuration, refusal};
@@ -158,5 +158,58 @@ async fn with_a_primary_force_needs_no_force() -> Result<()> {
             .get_i32("electionTimeoutMillis")?
             == 1200
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_set_that_has_moved_as_a_whole_is_told_where_it_is() -> Result<()> {
+    let mut set = ReplicaSet::start("moved", 3, &[]).await;
+    insert(&set.members[set.primary().await], "before").await?;
+    for member in &set.members {
+        eventually("it is everywhere", || async {
+            ensure!(ids(member).await? == ["before"]);
+            Ok::<_, anyhow::Error>(())
+        })
+        .await;
+    }
+    let mut moved = Vec::new();
+    for member in &mut set.members {
+        member.stop().await;
+        let data = member.data_directory().to_owned();
+        let mut elsewhere = Launch::mongod()
+            .with(["--replSet", "moved"])
+            .prepare_on(data);
+        elsewhere.start().await;
+        moved.push(elsewhere);
+    }
+    let mut next = configuration(&moved[0]).await?;
+    next.insert("version", next.get_i32("version")? + 1);
+    for (listed, member) in next.get_array_mut("members")?.iter_mut().zip(&moved) {
+        let listed = listed.as_document_mut().expect("members are documents");
+        listed.insert("host", member.host());
+    }
+    // Only the one with the longest log takes it, and says where that is.
+    let force = doc! { "replSetReconfig": next, "force": true };
+    let mut leads = None;
+    for member in &moved {
+        if leads.is_none() && admin(member, force.clone()).await.is_ok() {
+            leads = Some(member);
+        }
+    }
+    let leads = leads.context("nobody took the configuration")?;
+    for member in &moved {
+        let others = moved.iter().filter(|other| other.port != leads.port);
+        for other in others {
+            becomes(member, &other.host(), "SECONDARY").await;
+        }
+    }
+    insert(leads, "moved").await?;
+    for member in &moved {
+        eventually("it goes on", || async {
+            ensure!(ids(member).await? == ["before", "moved"]);
+            Ok::<_, anyhow::Error>(())
+        })
+        .await;
+    }
     Ok(())
 }

@@ -63,6 +63,10 @@ pub(crate) trait Outlet {
     /// What was sent since the last flush should leave now.
     fn flush(&mut self);
     fn decided(&mut self, decided: Decided);
+    /// If there is none, entries wait in the log, and not in memory, to be decided.
+    fn has_room(&self) -> bool {
+        true
+    }
     fn read_state(&mut self, state: ReadState);
     /// The state has to be fetched from the leader; [`Core::snapshot_installed`] follows.
     fn install(&mut self, meta: SnapshotMeta, held: Message);
@@ -83,7 +87,7 @@ pub(crate) struct Core<D: Disk> {
     installing_from: u64,
     /// A snapshot that is installed and waits for a leader in whose name it can be stepped.
     installed: Option<Message>,
-    /// Where those reach us from that the membership does not know.
+    /// Where those are whose address the membership does not know, or has wrong.
     strangers: HashMap<PeerId, String>,
     campaigns: u64,
     ticks: u64,
@@ -319,12 +323,7 @@ impl<D: Disk> Core<D> {
             message.index = receiver.last_index.max(message.index);
             message.log_term = self.node.raft.raft_log.last_term();
         }
-        if self.membership().get(message.from).is_none() && !frame.sender_address.is_empty() {
-            if self.strangers.len() >= 64 {
-                self.strangers.clear();
-            }
-            self.strangers.insert(message.from, frame.sender_address);
-        }
+        self.note_address(&message, frame.sender_address);
         self.caretaker_heard(&message);
         if self.is_foreign(&message) && !self.compare_histories(&message) {
             return self.broken.is_none().then_some(from);
@@ -343,6 +342,26 @@ impl<D: Disk> Core<D> {
         let stepped = self.node.step(message).is_ok();
         self.settle();
         stepped.then_some(from)
+    }
+
+    /// Where the sender is, if the membership here does not know that. A leader may have moved, and
+    /// knows its address by a membership that did not come here yet; anybody else's is as likely
+    /// to be the older one.
+    fn note_address(&mut self, message: &Message, address: String) {
+        let known = self.membership().get(message.from);
+        let leads = message.term >= self.term()
+            && matches!(
+                message.msg_type,
+                MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
+            );
+        if known.is_some_and(|known| known.address == address) {
+            self.strangers.remove(&message.from);
+        } else if !address.is_empty() && (known.is_none() || leads) {
+            if self.strangers.len() >= 64 {
+                self.strangers.clear();
+            }
+            self.strangers.insert(message.from, address);
+        }
     }
 
     /// Its log and its state are its own, and it knows who the members are.

@@ -92,12 +92,9 @@ impl<D: Disk> Core<D> {
                 self.campaigns += 1;
             }
             let to = message.to;
-            let address = match membership.get(to) {
-                Some(member) => &member.address,
-                None => match self.strangers.get(&to) {
-                    Some(address) => address,
-                    None => continue,
-                },
+            let known = membership.get(to).map(|member| &member.address);
+            let Some(address) = self.strangers.get(&to).or(known) else {
+                continue;
             };
             message::in_pieces(message, |piece| {
                 outlet.send(to, address, message::encode(own, piece));
@@ -131,12 +128,13 @@ impl<D: Disk> Core<D> {
                     membership: self.change_members(&entry)?,
                 },
             };
-            if self.holds_back(position.index) {
+            // What is decided while the state is being replaced comes with the next state.
+            let replaced = self.needs_snapshot || self.installing;
+            if self.holds_back(position.index) || !replaced && !outlet.has_room() {
                 continue;
             }
             self.released = position.index;
-            // What is decided while the state is being replaced comes with the next state.
-            if self.needs_snapshot || self.installing {
+            if replaced {
                 self.missed = position.index;
             } else {
                 outlet.decided(decided);
