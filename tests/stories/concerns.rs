@@ -310,6 +310,57 @@ async fn a_causal_read_on_a_secondary_sees_what_came_before() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_secondary_has_the_primary_write_its_results() -> Result<()> {
+    let set = ReplicaSet::start("set_out", 3, &[]).await;
+    let (primary, others) = roles(&set).await;
+    let mut wire = Wire::connect(&set.members[primary])?;
+    let documents: Vec<Bson> = (0..1500).map(|id| doc! { "_id": id }.into()).collect();
+    wire.ok("test", doc! { "insert": "c", "documents": documents })?;
+    let existing = doc! { "insert": "out", "documents": [{ "_id": "old", "k": 1 }] };
+    wire.ok("test", existing)?;
+    let index = doc! { "key": { "k": 1 }, "name": "k_1" };
+    wire.ok("test", doc! { "createIndexes": "out", "indexes": [index] })?;
+    let now = wire.ok("admin", doc! { "ping": 1 })?;
+    let after = doc! { "afterClusterTime": now.get("operationTime") };
+
+    let mut secondary = Wire::connect(&set.members[others[0]])?;
+    let reading = |mut command: Document| {
+        command.insert("$readPreference", doc! { "mode": "secondary" });
+        command
+    };
+    for stage in [doc! { "$out": "out" }, doc! { "$merge": "merged" }] {
+        let aggregate = doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} };
+        let mut aggregate = reading(aggregate);
+        aggregate.insert("readConcern", after.clone());
+        aggregate.insert("$clusterTime", now.get("$clusterTime").cloned());
+        secondary.ok("test", aggregate)?;
+    }
+    for (collection, rows) in [("out", 1500), ("merged", 1500)] {
+        // Whoever asked sees it where it was asked for, and the primary has it.
+        let counted = secondary.ok("test", reading(doc! { "count": collection }))?;
+        ensure!(counted.get_i32("n")? == rows, "{collection}: {counted}");
+        let counted = wire.ok("test", doc! { "count": collection })?;
+        ensure!(counted.get_i32("n")? == rows, "{collection}: {counted}");
+    }
+    let indexes = wire.ok("test", doc! { "listIndexes": "out" })?;
+    let indexes = indexes.get_document("cursor")?.get_array("firstBatch")?;
+    ensure!(indexes.len() == 2, "{indexes:?}");
+
+    // What the primary says against it is the answer, and so is its write concern.
+    let fail = doc! { "into": "merged", "whenMatched": "fail" };
+    let fail = doc! { "aggregate": "c", "pipeline": [{ "$merge": fail }], "cursor": {} };
+    let reply = secondary.run("test", reading(fail))?;
+    ensure!(reply.get_i32("code")? == 11000, "{reply}");
+    let many = doc! {
+        "aggregate": "c", "pipeline": [{ "$limit": 1 }, { "$merge": "merged" }], "cursor": {},
+        "writeConcern": { "w": 4 },
+    };
+    let reply = secondary.run("test", reading(many))?;
+    ensure!(reply.get_i32("code")? == 100, "{reply}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_snapshot_is_the_same_at_every_member() -> Result<()> {
     let set = ReplicaSet::start("set_snapshot", 3, &[]).await;
     let (primary, _) = roles(&set).await;
@@ -427,6 +478,10 @@ async fn defaults_and_results_outlive_a_crash() -> Result<()> {
         reply.get_array("retriedStmtIds")? == &vec![Bson::Int32(0), Bson::Int32(2)],
         "{reply}"
     );
+    // An insert's number has no document for a findAndModify to show.
+    let modify = doc! { "findAndModify": "p", "query": { "_id": 0 }, "remove": true };
+    let reply = wire.run("test", numbered(4, modify))?;
+    ensure!(reply.get_i32("code")? == 40608, "{reply}");
     let mut older = numbered(4, doc! { "insert": "p", "documents": [{ "_id": 9 }] });
     older.insert("txnNumber", 0_i64);
     ensure!(wire.run("test", older)?.get_i32("code")? == 225);
@@ -510,7 +565,7 @@ fn retried(
 #[tokio::test]
 async fn sessions_end_with_what_belongs_to_them() -> Result<()> {
     let mongod = Launch::mongod()
-        .with(["--setParameter", "maxSessions=3"])
+        .with(["--setParameter", "maxSessions=5"])
         .start()
         .await;
     let mut wire = Wire::connect(&mongod)?;
@@ -521,6 +576,16 @@ async fn sessions_end_with_what_belongs_to_them() -> Result<()> {
         let find = doc! { "find": "c", "batchSize": 2, "lsid": lsid.clone() };
         let found = wire.ok("test", find)?;
         let id = found.get_document("cursor")?.get_i64("id")?;
+        // Nobody else goes on with it, and asking does not end it.
+        let more = doc! { "getMore": id, "collection": "c", "batchSize": 2 };
+        ensure!(wire.run("test", more.clone())?.get_i32("code")? == 50737);
+        let mut other = more.clone();
+        other.insert("lsid", session());
+        ensure!(wire.run("test", other.clone())?.get_i32("code")? == 50738);
+        wire.ok("admin", doc! { "endSessions": [other.get("lsid")] })?;
+        let mut own = more;
+        own.insert("lsid", lsid.clone());
+        wire.ok("test", own)?;
         wire.ok("admin", doc! { end: [lsid.clone()] })?;
         let more = wire.run(
             "test",

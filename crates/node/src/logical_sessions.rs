@@ -38,6 +38,12 @@ pub fn nobody() -> Binary {
     }
 }
 
+/// A session as messages name it.
+pub fn shown(session: &SessionId) -> String {
+    let id = uuid::Uuid::from_bytes(*session);
+    format!("{id} - {NOBODY_BASE64} -  - ")
+}
+
 /// `{id, uid}`, as MongoDB keeps sessions by.
 pub fn document(session: &SessionId) -> RawDocumentBuf {
     rawdoc! { "id": params::uuid(session), "uid": nobody() }

@@ -394,7 +394,10 @@ fn interrupted() -> CommandError {
 const NOTE_AFTER: Duration = Duration::from_millis(20);
 const NOTE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-async fn wait_until_applied(ctx: &CommandContext<'_>, time: Timestamp) -> Result<(), CommandError> {
+pub async fn wait_until_applied(
+    ctx: &CommandContext<'_>,
+    time: Timestamp,
+) -> Result<(), CommandError> {
     let node = ctx.node;
     let target = clock::to_bits(time);
     if clock::to_bits(node.machine.operation_time()) >= target {

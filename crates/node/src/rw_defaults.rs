@@ -17,7 +17,7 @@ use crate::info::ClusterRole;
 use crate::node::Node;
 use crate::read_concern::{Level, ReadConcern};
 use crate::write::WriteConcern;
-use crate::write::concern::Provenance;
+use crate::write::concern::{Acknowledgement, Provenance};
 
 pub const COLLECTION: &str = "settings";
 pub const ID: &str = "ReadWriteConcernDefaults";
@@ -147,6 +147,9 @@ fn acceptable_write(document: &RawDocument) -> Result<Option<WriteConcern>, Comm
             "'provenance' must be unset in default write concern",
         ));
     }
+    if !concern.explicit {
+        concern.w = Acknowledgement::Members(1);
+    }
     concern.provenance = Provenance::CustomDefault;
     Ok(Some(concern))
 }
@@ -254,7 +257,6 @@ pub fn refresh_quietly(node: &Node) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write::concern::Acknowledgement;
 
     #[test]
     fn what_is_stored_reads_back() {
@@ -269,6 +271,11 @@ mod tests {
         assert_eq!(again, defaults);
         let shown = defaults.describe(false, DateTime::from_millis(9));
         assert_eq!(shown.get_str("defaultReadConcernSource").unwrap(), "global");
+        assert_eq!(shown.get_document("defaultWriteConcern").unwrap(), &*write);
+        // One that does not say how many asks for one.
+        let journaled = Defaults::default().changed(None, Some(&rawdoc! { "j": true }));
+        let shown = journaled.unwrap().describe(false, DateTime::from_millis(9));
+        let write = rawdoc! { "w": 1, "j": true, "wtimeout": 0 };
         assert_eq!(shown.get_document("defaultWriteConcern").unwrap(), &*write);
         let implicit = Defaults::default().describe(true, DateTime::from_millis(9));
         let write = rawdoc! { "w": "majority", "wtimeout": 0 };

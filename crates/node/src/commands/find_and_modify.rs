@@ -125,7 +125,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let mut staging = Staging::open(ctx, collection, parameters.upsert).await?;
     let statement = ctx.generic.stmt_id.unwrap_or(0);
     if let Some(outcome) = staging.settled(statement) {
-        return Ok(again(statement, outcome));
+        return again(statement, outcome);
     }
     let target = Target {
         filter,
@@ -185,19 +185,18 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 /// The reply of a statement that an earlier try has settled.
-fn again(statement: i32, outcome: StatementOutcome) -> RawDocumentBuf {
-    let mut reply = match outcome {
-        StatementOutcome::FindAndModify { reply } => reply,
+fn again(statement: i32, outcome: StatementOutcome) -> CommandResult {
+    let StatementOutcome::FindAndModify { mut reply } = outcome else {
         // A number that was used for something else has no document to show.
-        StatementOutcome::Insert
-        | StatementOutcome::Update { .. }
-        | StatementOutcome::Delete { .. } => {
-            rawdoc! { "lastErrorObject": { "n": 0 }, "value": null }
-        }
+        return Err(CommandError::new(
+            ErrorCode::Location(40608),
+            "findAndModify retry request is not compatible with the previous write of this \
+             transaction number",
+        ));
     };
     reply.append(cstr!("retriedStmtId"), statement);
     reply.append(cstr!("ok"), 1.0);
-    reply
+    Ok(reply)
 }
 
 fn last_error(

@@ -10,6 +10,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::cursors::{Cursor, Tail};
 use crate::execute::{batch::Batch, blocking};
+use crate::logical_sessions;
 use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
@@ -79,6 +80,10 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let mut cursor =
             node.cursors
                 .take(parameters.id, &parameters.namespace, ctx.interrupt())?;
+        if let Err(error) = check_session(ctx, &parameters, &cursor) {
+            node.cursors.put_back(parameters.id, cursor)?;
+            return Err(error);
+        }
         if ctx.deadline.is_some() && cursor.tail != Tail::Waits {
             node.cursors.put_back(parameters.id, cursor)?;
             return Err(CommandError::new(
@@ -102,6 +107,51 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         batch.finish(id, &parameters.namespace)
     })
+}
+
+/// A cursor belongs to the session that it was opened in.
+fn check_session(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters,
+    cursor: &Cursor,
+) -> Result<(), CommandError> {
+    let asking = ctx.generic.lsid.map(logical_sessions::parse).transpose()?;
+    let (code, how) = match (cursor.session, asking) {
+        (opened, asking) if opened == asking => return Ok(()),
+        (None, Some(asking)) => {
+            let asking = logical_sessions::shown(&asking);
+            (
+                50736,
+                format!("not created in a session, in session {asking}"),
+            )
+        }
+        (Some(opened), None) => {
+            let opened = logical_sessions::shown(&opened);
+            (
+                50737,
+                format!("created in session {opened}, without an lsid"),
+            )
+        }
+        (Some(opened), Some(asking)) => {
+            let (opened, asking) = (&opened, &asking);
+            let (opened, asking) = (
+                logical_sessions::shown(opened),
+                logical_sessions::shown(asking),
+            );
+            (
+                50738,
+                format!("created in session {opened}, in session {asking}"),
+            )
+        }
+        (None, None) => return Ok(()),
+    };
+    Err(CommandError::new(
+        ErrorCode::Location(code),
+        format!(
+            "Cannot run getMore on cursor {}, which was {how}",
+            parameters.id
+        ),
+    ))
 }
 
 async fn continue_cursor(

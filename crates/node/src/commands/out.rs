@@ -1,4 +1,8 @@
 //! `$out` and `$merge`: what a pipeline's results become, by way of the write commands.
+//!
+//! A secondary may be asked for one: it reads, and has the primary write.
+
+use std::time::Duration;
 
 use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
 use banyan_wire::{CommandError, ErrorCode};
@@ -6,6 +10,7 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::context::{CommandContext, check_collection_name};
 use crate::execute::{Row, Rows, blocking};
+use crate::read_concern;
 
 /// Results are written in batches of at most this many documents and about this many bytes.
 const BATCH_DOCUMENTS: usize = 1000;
@@ -16,18 +21,72 @@ pub async fn write(
     output: &Output,
     rows: Rows,
 ) -> Result<(), CommandError> {
-    if !ctx.node.is_primary() {
-        return Err(CommandError::new(
-            ErrorCode::NotWritablePrimary,
-            "not primary",
-        ));
-    }
     let (database, collection) = output.target();
     let database = database.unwrap_or(ctx.database());
     check_collection_name(database, collection)?;
+    let elsewhere = !ctx.node.is_primary();
+    if elsewhere && matches!(output, Output::Replace { .. }) {
+        // The target's options and indexes are looked up here.
+        let reply = on_primary(ctx, "admin", rawdoc! { "ping": 1 }).await?;
+        catch_up(ctx, &reply).await?;
+    }
     match output {
         Output::Replace { .. } => replace(ctx, database, collection, rows).await,
         Output::Merge(merge) => merge_into(ctx, database, merge, rows).await,
+    }?;
+    if elsewhere {
+        // Whoever asked here looks for the result here.
+        let written = on_primary(ctx, "admin", rawdoc! { "ping": 1 }).await?;
+        let _ = tokio::time::timeout(CATCH_UP_MAX, catch_up(ctx, &written)).await;
+    }
+    Ok(())
+}
+
+/// What was written is there, whether or not this member gets to see it soon.
+const CATCH_UP_MAX: Duration = Duration::from_secs(10);
+/// For one batch, if the client has set no limit.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Runs one of the commands that write: here, or on the primary if that is another member.
+async fn run(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    mut body: RawDocumentBuf,
+) -> Result<RawDocumentBuf, CommandError> {
+    if ctx.node.is_primary() {
+        return ctx.nested(database, body).await;
+    }
+    if let Some(concern) = ctx.generic.write_concern {
+        body.append(cstr!("writeConcern"), concern.to_owned());
+    }
+    let reply = on_primary(ctx, database, body).await?;
+    match crate::local::write_error(&reply) {
+        Some(error) => Err(error),
+        None => Ok(reply),
+    }
+}
+
+async fn on_primary(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    body: RawDocumentBuf,
+) -> Result<RawDocumentBuf, CommandError> {
+    ctx.check_interrupt()?;
+    let left = ctx
+        .deadline
+        .map(|deadline| deadline.saturating_duration_since(std::time::Instant::now()));
+    let timeout = left.unwrap_or(BATCH_TIMEOUT);
+    let replication = &ctx.node.replication;
+    let reply = replication.ask_primary_in(database, &body, timeout).await;
+    // If the time is over, that is what there is to say.
+    reply.or_else(|error| ctx.check_interrupt().and(Err(error)))
+}
+
+/// Waits until what the primary had done by that reply is applied here.
+async fn catch_up(ctx: &CommandContext<'_>, reply: &RawDocument) -> Result<(), CommandError> {
+    match reply.get_timestamp("operationTime") {
+        Ok(time) => read_concern::wait_until_applied(ctx, time).await,
+        Err(_) => Ok(()),
     }
 }
 
@@ -60,11 +119,11 @@ async fn replace(
                 "to": format!("{database}.{collection}"),
                 "dropTarget": true,
             };
-            ctx.nested("admin", rename).await.map(drop)
+            run(ctx, "admin", rename).await.map(drop)
         }
         Err(error) => {
             // The first error is the one to tell; what is left over is only in the way.
-            let _ = ctx.nested(database, rawdoc! { "drop": staging }).await;
+            let _ = run(ctx, database, rawdoc! { "drop": staging }).await;
             Err(error)
         }
     }
@@ -97,12 +156,12 @@ async fn prepare(
             indexes.push(index.spec.clone());
         }
     }
-    ctx.nested(database, create).await?;
+    run(ctx, database, create).await?;
     if indexes.is_empty() {
         return Ok(());
     }
     let create_indexes = rawdoc! { "createIndexes": staging, "indexes": indexes };
-    ctx.nested(database, create_indexes).await.map(drop)
+    run(ctx, database, create_indexes).await.map(drop)
 }
 
 async fn fill(
@@ -119,7 +178,7 @@ async fn fill(
         let mut documents = RawArrayBuf::new();
         batch.iter().for_each(|row| documents.push(with_id(row)));
         let insert = rawdoc! { "insert": collection, "documents": documents };
-        ctx.nested(database, insert).await?;
+        run(ctx, database, insert).await?;
     }
 }
 
@@ -152,7 +211,7 @@ async fn merge_into(
             let mut documents = RawArrayBuf::new();
             batch.iter().for_each(|row| documents.push(with_id(row)));
             let insert = rawdoc! { "insert": merge.collection.as_str(), "documents": documents };
-            ctx.nested(database, insert).await?;
+            run(ctx, database, insert).await?;
             continue;
         }
         let mut updates = RawArrayBuf::new();
@@ -160,7 +219,7 @@ async fn merge_into(
             updates.push(statement(merge, &with_id(row), upsert)?);
         }
         let update = rawdoc! { "update": merge.collection.as_str(), "updates": updates };
-        let reply = ctx.nested(database, update).await?;
+        let reply = run(ctx, database, update).await?;
         let matched = reply.get_i32("n").unwrap_or(0);
         if must_match && matched < i32::try_from(batch.len()).unwrap_or(i32::MAX) {
             return Err(CommandError::new(

@@ -42,7 +42,10 @@ fn set<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
         rw_defaults::check_supported(node, SET.name)?;
-        let document = |name| ctx.field(name).map(|field| field.document()).transpose();
+        let document = |name| {
+            let field = ctx.field(name).filter(|field| !field.is_null());
+            field.map(|field| field.document()).transpose()
+        };
         let read = document("defaultReadConcern")?;
         let write = document("defaultWriteConcern")?;
         let mut next = node.defaults.refresh(node)?.changed(read, write)?;
