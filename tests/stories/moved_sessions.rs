@@ -175,9 +175,12 @@ struct Story {
     told_again: AtomicUsize,
 }
 
+/// How often a client has counted each of its documents, and how often all.
+type Counts = (Vec<i32>, i32);
+
 /// A client whose connection breaks again and again before it has the answer, and that then sends
-/// the same once more. How often it has counted each of its documents, and how often all.
-fn count(router: &str, story: &Story, client: i32) -> Result<(Vec<i32>, i32)> {
+/// the same once more.
+fn count(router: &str, story: &Story, client: i32) -> Result<Counts> {
     let connect = || Wire::connect_to(router);
     let mut wire = connect()?;
     let lsid = session();
@@ -243,7 +246,7 @@ struct Scene {
     wire: Wire,
     shards: [String; 2],
     story: Arc<Story>,
-    clients: Vec<JoinHandle<Result<(Vec<i32>, i32)>>>,
+    clients: Vec<JoinHandle<Result<Counts>>>,
 }
 
 impl Scene {
