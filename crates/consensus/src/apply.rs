@@ -48,9 +48,26 @@ pub(crate) trait Listener {
 
 struct Queue<P> {
     jobs: VecDeque<Job<P>>,
+    /// What the entries among them hold.
+    bytes: usize,
     /// Somebody is applying right now.
     busy: bool,
     stopped: bool,
+}
+
+impl<P> Queue<P> {
+    fn extend(&mut self, jobs: Vec<Job<P>>) {
+        for job in &jobs {
+            if let Job::Entries(items) = job {
+                self.bytes += size(items);
+            }
+        }
+        self.jobs.extend(jobs);
+    }
+}
+
+fn size<P>(items: &[Item<P>]) -> usize {
+    items.iter().map(|item| item.committed.data.len()).sum()
 }
 
 pub(crate) struct Applier<S: StateMachine> {
@@ -71,6 +88,7 @@ impl<S: StateMachine> Applier<S> {
             machine,
             queue: Mutex::new(Queue {
                 jobs: VecDeque::new(),
+                bytes: 0,
                 busy: false,
                 stopped: false,
             }),
@@ -89,9 +107,13 @@ impl<S: StateMachine> Applier<S> {
         self.index.load(Ordering::Acquire)
     }
 
+    pub fn queued_bytes(&self) -> usize {
+        self.queue.lock().bytes
+    }
+
     pub fn push(&self, jobs: Vec<Job<S::Prepared>>) {
         let mut queue = self.queue.lock();
-        queue.jobs.extend(jobs);
+        queue.extend(jobs);
         if !queue.busy {
             self.work.notify_one();
         }
@@ -102,7 +124,7 @@ impl<S: StateMachine> Applier<S> {
         {
             let mut queue = self.queue.lock();
             if queue.busy || !queue.jobs.is_empty() {
-                queue.jobs.extend(jobs);
+                queue.extend(jobs);
                 return;
             }
             queue.busy = true;
@@ -179,18 +201,17 @@ impl<S: StateMachine> Applier<S> {
         queue.busy = true;
         let mut job = queue.jobs.pop_front();
         if let Some(Job::Entries(items)) = &mut job {
-            let size = |items: &[Item<_>]| -> usize {
-                items.iter().map(|item| item.committed.data.len()).sum()
-            };
             let mut bytes = size(items);
             while let Some(Job::Entries(more)) = queue.jobs.front_mut() {
-                bytes += size(more);
-                if bytes > BATCH_BYTES_MAX {
+                let more_bytes = size(more);
+                if bytes + more_bytes > BATCH_BYTES_MAX {
                     break;
                 }
+                bytes += more_bytes;
                 items.append(more);
                 queue.jobs.pop_front();
             }
+            queue.bytes -= bytes;
         }
         job
     }

@@ -69,6 +69,8 @@ pub(crate) enum Control {
     Change(Change, oneshot::Sender<Result<Membership, Error>>),
     /// Somebody asked for an index while no round was under way.
     Reads,
+    /// Entries were held back until there is room to apply them.
+    Room,
     Transfer(PeerId),
     AnnounceCommit,
     StepDown,
@@ -99,6 +101,8 @@ pub(crate) struct Shared<S: StateMachine> {
     upkeep_wake: Condvar,
     /// Proposals may be driven by their callers.
     inline: AtomicBool,
+    /// Entries wait in the log for room in the applier's queue.
+    holding_back: AtomicBool,
     /// There are threads to which what is not light can be left.
     threaded: AtomicBool,
     pub applier: Applier<S>,
@@ -182,6 +186,7 @@ impl<S: StateMachine> Shared<S> {
             inbox: Mutex::new(Inbox::new()),
             wake: Condvar::new(),
             upkeep_wake: Condvar::new(),
+            holding_back: AtomicBool::new(false),
             threaded: AtomicBool::new(false),
             inline: AtomicBool::new(false),
             leadership: Mutex::default(),
@@ -259,7 +264,9 @@ impl<S: StateMachine> Shared<S> {
         if self.stopped.load(Ordering::Acquire) {
             return;
         }
-        if let Some(mut rounds) = self.rounds.try_lock() {
+        if let Some(mut rounds) = self.rounds.try_lock()
+            && !rounds.core.is_holding_back()
+        {
             let work = self.inbox.lock().take_light();
             if let Some(work) = work {
                 self.guarded(|| self.round(&mut rounds, work, false));
@@ -279,6 +286,16 @@ impl<S: StateMachine> Shared<S> {
             };
             let work = self.inbox.lock().take();
             self.guarded(|| self.round(&mut rounds, work, false));
+        }
+    }
+
+    /// There is room again for what was held back.
+    fn go_on_handing_over(&self) {
+        if self.holding_back.load(Ordering::Acquire)
+            && self.applier.queued_bytes() <= self.options.apply_queue_bytes_max / 4
+            && self.holding_back.swap(false, Ordering::AcqRel)
+        {
+            self.control(Control::Room);
         }
     }
 
@@ -495,6 +512,7 @@ impl<S: StateMachine> Shared<S> {
 
 impl<S: StateMachine> Listener for Shared<S> {
     fn applied(&self, _position: Position) {
+        self.go_on_handing_over();
         // Only the first entry of a term can change who leads.
         if self.leader_term.load(Ordering::Acquire) == 0 {
             self.refresh_leadership(None);

@@ -34,6 +34,8 @@ pub struct Options {
     /// Entries are cut off beyond this, unless somebody still needs them (see
     /// [`Group::set_log_limits`]).
     pub log_bytes_max: u64,
+    /// So much of what is committed waits in memory to be applied; more waits in the log.
+    pub apply_queue_bytes_max: usize,
     /// As by [`Group::set_witness`], from the start.
     pub witness: bool,
     /// As by [`Group::set_apply_delay`], from the start.
@@ -50,6 +52,7 @@ impl Options {
             heartbeat: Duration::from_millis(100),
             election_timeout: Duration::from_millis(1000),
             log_bytes_max: 256 << 20,
+            apply_queue_bytes_max: 64 << 20,
             witness: false,
             apply_delay: Duration::ZERO,
             on_fatal: stop_process,

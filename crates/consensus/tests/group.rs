@@ -12,7 +12,7 @@ use banyan_consensus::{
 };
 use bytes::Bytes;
 use futures::executor::block_on;
-use harness::{Cluster, FATAL, Journal, Wire, leader_among, propose, three, wait};
+use harness::{Cluster, FATAL, Journal, Wire, leader_among, options, propose, three, wait};
 use parking_lot::Mutex;
 use std::time::Duration;
 
@@ -249,4 +249,40 @@ fn a_file_of_the_log_whose_beginning_is_torn_stops_nobody() {
         wait("leader again", || group.leader_term() != 0);
         propose(&group, "more").unwrap();
     }
+}
+
+#[test]
+fn what_cannot_be_applied_yet_waits_in_the_log() {
+    const ROOM: usize = 1000;
+    let cluster = Cluster::new();
+    let groups: Vec<_> = (1..=3)
+        .map(|id| {
+            let mut options = options(id, SyncMode::EveryEntry);
+            options.apply_queue_bytes_max = ROOM;
+            cluster.open(options, Arc::default()).unwrap()
+        })
+        .collect();
+    groups[0].bootstrap("host1").unwrap();
+    wait("leader", || groups[0].leader_term() != 0);
+    for id in [2, 3] {
+        let address = format!("host{id}");
+        block_on(groups[0].change_membership(Change::AddLearner { id, address })).unwrap();
+        block_on(groups[0].change_membership(Change::Promote(id))).unwrap();
+    }
+    let slow = cluster.journal(3);
+    wait("everybody", || {
+        slow.state.lock().applied == groups[0].status().applied
+    });
+    let busy = slow.state.lock();
+    let text = "x".repeat(100);
+    for _ in 0..100 {
+        propose(&groups[0], &text).unwrap();
+    }
+    let end = groups[0].status().commit;
+    wait("the log", || groups[2].status().commit >= end);
+    drop(busy);
+    wait("the state", || slow.state.lock().applied.index >= end);
+    let state = slow.state.lock();
+    assert_eq!(state.entries.len(), 100);
+    assert!(state.largest < 2 * ROOM, "{} at once", state.largest);
 }

@@ -93,6 +93,8 @@ impl<S: State> Member<S> {
             heartbeat: HEARTBEAT,
             election_timeout: ELECTION,
             log_bytes_max,
+            // Often less than what is committed at once.
+            apply_queue_bytes_max: 1 << (self.lives % 16),
             on_fatal: |_| {},
             ..Options::new(self.id, sync)
         };

@@ -1,8 +1,9 @@
-//! A delayed member: it keeps up with the log, and lets its state follow only after a while. What is
-//! committed and not yet due stays in the log and is read from there when its time has come.
+//! A state that follows later: that of a delayed member, which lets its state follow only after a
+//! while, and one that is built more slowly than the log grows. What is committed and not yet due,
+//! or has no room, stays in the log and is read from there when its time has come.
 
 use bytes::Bytes;
-use raft::eraftpb::EntryType;
+use raft::eraftpb::{Entry, EntryType};
 
 use super::{Core, Decided, Outlet};
 use crate::log::{Disk, LogError};
@@ -22,13 +23,18 @@ impl<D: Disk> Core<D> {
         self.delayed || self.released + 1 < index
     }
 
+    /// Something that is committed was not handed over yet.
+    pub fn is_holding_back(&self) -> bool {
+        self.released < self.handed_over()
+    }
+
     /// The last entry handed over.
     pub fn released(&self) -> u64 {
         self.released
     }
 
-    /// Hands over entries that were held back, in order, up to the first that is not due. Some at a
-    /// time: it is called again.
+    /// Hands over entries that were held back, in order, up to the first that is not due or has no
+    /// room. Some at a time: it is called again.
     pub fn release(
         &mut self,
         due: impl Fn(&[u8]) -> bool,
@@ -38,17 +44,23 @@ impl<D: Disk> Core<D> {
         if self.released >= committed || self.needs_snapshot || self.installing {
             return Ok(());
         }
-        let entries = self
-            .log()
-            .read(self.released + 1, committed + 1, RELEASE_BYTES_MAX)?;
+        let first = self.released + 1;
+        if self.delayed {
+            // Most often it is not due, and what follows would be read for nothing.
+            let next = self.log().read(first, first + 1, 1)?;
+            if next.iter().any(|entry| self.waits(entry, &due)) {
+                return Ok(());
+            }
+        }
+        let entries = self.log().read(first, committed + 1, RELEASE_BYTES_MAX)?;
         for entry in entries {
+            if !outlet.has_room() || self.waits(&entry, &due) {
+                break;
+            }
             let data = match entry.get_entry_type() {
                 EntryType::EntryNormal => entry.data,
                 EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => Bytes::new(),
             };
-            if self.delayed && !data.is_empty() && !due(&data) {
-                break;
-            }
             self.released = entry.index;
             let position = Position {
                 term: entry.term,
@@ -62,5 +74,10 @@ impl<D: Disk> Core<D> {
             });
         }
         Ok(())
+    }
+
+    fn waits(&self, entry: &Entry, due: &impl Fn(&[u8]) -> bool) -> bool {
+        let says_when = entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty();
+        self.delayed && says_when && !due(&entry.data)
     }
 }

@@ -157,7 +157,9 @@ impl<S: StateMachine> Shared<S> {
             proposals,
             controls,
         } = work;
-        let mut out = Out::new(self.transport.as_ref());
+        let queued = self.applier.queued_bytes();
+        let room = self.options.apply_queue_bytes_max.saturating_sub(queued);
+        let mut out = Out::new(self.transport.as_ref(), room);
         for control in controls {
             self.take(rounds, control, &mut out);
         }
@@ -233,7 +235,7 @@ impl<S: StateMachine> Shared<S> {
             Control::Installed(held, success) => rounds.core.snapshot_installed(*held, success),
             Control::Change(change, answer) => rounds.changes.push_back((change, answer)),
             // The round that it calls for has begun.
-            Control::Reads => {}
+            Control::Reads | Control::Room => {}
             Control::Force(members, answer) => {
                 let outcome = rounds.core.force_membership(&members);
                 self.answer_forced(outcome, answer);
@@ -422,18 +424,22 @@ impl<S: StateMachine> Shared<S> {
         let _ = answer.send(outcome);
     }
 
-    /// Hands over what was held back and is due by now. One batch at a time: what waits longer
-    /// waits in the log, not in memory.
+    /// Hands over what was held back, is due by now and has room. What waits longer waits in the
+    /// log, not in memory.
     fn release(&self, rounds: &mut Rounds<S>, out: &mut Out<'_>) -> Result<(), LogError> {
         let delay_ms = self.apply_delay_ms.load(Ordering::Relaxed);
         rounds.core.set_delayed(delay_ms > 0);
-        let released = rounds.core.released();
-        if self.applier.applied_index() < released || released >= rounds.core.handed_over() {
+        if !rounds.core.is_holding_back() {
             return Ok(());
         }
         let until = surroundings::wall_ms().saturating_sub_unsigned(delay_ms);
         let due = |data: &[u8]| self.machine.written_ms(data).is_none_or(|ms| ms <= until);
-        rounds.core.release(due, out)
+        rounds.core.release(due, out)?;
+        if delay_ms == 0 && rounds.core.is_holding_back() {
+            self.holding_back.store(true, Ordering::Release);
+            self.go_on_handing_over();
+        }
+        Ok(())
     }
 
     /// Makes known what changed, before what it changes is applied.
@@ -485,12 +491,15 @@ struct Out<'a> {
     decided: Vec<Decided>,
     read_states: Vec<ReadState>,
     installs: Vec<(SnapshotMeta, Message)>,
+    /// How much more may wait to be applied.
+    room: usize,
 }
 
 impl<'a> Out<'a> {
-    fn new(transport: &'a dyn Transport) -> Out<'a> {
+    fn new(transport: &'a dyn Transport, room: usize) -> Out<'a> {
         Out {
             transport,
+            room,
             outgoing: Vec::new(),
             decided: Vec::new(),
             read_states: Vec::new(),
@@ -513,7 +522,12 @@ impl Outlet for Out<'_> {
         }
     }
 
+    fn has_room(&self) -> bool {
+        self.room > 0
+    }
+
     fn decided(&mut self, decided: Decided) {
+        self.room = self.room.saturating_sub(decided.data.len());
         self.decided.push(decided);
     }
 

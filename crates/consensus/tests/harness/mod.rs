@@ -31,6 +31,8 @@ pub struct State {
     pub applied: Position,
     pub entries: Vec<Bytes>,
     pub prepared: u64,
+    /// The bytes of the most that was applied at once.
+    pub largest: usize,
 }
 
 impl StateMachine for Journal {
@@ -53,6 +55,8 @@ impl StateMachine for Journal {
 
     fn apply(&self, entries: Vec<Committed<u64>>) -> Result<(), ApplyError> {
         let mut state = self.state.lock();
+        let bytes = entries.iter().map(|entry| entry.data.len()).sum();
+        state.largest = state.largest.max(bytes);
         for entry in entries {
             if entry.position.index != state.applied.index + 1 {
                 return Err(ApplyError(format!("{:?} after {:?}", entry, state.applied)));
