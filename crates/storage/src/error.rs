@@ -45,7 +45,7 @@ pub enum OpenError {
 /// engine refuses further writes after a failed one, and damaged bytes stay damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    #[error("storage engine: {0}")]
+    #[error("storage engine: {}", plain(.0))]
     Engine(#[from] fjall::Error),
     #[error("damaged data in {place}: {reason}")]
     Damaged { place: String, reason: String },
@@ -55,11 +55,48 @@ pub enum StorageError {
     Transfer(String),
 }
 
+/// What the engine says, in words for whoever has to mend it: most often the disk is full.
+fn plain(error: &fjall::Error) -> String {
+    if matches!(error, fjall::Error::Poisoned) {
+        return "it takes no more writes since one in the background has failed; is the disk full?"
+            .to_owned();
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return io.to_string();
+        }
+        cause = error.source();
+    }
+    error.to_string()
+}
+
 impl StorageError {
     pub(crate) fn damaged(place: impl Into<String>, reason: impl ToString) -> Self {
         StorageError::Damaged {
             place: place.into(),
             reason: reason.to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_in_words() {
+        let full = || std::io::Error::from_raw_os_error(28);
+        let direct = StorageError::Engine(fjall::Error::Io(full()));
+        assert!(
+            direct.to_string().contains("No space left on device"),
+            "{direct}"
+        );
+        assert!(!direct.to_string().contains("Error {"), "{direct}");
+        let poisoned = StorageError::Engine(fjall::Error::Poisoned);
+        assert!(
+            poisoned.to_string().contains("is the disk full?"),
+            "{poisoned}"
+        );
     }
 }
