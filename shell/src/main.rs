@@ -2,6 +2,7 @@
 //!
 //! - `options`: the command line;
 //! - `connections`: the official driver, one command at a time;
+//! - `preference`: read preferences, between commands and the driver;
 //! - `natives`: what the shell's JavaScript asks of Rust;
 //! - `session`: an isolate with the shell's own scripts (`js/`) in it, and how a line is evaluated;
 //! - `prompt`: line editing, history, completion, statements over several lines.
@@ -9,6 +10,7 @@
 mod connections;
 mod natives;
 mod options;
+mod preference;
 mod prompt;
 mod session;
 

@@ -10,10 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use banyan_script::bindings::{Bindings, document_from_v8, document_to_v8};
 use banyan_script::v8;
-use bson::RawDocumentBuf;
-use mongodb::options::ReadPreference;
+use bson::{Document, RawDocumentBuf};
 
-use crate::connections::Connections;
+use crate::connections::{ConnectionLost, Connections, Route};
 
 /// What the natives work on, kept in the isolate's slot.
 pub struct Outside {
@@ -28,10 +27,15 @@ type Native =
     for<'a, 's> fn(Scope<'a, 's>, &Arguments<'s>, &Outside) -> Result<v8::Local<'s, v8::Value>>;
 
 /// The functions of `native`, which only the shell's own scripts call, and the global ones.
-const OWN: [(&str, Native); 3] = [
+const OWN: [(&str, Native); 8] = [
     ("connect", connect),
     ("address", address),
+    ("defaults", defaults),
     ("runCommand", run_command),
+    ("lastServer", last_server),
+    ("startSession", start_session),
+    ("advanceClusterTime", advance_cluster_time),
+    ("endSession", end_session),
 ];
 const GLOBAL: [(&str, Native); 11] = [
     ("print", print),
@@ -89,8 +93,20 @@ fn dispatch<'s>(
             let text = format!("{error:#}");
             let message = v8::String::new(scope, &text).unwrap_or_else(|| v8::String::empty(scope));
             let exception = v8::Exception::error(scope, message);
+            if error.chain().any(|cause| cause.is::<ConnectionLost>()) {
+                mark(scope, exception, "connectionLost");
+            }
             scope.throw_exception(exception);
         }
+    }
+}
+
+/// Sets a flag on an exception that scripts decide by.
+fn mark<'s>(scope: Scope<'_, 's>, exception: v8::Local<'s, v8::Value>, name: &str) {
+    let key = v8::String::new(scope, name);
+    if let (Some(key), Ok(object)) = (key, v8::Local::<v8::Object>::try_from(exception)) {
+        let truth = v8::Boolean::new(scope, true);
+        object.set(scope, key.into(), truth.into());
     }
 }
 
@@ -135,29 +151,93 @@ fn address<'s>(
     )
 }
 
-/// `native.runCommand(connection, database, command, read preference or undefined)`.
-fn run_command<'s>(
+fn defaults<'s>(
     scope: Scope<'_, 's>,
     arguments: &Arguments<'s>,
     outside: &Outside,
 ) -> Result<v8::Local<'s, v8::Value>> {
     let bindings = Bindings::of(scope).context("the types are not installed")?;
     let number = number(scope, arguments, 0)?;
+    let connections = outside.connections.borrow();
+    let defaults = connections.defaults(number).context("no such connection")?;
+    let defaults = RawDocumentBuf::try_from(defaults.clone())?;
+    Ok(document_to_v8(scope, &bindings, &defaults)?.into())
+}
+
+/// `native.runCommand(connection, database, command, preference, server, session)`; each of the
+/// last three may be left undefined.
+fn run_command<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let bindings = Bindings::of(scope).context("the types are not installed")?;
+    let connection = number(scope, arguments, 0)?;
     let database = arguments.get(1).to_rust_string_lossy(scope);
     let command = document(scope, &bindings, arguments.get(2)).context("the command")?;
-    let preference = arguments.get(3);
-    let preference: Option<ReadPreference> = if preference.is_undefined() {
-        None
-    } else {
-        let given = document(scope, &bindings, preference).context("the read preference")?;
-        Some(bson::deserialize_from_slice(given.as_bytes()).context("the read preference")?)
-    };
-    let reply = outside
-        .connections
-        .borrow()
-        .run(number, &database, command, preference)?;
-    let reply = document_to_v8(scope, &bindings, &reply)?;
-    Ok(reply.into())
+    let mut route = Route::default();
+    if !arguments.get(3).is_undefined() {
+        let preference = document(scope, &bindings, arguments.get(3)).context("$readPreference")?;
+        route.preference = Some(Document::try_from(preference)?);
+    }
+    if !arguments.get(4).is_undefined() {
+        route.server = Some(arguments.get(4).to_rust_string_lossy(scope));
+    }
+    if !arguments.get(5).is_undefined() {
+        route.session = Some(number(scope, arguments, 5)?);
+    }
+    let mut connections = outside.connections.borrow_mut();
+    let reply = connections.run(connection, &database, command, &route)?;
+    Ok(document_to_v8(scope, &bindings, &reply)?.into())
+}
+
+fn last_server<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let number = number(scope, arguments, 0)?;
+    match outside.connections.borrow().last_server(number) {
+        Some(server) => text(scope, &server),
+        None => undefined(scope),
+    }
+}
+
+/// `native.startSession(connection)`: `{number, id}`.
+fn start_session<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let bindings = Bindings::of(scope).context("the types are not installed")?;
+    let connection = number(scope, arguments, 0)?;
+    let (number, id) = outside.connections.borrow_mut().start_session(connection)?;
+    let session =
+        bson::rawdoc! { "number": i32::try_from(number)?, "id": RawDocumentBuf::try_from(id)? };
+    Ok(document_to_v8(scope, &bindings, &session)?.into())
+}
+
+fn advance_cluster_time<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let bindings = Bindings::of(scope).context("the types are not installed")?;
+    let session = number(scope, arguments, 0)?;
+    let time = document(scope, &bindings, arguments.get(1)).context("the cluster time")?;
+    let mut connections = outside.connections.borrow_mut();
+    connections.advance_cluster_time(session, &time)?;
+    undefined(scope)
+}
+
+fn end_session<'s>(
+    scope: Scope<'_, 's>,
+    arguments: &Arguments<'s>,
+    outside: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let session = number(scope, arguments, 0)?;
+    outside.connections.borrow_mut().end_session(session);
+    undefined(scope)
 }
 
 fn document<'s>(
@@ -218,8 +298,11 @@ fn load<'s>(
     let path = arguments.get(0).to_rust_string_lossy(scope);
     let source = read(&path)?;
     let name = Path::new(&path).display().to_string();
-    banyan_script::runtime::evaluate(scope, &name, &source)
-        .with_context(|| format!("error loading {path}"))?;
+    banyan_script::runtime::evaluate(scope, &name, &source).map_err(|error| {
+        let text = error.to_string();
+        let told = text.strip_prefix("Error: ").unwrap_or(&text);
+        anyhow!("error loading {path}: {told}")
+    })?;
     Ok(v8::Boolean::new(scope, true).into())
 }
 

@@ -8,7 +8,8 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "mongo", version, disable_help_flag = true)]
 pub struct Options {
-    /// [host[:port]][/database], a mongodb:// address, or a file; further arguments are files
+    /// [host[:port]][/database], set/host:port,…[/database], a mongodb:// address, or a file;
+    /// further arguments are files
     #[arg(value_name = "ADDRESS or FILE.js")]
     given: Vec<String>,
     /// Runs this and prints its value
@@ -23,7 +24,7 @@ pub struct Options {
     /// Does not connect
     #[arg(long)]
     pub nodb: bool,
-    /// The server's host
+    /// The server's host, or a set as set/host:port,host:port
     #[arg(long, short = 'h')]
     host: Option<String>,
     /// The server's port
@@ -58,6 +59,14 @@ impl Options {
             return given.to_owned();
         }
         let (host, database) = match given.split_once('/') {
+            // `set/host:port,host:port`, and perhaps `/database`.
+            Some((_, rest)) if rest.contains([':', ',']) => {
+                return if rest.contains('/') {
+                    given.to_owned()
+                } else {
+                    format!("{given}/test")
+                };
+            }
             Some((host, database)) => (host, database),
             // A word alone is a database, unless it looks like a host.
             None if given.contains([':', '.']) || given == "localhost" => (given, ""),
@@ -69,6 +78,17 @@ impl Options {
             .filter(|_| host.is_empty())
             .unwrap_or(host);
         let host = if host.is_empty() { "127.0.0.1" } else { host };
+        if host.contains('/') {
+            // A set, given with --host.
+            return format!(
+                "{host}/{}",
+                if database.is_empty() {
+                    "test"
+                } else {
+                    database
+                }
+            );
+        }
         let host = match (self.port, host.contains(':')) {
             (Some(port), _) => format!("{}:{port}", host.split(':').next().unwrap_or(host)),
             (None, true) => host.to_owned(),
@@ -106,6 +126,9 @@ mod tests {
             (&["--port", "27100"], "127.0.0.1:27100/test"),
             (&["--port", "27100", "shop"], "127.0.0.1:27100/shop"),
             (&["--host", "db1.example", "shop"], "db1.example:27017/shop"),
+            (&["s/a:1,b:2"], "s/a:1,b:2/test"),
+            (&["s/a:1,b:2/shop"], "s/a:1,b:2/shop"),
+            (&["--host", "s/a,b", "shop"], "s/a,b/shop"),
             (
                 &["mongodb://a,b/?replicaSet=s"],
                 "mongodb://a,b/?replicaSet=s",

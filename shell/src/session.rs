@@ -14,8 +14,10 @@ use crate::connections::Connections;
 use crate::natives::{self, Outside};
 
 /// The shell's own scripts, in the order in which they stand on each other.
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 9] = [
+    ("errors.js", include_str!("js/errors.js")),
     ("mongo.js", include_str!("js/mongo.js")),
+    ("session.js", include_str!("js/session.js")),
     ("query.js", include_str!("js/query.js")),
     ("collection.js", include_str!("js/collection.js")),
     ("watch.js", include_str!("js/watch.js")),
@@ -70,10 +72,11 @@ impl Session {
         match self.evaluate("(connect)", &format!("var db = connect({quoted})")) {
             Ok(_) => Ok(()),
             Err(Ended::Quit(_)) => Err(anyhow!("interrupted")),
-            Err(Ended::Failed(message)) => Err(anyhow!(
-                "{}",
-                message.trim_start_matches("Error: ").to_owned()
-            )),
+            Err(Ended::Failed(message)) => {
+                let told = message.strip_prefix("uncaught exception: ");
+                let told = told.and_then(|told| told.strip_prefix("Error: "));
+                Err(anyhow!("{}", told.unwrap_or(&message).to_owned()))
+            }
         }
     }
 
@@ -238,14 +241,19 @@ fn shown(message: &str, stack: Option<&str>) -> String {
         .lines()
         .filter(|line| line.trim_start().starts_with("at "));
     let own = |frame: &&str| {
-        !SCRIPTS
-            .iter()
-            .any(|(name, _)| frame.contains(&format!("{name}:")))
+        !frame.contains("<anonymous>")
+            && !SCRIPTS
+                .iter()
+                .any(|(name, _)| frame.contains(&format!("{name}:")))
     };
     let frames: Vec<&str> = frames
         .filter(own)
         .filter(|frame| frame.contains('.'))
         .collect();
+    // What is thrown without being an error says so already.
+    let message = message
+        .strip_prefix("uncaught exception: ")
+        .unwrap_or(message);
     let uncaught = format!("uncaught exception: {message}");
     std::iter::once(uncaught.as_str())
         .chain(frames)

@@ -5,6 +5,7 @@ function DBCollection(database, name) {
   Object.defineProperty(this, '_db', {value: database});
   Object.defineProperty(this, '_shortName', {value: name});
   Object.defineProperty(this, '_fullName', {value: database.getName() + '.' + name});
+  Object.defineProperty(this, '_defaults', {value: {}});
 }
 
 // `db.a.b` is the collection `a.b`, unless collections have a method called so.
@@ -27,11 +28,19 @@ DBCollection.prototype.toString = DBCollection.prototype.tojson = function () { 
 DBCollection.prototype._command = function (name, fields) {
   const command = {[name]: this._shortName};
   for (const [key, value] of Object.entries(fields || {})) if (value !== undefined) command[key] = value;
+  return this._run(command);
+};
+DBCollection.prototype._run = function (command) {
+  const wanted = this._defaults.writeConcern;
+  if (wanted && command.writeConcern === undefined && isWrite(command)) command = Object.assign({}, command, {writeConcern: wanted});
   return this._db.runCommand(command);
 };
+DBCollection.prototype.setWriteConcern = function (...given) { this._defaults.writeConcern = writeConcern(...given); };
+DBCollection.prototype.getWriteConcern = function () { return this._defaults.writeConcern; };
+DBCollection.prototype.unsetWriteConcern = function () { delete this._defaults.writeConcern; };
 DBCollection.prototype.runCommand = function (command, extra) {
   if (typeof command === 'string') return this._command(command, extra);
-  return this._db.runCommand(command);
+  return this._run(command);
 };
 
 // Reading
@@ -48,7 +57,7 @@ DBCollection.prototype.findOne = function (filter, projection) {
 };
 DBCollection.prototype.count = function (query, options) {
   const reply = this._command('count', Object.assign({query: query || {}}, options));
-  return Number(okOrThrow(reply, 'count failed').n);
+  return Number(okOrThrow(reply).n);
 };
 DBCollection.prototype.countDocuments = function (filter, options) {
   const pipeline = [{$match: filter || {}}, {$group: {_id: 1, n: {$sum: 1}}}];
@@ -57,7 +66,7 @@ DBCollection.prototype.countDocuments = function (filter, options) {
 };
 DBCollection.prototype.estimatedDocumentCount = function (options) { return this.count({}, options); };
 DBCollection.prototype.distinct = function (key, query, options) {
-  return okOrThrow(this._command('distinct', Object.assign({key, query: query || {}}, options)), 'distinct failed').values;
+  return okOrThrow(this._command('distinct', Object.assign({key, query: query || {}}, options))).values;
 };
 DBCollection.prototype.aggregate = function (pipeline, ...rest) {
   const stages = Array.isArray(pipeline) ? pipeline : [pipeline, ...rest].filter((stage) => stage !== undefined);
@@ -68,12 +77,12 @@ DBCollection.prototype.aggregate = function (pipeline, ...rest) {
     return this._db.runCommand({explain: aggregate, verbosity: explainVerbosity(options.explain === true ? undefined : options.explain)});
   }
   const command = Object.assign({aggregate: this._shortName, pipeline: stages, cursor: {}}, options);
-  return this._db._cursor(command, 'aggregate failed');
+  return this._db._cursor(command);
 };
 DBCollection.prototype.mapReduce = function (map, reduce, optionsOrOut) {
   const options = typeof optionsOrOut === 'string' ? {out: optionsOrOut} : optionsOrOut;
   if (!options || options.out === undefined) throw new Error('need an out argument');
-  const reply = okOrThrow(this._command('mapreduce', Object.assign({map, reduce}, options)), 'map reduce failed');
+  const reply = okOrThrow(this._command('mapreduce', Object.assign({map, reduce}, options)));
   return new MapReduceResult(this._db, reply);
 };
 DBCollection.prototype.explain = function (verbosity) {
@@ -97,7 +106,8 @@ DBCollection.prototype.explain = function (verbosity) {
 function WriteResult(counts, reply) {
   Object.assign(this, counts);
   const error = reply.writeErrors && reply.writeErrors[0];
-  if (error) this.writeError = {code: error.code, errmsg: error.errmsg};
+  if (error) this.writeError = withoutUndefined({code: error.code, errmsg: error.errmsg, errInfo: error.errInfo});
+  // The counts stand: the write was made, and the wait for others failed.
   if (reply.writeConcernError) this.writeConcernError = reply.writeConcernError;
 }
 WriteResult.prototype.hasWriteError = function () { return this.writeError !== undefined; };
@@ -137,22 +147,33 @@ const BATCH_DOCUMENTS_MAX = 100000;
 
 DBCollection.prototype.insert = function (given, options) {
   if (given === undefined || given === null) throw new Error('no object passed to insert!');
-  const ordered = !(options && options.ordered === false);
-  const writeConcern = options && options.writeConcern;
   const documents = [].concat(given).map(withId);
-  let inserted = 0, last = {};
-  for (let from = 0; from < documents.length; from += BATCH_DOCUMENTS_MAX) {
-    last = this._command('insert', {documents: documents.slice(from, from + BATCH_DOCUMENTS_MAX), ordered, writeConcern});
-    if (!last.ok) throw commandError(last);
-    inserted += Number(last.n);
-    if (ordered && last.writeErrors) break;
+  const all = this._inserted(documents, options);
+  if (!Array.isArray(given)) {
+    return new WriteResult({nInserted: all.nInserted}, {writeErrors: all.writeErrors, writeConcernError: all.writeConcernErrors[0]});
   }
-  if (!Array.isArray(given)) return new WriteResult({nInserted: inserted}, last);
-  return new BulkWriteResult({
-    writeErrors: last.writeErrors || [], writeConcernErrors: last.writeConcernError ? [last.writeConcernError] : [],
-    nInserted: inserted, nUpserted: 0, nMatched: 0, nModified: 0, nRemoved: 0, upserted: [],
-  });
+  return new BulkWriteResult(all);
 };
+// Inserts in as many commands as it takes; the counts of a bulk, whatever errors it met.
+DBCollection.prototype._inserted = function (documents, options) {
+  const ordered = !(options && options.ordered === false);
+  const all = bulkCounts();
+  for (let from = 0; from < documents.length; from += BATCH_DOCUMENTS_MAX) {
+    const batch = documents.slice(from, from + BATCH_DOCUMENTS_MAX);
+    const reply = okOrThrow(this._command('insert', Object.assign({documents: batch}, options, {ordered})));
+    all.nInserted += Number(reply.n);
+    for (const error of reply.writeErrors || []) {
+      const at = from + Number(error.index);
+      all.writeErrors.push(new WriteError(Object.assign({}, error, {index: at}), documents[at]));
+    }
+    if (reply.writeConcernError) all.writeConcernErrors.push(new WriteConcernError(reply.writeConcernError));
+    if (ordered && all.writeErrors.length) break;
+  }
+  return all;
+};
+function bulkCounts() {
+  return {writeErrors: [], writeConcernErrors: [], nInserted: 0, nUpserted: 0, nMatched: 0, nModified: 0, nRemoved: 0, upserted: []};
+}
 DBCollection.prototype.save = function (document, options) {
   if (document._id === undefined) return this.insert(document, options);
   return this.update({_id: document._id}, document, Object.assign({upsert: true}, options));
@@ -178,30 +199,26 @@ DBCollection.prototype.remove = function (q, justOneOrOptions) {
 };
 
 // The write methods of the drivers' common specification throw on a write error.
-function throwWriteErrors(reply) {
-  if (!reply.ok) throw commandError(reply);
-  const error = reply.writeErrors ? reply.writeErrors[0] : reply.writeConcernError;
-  if (error) throw commandError(error, reply.writeErrors ? 'write failed' : 'write concern not met');
-  return reply;
-}
 DBCollection.prototype.insertOne = function (document, options) {
   const kept = withId(document);
-  throwWriteErrors(this._command('insert', Object.assign({documents: [kept]}, options)));
-  return {acknowledged: true, insertedId: kept._id};
+  const result = {acknowledged: true, insertedId: kept._id};
+  throwWriteErrors(this._command('insert', Object.assign({documents: [kept]}, options)), result, () => kept);
+  return result;
 };
 DBCollection.prototype.insertMany = function (documents, options) {
   const kept = documents.map(withId);
-  for (let from = 0; from < kept.length; from += BATCH_DOCUMENTS_MAX) {
-    throwWriteErrors(this._command('insert', Object.assign({documents: kept.slice(from, from + BATCH_DOCUMENTS_MAX)}, options)));
-  }
+  const all = this._inserted(kept, options);
+  if (all.writeErrors.length || all.writeConcernErrors.length) throw new BulkWriteError(all);
   return {acknowledged: true, insertedIds: kept.map((document) => document._id)};
 };
 DBCollection.prototype._updated = function (q, u, multi, options) {
   const {writeConcern, ...rest} = options || {};
-  const reply = throwWriteErrors(this._command('update', {updates: [Object.assign({q, u, multi}, rest)], writeConcern}));
+  const operation = Object.assign({q, u, multi}, rest);
+  const reply = okOrThrow(this._command('update', {updates: [operation], writeConcern}));
   const upserted = reply.upserted && reply.upserted[0];
   const result = {acknowledged: true, matchedCount: Number(reply.n) - (upserted ? 1 : 0), modifiedCount: Number(reply.nModified)};
   if (upserted) result.upsertedId = upserted._id;
+  throwWriteErrors(reply, result, () => operation);
   return result;
 };
 function requireOperators(update) {
@@ -228,13 +245,17 @@ DBCollection.prototype.replaceOne = function (filter, replacement, options) {
 };
 DBCollection.prototype._deleted = function (q, limit, options) {
   const {writeConcern, ...rest} = options || {};
-  const reply = throwWriteErrors(this._command('delete', {deletes: [Object.assign({q, limit}, rest)], writeConcern}));
-  return {acknowledged: true, deletedCount: Number(reply.n)};
+  const operation = Object.assign({q, limit}, rest);
+  const reply = okOrThrow(this._command('delete', {deletes: [operation], writeConcern}));
+  const result = {acknowledged: true, deletedCount: Number(reply.n)};
+  throwWriteErrors(reply, result, () => operation);
+  return result;
 };
 DBCollection.prototype.deleteOne = function (filter, options) { return this._deleted(filter, 1, options); };
 DBCollection.prototype.deleteMany = function (filter, options) { return this._deleted(filter, 0, options); };
 DBCollection.prototype.findAndModify = function (options) {
-  return okOrThrow(this._command('findAndModify', options), 'findAndModify failed').value;
+  const reply = okOrThrow(this._command('findAndModify', options));
+  return throwWriteErrors(reply, reply.value).value;
 };
 DBCollection.prototype._findOneAnd = function (fields, options) {
   const {sort, projection, returnNewDocument, returnDocument, upsert, ...rest} = options || {};
@@ -250,30 +271,53 @@ DBCollection.prototype.findOneAndReplace = function (query, update, options) {
   return this._findOneAnd({query, update}, options);
 };
 DBCollection.prototype.findOneAndDelete = function (query, options) { return this._findOneAnd({query, remove: true}, options); };
+// One operation after the other. A refused one ends an ordered bulk; a wait for others that failed
+// does not, as the write was made.
 DBCollection.prototype.bulkWrite = function (operations, options) {
-  const ordered = !(options && options.ordered === false);
-  const result = {acknowledged: true, deletedCount: 0, insertedCount: 0, matchedCount: 0, upsertedCount: 0, insertedIds: {}, upsertedIds: {}};
-  const perform = {
-    insertOne: ({document}, at) => { result.insertedIds[at] = this.insertOne(document).insertedId; result.insertedCount++; },
-    updateOne: ({filter, update, ...rest}, at) => { requireOperators(update); updated(this._updated(filter, update, false, rest), at); },
-    updateMany: ({filter, update, ...rest}, at) => { requireOperators(update); updated(this._updated(filter, update, true, rest), at); },
-    replaceOne: ({filter, replacement, ...rest}, at) => { requireReplacement(replacement); updated(this._updated(filter, replacement, false, rest), at); },
-    deleteOne: ({filter, ...rest}) => { result.deletedCount += this._deleted(filter, 1, rest).deletedCount; },
-    deleteMany: ({filter, ...rest}) => { result.deletedCount += this._deleted(filter, 0, rest).deletedCount; },
+  const {ordered, writeConcern} = options || {};
+  const all = bulkCounts(), insertedIds = {};
+  const matched = (outcome, at) => {
+    all.nMatched += outcome.matchedCount;
+    all.nModified += outcome.modifiedCount;
+    if (outcome.upsertedId === undefined) return;
+    all.nUpserted++;
+    all.upserted.push({index: at, _id: outcome.upsertedId});
   };
-  function updated(outcome, at) {
-    result.matchedCount += outcome.matchedCount;
-    if (outcome.upsertedId !== undefined) { result.upsertedIds[at] = outcome.upsertedId; result.upsertedCount++; }
-  }
-  const errors = [];
-  operations.forEach((operation, at) => {
-    if (ordered && errors.length) return;
+  const removed = (outcome) => { all.nRemoved += outcome.deletedCount; };
+  const perform = {
+    insertOne: ({document}) => [() => this.insertOne(document, {writeConcern}), (outcome, at) => { insertedIds[at] = outcome.insertedId; all.nInserted++; }],
+    updateOne: ({filter, update, ...rest}) => { requireOperators(update); return [() => this._updated(filter, update, false, {writeConcern, ...rest}), matched]; },
+    updateMany: ({filter, update, ...rest}) => { requireOperators(update); return [() => this._updated(filter, update, true, {writeConcern, ...rest}), matched]; },
+    replaceOne: ({filter, replacement, ...rest}) => { requireReplacement(replacement); return [() => this._updated(filter, replacement, false, {writeConcern, ...rest}), matched]; },
+    deleteOne: ({filter, ...rest}) => [() => this._deleted(filter, 1, {writeConcern, ...rest}), removed],
+    deleteMany: ({filter, ...rest}) => [() => this._deleted(filter, 0, {writeConcern, ...rest}), removed],
+  };
+  // What is no operation is found before the first one is done.
+  const prepared = operations.map((operation) => {
     const [name] = Object.keys(operation);
-    if (!perform[name]) throw new Error('unknown bulk operation ' + name);
-    try { perform[name](operation[name], at); } catch (error) { error.index = at; errors.push(error); }
+    if (!Object.hasOwn(perform, name)) throw new Error('unknown bulk operation ' + name);
+    return perform[name](operation[name]);
   });
-  if (errors.length) { errors[0].result = result; throw errors[0]; }
-  return result;
+  for (const [at, [run, count]] of prepared.entries()) {
+    try {
+      count(run(), at);
+    } catch (error) {
+      if (error instanceof WriteConcernError) {
+        count(error.result, at);
+        all.writeConcernErrors.push(new WriteConcernError(error));
+      } else if (error instanceof WriteError) {
+        all.writeErrors.push(new WriteError(Object.assign({}, error, {index: at}), error.op));
+        if (ordered !== false) break;
+      } else {
+        throw error;
+      }
+    }
+  }
+  if (all.writeErrors.length || all.writeConcernErrors.length) throw new BulkWriteError(all);
+  return {
+    acknowledged: true, deletedCount: all.nRemoved, insertedCount: all.nInserted, matchedCount: all.nMatched, modifiedCount: all.nModified,
+    upsertedCount: all.nUpserted, insertedIds, upsertedIds: Object.fromEntries(all.upserted.map(({index, _id}) => [index, _id])),
+  };
 };
 
 // Indexes and the collection itself
@@ -291,7 +335,7 @@ DBCollection.prototype.ensureIndex = DBCollection.prototype.createIndex;
 DBCollection.prototype.getIndexes = function () {
   const reply = this._command('listIndexes');
   if (reply.code === 26) return [];
-  return new CommandCursor(this._db, okOrThrow(reply, 'listIndexes failed')).toArray();
+  return new CommandCursor(this._db, okOrThrow(reply)).toArray();
 };
 DBCollection.prototype.getIndices = DBCollection.prototype.getIndexSpecs = DBCollection.prototype.getIndexes;
 DBCollection.prototype.getIndexKeys = function () { return this.getIndexes().map((index) => index.key); };
@@ -306,7 +350,7 @@ DBCollection.prototype.reIndex = function () { return this._command('reIndex'); 
 DBCollection.prototype.drop = function () {
   const reply = this._command('drop');
   if (!reply.ok && reply.code === 26) return false;
-  okOrThrow(reply, 'drop failed');
+  throwWriteErrors(reply);
   return true;
 };
 DBCollection.prototype.exists = function () {

@@ -5,27 +5,20 @@ function Mongo(address) {
   Object.defineProperty(this, '_id', {value: native.connect(address === undefined ? '127.0.0.1:27017' : String(address))});
   this.host = native.address(this._id);
   Object.defineProperty(this, 'slaveOk', {value: false, writable: true});
+  // What the address asks for, until it is set otherwise: see session.js.
+  Object.defineProperty(this, '_defaults', {value: native.defaults(this._id)});
+  Object.defineProperty(this, '_writes', {value: {count: 0}});
 }
 
 Mongo.prototype.getDB = function (name) {
   return DB._named(this, name);
 };
 Mongo.prototype.getDatabase = Mongo.prototype.getDB;
-Mongo.prototype.runCommand = function (database, command) {
-  let preference = command.$readPreference;
-  if (preference !== undefined) {
-    command = Object.assign({}, command);
-    delete command.$readPreference;
-  } else if (this.slaveOk && READS[Object.keys(command)[0]]) {
-    preference = {mode: 'secondaryPreferred'};
-  }
-  return native.runCommand(this._id, database, command, preference);
-};
 Mongo.prototype.adminCommand = function (command) {
   return this.runCommand('admin', commandDocument(command));
 };
 Mongo.prototype.getDBs = function () {
-  return okOrThrow(this.adminCommand({listDatabases: 1}), 'listDatabases failed');
+  return okOrThrow(this.adminCommand({listDatabases: 1}));
 };
 Mongo.prototype.getDBNames = function () {
   return this.getDBs().databases.map((database) => database.name);
@@ -41,22 +34,20 @@ Mongo.prototype.toString = Mongo.prototype.tojson = function () {
   return 'connection to ' + this.host;
 };
 
-const READS = Object.fromEntries(
-  ['find', 'count', 'distinct', 'aggregate', 'collStats', 'dbStats', 'listCollections', 'listIndexes', 'listDatabases',
-    'mapReduce', 'mapreduce', 'explain', 'getMore'].map((name) => [name, true]));
-
 function connect(address) {
   const [host, name] = splitAddress(String(address));
   return new Mongo(host).getDB(name);
 }
 
+// `host:port/database` or `set/host:port,host:port/database`.
 function splitAddress(address) {
   if (/^mongodb(\+srv)?:\/\//.test(address)) {
     const name = /^mongodb(?:\+srv)?:\/\/[^/]+\/([^?]*)/.exec(address);
     return [address, (name && name[1]) || 'test'];
   }
-  const slash = address.indexOf('/');
-  return slash < 0 ? [address, 'test'] : [address.slice(0, slash), address.slice(slash + 1) || 'test'];
+  const parts = address.split('/');
+  const hosts = parts.length > 1 && /[:,]/.test(parts[1]) ? parts.splice(0, 2).join('/') : parts.shift();
+  return [hosts, parts.join('/') || 'test'];
 }
 
 function commandDocument(command, extra) {
@@ -64,31 +55,19 @@ function commandDocument(command, extra) {
   return extra === undefined ? document : Object.assign({}, document, extra);
 }
 
-// The error that a reply stands for, with the server's code on it.
-function commandError(reply, what) {
-  const error = new Error((what ? what + ': ' : '') + (reply.errmsg || tojson(reply)));
-  error.code = reply.code;
-  error.codeName = reply.codeName;
-  error.reply = reply;
-  return error;
-}
-
-function okOrThrow(reply, what) {
-  if (!reply.ok) throw commandError(reply, what);
-  return reply;
-}
-
-function DB(mongo, name) {
+function DB(mongo, name, session) {
   if (typeof name !== 'string' || name === '' || /[\0 "$.\\/]/.test(name)) {
     throw new Error('[' + name + '] is not a valid database name');
   }
   Object.defineProperty(this, '_mongo', {value: mongo});
   Object.defineProperty(this, '_name', {value: name});
+  Object.defineProperty(this, '_session', {value: session});
+  Object.defineProperty(this, '_defaults', {value: {}});
 }
 
 // `db.posts` is the collection of that name, unless the database has a method or field called so.
-DB._named = function (mongo, name) {
-  return new Proxy(new DB(mongo, name), {
+DB._named = function (mongo, name, session) {
+  return new Proxy(new DB(mongo, name, session), {
     get(database, key, proxy) {
       if (typeof key === 'symbol' || key in database) return Reflect.get(database, key, proxy);
       return database.getCollection(key);
@@ -98,24 +77,29 @@ DB._named = function (mongo, name) {
 
 DB.prototype.getName = function () { return this._name; };
 DB.prototype.getMongo = function () { return this._mongo; };
-DB.prototype.getSiblingDB = function (name) { return this._mongo.getDB(name); };
+DB.prototype.getSiblingDB = function (name) { return DB._named(this._mongo, name, this._session); };
 DB.prototype.getSisterDB = DB.prototype.getSiblingDB;
 DB.prototype.getCollection = function (name) { return DBCollection._named(this, name); };
 DB.prototype.toString = DB.prototype.tojson = function () { return this._name; };
 
 DB.prototype.runCommand = function (command, extra) {
-  return this._mongo.runCommand(this._name, commandDocument(command, extra));
+  return this._run(commandDocument(command, extra));
+};
+DB.prototype._run = function (command, server) {
+  const wanted = this._defaults.writeConcern;
+  if (wanted && command.writeConcern === undefined && isWrite(command)) command = Object.assign({}, command, {writeConcern: wanted});
+  return this._mongo.runCommand(this._name, command, this._session, server);
 };
 DB.prototype._adminCommand = DB.prototype.adminCommand = function (command, extra) {
-  return this._mongo.adminCommand(commandDocument(command, extra));
+  return this._mongo.runCommand('admin', commandDocument(command, extra), this._session);
 };
-DB.prototype._cursor = function (command, what) {
-  return new CommandCursor(this, okOrThrow(this.runCommand(command), what));
+DB.prototype._cursor = function (command) {
+  return new CommandCursor(this, okOrThrow(this._run(command)));
 };
 
 DB.prototype.getCollectionInfos = function (filter, options) {
   const command = Object.assign({listCollections: 1, filter: filter || {}}, options);
-  return this._cursor(command, 'listCollections failed').toArray()
+  return this._cursor(command).toArray()
     .sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
 };
 DB.prototype.getCollectionNames = function () {
@@ -131,7 +115,7 @@ DB.prototype.dropDatabase = function (writeConcern) {
   return this.runCommand(Object.assign({dropDatabase: 1}, writeConcern && {writeConcern}));
 };
 DB.prototype.aggregate = function (pipeline, options) {
-  return this._cursor(Object.assign({aggregate: 1, pipeline: [].concat(pipeline), cursor: {}}, options), 'aggregate failed');
+  return this._cursor(Object.assign({aggregate: 1, pipeline: [].concat(pipeline), cursor: {}}, options));
 };
 DB.prototype.stats = function (scale) {
   return this.runCommand(Object.assign({dbStats: 1}, typeof scale === 'object' ? scale : {scale: scale || 1}));
@@ -161,7 +145,7 @@ DB.prototype.getLastErrorObj = function (w, wtimeout, j) {
   if (w !== undefined) command.w = w;
   if (wtimeout !== undefined) command.wtimeout = wtimeout;
   if (j !== undefined) command.j = j;
-  return okOrThrow(this.runCommand(command), 'getlasterror failed');
+  return okOrThrow(this.runCommand(command));
 };
 DB.prototype.getLastError = function (w, wtimeout, j) { return this.getLastErrorObj(w, wtimeout, j).err; };
 DB.prototype.setSlaveOk = function (value) { this._mongo.setSlaveOk(value); };
@@ -169,6 +153,7 @@ DB.prototype.setSecondaryOk = DB.prototype.setSlaveOk;
 DB.prototype.getProfilingStatus = function () { return okOrThrow(this.runCommand({profile: -1})); };
 DB.prototype.getReplicationInfo = function () {
   const oplog = this.getSiblingDB('local').getCollection('oplog.rs');
+  if (!oplog.exists()) return {errmsg: 'replication not detected: there is no local.oplog.rs'};
   const first = oplog.find().sort({$natural: 1}).limit(1).toArray()[0];
   const last = oplog.find().sort({$natural: -1}).limit(1).toArray()[0];
   if (!first || !last) return {errmsg: 'local.oplog.rs is empty or missing'};
@@ -197,23 +182,33 @@ DB.prototype.printShardingStatus = function (verbose) {
   printShardingStatus(this.getSiblingDB('config'), verbose);
 };
 DB.prototype.printReplicationInfo = function () {
+  const hello = this.hello();
+  if (hello.arbiterOnly) return print('cannot provide replication status from an arbiter.');
   const info = this.getReplicationInfo();
   if (info.errmsg) return printjson(info);
   print('configured oplog size:   ' + info.logSizeMB + 'MB');
-  print('log length start to end: ' + info.timeDiff + 'secs (' + Math.round(info.timeDiff / 36) / 100 + 'hrs)');
+  print('log length start to end: ' + info.timeDiff + 'secs (' + info.timeDiffHours + 'hrs)');
   print('oplog first event time:  ' + info.tFirst);
   print('oplog last event time:   ' + info.tLast);
   print('now:                     ' + info.now);
 };
 DB.prototype.printSecondaryReplicationInfo = function () {
   const status = okOrThrow(this.adminCommand({replSetGetStatus: 1}));
-  const primary = status.members.find((member) => member.state === 1);
-  for (const member of status.members.filter((member) => member.state !== 1 && member.optimeDate)) {
+  const bearing = status.members.filter((member) => member.health !== 0 && member.optimeDate && member.optimeDate.getTime() > 0);
+  const primary = bearing.find((member) => member.state === 1);
+  const freshest = Math.max(...bearing.map((member) => member.optimeDate.getTime()));
+  const against = primary ? primary.optimeDate.getTime() : freshest;
+  for (const member of status.members) {
+    if (member.state === 1 || member.state === 7) continue;
     print('source: ' + member.name);
+    if (!bearing.includes(member)) {
+      print('\tno replication info, yet.  State: ' + member.stateStr);
+      continue;
+    }
     print('\tsyncedTo: ' + member.optimeDate);
-    if (!primary) continue;
-    const behind = Math.max(0, Math.round((primary.optimeDate - member.optimeDate) / 1000));
-    print('\t' + behind + ' secs (' + Math.round(behind / 36) / 100 + ' hrs) behind the primary');
+    const behind = Math.max(0, Math.round((against - member.optimeDate.getTime()) / 1000));
+    const whom = primary ? 'primary' : 'freshest member (no primary available at the moment)';
+    print('\t' + behind + ' secs (' + Math.round(behind / 36) / 100 + ' hrs) behind the ' + whom);
   }
 };
 DB.prototype.printSlaveReplicationInfo = DB.prototype.printSecondaryReplicationInfo;
@@ -230,6 +225,8 @@ function CommandCursor(database, reply) {
   this._at = 0;
   this._collection = reply.cursor.ns.slice(reply.cursor.ns.indexOf('.') + 1);
   this._batchSize = undefined;
+  // The cursor lives on the member that opened it.
+  this._server = native.lastServer(database.getMongo()._id);
 }
 CommandCursor.prototype._exhausted = function () { return Number(this._id) === 0; };
 CommandCursor.prototype.hasNext = function () {
@@ -237,7 +234,7 @@ CommandCursor.prototype.hasNext = function () {
     if (this._exhausted()) return false;
     const command = {getMore: this._id, collection: this._collection};
     if (this._batchSize) command.batchSize = this._batchSize;
-    const reply = okOrThrow(this._database.runCommand(command), 'getMore failed');
+    const reply = okOrThrow(this._database._run(command, this._server));
     this._id = reply.cursor.id;
     this._batch = reply.cursor.nextBatch;
     this._at = 0;
@@ -266,7 +263,7 @@ CommandCursor.prototype.map = function (change) {
   return all;
 };
 CommandCursor.prototype.close = function () {
-  if (!this._exhausted()) this._database.runCommand({killCursors: this._collection, cursors: [this._id]});
+  if (!this._exhausted()) this._database._run({killCursors: this._collection, cursors: [this._id]}, this._server);
   this._id = NumberLong(0);
   this._batch = [];
 };

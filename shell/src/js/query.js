@@ -28,18 +28,20 @@ DBQuery.prototype.limit = function (count) {
   if (count < 0) this._command.singleBatch = true;
   return this;
 };
-DBQuery.prototype.readPref = function (mode, tags) {
-  this._command.$readPreference = tags ? {mode, tags} : {mode};
+DBQuery.prototype.readPref = function (mode, tags, hedge) {
+  if (this._cursor) throw new Error('query already executed');
+  this._command.$readPreference = readPreference(mode, tags, hedge);
   return this;
 };
 DBQuery.prototype.readConcern = function (level) {
-  this._command.readConcern = {level};
+  if (this._cursor) throw new Error('query already executed');
+  this._command.readConcern = readConcern(level);
   return this;
 };
 DBQuery.prototype.pretty = function () { this._pretty = true; return this; };
 
 DBQuery.prototype._run = function () {
-  if (!this._cursor) this._cursor = this._collection._db._cursor(this._command, 'error');
+  if (!this._cursor) this._cursor = this._collection._db._cursor(this._command);
   return this._cursor;
 };
 for (const method of ['hasNext', 'next', 'objsLeftInBatch', 'toArray', 'itcount', 'forEach', 'map', 'close']) {
@@ -49,18 +51,19 @@ DBQuery.prototype[Symbol.iterator] = function () { return this._run()[Symbol.ite
 DBQuery.prototype.length = function () { return this.toArray().length; };
 DBQuery.prototype.count = function (applyLimits) {
   const command = {count: this._command.find, query: this._command.filter};
-  for (const field of ['hint', 'collation', 'maxTimeMS', '$readPreference']) {
+  for (const field of ['hint', 'collation', 'maxTimeMS', 'readConcern', '$readPreference']) {
     if (this._command[field] !== undefined) command[field] = this._command[field];
   }
   if (applyLimits) {
     if (this._command.limit) command.limit = this._command.limit;
     if (this._command.skip) command.skip = this._command.skip;
   }
-  return Number(okOrThrow(this._collection._db.runCommand(command), 'count failed').n);
+  return Number(okOrThrow(this._collection._db.runCommand(command)).n);
 };
 DBQuery.prototype.size = function () { return this.count(true); };
 DBQuery.prototype.explain = function (verbosity) {
-  return this._collection._db.runCommand({explain: this._command, verbosity: explainVerbosity(verbosity)});
+  const {$readPreference, ...explain} = this._command;
+  return this._collection._db.runCommand(withoutUndefined({explain, verbosity: explainVerbosity(verbosity), $readPreference}));
 };
 DBQuery.prototype.shellPrint = function () {
   if (!this._pretty) return printCursor(this);

@@ -1,5 +1,18 @@
 // rs.*: replica sets.
 
+function requireConfig(config) {
+  if (typeof config !== 'object' || config === null || Array.isArray(config)) {
+    throw new Error('Expected a configuration document, as rs.conf() returns it, but got ' + tojson(config));
+  }
+}
+function requireHost(host) {
+  if (typeof host !== 'string' || host === '') throw new Error('Expected a host-and-port string, but got ' + tojson(host));
+}
+function requireSeconds(seconds) {
+  const isNumber = typeof seconds === 'number' || seconds instanceof NumberLong || seconds instanceof NumberInt;
+  if (!isNumber || Number.isNaN(Number(seconds))) throw new Error('Expected a number of seconds, but got ' + tojson(seconds));
+}
+
 const rs = {
   status() { return db._adminCommand({replSetGetStatus: 1}); },
   conf() {
@@ -7,18 +20,20 @@ const rs = {
     if (reply.ok) return reply.config;
     const stored = db.getSiblingDB('local').system.replset.findOne();
     if (stored) return stored;
-    throw commandError(reply, 'Could not retrieve replica set config');
+    throw commandError(reply);
   },
   isMaster() { return db.isMaster(); },
   hello() { return db.hello(); },
   initiate(config) { return db._adminCommand({replSetInitiate: config}); },
   reconfig(config, options) {
+    requireConfig(config);
     const next = Object.assign({}, config, {version: Number(rs.conf().version) + 1});
     return db._adminCommand(Object.assign({replSetReconfig: next}, options));
   },
   // In two steps, as each may change one vote or give one member a say in who leads.
   reconfigForPSASet(index, config, options) {
-    const member = config.members[index];
+    requireConfig(config);
+    const member = (config.members || [])[index];
     if (!member) throw new Error('There is no member at ' + index + ' of the new configuration');
     if (!member.votes || !member.priority) throw new Error('The member at ' + index + ' must have a vote and a priority');
     const before = rs.conf();
@@ -26,7 +41,7 @@ const rs = {
     if (old && old.votes === 1 && old.priority > 0) return rs.reconfig(config, options);
     const first = Object.assign({}, config, {members: config.members.map((known, at) =>
       at === index ? Object.assign({}, known, {priority: 0}) : known)});
-    okOrThrow(rs.reconfig(first, options), 'the member could not be given a vote');
+    okOrThrow(rs.reconfig(first, options));
     return rs.reconfig(config, options);
   },
   // A member that is added votes once it has caught up; the primary sees to that, one at a time.
@@ -47,23 +62,32 @@ const rs = {
   },
   addArb(host) { return rs.add(host, true); },
   remove(host) {
-    if (typeof host !== 'string') throw new Error('Expected a host-and-port string, but got ' + tojson(host));
+    requireHost(host);
     const config = rs.conf();
     const kept = config.members.filter((member) => member.host !== host);
     if (kept.length === config.members.length) {
-      throw new Error("Couldn't find " + host + ' in ' + tojson(config.members) + '. Is ' + host + ' a member of this replset?');
+      const hosts = config.members.map((member) => member.host).join(', ');
+      throw new Error("Couldn't find " + host + ' in ' + hosts + '. Is ' + host + ' a member of this replset?');
     }
     config.members = kept;
     config.version = Number(config.version) + 1;
     return db._adminCommand({replSetReconfig: config});
   },
   stepDown(seconds, catchUpSeconds) {
+    if (seconds !== undefined && seconds !== null) requireSeconds(seconds);
+    if (catchUpSeconds !== undefined && catchUpSeconds !== null) requireSeconds(catchUpSeconds);
     const command = {replSetStepDown: seconds === undefined || seconds === null ? 60 : seconds};
     if (catchUpSeconds !== undefined && catchUpSeconds !== null) command.secondaryCatchUpPeriodSecs = catchUpSeconds;
     return db._adminCommand(command);
   },
-  freeze(seconds) { return db._adminCommand({replSetFreeze: seconds}); },
-  syncFrom(host) { return db._adminCommand({replSetSyncFrom: host}); },
+  freeze(seconds) {
+    requireSeconds(seconds);
+    return db._adminCommand({replSetFreeze: seconds});
+  },
+  syncFrom(host) {
+    requireHost(host);
+    return db._adminCommand({replSetSyncFrom: host});
+  },
   slaveOk(value) { db.getMongo().setSlaveOk(value); },
   secondaryOk(value) { db.getMongo().setSlaveOk(value); },
   printReplicationInfo() { db.printReplicationInfo(); },

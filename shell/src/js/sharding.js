@@ -1,7 +1,10 @@
 // sh.*: sharding, and the status pages of the 2.x shell.
 
 const sh = {
-  _admin(command) { return db._adminCommand(command); },
+  _admin(command) {
+    if (!db.getMongo().isMongos()) throw new Error('not connected to a mongos');
+    return db._adminCommand(command);
+  },
   status(verbose, configDB) { printShardingStatus(configDB || db.getSiblingDB('config'), verbose); },
   addShard(url) { return sh._admin({addShard: url}); },
   removeShard(name) { return sh._admin({removeShard: name}); },

@@ -23,7 +23,8 @@ ChangeStream.prototype._open = function (given) {
   for (const name of ['comment', 'collation', 'readConcern', '$readPreference']) {
     if (given[name] !== undefined) command[name] = given[name];
   }
-  const reply = okOrThrow(this._database.runCommand(command), 'watch failed');
+  const reply = okOrThrow(this._database._run(command));
+  this._server = native.lastServer(this._database.getMongo()._id);
   this._started = reply.operationTime;
   this._take(reply.cursor, reply.cursor.firstBatch);
 };
@@ -55,7 +56,7 @@ ChangeStream.prototype._more = function () {
   if (this._options.batchSize) command.batchSize = this._options.batchSize;
   if (this._options.maxAwaitTimeMS !== undefined) command.maxTimeMS = this._options.maxAwaitTimeMS;
   try {
-    const reply = okOrThrow(this._database.runCommand(command), 'getMore failed');
+    const reply = okOrThrow(this._database._run(command, this._server));
     this._take(reply.cursor, reply.cursor.nextBatch);
   } catch (error) {
     if (!isResumable(error)) throw error;
@@ -87,7 +88,7 @@ ChangeStream.prototype.isExhausted = function () { return this.isClosed() && thi
 ChangeStream.prototype.getResumeToken = function () { return this._token; };
 ChangeStream.prototype.objsLeftInBatch = function () { return this._batch.length - this._at; };
 ChangeStream.prototype.close = function () {
-  if (!this.isClosed()) this._database.runCommand({killCursors: this._collection, cursors: [this._id]});
+  if (!this.isClosed()) this._database._run({killCursors: this._collection, cursors: [this._id]}, this._server);
   this._id = NumberLong(0);
   this._batch = [];
 };
