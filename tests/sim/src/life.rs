@@ -167,7 +167,9 @@ impl Fate for Life {
             };
         }
         if let Some(kind) = inner.strikes(effect) {
-            inner.has_failed |= kind != io::ErrorKind::StorageFull;
+            // An old file that cannot get a new name is not used again: a fresh one is.
+            let harmless = kind == io::ErrorKind::StorageFull || effect == Effect::Rename;
+            inner.has_failed |= !harmless;
             return Outcome::Fails(kind);
         }
         if effect == Effect::Sync {
