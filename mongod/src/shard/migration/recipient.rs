@@ -461,6 +461,8 @@ async fn adopt_histories(role: &ShardRole, reception: &Reception) -> Result<(), 
         "migrationId": reception.id,
         "since": since,
     };
+    let started = Instant::now();
+    let (mut told, mut news) = (0, 0);
     let mut until = None;
     loop {
         let reply = ask(role, reception, &request).await?;
@@ -473,7 +475,8 @@ async fn adopt_histories(role: &ShardRole, reception: &Reception) -> Result<(), 
             };
             histories.push(History::parse(history.bytes)?);
         }
-        role.node().adopt_histories(histories).await?;
+        told += histories.len();
+        news += role.node().adopt_histories(histories).await?;
         let Some(after) = reply.get("after").map_err(bad_value)? else {
             break;
         };
@@ -484,6 +487,14 @@ async fn adopt_histories(role: &ShardRole, reception: &Reception) -> Result<(), 
             "after": RawBson::from(after),
         };
     }
+    let milliseconds = started.elapsed().as_millis() as u64;
+    tracing::debug!(
+        ns = reception.ns,
+        told,
+        news,
+        milliseconds,
+        "took over what sessions did"
+    );
     *reception.sessions_until.lock() = until.unwrap_or(since);
     Ok(())
 }
