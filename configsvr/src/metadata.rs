@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use banyan_node::local::Local;
+use banyan_sharding::split::chunk_bytes_max;
 use banyan_sharding::{Chunk, RoutingTable, Zone, Zones};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
@@ -268,19 +269,8 @@ impl Metadata {
         if let Some(bytes) = table.entry().chunk_bytes_max {
             return Ok(bytes);
         }
-        let megabytes =
-            self.setting("chunksize")
-                .await?
-                .and_then(|setting| match setting.get("value") {
-                    Ok(Some(RawBsonRef::Int32(n))) => u64::try_from(n).ok(),
-                    Ok(Some(RawBsonRef::Int64(n))) => u64::try_from(n).ok(),
-                    Ok(Some(RawBsonRef::Double(n))) => Some(n as u64),
-                    _ => None,
-                });
-        let bytes = megabytes
-            .filter(|mb| (1..=1024).contains(mb))
-            .map(|mb| mb * 1024 * 1024);
-        Ok(bytes.unwrap_or(banyan_sharding::split::CHUNK_BYTES_MAX_DEFAULT))
+        let setting = self.setting("chunksize").await?;
+        Ok(chunk_bytes_max(setting.as_deref()))
     }
 
     pub async fn cluster_id(&self) -> Result<ObjectId, CommandError> {

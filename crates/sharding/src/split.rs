@@ -1,6 +1,6 @@
 //! When and where a chunk is cut.
 
-use bson::RawBsonRef;
+use bson::{RawBsonRef, RawDocument};
 
 use crate::chunk::ChunkRange;
 use crate::shard_key::{ShardKey, ShardKeyPattern};
@@ -14,6 +14,20 @@ const CHUNK_BYTES_FIRST: u64 = 256 * 1024;
 /// What the limit grows by with each chunk. A collection of `n` bytes then has about
 /// `sqrt(n / 48 KiB)` chunks: some twenty for a first 24 MB, a hundred for half a gigabyte.
 const CHUNK_BYTES_STEP: u64 = 64 * 1024;
+
+/// The size of a large chunk, as the document `chunksize` of `config.settings` has it in megabytes;
+/// the default if there is none, or none that makes sense.
+pub fn chunk_bytes_max(setting: Option<&RawDocument>) -> u64 {
+    let megabytes = setting.and_then(|setting| match setting.get("value") {
+        Ok(Some(RawBsonRef::Int32(n))) => u64::try_from(n).ok(),
+        Ok(Some(RawBsonRef::Int64(n))) => u64::try_from(n).ok(),
+        Ok(Some(RawBsonRef::Double(n))) => Some(n as u64),
+        _ => None,
+    });
+    megabytes
+        .filter(|mb| (1..=1024).contains(mb))
+        .map_or(CHUNK_BYTES_MAX_DEFAULT, |mb| mb * 1024 * 1024)
+}
 
 /// The size over which a chunk is cut, given how many chunks its collection has and how large
 /// chunks of a large collection are. Small while there are few, so that a young collection

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_configsvr::{ConfigReader, load_table};
-use banyan_sharding::split::CHUNK_BYTES_MAX_DEFAULT;
+use banyan_sharding::split;
 use banyan_storage::Namespace;
 use banyan_wire::CommandError;
-use bson::{RawBsonRef, rawdoc};
+use bson::rawdoc;
 
 use super::errors::{conflict, not_a_shard};
 use super::metadata::{Collection, Filter, Known, State, Verdict};
@@ -131,16 +131,7 @@ async fn chunk_bytes_max(identity: &Identity) -> Result<u64, CommandError> {
         "find": "settings", "filter": { "_id": "chunksize" }, "limit": 1_i64, "singleBatch": true,
     };
     let found = identity.config.find(body).await?;
-    let megabytes = found
-        .first()
-        .and_then(|setting| match setting.get("value") {
-            Ok(Some(RawBsonRef::Int32(n))) => u64::try_from(n).ok(),
-            Ok(Some(RawBsonRef::Int64(n))) => u64::try_from(n).ok(),
-            Ok(Some(RawBsonRef::Double(n))) => Some(n as u64),
-            _ => None,
-        });
-    let bytes = megabytes
-        .filter(|mb| (1..=1024).contains(mb))
-        .map(|mb| mb * 1024 * 1024);
-    Ok(bytes.unwrap_or(CHUNK_BYTES_MAX_DEFAULT))
+    Ok(split::chunk_bytes_max(
+        found.first().map(|setting| &**setting),
+    ))
 }
