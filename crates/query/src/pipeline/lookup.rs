@@ -42,13 +42,7 @@ fn collection(value: RawBsonRef<'_>, stage: &str) -> Result<(Option<String>, Str
     match value {
         RawBsonRef::String(name) => Ok((None, name.into())),
         RawBsonRef::Document(document) => {
-            let text = |name| {
-                document
-                    .get(name)
-                    .ok()
-                    .flatten()
-                    .and_then(RawBsonRef::as_str)
-            };
+            let text = |name| document.get_str(name).ok();
             match (text("db"), text("coll")) {
                 (Some(database), Some(name)) => Ok((Some(database.into()), name.into())),
                 _ => Err(QueryError::new(

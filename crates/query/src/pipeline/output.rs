@@ -83,13 +83,7 @@ pub(super) fn parse_out(
     let (database, collection) = match value {
         RawBsonRef::String(collection) => (None, collection),
         RawBsonRef::Document(document) => {
-            let text = |name| {
-                document
-                    .get(name)
-                    .ok()
-                    .flatten()
-                    .and_then(RawBsonRef::as_str)
-            };
+            let text = |name| document.get_str(name).ok();
             match (text("db"), text("coll"), document.iter().count()) {
                 (Some(database), Some(collection), 2) => (Some(database.into()), collection),
                 _ => {
@@ -216,13 +210,7 @@ impl Merge {
         match value {
             RawBsonRef::String(collection) => self.collection = collection.into(),
             RawBsonRef::Document(document) => {
-                let text = |name| {
-                    document
-                        .get(name)
-                        .ok()
-                        .flatten()
-                        .and_then(RawBsonRef::as_str)
-                };
+                let text = |name| document.get_str(name).ok();
                 self.database = text("db").map(Into::into);
                 self.collection = text("coll").unwrap_or_default().into();
             }
