@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+#[path = "../../storage/tests/image/mod.rs"]
+mod image;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,6 +17,7 @@ use banyan_node::service::NodeService;
 use banyan_wire::{Connection, Doc, Origin, Request, Service};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use image::crash_image;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -125,25 +129,6 @@ async fn rig() -> (TempDir, Rig) {
     let dir = tempfile::tempdir().unwrap();
     let rig = Rig::open(dir.path()).await;
     (dir, rig)
-}
-
-/// What `kill -9` at this moment would leave.
-fn crash_image(path: &Path) -> TempDir {
-    fn copy(from: &Path, to: &Path) {
-        fs::create_dir_all(to).unwrap();
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            let target = to.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                copy(&entry.path(), &target);
-            } else {
-                fs::copy(entry.path(), target).unwrap();
-            }
-        }
-    }
-    let image = tempfile::tempdir().unwrap();
-    copy(path, image.path());
-    image
 }
 
 fn array(documents: impl IntoIterator<Item = RawDocumentBuf>) -> RawArrayBuf {

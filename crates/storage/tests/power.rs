@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod image;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use banyan_storage::{Batch, OpenError, Store, StoreOptions};
-use tempfile::TempDir;
+use image::crash_image;
 
 const PAGE: usize = 4096;
 
@@ -24,25 +26,6 @@ fn put(store: &Store, key: &str, bytes: usize) {
 
 fn has(store: &Store, key: &str) -> bool {
     store.snapshot().meta(key.as_bytes()).unwrap().is_some()
-}
-
-/// The directory as a crash at this moment would leave it.
-fn image(of: &Path) -> TempDir {
-    fn copy(from: &Path, to: &Path) {
-        fs::create_dir_all(to).unwrap();
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            let target = to.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                copy(&entry.path(), &target);
-            } else {
-                fs::copy(entry.path(), target).unwrap();
-            }
-        }
-    }
-    let image = tempfile::tempdir().unwrap();
-    copy(of, image.path());
-    image
 }
 
 fn state(dir: &Path, name: &str) -> PathBuf {
@@ -92,7 +75,7 @@ fn store_with_unsynced(dir: &Path) -> (Store, u64) {
 fn a_hole_past_the_last_sync_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
     let (_store, synced) = store_with_unsynced(dir.path());
-    let image = image(dir.path());
+    let image = crash_image(dir.path());
     let journal = state(image.path(), "0.jnl");
     lose(&journal, synced + 250_000, PAGE);
     let holed = used(&journal);
@@ -121,7 +104,7 @@ fn a_hole_past_the_last_sync_is_cut_off() {
 fn a_hole_before_the_last_sync_is_refused_and_nothing_is_touched() {
     let dir = tempfile::tempdir().unwrap();
     let (_store, synced) = store_with_unsynced(dir.path());
-    let image = image(dir.path());
+    let image = crash_image(dir.path());
     let journal = state(image.path(), "0.jnl");
     lose(&journal, synced - 30_000, PAGE);
     let before = fs::read(&journal).unwrap();
@@ -136,7 +119,7 @@ fn a_hole_before_the_last_sync_is_refused_and_nothing_is_touched() {
 fn lost_pages_are_survived_wherever_they_begin() {
     let dir = tempfile::tempdir().unwrap();
     let (store, synced) = store_with_unsynced(dir.path());
-    let cut = image(dir.path());
+    let cut = crash_image(dir.path());
     let journal = state(cut.path(), "0.jnl");
     let file = File::options().write(true).open(&journal).unwrap();
     file.set_len(used(&journal) + 600_000).unwrap();
@@ -144,7 +127,7 @@ fn lost_pages_are_survived_wherever_they_begin() {
     // In the head of a batch and of its item, between its two lengths, in its key and value.
     for at in [0, 1, 7, 13, 14, 20, 26, 28, 30, 32, 34, 36, 99, 50_000] {
         for bytes in [1, PAGE, 600_000] {
-            let image = image(cut.path());
+            let image = crash_image(cut.path());
             let journal = state(image.path(), "0.jnl");
             lose(&journal, synced + at, bytes);
             let store = open(image.path()).unwrap_or_else(|error| panic!("{at} {bytes}: {error}"));
@@ -172,7 +155,7 @@ fn a_journal_that_began_after_the_last_sync_is_cut_too() {
     for n in 0..4 {
         put(&store, &format!("v{n}"), 100_000);
     }
-    let image = image(dir.path());
+    let image = crash_image(dir.path());
     lose(&state(image.path(), "1.jnl"), begin + 150_000, PAGE);
     let store = open(image.path()).unwrap();
     assert!((0..written).all(|n| has(&store, &format!("w{n}"))));
@@ -190,7 +173,7 @@ fn a_journal_behind_its_tables_is_refused_each_time() {
         put(&store, &format!("w{n}"), 1_000_000);
     }
     wait_for("no table is written", || bytes() < 5_000_000);
-    let image = image(dir.path());
+    let image = crash_image(dir.path());
     lose(&state(image.path(), "0.jnl"), synced + 250_000, PAGE);
     for _ in 0..2 {
         let error = refused(image.path());

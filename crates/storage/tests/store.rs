@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod image;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use banyan_storage::{
     OpenError, Part, SliceEnd, Snapshot, StorageError, Store, StoreOptions,
 };
 use bson::rawdoc;
-use tempfile::TempDir;
+use image::crash_image;
 
 fn open(path: &Path) -> Store {
     Store::open(path, &StoreOptions::default()).unwrap()
@@ -58,25 +60,6 @@ fn fill(store: &Store, collection: &Arc<Collection>, numbers: std::ops::Range<i3
         batch.put_meta(b"last", &n.to_be_bytes());
     }
     store.commit(batch).unwrap();
-}
-
-/// What a crash at this moment would leave: everything that has reached the operating system.
-fn crash_image(path: &Path) -> TempDir {
-    fn copy(from: &Path, to: &Path) {
-        fs::create_dir_all(to).unwrap();
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            let target = to.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                copy(&entry.path(), &target);
-            } else {
-                fs::copy(entry.path(), target).unwrap();
-            }
-        }
-    }
-    let image = tempfile::tempdir().unwrap();
-    copy(path, image.path());
-    image
 }
 
 fn wait_until_clean(store: &Store) {

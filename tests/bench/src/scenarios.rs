@@ -54,17 +54,21 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
 
 pub const REFERENCE: &str = "reference";
 
-/// Point operations of a client that costs next to nothing.
-async fn bare_standalone(settings: &Settings, report: &mut Report) -> Result<()> {
+/// Ours and, where there is one, the reference; with what the operations need in them.
+async fn standalones(settings: &Settings) -> Result<(Standalone, Option<Standalone>)> {
     let ours = Standalone::start(None, &[]).await;
     bare::prepare(&ours.client).await?;
-    let reference = match &settings.reference {
-        Some(program) => Some(Standalone::start(Some(program), &[]).await),
-        None => None,
+    let Some(program) = &settings.reference else {
+        return Ok((ours, None));
     };
-    if let Some(reference) = &reference {
-        bare::prepare(&reference.client).await?;
-    }
+    let reference = Standalone::start(Some(program), &[]).await;
+    bare::prepare(&reference.client).await?;
+    Ok((ours, Some(reference)))
+}
+
+/// Point operations of a client that costs next to nothing.
+async fn bare_standalone(settings: &Settings, report: &mut Report) -> Result<()> {
+    let (ours, reference) = standalones(settings).await?;
     for connections in [1, 16] {
         for (name, operation) in bare::Operation::ALL {
             let measure = |peer: &Standalone| {
@@ -99,15 +103,7 @@ async fn bare_standalone(settings: &Settings, report: &mut Report) -> Result<()>
 
 /// The same kinds of work through the driver, and bulk work.
 async fn driver_standalone(settings: &Settings, report: &mut Report) -> Result<()> {
-    let ours = Standalone::start(None, &[]).await;
-    bare::prepare(&ours.client).await?;
-    let reference = match &settings.reference {
-        Some(program) => Some(Standalone::start(Some(program), &[]).await),
-        None => None,
-    };
-    if let Some(reference) = &reference {
-        bare::prepare(&reference.client).await?;
-    }
+    let (ours, reference) = standalones(settings).await?;
     let peers: Vec<&Standalone> = std::iter::once(&ours).chain(&reference).collect();
     for (what, kind) in [
         ("bulk load", Kind::Bulk),
