@@ -566,9 +566,15 @@ fn retried(
 async fn sessions_end_with_what_belongs_to_them() -> Result<()> {
     let mongod = Launch::mongod()
         .with(["--setParameter", "maxSessions=5"])
+        .with(["--setParameter", "localLogicalSessionTimeoutMinutes=7"])
         .start()
         .await;
     let mut wire = Wire::connect(&mongod)?;
+    // Drivers throw away what is nearly that old.
+    for command in ["hello", "isMaster"] {
+        let told = wire.ok("admin", doc! { command: 1 })?;
+        ensure!(told.get_i32("logicalSessionTimeoutMinutes")? == 7, "{told}");
+    }
     let documents: Vec<Bson> = (0..10).map(|id| doc! { "_id": id }.into()).collect();
     wire.ok("test", doc! { "insert": "c", "documents": documents })?;
     for end in ["endSessions", "killSessions"] {

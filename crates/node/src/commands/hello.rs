@@ -29,10 +29,13 @@ fn asked(ctx: &CommandContext<'_>) -> Result<Asked, CommandError> {
         Some(field) => field.bool()?,
         None => false,
     };
+    let parameters = &ctx.node.parameters;
+    let session_minutes = parameters.value("localLogicalSessionTimeoutMinutes");
     Ok(Asked {
         old_name: ctx.request.name != "hello",
         hello_ok,
         connection: ctx.conn.id,
+        session_minutes: i32::try_from(session_minutes).unwrap_or(i32::MAX),
     })
 }
 

@@ -14,7 +14,6 @@ use super::state::MemberState;
 use crate::info::{WIRE_VERSION_MAX, WIRE_VERSION_MIN};
 
 const WRITE_BATCH_MAX: i32 = 100_000;
-const SESSION_TIMEOUT_MINUTES: i32 = 30;
 
 /// How the question was put.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +22,8 @@ pub struct Asked {
     pub old_name: bool,
     pub hello_ok: bool,
     pub connection: u64,
+    /// How long a session lives that nobody names.
+    pub session_minutes: i32,
 }
 
 impl Replication {
@@ -151,7 +152,7 @@ fn append_limits(out: &mut RawDocumentBuf, asked: Asked) {
     out.append(cstr!("localTime"), DateTime::now());
     out.append(
         cstr!("logicalSessionTimeoutMinutes"),
-        SESSION_TIMEOUT_MINUTES,
+        asked.session_minutes,
     );
     out.append(
         cstr!("connectionId"),
