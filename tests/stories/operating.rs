@@ -492,3 +492,27 @@ async fn members_get_other_names() -> Result<()> {
     insert(&set.members[set.primary().await], "after").await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn a_vote_counts_once_it_is_given() -> Result<()> {
+    let mut set = ReplicaSet::start("votes", 3, &[]).await;
+    let led = set.primary().await;
+    let host = set.members[(led + 1) % 3].host();
+    for votes in [0, 1] {
+        let primary = &set.members[led];
+        let change = next(primary, |config| {
+            let members = config.get_array_mut("members").expect("there are members");
+            for listed in members {
+                let listed = listed.as_document_mut().expect("members are documents");
+                if listed.get_str("host").is_ok_and(|listed| listed == host) {
+                    listed.insert("votes", votes);
+                    listed.insert("priority", votes);
+                }
+            }
+        });
+        admin(primary, change.await?).await?;
+    }
+    // Without the third vote the other one could not be elected, now or later.
+    set.members[led].kill();
+    insert(&set.members[set.primary().await], "voted").await
+}

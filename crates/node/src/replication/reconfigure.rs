@@ -16,7 +16,7 @@ use bson::{RawDocument, rawdoc};
 
 use super::Replication;
 use super::config::{MemberConfig, SetConfig};
-use super::heartbeat::Heartbeat;
+use super::heartbeat::{Health, Heartbeat};
 use super::initiate::Answer;
 use super::lead::wait;
 use super::state::MemberState;
@@ -30,6 +30,8 @@ const FORCED_LEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a set with a majority may take to find a primary.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(5);
 const ELECTION_POLL: Duration = Duration::from_millis(200);
+/// How long a changed configuration is waited for to show in the group.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(2);
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a forced change of a set without a majority says to the operator.
@@ -159,7 +161,29 @@ impl Replication {
         new.term = node.group.leader_term() as i64;
         node.write_set_config(&new.to_document()).await?;
         tracing::info!(version = new.version, force, "changed the configuration");
+        // A majority is counted among the group's voters, and whoever reads that the votes have
+        // changed goes by that. What is not there in time follows later.
+        let followed = || self.group_follows(node, &old, &new);
+        let _ = wait("the group", FOLLOW_TIMEOUT, followed).await;
         Ok(())
+    }
+
+    /// The old members that can be reached vote as the configuration says, and nobody else does.
+    /// Newcomers vote once they have caught up.
+    fn group_follows(&self, node: &Node, old: &SetConfig, new: &SetConfig) -> bool {
+        let membership = node.group.status().membership;
+        let settled = |member: &MemberConfig| match membership.by_address(&member.host) {
+            Some(raft) => raft.voter == member.votes,
+            None => false,
+        };
+        let stays = |member: &&MemberConfig| {
+            let health = self.health.lock();
+            let up = health.get(&member.host).is_none_or(Health::is_up);
+            up && old.by_host(&member.host).is_some()
+        };
+        let listed = |address: &str| new.by_host(address).is_some();
+        new.members.iter().filter(stays).all(settled)
+            && membership.voters().all(|raft| listed(&raft.address))
     }
 
     /// A newcomer that answered must be free to join.

@@ -251,7 +251,10 @@ impl Replication {
             "numVotesNeeded": config.majority() as i32,
             "priorityAtElection": priority,
             "electionTimeoutMillis": config.settings.election_timeout_ms,
+            // It has everything when it begins, and begins when a majority has its first entry.
+            "numCatchUpOps": 0_i64,
             "newTermStartDate": election.date,
+            "wMajorityWriteAvailabilityDate": election.date,
         })
     }
 
