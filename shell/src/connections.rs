@@ -114,7 +114,10 @@ impl Connections {
         let hello = self
             .run(number, "admin", bson::rawdoc! { "hello": 1 }, &route)
             .with_context(|| format!("couldn't connect to server {address}"))?;
-        self.open[number].routed = matches!(hello.get_str("msg"), Ok("isdbgrid"));
+        let connection = &mut self.open[number];
+        connection.routed = matches!(hello.get_str("msg"), Ok("isdbgrid"));
+        let sessions = matches!(hello.get("logicalSessionTimeoutMinutes"), Ok(Some(_)));
+        connection.defaults.insert("sessions", sessions);
         Ok(number)
     }
 
@@ -123,7 +126,7 @@ impl Connections {
     }
 
     /// `readPreference`, `readConcern`, `writeConcern` and `retryWrites`, as far as the address
-    /// says something of them, and whether it names a whole set.
+    /// says something of them, whether it names a whole `set`, and whether there are `sessions`.
     pub fn defaults(&self, number: usize) -> Option<&Document> {
         Some(&self.open.get(number)?.defaults)
     }

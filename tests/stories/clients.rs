@@ -127,3 +127,102 @@ async fn each_client_follows_changes() -> Result<()> {
     }
     Ok(())
 }
+
+/// The members of the set get tags, except the first, which is made the primary.
+async fn tagged_set() -> Result<ReplicaSet> {
+    let set = ReplicaSet::start("tour", 3, &[]).await;
+    let tag = "cfg = rs.conf(); self = db.hello().me; n = 0; \
+         for (m of cfg.members) if (m.host !== self) m.tags = {n: String(++n)}; \
+         print(rs.reconfig(cfg).ok)";
+    let address = format!("tour/{}", set.members[0].host());
+    ensure!(shell_prints(&address, tag).await? == "1\n");
+    Ok(set)
+}
+
+/// What `--eval` prints, on either of its outputs.
+async fn shell_prints(address: &str, source: &str) -> Result<String> {
+    let mut command = Command::new(program("mongo"));
+    command.env("TZ", "UTC");
+    command.args(["--quiet", address, "--eval", source]);
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok(String::from_utf8([output.stdout, output.stderr].concat())?)
+}
+
+#[tokio::test]
+async fn the_shell_uses_a_whole_set() -> Result<()> {
+    let set = tagged_set().await?;
+    let hosts: Vec<String> = set.members.iter().map(|member| member.host()).collect();
+    let address = format!("tour/{}/sets", hosts.join(","));
+    let toured = run(shell(&address, "shell_set.js")).await?;
+    ensure!(toured.ends_with("set tour complete\n"), "{toured}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_shell_says_once_what_went_wrong() -> Result<()> {
+    let set = ReplicaSet::start("tour", 1, &[]).await;
+    let address = set.members[0].host();
+    for (source, expected) in [
+        ("print(shellPrompt())", "tour:PRIMARY> "),
+        (
+            "new Date(0).toString()",
+            "Thu Jan 01 1970 00:00:00 GMT+0000 (UTC)",
+        ),
+        ("new Date(0).toLocaleString()", "Thu Jan  1 00:00:00 1970"),
+        ("throw 'a word'", "uncaught exception: a word"),
+        (
+            "throw new Error('of mine')",
+            "uncaught exception: Error: of mine",
+        ),
+        (
+            "db.posts.find({a: {$bad: 1}})",
+            "uncaught exception: MongoServerError[BadValue]: unknown operator: $bad",
+        ),
+        (
+            "db.posts.insertOne({_id: 1}); db.posts.insertOne({_id: 1})",
+            "uncaught exception: WriteError({\n\t\"index\" : 0,\n\t\"code\" : 11000,\n\t\"errmsg\" : \
+             \"E11000 duplicate key error collection: test.posts index: _id_ dup key: { _id: 1.0 }\",\
+             \n\t\"op\" : {\n\t\t\"_id\" : 1\n\t}\n})",
+        ),
+        (
+            "db.posts.insertOne({_id: 2}, {writeConcern: {w: 9, wtimeout: 1000}})",
+            "uncaught exception: WriteConcernError({\n\t\"code\" : 100,\n\t\"codeName\" : \
+             \"UnsatisfiableWriteConcern\",\n\t\"errmsg\" : \"Not enough data-bearing nodes\",\n\t\
+             \"errInfo\" : {\n\t\t\"writeConcern\" : {\n\t\t\t\"w\" : 9,\n\t\t\t\"wtimeout\" : 1000,\
+             \n\t\t\t\"provenance\" : \"clientSupplied\"\n\t\t}\n\t}\n})\nThe write was made; only \
+             the wait for other members failed. Result: { \"acknowledged\" : true, \"insertedId\" : 2 }",
+        ),
+        (
+            "rs.remove('stranger:1')",
+            &format!(
+                "uncaught exception: Error: Couldn't find stranger:1 in {address}. Is stranger:1 a \
+                 member of this replset?"
+            ),
+        ),
+        (
+            "rs.freeze()",
+            "uncaught exception: Error: Expected a number of seconds, but got undefined",
+        ),
+        (
+            "rs.reconfig()",
+            "uncaught exception: Error: Expected a configuration document, as rs.conf() returns \
+             it, but got undefined",
+        ),
+        (
+            "sh.addShard('a:1')",
+            "uncaught exception: Error: not connected to a mongos",
+        ),
+    ] {
+        let printed = shell_prints(&address, source).await?;
+        ensure!(
+            printed == format!("{expected}\n"),
+            "{source} printed\n{printed}\nand not\n{expected}"
+        );
+    }
+    let alone = shell_prints("localhost:1", "1").await?;
+    ensure!(
+        alone.starts_with("couldn't connect to server localhost:1: Connection refused"),
+        "{alone}"
+    );
+    Ok(())
+}

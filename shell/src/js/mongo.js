@@ -7,7 +7,7 @@ function Mongo(address) {
   Object.defineProperty(this, 'slaveOk', {value: false, writable: true});
   // What the address asks for, until it is set otherwise: see session.js.
   Object.defineProperty(this, '_defaults', {value: native.defaults(this._id)});
-  Object.defineProperty(this, '_writes', {value: {count: 0}});
+  Object.defineProperty(this, '_own', {value: {statements: 0}});
 }
 
 Mongo.prototype.getDB = function (name) {

@@ -105,7 +105,7 @@ const rs = {
     print('\trs.stepDown([seconds[, catchUpSeconds]])  the primary gives the lead away');
     print('\trs.freeze(seconds)           this member does not seek election for that long');
     print('\trs.syncFrom(host)            whom this member should follow (it follows the primary)');
-    print('\trs.secondaryOk()             allows reads on this connection to a secondary');
+    print('\trs.secondaryOk()             reads from secondaries; db.getMongo().setReadPref(mode) says it in detail');
     print('\trs.hello(), rs.isMaster()    who leads');
     print('\trs.printReplicationInfo()    how far back the log reaches');
     print('\trs.printSecondaryReplicationInfo()  how far the secondaries are');

@@ -157,7 +157,7 @@ DriverSession.prototype.endSession = function () {
   if (this._ended) return;
   // The server forgets a session by itself, too: who cannot be reached need not be told.
   try {
-    native.runCommand(this._mongo._id, 'admin', {endSessions: [this._sessionId]}, {mode: 'primaryPreferred'});
+    native.runCommand(this._mongo._id, 'admin', {endSessions: [this._sessionId]}, {mode: 'primaryPreferred'}, undefined, this._number);
   } catch (error) {
     if (!(error instanceof Error)) throw error;
   }
@@ -261,9 +261,10 @@ Mongo.prototype.runCommand = function (database, command, session, server) {
     sent = Object.assign({}, sent);
     delete sent.$readPreference;
   }
-  const retries = (session ? session._options.retryWrites : this._defaults.retryWrites) && isRetryable(sent) && this._takesRetries();
-  const carrier = session || (retries ? this._writeSession() : undefined);
-  if (retries) sent = Object.assign({}, sent, {txnNumber: NumberLong(++this._writes.count)});
+  const asked = session ? session._options.retryWrites : this._defaults.retryWrites;
+  const retries = asked && sent.txnNumber === undefined && isRetryable(sent) && this._takesRetries();
+  const carrier = session || this._ownSession();
+  if (retries) sent = Object.assign({}, sent, {txnNumber: NumberLong(++this._own.statements)});
   // The driver refuses a session here, though it would matter to nobody.
   const number = carrier && commandName(sent) !== 'killCursors' ? carrier._number : undefined;
   const send = () => this._sent(database, sent, preference, server, number);
@@ -282,8 +283,9 @@ Mongo.prototype.runCommand = function (database, command, session, server) {
   return reply;
 };
 
-// Retried writes without a session of the script's own need one that stays the same.
-Mongo.prototype._writeSession = function () {
-  if (!this._writes.session) this._writes.session = new DriverSession(this, {});
-  return this._writes.session;
+// What is done outside of the script's sessions: a cursor, and a write that is repeated, stay in the
+// session that they began in. Arbiters, for one, have no sessions.
+Mongo.prototype._ownSession = function () {
+  if (!this._own.session && this._defaults.sessions) this._own.session = new DriverSession(this, {});
+  return this._own.session;
 };

@@ -6,17 +6,41 @@ const sh = {
     return db._adminCommand(command);
   },
   status(verbose, configDB) { printShardingStatus(configDB || db.getSiblingDB('config'), verbose); },
-  addShard(url) { return sh._admin({addShard: url}); },
-  removeShard(name) { return sh._admin({removeShard: name}); },
+  _needs(value, what) {
+    if (value === undefined || value === null || value === '') throw new Error('Expected ' + what + ', but got ' + tojson(value));
+  },
+  _namespace(ns) {
+    const name = ns instanceof DBCollection ? ns.getFullName() : ns;
+    if (typeof name !== 'string' || !/^[^.]+\../.test(name)) throw new Error('Expected a namespace, as "database.collection", but got ' + tojson(ns));
+    return name;
+  },
+  addShard(url) { sh._needs(url, 'a shard, as "set/host:port,host:port"'); return sh._admin({addShard: url}); },
+  removeShard(name) { sh._needs(name, "a shard's name"); return sh._admin({removeShard: name}); },
   enableSharding(name, primaryShard) {
+    sh._needs(name, "a database's name");
     return sh._admin(Object.assign({enableSharding: name}, primaryShard && {primaryShard}));
   },
   shardCollection(ns, key, unique, options) {
-    return sh._admin(Object.assign({shardCollection: ns, key}, unique && {unique: true}, options));
+    const shardCollection = sh._namespace(ns);
+    sh._needs(key, 'a shard key, as {user: 1}');
+    return sh._admin(Object.assign({shardCollection, key}, unique && {unique: true}, options));
   },
-  splitFind(ns, find) { return sh._admin({split: ns, find}); },
-  splitAt(ns, middle) { return sh._admin({split: ns, middle}); },
-  moveChunk(ns, find, to) { return sh._admin({moveChunk: ns, find, to}); },
+  splitFind(ns, find) {
+    const split = sh._namespace(ns);
+    sh._needs(find, 'a query on the shard key');
+    return sh._admin({split, find});
+  },
+  splitAt(ns, middle) {
+    const split = sh._namespace(ns);
+    sh._needs(middle, 'a value of the shard key, as {user: 5}');
+    return sh._admin({split, middle});
+  },
+  moveChunk(ns, find, to) {
+    const moveChunk = sh._namespace(ns);
+    sh._needs(find, 'a query on the shard key');
+    sh._needs(to, "a shard's name");
+    return sh._admin({moveChunk, find, to});
+  },
   startBalancer() { return sh._admin({balancerStart: 1}); },
   stopBalancer() { return sh._admin({balancerStop: 1}); },
   setBalancerState(on) { return on ? sh.startBalancer() : sh.stopBalancer(); },
@@ -25,11 +49,12 @@ const sh = {
   enableBalancing(ns) { return sh._setNoBalance(ns, false); },
   disableBalancing(ns) { return sh._setNoBalance(ns, true); },
   _setNoBalance(ns, noBalance) {
-    return db.getSiblingDB('config').collections.update({_id: String(ns)}, {$set: {noBalance}});
+    return db.getSiblingDB('config').collections.update({_id: sh._namespace(ns)}, {$set: {noBalance}});
   },
   addShardToZone(shard, zone) { return sh._admin({addShardToZone: shard, zone}); },
   removeShardFromZone(shard, zone) { return sh._admin({removeShardFromZone: shard, zone}); },
-  updateZoneKeyRange(ns, min, max, zone) { return sh._admin({updateZoneKeyRange: ns, min, max, zone}); },
+  updateZoneKeyRange(ns, min, max, zone) { return sh._admin({updateZoneKeyRange: sh._namespace(ns), min, max, zone}); },
+  removeRangeFromZone(ns, min, max) { return sh.updateZoneKeyRange(ns, min, max, null); },
   help() {
     print('\tsh.addShard(host)                        adds a shard: set/host:port,host:port or host:port');
     print('\tsh.enableSharding(database)              lets the database hold sharded collections');
@@ -37,12 +62,20 @@ const sh = {
     print('\tsh.splitFind(ns, query)                  splits the chunk that the query is in at its median');
     print('\tsh.splitAt(ns, middle)                   splits the chunk that middle is in at middle');
     print('\tsh.moveChunk(ns, query, shard)           moves the chunk that the query is in');
+    print('\tsh.addShardToZone(shard, zone), sh.removeShardFromZone(shard, zone)');
+    print('\tsh.updateZoneKeyRange(ns, min, max, zone)  keeps a range of the shard key on the shards of a zone');
+    print('\tsh.disableBalancing(ns), sh.enableBalancing(ns)');
     print('\tsh.setBalancerState(on)                  turns the balancer on or off');
     print('\tsh.getBalancerState(), sh.isBalancerRunning()');
     print('\tsh.status([verbose])                     prints the state of the cluster');
   },
   toString() { return 'sharding helpers; see sh.help()'; },
 };
+// The names of zones in the 2.x shell.
+Object.assign(sh, {
+  addShardTag: sh.addShardToZone, removeShardTag: sh.removeShardFromZone, addTagRange: sh.updateZoneKeyRange,
+  removeTagRange: sh.removeRangeFromZone,
+});
 Object.defineProperty(sh, 'shellPrint', {value: () => sh.help()});
 
 // Chunks name their collection by its UUID; those of older clusters by its namespace.
