@@ -72,9 +72,32 @@ pub fn choose(
         };
         return Ok(plan(access, true, Vec::new()));
     }
-    let union = union(collection, &conjunction);
+    let options = weigh(collection, snapshot, query, &conjunction, candidates)?;
+    let mut options = options.into_iter();
+    let Some((_, access, sorted)) = options.next() else {
+        return Ok(Plan::nothing());
+    };
+    let rejected = options
+        .map(|(_, access, _)| access)
+        .filter(|access| !matches!(access, Access::Collection { .. }))
+        .collect();
+    Ok(plan(access, sorted, rejected))
+}
+
+/// An access, what it costs, and whether its records come in the order that is wanted.
+type Weighed = (f64, Access, bool);
+
+/// The candidates, and what goes without any of them, the cheapest first.
+fn weigh(
+    collection: &Arc<Collection>,
+    snapshot: &Snapshot,
+    query: &Query<'_>,
+    conjunction: &Conjunction<'_>,
+    candidates: Vec<Candidate>,
+) -> Result<Vec<Weighed>, CommandError> {
+    let union = union(collection, conjunction);
     let scan = Candidate::scan(collection, query.sort.is_none());
-    let mut options: Vec<(f64, Access, bool)> = Vec::new();
+    let mut options: Vec<Weighed> = Vec::new();
     let single = candidates.len() == 1 && union.is_none();
     for candidate in candidates {
         let cost = if single && candidate.bounds.is_selective() {
@@ -104,15 +127,7 @@ pub fn choose(
         scan.sorted,
     ));
     options.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut options = options.into_iter();
-    let Some((_, access, sorted)) = options.next() else {
-        return Ok(Plan::nothing());
-    };
-    let rejected = options
-        .map(|(_, access, _)| access)
-        .filter(|access| !matches!(access, Access::Collection { .. }))
-        .collect();
-    Ok(plan(access, sorted, rejected))
+    Ok(options)
 }
 
 struct Candidate {

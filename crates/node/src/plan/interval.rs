@@ -163,95 +163,29 @@ pub struct Confined<'a> {
 
 /// Where a test's values lie in an index. `None`: anywhere.
 pub fn confine<'a>(test: &Test<'a>, multikey: bool) -> Option<Confined<'a>> {
-    let exact = |intervals| {
-        Some(Confined {
-            intervals,
-            exact: true,
-            matches_missing: false,
-        })
-    };
     match test {
         Test::Equals(value) => equals(*value, multikey),
-        Test::In(values) => {
-            let mut all = Confined {
-                intervals: Vec::new(),
-                exact: true,
-                matches_missing: false,
-            };
-            for value in values {
-                let one = equals(*value, multikey)?;
-                all.intervals.extend(one.intervals);
-                all.exact &= one.exact;
-                all.matches_missing |= one.matches_missing;
+        Test::In(values) => any_of(values, multikey),
+        Test::Greater { than, or_equal } | Test::Less { than, or_equal }
+            if is_null(*than) || is_nan(*than) =>
+        {
+            // Nothing compares with them but themselves.
+            match or_equal {
+                true => equals(*than, multikey),
+                false => Some(exactly(Vec::new())),
             }
-            all.intervals
-                .sort_by(|a, b| compare(a.lower.value.get(), b.lower.value.get()));
-            all.intervals.dedup_by(|b, a| {
-                compare(a.lower.value.get(), b.lower.value.get()).is_eq()
-                    && compare(a.upper.value.get(), b.upper.value.get()).is_eq()
-            });
-            Some(all)
         }
         Test::Greater { than, or_equal } => {
-            if is_null(*than) {
-                return if *or_equal {
-                    equals(*than, multikey)
-                } else {
-                    exact(Vec::new())
-                };
-            }
-            if is_nan(*than) {
-                return if *or_equal {
-                    equals(*than, multikey)
-                } else {
-                    exact(Vec::new())
-                };
-            }
             let (_, _, upper, upper_inclusive) = brackets(*than)?;
-            exact(vec![Interval::new(
-                *than,
-                *or_equal,
-                upper,
-                upper_inclusive,
-            )])
+            let interval = Interval::new(*than, *or_equal, upper, upper_inclusive);
+            Some(exactly(vec![interval]))
         }
         Test::Less { than, or_equal } => {
-            if is_null(*than) || is_nan(*than) {
-                return if *or_equal {
-                    equals(*than, multikey)
-                } else {
-                    exact(Vec::new())
-                };
-            }
             let (lower, lower_inclusive, _, _) = brackets(*than)?;
-            exact(vec![Interval::new(
-                lower,
-                lower_inclusive,
-                *than,
-                *or_equal,
-            )])
+            let interval = Interval::new(lower, lower_inclusive, *than, *or_equal);
+            Some(exactly(vec![interval]))
         }
-        Test::Prefix(prefix) => {
-            let mut end = prefix.clone();
-            // The next string after all that begin so; a character has no successor at its end.
-            let next = end
-                .pop()
-                .and_then(|last| char::from_u32(u32::from(last) + 1))?;
-            end.push(next);
-            let lower = End {
-                value: Value::Text(prefix.clone()),
-                inclusive: true,
-            };
-            let upper = End {
-                value: Value::Text(end),
-                inclusive: false,
-            };
-            Some(Confined {
-                intervals: vec![Interval { lower, upper }],
-                exact: false,
-                matches_missing: false,
-            })
-        }
+        Test::Prefix(prefix) => beginning_with(prefix),
         Test::Missing if !multikey => Some(Confined {
             intervals: vec![null()],
             exact: false,
@@ -259,6 +193,53 @@ pub fn confine<'a>(test: &Test<'a>, multikey: bool) -> Option<Confined<'a>> {
         }),
         Test::Missing | Test::Exists | Test::Other => None,
     }
+}
+
+fn exactly(intervals: Vec<Interval<'_>>) -> Confined<'_> {
+    Confined {
+        intervals,
+        exact: true,
+        matches_missing: false,
+    }
+}
+
+fn any_of<'a>(values: &[RawBsonRef<'a>], multikey: bool) -> Option<Confined<'a>> {
+    let mut all = exactly(Vec::new());
+    for value in values {
+        let one = equals(*value, multikey)?;
+        all.intervals.extend(one.intervals);
+        all.exact &= one.exact;
+        all.matches_missing |= one.matches_missing;
+    }
+    all.intervals
+        .sort_by(|a, b| compare(a.lower.value.get(), b.lower.value.get()));
+    all.intervals.dedup_by(|b, a| {
+        compare(a.lower.value.get(), b.lower.value.get()).is_eq()
+            && compare(a.upper.value.get(), b.upper.value.get()).is_eq()
+    });
+    Some(all)
+}
+
+fn beginning_with<'a>(prefix: &str) -> Option<Confined<'a>> {
+    let mut end = prefix.to_owned();
+    // The next string after all that begin so; a character has no successor at its end.
+    let next = end
+        .pop()
+        .and_then(|last| char::from_u32(u32::from(last) + 1))?;
+    end.push(next);
+    let lower = End {
+        value: Value::Text(prefix.to_owned()),
+        inclusive: true,
+    };
+    let upper = End {
+        value: Value::Text(end),
+        inclusive: false,
+    };
+    Some(Confined {
+        intervals: vec![Interval { lower, upper }],
+        exact: false,
+        matches_missing: false,
+    })
 }
 
 fn equals<'a>(value: RawBsonRef<'a>, multikey: bool) -> Option<Confined<'a>> {
