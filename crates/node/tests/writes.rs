@@ -5,7 +5,6 @@
 #[path = "../../storage/tests/image/mod.rs"]
 mod image;
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
