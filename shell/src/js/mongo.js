@@ -153,11 +153,14 @@ DB.prototype.setSecondaryOk = DB.prototype.setSlaveOk;
 DB.prototype.getProfilingStatus = function () { return okOrThrow(this.runCommand({profile: -1})); };
 DB.prototype.getReplicationInfo = function () {
   const oplog = this.getSiblingDB('local').getCollection('oplog.rs');
-  if (!oplog.exists()) return {errmsg: 'replication not detected: there is no local.oplog.rs'};
-  const first = oplog.find().sort({$natural: 1}).limit(1).toArray()[0];
-  const last = oplog.find().sort({$natural: -1}).limit(1).toArray()[0];
+  // Of a set without a primary any member's log will do.
+  const $readPreference = {mode: 'primaryPreferred'};
+  const [known] = oplog.getDB().getCollectionInfos({name: 'oplog.rs'}, {$readPreference});
+  if (!known) return {errmsg: 'replication not detected: there is no local.oplog.rs'};
+  const end = (direction) => oplog.find().sort({$natural: direction}).limit(1).readPref('primaryPreferred').toArray()[0];
+  const first = end(1), last = end(-1);
   if (!first || !last) return {errmsg: 'local.oplog.rs is empty or missing'};
-  const sizes = oplog.stats();
+  const sizes = okOrThrow(oplog.stats({$readPreference}));
   const megabytes = (bytes) => Math.round(Number(bytes || 0) / 1048576 * 100) / 100;
   const timeDiff = last.ts.getTime() - first.ts.getTime();
   return {

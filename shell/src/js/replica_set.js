@@ -27,6 +27,9 @@ const rs = {
   initiate(config) { return db._adminCommand({replSetInitiate: config}); },
   reconfig(config, options) {
     requireConfig(config);
+    if (options !== undefined && (typeof options !== 'object' || options === null)) {
+      throw new Error('Expected options, as {force: true}, but got ' + tojson(options));
+    }
     const next = Object.assign({}, config, {version: Number(rs.conf().version) + 1});
     return db._adminCommand(Object.assign({replSetReconfig: next}, options));
   },
