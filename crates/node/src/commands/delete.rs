@@ -1,5 +1,6 @@
 //! `delete`: statements that remove one record or all that match.
 
+use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
@@ -72,6 +73,9 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         .iter()
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
+    let variables = ctx.field("let").map(|field| field.document()).transpose()?;
+    // Once for all statements: it looks through the whole request.
+    let context = query_context(ctx, variables)?;
     let mut staging = Staging::open(ctx, collection, false).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let ids = statement_ids(ctx, documents.len())?;
@@ -79,7 +83,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
-        match one(&mut staging, statement, ids.of(at), &mut report).await {
+        match one(&mut staging, statement, &context, ids.of(at), &mut report).await {
             Ok(deleted) => report.n += deleted,
             Err(error) if report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
@@ -96,6 +100,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
 async fn one(
     staging: &mut Staging<'_>,
     statement: &Statement<'_>,
+    context: &Context,
     id: i32,
     report: &mut WriteReport,
 ) -> Result<u64, CommandError> {
@@ -114,11 +119,8 @@ async fn one(
             "Cannot use (or request) retryable writes with limit=0",
         ));
     }
-    let ctx = staging.ctx;
-    let variables = ctx.field("let").map(|field| field.document()).transpose()?;
-    let context = query_context(ctx, variables)?;
     let target = Target {
-        filter: Filter::parse(statement.filter, &context).map_err(errors::query)?,
+        filter: Filter::parse(statement.filter, context).map_err(errors::query)?,
         filter_document: statement.filter,
         hint: statement.hint,
         sort: None,

@@ -1,5 +1,6 @@
 //! `update`: statements that modify, replace or upsert.
 
+use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::update::{Update, UpdateContext};
 use banyan_wire::{CommandError, ErrorCode};
@@ -123,6 +124,9 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
     let create = statements.iter().any(|statement| statement.upsert);
+    let variables = ctx.field("let").map(|field| field.document()).transpose()?;
+    // Once for all statements: it looks through the whole request.
+    let context = query_context(ctx, variables)?;
     let mut staging = Staging::open(ctx, collection, create).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let ids = statement_ids(ctx, documents.len())?;
@@ -132,7 +136,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
-        match one(&mut staging, statement, ids.of(at)).await {
+        match one(&mut staging, statement, &context, ids.of(at)).await {
             Ok(done) => {
                 report.n += done.matched;
                 if done.again {
@@ -171,18 +175,18 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
 async fn one(
     staging: &mut Staging<'_>,
     statement: &Statement<'_>,
+    context: &Context,
     id: i32,
 ) -> Result<Done, CommandError> {
     if let Some(outcome) = staging.settled(id) {
         return Ok(Done::again(outcome));
     }
     let ctx = staging.ctx;
-    let variables = match statement.constants {
-        Some(constants) => Some(constants),
-        None => ctx.field("let").map(|field| field.document()).transpose()?,
-    };
-    let context = query_context(ctx, variables)?;
-    let update = Update::parse(statement.update, &statement.array_filters, &context)
+    let constants = statement.constants;
+    let own_context = constants.map(|constants| query_context(ctx, Some(constants)));
+    let own_context = own_context.transpose()?;
+    let context = own_context.as_ref().unwrap_or(context);
+    let update = Update::parse(statement.update, &statement.array_filters, context)
         .map_err(errors::query)?;
     if statement.multi && update.is_replacement() {
         return Err(CommandError::new(
@@ -197,7 +201,7 @@ async fn one(
         ));
     }
     let target = Target {
-        filter: Filter::parse(statement.filter, &context).map_err(errors::query)?,
+        filter: Filter::parse(statement.filter, context).map_err(errors::query)?,
         filter_document: statement.filter,
         hint: statement.hint,
         sort: None,
