@@ -23,7 +23,8 @@ use super::apply::Prepared;
 use super::entry::{EntryBuilder, EntryError, Reader, put_varint};
 use super::latches::Held;
 use super::sessions::{
-    LastWrite, META_PREFIX, SessionId, SessionRecord, Statement, StatementOutcome, push, session_of,
+    LastWrite, META_PREFIX, SessionId, SessionRecord, Statement, StatementOutcome, last_write_bits,
+    push, session_of,
 };
 use crate::clock;
 use crate::errors;
@@ -202,10 +203,11 @@ pub fn since(
                 return Ok(page);
             }
             last = Some(session);
-            let record = SessionRecord::read(&encoded)?;
-            if record.last_write.time_bits < since {
+            // Most have not written since.
+            if last_write_bits(&encoded).is_some_and(|written| written < since) {
                 continue;
             }
+            let record = SessionRecord::read(&encoded)?;
             if let Some(history) = History::of(session, record) {
                 let encoded = history.encode();
                 bytes += encoded.len();

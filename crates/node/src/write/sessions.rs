@@ -341,6 +341,12 @@ pub fn last_write_ms(record: &[u8]) -> Option<i64> {
     Some(i64::from_le_bytes(*bytes))
 }
 
+/// The time of the entry that an encoded record was last written by.
+pub fn last_write_bits(record: &[u8]) -> Option<u64> {
+    let (bytes, _) = record.get(16..)?.split_first_chunk()?;
+    Some(u64::from_le_bytes(*bytes))
+}
+
 /// Adds a statement, in one piece with the last where both are inserts in a row.
 pub fn push(statements: &mut Vec<Statement>, statement: Statement) {
     if let Some(last) = statements.last_mut()
@@ -448,6 +454,7 @@ mod tests {
         let read = SessionRecord::decode(&record.encode()).unwrap();
         assert_eq!(read, record);
         assert_eq!(last_write_ms(&record.encode()), Some(20));
+        assert_eq!(last_write_bits(&record.encode()), Some(7));
     }
 
     #[test]

@@ -517,6 +517,8 @@ async fn catch_up_once(role: &Arc<ShardRole>, reception: &Reception) -> Result<b
     Ok(true)
 }
 
+/// By `_id` and nothing else, so that all of them go into one entry of the log.
+///
 /// Only what lies in the range: a document of ours may have the same `_id`.
 async fn delete_ids(
     role: &Arc<ShardRole>,
@@ -531,7 +533,7 @@ async fn delete_ids(
     let mut deletes = RawArrayBuf::new();
     for (position, id) in ids.into_iter().enumerate() {
         if present.contains(&position) {
-            deletes.push(rawdoc! { "q": { "_id": { "$eq": id } }, "limit": 1 });
+            deletes.push(rawdoc! { "q": { "_id": id }, "limit": 1 });
         }
     }
     if deletes.is_empty() {
@@ -566,7 +568,7 @@ async fn upsert(
     for (position, (id, document)) in ids.into_iter().zip(changed).enumerate() {
         if present.contains(&position) {
             updates.push(rawdoc! {
-                "q": { "_id": { "$eq": id } }, "u": document.to_owned(),
+                "q": { "_id": id }, "u": document.to_owned(),
             });
         } else {
             inserts.push(document.to_owned());
