@@ -286,6 +286,19 @@ async fn the_oplog_is_read_by_time_and_tailed() -> Result<()> {
             .all(|entry| entry.get_str("op").is_ok_and(|op| op == "d"))
     );
 
+    // It is read like any collection, and is nobody's to change.
+    let kinds = oplog
+        .distinct("op", doc! { "ts": { "$gte": start } })
+        .await?;
+    ensure!(kinds == ["i".into(), "u".into(), "d".into()], "{kinds:?}");
+    let sorted = doc! { "find": "oplog.rs", "tailable": true, "sort": { "$natural": -1 } };
+    ensure!(code_of(&client, "local", sorted).await? == 2);
+    ensure!(code_of(&client, "local", doc! { "drop": "oplog.rs" }).await? == 5_255_000);
+    let index = doc! { "key": { "ns": 1 }, "name": "ns" };
+    let indexes = doc! { "createIndexes": "oplog.rs", "indexes": [index] };
+    ensure!(code_of(&client, "local", indexes).await? == 73);
+    ensure!(code_of(&client, "local", doc! { "create": "oplog.rs" }).await? == 73);
+
     // Behind what the log still has, both kinds of followers are told so.
     let token = watch(doc! { "startAtOperationTime": start });
     let filler = "x".repeat(20_000);
@@ -337,6 +350,7 @@ async fn a_stream_goes_on_at_a_member_that_has_just_joined() -> Result<()> {
     })
     .await;
 
+    let mut stream: Stream = posts.watch().await?;
     let joining = Launch::mongod()
         .with(["--replSet", "changes"])
         .with(short_log)
@@ -419,9 +433,9 @@ async fn a_token_may_name_what_lies_right_before_the_log() -> Result<()> {
     let others = database.collection::<Document>("others");
     let away = (set.primary().await + 1) % 3;
     let mut stream: Stream = posts.watch().await?;
+    set.members[away].kill();
     posts.insert_one(doc! { "_id": 0 }).await?;
     let early = next(&mut stream).await?;
-    set.members[away].kill();
     let filler = "x".repeat(20_000);
     let from_early = watch(doc! { "startAtOperationTime": early.cluster_time });
     eventually("the log is cut", || async {
@@ -434,6 +448,7 @@ async fn a_token_may_name_what_lies_right_before_the_log() -> Result<()> {
         }
     })
     .await;
+    let mut stream: Stream = posts.watch().await?;
     posts.insert_one(doc! { "_id": 1 }).await?;
     let last = next(&mut stream).await?;
     set.members[away].start().await;
@@ -446,6 +461,9 @@ async fn a_token_may_name_what_lies_right_before_the_log() -> Result<()> {
             newest.get_str("op")? == "n",
             "the log was not cut: {newest}"
         );
+        // It says so before it answers anything else.
+        let read = direct.database("test").collection::<Document>("posts");
+        read.find_one(doc! {}).await?.context("no data")?;
         anyhow::Ok(())
     })
     .await;
