@@ -9,6 +9,7 @@ use banyan_tests::{Launch, Process, ReplicaSet, eventually, states, within};
 use bson::{Document, doc};
 use mongodb::error::ErrorKind;
 use mongodb::options::{ReadPreference, SelectionCriteria};
+use nix::sys::signal::{Signal, kill};
 
 pub(crate) async fn admin(process: &Process, command: Document) -> Result<Document> {
     let admin = process.direct().await.database("admin");
@@ -512,6 +513,16 @@ async fn a_vote_counts_once_it_is_given() -> Result<()> {
         });
         admin(primary, change.await?).await?;
     }
+    // One that is stopped holds nothing up: the others are a majority.
+    let stopped = set.members[(led + 2) % 3].pid();
+    let unchanged = next(&set.members[led], |_| {}).await?;
+    kill(stopped, Signal::SIGSTOP)?;
+    let started = Instant::now();
+    let changed = admin(&set.members[led], unchanged).await;
+    let took = started.elapsed();
+    kill(stopped, Signal::SIGCONT)?;
+    changed?;
+    ensure!(took < Duration::from_secs(2), "{took:?}");
     // Without the third vote the other one could not be elected, now or later.
     set.members[led].kill();
     insert(&set.members[set.primary().await], "voted").await

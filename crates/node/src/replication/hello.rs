@@ -150,10 +150,7 @@ fn append_limits(out: &mut RawDocumentBuf, asked: Asked) {
     out.append(cstr!("maxMessageSizeBytes"), MAX_MESSAGE_BYTES as i32);
     out.append(cstr!("maxWriteBatchSize"), WRITE_BATCH_MAX);
     out.append(cstr!("localTime"), DateTime::now());
-    out.append(
-        cstr!("logicalSessionTimeoutMinutes"),
-        asked.session_minutes,
-    );
+    out.append(cstr!("logicalSessionTimeoutMinutes"), asked.session_minutes);
     out.append(
         cstr!("connectionId"),
         i32::try_from(asked.connection).unwrap_or(i32::MAX),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
+use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::Replication;
 use super::config::{MemberConfig, SetConfig};
@@ -16,6 +17,7 @@ use crate::node::{Node, NodeError};
 
 /// How long a host may take to answer before a configuration that names it is refused.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+const A_MOMENT: Duration = Duration::from_millis(200);
 const LEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A host of a configuration, and what it answered.
@@ -227,6 +229,16 @@ impl Replication {
     }
 
     pub(super) async fn ask_members<'a>(&self, members: &'a [MemberConfig]) -> Vec<Answer<'a>> {
+        self.ask_until(members, |_| false).await
+    }
+
+    /// Once the answers are enough the others get a moment, and no more: one that is stopped would
+    /// hold up the change by which it is to be removed.
+    pub(super) async fn ask_until<'a>(
+        &self,
+        members: &'a [MemberConfig],
+        enough: impl Fn(&[Answer<'a>]) -> bool,
+    ) -> Vec<Answer<'a>> {
         let asking = members.iter().map(|member| async move {
             let outcome = self.ask(&member.host, ANSWER_TIMEOUT).await;
             Answer {
@@ -234,7 +246,31 @@ impl Replication {
                 outcome: outcome.map(|(heartbeat, _)| heartbeat),
             }
         });
-        futures::future::join_all(asking).await
+        let mut asking: FuturesUnordered<_> = asking.collect();
+        let mut answers = Vec::new();
+        while !enough(&answers)
+            && let Some(answer) = asking.next().await
+        {
+            answers.push(answer);
+        }
+        let others = async {
+            while let Some(answer) = asking.next().await {
+                answers.push(answer);
+            }
+        };
+        // Who does not answer in that time is told of below.
+        let _ = tokio::time::timeout(A_MOMENT, others).await;
+        let place = |of: &MemberConfig| members.iter().position(|member| member == of);
+        let silent: Vec<_> = members
+            .iter()
+            .filter(|&member| answers.iter().all(|answer| answer.member != member))
+            .collect();
+        answers.extend(silent.into_iter().map(|member| Answer {
+            member,
+            outcome: Err(super::unreachable(&member.host, "no answer yet")),
+        }));
+        answers.sort_by_key(|answer| place(answer.member));
+        answers
     }
 
     /// Why some hosts cannot be members.

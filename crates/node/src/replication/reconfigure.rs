@@ -140,9 +140,18 @@ impl Replication {
         // It may have changed since it was looked at.
         let old = self.require_config()?;
         old.check_successor(&new, force)?;
-        let answers = self.ask_members(&new.members).await;
-        // It may be known by another name from now on.
         let own = self.own_host().unwrap_or_default();
+        let enough = |answers: &[Answer<'_>]| {
+            let answered = |member: &MemberConfig| {
+                let mut answers = answers.iter();
+                answers.any(|answer| answer.member.host == member.host)
+            };
+            let mut members = new.members.iter();
+            members.all(|member| old.by_host(&member.host).is_some() || answered(member))
+                && (force || has_quorum(answers, &old, &new))
+        };
+        let answers = self.ask_until(&new.members, enough).await;
+        // It may be known by another name from now on.
         let answered = |answer: &&Answer<'_>| {
             let heartbeat = answer.outcome.as_ref();
             heartbeat.is_ok_and(|heartbeat| heartbeat.peer == self.id)
@@ -392,6 +401,15 @@ fn union(old: &SetConfig, new: &SetConfig) -> Vec<MemberConfig> {
     let gone = old.members.iter();
     let gone = gone.filter(|member| new.by_host(&member.host).is_none());
     new.members.iter().chain(gone).cloned().collect()
+}
+
+fn has_quorum(answers: &[Answer<'_>], old: &SetConfig, new: &SetConfig) -> bool {
+    let voting = new.members.iter();
+    let voting = voting.filter(|member| member.votes && old.knows(member));
+    let there = answers
+        .iter()
+        .filter(|answer| answer.member.votes && old.knows(answer.member) && answer.outcome.is_ok());
+    there.count() > voting.count() / 2
 }
 
 /// A majority of those who will vote has to be there, or the set would come to a standstill.
