@@ -15,6 +15,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::errors;
+use crate::execute::local;
 use crate::node::Node;
 use crate::operations::Interrupt;
 use crate::params;
@@ -54,6 +55,11 @@ async fn propose(
     let mut entry = EntryBuilder::new();
     let catalog = node.store.catalog();
     for change in changes {
+        if let CatalogChange::CreateCollection { namespace, .. }
+        | CatalogChange::RenameCollection { to: namespace, .. } = change
+        {
+            local::refuse_view(namespace)?;
+        }
         entry.catalog(change, &about(&catalog, change, changes));
     }
     if let Some(database) = database {

@@ -15,8 +15,11 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::execute::find::Matching;
+use crate::execute::local;
 use crate::execute::source::Source;
 use crate::execute::{InterruptSlot, blocking};
+use crate::oplog;
+use crate::oplog::view::Order;
 use crate::params;
 use crate::plan::{self, Query};
 
@@ -79,6 +82,21 @@ fn distinct(
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
+    let mut values = Values::default();
+    let order = Order {
+        times: parameters.filter.and_then(oplog::view::times),
+        ..Order::default()
+    };
+    let view = local::documents(ctx.node, ctx.database(), parameters.collection, &order)?;
+    if let Some(documents) = view {
+        for document in documents {
+            let document = document?;
+            if filter.try_matches(&document).map_err(errors::query)? {
+                values.take(&document, &path)?;
+            }
+        }
+        return Ok(values.array);
+    }
     let ownership = ownership(ctx, parameters.collection)?;
     let (catalog, snapshot) = ctx.view();
     let collection = catalog.get(ctx.database(), parameters.collection);
@@ -92,24 +110,9 @@ fn distinct(
     slot.set(Some(ctx.interrupt().clone()));
     let source = Source::new(snapshot, &plan, slot);
     let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
-    let mut values = Values::default();
     for matched in Matching::new(source, filter, ownership) {
         let (_, record) = matched?;
-        path::visit(&record, &path, &mut |visit| {
-            // The items of an array were visited one by one.
-            if !visit.whole_array
-                && let Some(value) = visit.value
-            {
-                values.add(value);
-            }
-            ControlFlow::Continue(())
-        });
-        if values.bytes > VALUES_BYTES_MAX {
-            return Err(CommandError::new(
-                ErrorCode::Location(17217),
-                "distinct too big, 16mb cap",
-            ));
-        }
+        values.take(&record, &path)?;
     }
     Ok(values.array)
 }
@@ -124,6 +127,26 @@ struct Values {
 }
 
 impl Values {
+    /// Adds what is at the path.
+    fn take(&mut self, document: &RawDocument, path: &Path) -> Result<(), CommandError> {
+        path::visit(document, path, &mut |visit| {
+            // The items of an array were visited one by one.
+            if !visit.whole_array
+                && let Some(value) = visit.value
+            {
+                self.add(value);
+            }
+            ControlFlow::Continue(())
+        });
+        if self.bytes > VALUES_BYTES_MAX {
+            return Err(CommandError::new(
+                ErrorCode::Location(17217),
+                "distinct too big, 16mb cap",
+            ));
+        }
+        Ok(())
+    }
+
     fn add(&mut self, value: RawBsonRef<'_>) {
         self.key.clear();
         key::encode(value, &mut self.key);

@@ -7,6 +7,7 @@ use bson::rawdoc;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
+use crate::execute::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("drop", Run::Future(run))
     .privilege("dropCollection")
@@ -18,6 +19,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
         let term = node.writable_term()?;
         let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+        if local::is_oplog(node, &namespace) {
+            return Err(CommandError::new(
+                ErrorCode::Location(5_255_000),
+                "can't drop live oplog while replicating",
+            ));
+        }
         let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,

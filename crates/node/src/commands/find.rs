@@ -132,7 +132,24 @@ impl<'a> Parameters<'a> {
                 "Cannot set 'awaitData' without also setting 'tailable'",
             ));
         }
+        parameters.check_tail()?;
         Ok(parameters)
+    }
+
+    /// Who tails a collection sees it in the order in which it grows, for as long as it does.
+    fn check_tail(&self) -> Result<(), CommandError> {
+        let bad = |why| Err(CommandError::new(ErrorCode::BadValue, why));
+        let forward = |sort| plan::natural_direction(sort) == Some(false);
+        match self.sort {
+            _ if !self.tailable => Ok(()),
+            Some(sort) if !forward(sort) => {
+                bad("cannot use tailable option with a sort other than {$natural: 1}")
+            }
+            _ if self.batch.single => {
+                bad("cannot use tailable option with the 'singleBatch' option")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What happens at the end of a collection that can be tailed.

@@ -7,6 +7,7 @@ use bson::rawdoc;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::{CommandContext, check_collection_name};
+use crate::execute::local;
 use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(run))
@@ -36,6 +37,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
                 "Can't rename a collection to itself",
+            ));
+        }
+        if local::is_oplog(node, &from) {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                "can't rename live oplog while replicating",
             ));
         }
         let term = node.writable_term()?;

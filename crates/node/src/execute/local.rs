@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use banyan_wire::CommandError;
+use banyan_storage::Namespace;
+use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::config_views;
@@ -14,6 +15,28 @@ pub const OPLOG: &str = "oplog.rs";
 pub const CONFIGURATION: &str = "system.replset";
 
 pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, CommandError>> + Send>;
+
+/// Nobody writes to such a collection, or makes one of its name.
+pub fn refuse_view(namespace: &Namespace) -> Result<(), CommandError> {
+    let is_view = match namespace.database() {
+        "local" => matches!(namespace.collection(), OPLOG | CONFIGURATION),
+        "config" => matches!(
+            namespace.collection(),
+            config_views::TRANSACTIONS | config_views::SESSIONS
+        ),
+        _ => false,
+    };
+    if is_view {
+        let why = format!("cannot write to {namespace}");
+        return Err(CommandError::new(ErrorCode::InvalidNamespace, why));
+    }
+    Ok(())
+}
+
+/// Whether it is the log of a set's member.
+pub fn is_oplog(node: &Node, namespace: &Namespace) -> bool {
+    is_tailable(node, namespace.database(), namespace.collection())
+}
 
 /// Whether such a collection can be tailed.
 pub fn is_tailable(node: &Node, database: &str, collection: &str) -> bool {

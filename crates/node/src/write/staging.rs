@@ -21,6 +21,7 @@ use crate::catalog_ops;
 use crate::clock;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::execute::local;
 use crate::role::{Change, Ownership, Versions};
 
 /// One entry holds no more than this, but for a single document that is larger.
@@ -269,17 +270,7 @@ impl Retry {
 
 /// Names that are views of something else, or nobody's to write to.
 fn refuse_views(namespace: &Namespace) -> Result<(), CommandError> {
-    let is_view = match namespace.database() {
-        "local" => matches!(namespace.collection(), "oplog.rs" | "system.replset"),
-        "config" => matches!(namespace.collection(), "transactions" | "system.sessions"),
-        _ => false,
-    };
-    if is_view {
-        return Err(CommandError::new(
-            ErrorCode::InvalidNamespace,
-            format!("cannot write to {namespace}"),
-        ));
-    }
+    local::refuse_view(namespace)?;
     let is_reserved = namespace.collection().starts_with("system.")
         && !matches!(namespace.database(), "admin" | "config" | "local")
         && !matches!(
