@@ -116,7 +116,8 @@ pub(crate) struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// The log must reach `committed`, which is known from elsewhere.
+    /// The log must reach `committed`, which is known from elsewhere, and often later than what the
+    /// log says itself: that waits for the next entries.
     pub fn open(
         mut disk: D,
         applied: Arc<Mutex<Position>>,
@@ -158,6 +159,7 @@ impl<D: Disk> Log<D> {
             offers_snapshots: true,
             held_from: Arc::new(AtomicU64::new(u64::MAX)),
         };
+        log.hard.commit = log.hard.commit.max(committed);
         log.check_last()?;
         log.bytes = log.disk.bytes_used();
         log.guess_marks();

@@ -215,3 +215,21 @@ fn timing_changes_while_the_group_runs() {
     assert!(started.elapsed() < Duration::from_secs(5));
     assert!(!FATAL.load(Ordering::SeqCst));
 }
+
+#[test]
+fn a_member_that_starts_alone_knows_what_it_knew_to_be_committed() {
+    let cluster = Cluster::new();
+    let groups = three(&cluster);
+    propose(&groups[0], "last").unwrap();
+    let commit = groups[0].status().commit;
+    wait("commit", || groups[2].status().commit == commit);
+    drop(groups);
+    for id in 1..=3 {
+        cluster.kill(id);
+    }
+    // Nobody is there to tell it.
+    let alone = cluster.start(3, SYNCED);
+    assert_eq!(alone.status().commit, commit);
+    wait("the last entry", || cluster.entries(3).len() == 1);
+    assert!(alone.status().leader.is_none());
+}
