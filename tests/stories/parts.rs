@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use banyan_tests::{Launch, Process, ReplicaSet, eventually};
 use bson::{Document, doc};
 use mongodb::Client;
@@ -64,6 +64,16 @@ async fn the_member_of_the_highest_priority_leads_when_it_is_well() -> Result<()
     ];
     let mut set = set_of("ranks", parts).await?;
     leads(&set, 1).await;
+    // One that never comes changes nothing for the others.
+    let mut config = configuration(&set.members[1]).await?;
+    let nobody = format!(
+        "{}:1",
+        set.members[1].host().rsplit_once(':').context("a port")?.0
+    );
+    let nobody = doc! { "_id": 3, "host": nobody, "votes": 0, "priority": 0 };
+    config.insert("version", config.get_i32("version")? + 1);
+    config.get_array_mut("members")?.push(nobody.into());
+    admin(&set.members[1], doc! { "replSetReconfig": config }).await?;
     set.members[1].kill();
     // Priority 0 never leads.
     leads(&set, 0).await;

@@ -38,7 +38,7 @@ impl Replication {
                 () = self.changed.notified() => {}
                 () = self.stop.cancelled() => return,
             }
-            if work == Work::Done && last_takeover.elapsed() >= TAKEOVER_PERIOD {
+            if work != Work::Changed && last_takeover.elapsed() >= TAKEOVER_PERIOD {
                 last_takeover = Instant::now();
                 self.yield_to_higher_priority(&group);
             }
