@@ -84,7 +84,31 @@ struct Stopped(nix::unistd::Pid);
 impl Stopped {
     fn new(process: &Process) -> Result<Stopped> {
         kill(process.pid(), Signal::SIGSTOP)?;
-        Ok(Stopped(process.pid()))
+        let stopped = Stopped(process.pid());
+        // The other threads run on until the one that was signalled gets its turn.
+        let asked = Instant::now();
+        while !stopped.is_complete()? {
+            ensure!(
+                asked.elapsed() < Duration::from_secs(10),
+                "it does not stop"
+            );
+            std::thread::yield_now();
+        }
+        Ok(stopped)
+    }
+
+    fn is_complete(&self) -> Result<bool> {
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.0))? {
+            let status = std::fs::read_to_string(thread?.path().join("stat"))?;
+            // After the name, which may hold anything but ends at the last parenthesis.
+            let state = status
+                .rsplit_once(") ")
+                .and_then(|(_, rest)| rest.chars().next());
+            if state != Some('T') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
