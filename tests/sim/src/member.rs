@@ -236,9 +236,10 @@ impl<S: State> Alive<S> {
         view
     }
 
-    /// A new leader has everything that was committed.
+    /// A new leader has everything that was committed. One that slept when it became the leader may
+    /// be an old one by the time it is seen: it need not know of later terms.
     fn check_complete(&self, id: PeerId, view: &LogView, truth: &mut crate::truth::Truth) {
-        let Some(newest) = truth.newest_committed() else {
+        let Some(newest) = truth.newest_committed_by(view.term) else {
             return;
         };
         let has = newest.index <= view.base.index

@@ -94,8 +94,15 @@ impl Truth {
     }
 
     pub fn newest_committed(&self) -> Option<Position> {
-        let (&index, &(term, _)) = self.committed.last_key_value()?;
-        Some(Position { term, index })
+        self.newest_committed_by(u64::MAX)
+    }
+
+    /// In this term or before.
+    pub fn newest_committed_by(&self, last_term: u64) -> Option<Position> {
+        let newest_first = self.committed.iter().rev();
+        newest_first
+            .map(|(&index, &(term, _))| Position { term, index })
+            .find(|position| position.term <= last_term)
     }
 
     /// The state of a member after `position`.
