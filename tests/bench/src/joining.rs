@@ -19,6 +19,7 @@ const GIGABYTES: f64 = 2.0;
 const DOCUMENT_BYTES: usize = 1024;
 const BATCH: usize = 1000;
 const WRITERS: usize = 4;
+const COPY_PATIENCE: Duration = Duration::from_secs(120);
 
 pub async fn run(report: &mut Report) -> Result<()> {
     let gigabytes = match std::env::var("BANYAN_JOINING_GB") {
@@ -99,7 +100,19 @@ fn document(id: usize, random: &mut StdRng) -> Document {
     }
 }
 
+/// Copies the files of a server that runs: while its store tidies up after the load, some go away
+/// under the copy, and it begins again.
 fn copy(data: &Path) -> Result<Duration> {
+    let deadline = Instant::now() + COPY_PATIENCE;
+    loop {
+        match copy_once(data) {
+            Err(_) if Instant::now() < deadline => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn copy_once(data: &Path) -> Result<Duration> {
     ensure!(Command::new("sync").status()?.success(), "sync");
     let target = tempfile::tempdir()?;
     let copy = target.path().join("copy");
