@@ -27,8 +27,12 @@ async fn with_posts() -> Result<(Process, Database)> {
 
 /// The code that a command is refused with.
 async fn refusal(test: &Database, command: Document) -> Result<i32> {
-    let error = match test.run_command(command.clone()).await {
-        Ok(reply) => bail!("{command} was answered: {reply}"),
+    refused(test.run_command(command).await)
+}
+
+fn refused(outcome: mongodb::error::Result<Document>) -> Result<i32> {
+    let error = match outcome {
+        Ok(reply) => bail!("it was answered: {reply}"),
         Err(error) => error,
     };
     match error.kind.as_ref() {
@@ -48,26 +52,29 @@ fn cursor(reply: &Document) -> Result<(i64, usize)> {
 #[tokio::test]
 async fn a_cursor_goes_on_until_its_end() -> Result<()> {
     let (_mongod, test) = with_posts().await?;
-    let reply = test.run_command(doc! { "find": "posts" }).await?;
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let mut session = test.client().start_session().await?;
+    let mut run = async |command| test.run_command(command).session(&mut session).await;
+    let reply = run(doc! { "find": "posts" }).await?;
     let (id, first) = cursor(&reply)?;
     ensure!(first == 101 && id != 0, "a first batch is bounded");
     let more = doc! { "getMore": id, "collection": "posts", "batchSize": 99 };
-    ensure!(cursor(&test.run_command(more.clone()).await?)? == (id, 99));
+    ensure!(cursor(&run(more.clone()).await?)? == (id, 99));
     let elsewhere = doc! { "getMore": id, "collection": "others" };
-    ensure!(refusal(&test, elsewhere).await? == 13);
+    ensure!(refused(run(elsewhere).await)? == 13);
     let rest = doc! { "getMore": id, "collection": "posts" };
-    ensure!(cursor(&test.run_command(rest).await?)? == (0, 800));
-    ensure!(refusal(&test, more).await? == 43);
+    ensure!(cursor(&run(rest).await?)? == (0, 800));
+    ensure!(refused(run(more).await)? == 43);
 
     let limited = doc! { "find": "posts", "limit": 5, "batchSize": 5 };
     ensure!(
-        cursor(&test.run_command(limited).await?)? == (0, 5),
+        cursor(&run(limited).await?)? == (0, 5),
         "the limit is known to be met"
     );
     let single = doc! { "find": "posts", "singleBatch": true, "batchSize": 3 };
-    ensure!(cursor(&test.run_command(single).await?)? == (0, 3));
+    ensure!(cursor(&run(single).await?)? == (0, 3));
     let none = doc! { "find": "posts", "batchSize": 0 };
-    let (id, found) = cursor(&test.run_command(none).await?)?;
+    let (id, found) = cursor(&run(none).await?)?;
     ensure!(found == 0 && id != 0);
 
     let kill = doc! { "killCursors": "posts", "cursors": [id, 1_i64] };
@@ -75,7 +82,7 @@ async fn a_cursor_goes_on_until_its_end() -> Result<()> {
     ensure!(reply.get_array("cursorsKilled")? == &[Bson::Int64(id)]);
     ensure!(reply.get_array("cursorsNotFound")? == &[Bson::Int64(1)]);
     let more = doc! { "getMore": id, "collection": "posts" };
-    ensure!(refusal(&test, more).await? == 43);
+    ensure!(refused(run(more).await)? == 43);
     Ok(())
 }
 
@@ -91,10 +98,10 @@ async fn an_idle_cursor_is_closed() -> Result<()> {
         find.extend(parameters);
         find
     };
-    let reply = test.run_command(open(doc! {})).await?;
-    let kept = test
-        .run_command(open(doc! { "noCursorTimeout": true }))
-        .await?;
+    let mut session = test.client().start_session().await?;
+    let mut run = async |command| test.run_command(command).session(&mut session).await;
+    let reply = run(open(doc! {})).await?;
+    let kept = run(open(doc! { "noCursorTimeout": true })).await?;
     let (id, _) = cursor(&reply)?;
     let (kept, _) = cursor(&kept)?;
     within(Duration::from_secs(20), "the idle cursor's end", || async {
@@ -107,9 +114,10 @@ async fn an_idle_cursor_is_closed() -> Result<()> {
         anyhow::Ok(())
     })
     .await;
-    ensure!(refusal(&test, doc! { "getMore": id, "collection": "posts" }).await? == 43);
+    let gone = doc! { "getMore": id, "collection": "posts" };
+    ensure!(refused(run(gone).await)? == 43);
     let more = doc! { "getMore": kept, "collection": "posts" };
-    ensure!(cursor(&test.run_command(more).await?)?.1 == COUNT as usize - 1);
+    ensure!(cursor(&run(more).await?)?.1 == COUNT as usize - 1);
     Ok(())
 }
 
