@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -36,14 +37,22 @@ pub fn program(name: &str) -> PathBuf {
     path.unwrap_or_else(|| panic!("{name} is not built: cargo build --workspace --bins"))
 }
 
-/// A port that was free a moment ago. Ports come from the kernel's ephemeral range, so a collision
-/// with another test is unlikely, and a program that loses the race says so and fails its story.
+/// A port that was free a moment ago, and that nobody else is likely to take.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-    listener
-        .local_addr()
-        .expect("a bound listener has an address")
-        .port()
+    // Below the range that Linux takes ports from by itself, for whom it connects or binds
+    // meanwhile; and never the same twice.
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(101);
+    for _ in 0..COUNT {
+        let turn = begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = (FIRST + turn % COUNT) as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("loopback has no free port");
 }
 
 /// How to start a program: its arguments besides port and directory.
