@@ -61,7 +61,7 @@ impl<P> Inbox<P> {
         }
     }
 
-    /// Everything, if nothing of it has to wait for a disk.
+    /// Everything, if all of it is light.
     pub fn take_light(&mut self) -> Option<Work<P>> {
         let light = self.proposals.is_empty() && !self.heavy && !self.controls.is_empty();
         light.then(|| self.take())
@@ -76,7 +76,8 @@ impl<P> Inbox<P> {
 }
 
 impl Control {
-    /// The core is done with it without a disk.
+    /// The core is done with it without a disk, but for the heartbeat that brings a new term or the
+    /// end of a change of members.
     pub(super) fn is_light(&self, last_index: u64) -> bool {
         match self {
             Control::Reads => true,
