@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail, ensure};
 use banyan_tests::{Cluster, ClusterShape, Launch, ReplicaSet, eventually, within};
 use bson::{Document, Timestamp, doc};
 use futures::TryStreamExt;
-use mongodb::Client;
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::{ChangeStreamEvent, OperationType, ResumeToken};
 use mongodb::options::{FullDocumentBeforeChangeType, FullDocumentType};
+use mongodb::{Client, Collection};
 
 type Stream = ChangeStream<ChangeStreamEvent<Document>>;
 
@@ -305,21 +305,27 @@ async fn the_oplog_is_read_by_time_and_tailed() -> Result<()> {
     ensure!(code_of(&client, "local", doc! { "create": "oplog.rs" }).await? == 73);
 
     // Behind what the log still has, both kinds of followers are told so.
-    let token = watch(doc! { "startAtOperationTime": start });
-    let filler = "x".repeat(20_000);
-    eventually("the log is cut", || async {
-        let documents = (0..100).map(|_| doc! { "filler": &filler });
-        posts.insert_many(documents).await?;
-        match database.run_command(token.clone()).await {
-            Ok(_) => bail!("it still holds {start}"),
-            Err(error) if code(&error) == Some(286) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    })
-    .await;
+    cut_log_past(start, &posts).await;
     let lost = local.run_command(more).session(&mut session).await;
     ensure!(lost.is_err_and(|error| code(&error) == Some(136)));
     Ok(())
+}
+
+/// Writes into a collection until nobody can follow its database from there any more.
+async fn cut_log_past(time: Timestamp, filled: &Collection<Document>) {
+    let database = filled.client().database(&filled.namespace().db);
+    let from_there = watch(doc! { "startAtOperationTime": time });
+    let filler = "x".repeat(20_000);
+    eventually("the log is cut", || async {
+        let documents = (0..100).map(|_| doc! { "filler": &filler });
+        filled.insert_many(documents).await?;
+        let opened = database.run_command(from_there.clone()).await;
+        match opened.err().and_then(|error| code(&error)) {
+            Some(286) => Ok(()),
+            other => bail!("{other:?}"),
+        }
+    })
+    .await;
 }
 
 /// The last entry of a member's log.
@@ -343,18 +349,8 @@ async fn a_stream_goes_on_at_a_member_that_has_just_joined() -> Result<()> {
     let mut stream: Stream = posts.watch().await?;
     posts.insert_one(doc! { "_id": 0 }).await?;
     let early = next(&mut stream).await?;
-    let filler = "x".repeat(20_000);
-    let from_early = watch(doc! { "startAtOperationTime": early.cluster_time });
-    eventually("the log is cut", || async {
-        let documents = (0..100).map(|_| doc! { "filler": &filler });
-        others.insert_many(documents).await?;
-        let opened = database.run_command(from_early.clone()).await;
-        match opened.err().and_then(|error| code(&error)) {
-            Some(286) => Ok(()),
-            other => bail!("{other:?}"),
-        }
-    })
-    .await;
+    let begun = early.cluster_time.context("an event has a time")?;
+    cut_log_past(begun, &others).await;
 
     let mut stream: Stream = posts.watch().await?;
     let joining = Launch::mongod()
@@ -442,18 +438,8 @@ async fn a_token_may_name_what_lies_right_before_the_log() -> Result<()> {
     set.members[away].kill();
     posts.insert_one(doc! { "_id": 0 }).await?;
     let early = next(&mut stream).await?;
-    let filler = "x".repeat(20_000);
-    let from_early = watch(doc! { "startAtOperationTime": early.cluster_time });
-    eventually("the log is cut", || async {
-        let documents = (0..100).map(|_| doc! { "filler": &filler });
-        others.insert_many(documents).await?;
-        let opened = database.run_command(from_early.clone()).await;
-        match opened.err().and_then(|error| code(&error)) {
-            Some(286) => Ok(()),
-            other => bail!("{other:?}"),
-        }
-    })
-    .await;
+    let begun = early.cluster_time.context("an event has a time")?;
+    cut_log_past(begun, &others).await;
     let mut stream: Stream = posts.watch().await?;
     posts.insert_one(doc! { "_id": 1 }).await?;
     let last = next(&mut stream).await?;
