@@ -24,14 +24,6 @@ pub fn float(value: RawBsonRef<'_>) -> Option<f64> {
     }
 }
 
-pub fn truthy(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Boolean(b) => b,
-        RawBsonRef::Null | RawBsonRef::Undefined => false,
-        other => float(other).is_none_or(|n| n != 0.0),
-    }
-}
-
 pub fn get<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
     banyan_document::field(document, name)
 }
@@ -41,12 +33,12 @@ pub fn get_number(document: &RawDocument, name: &str) -> Option<i64> {
 }
 
 pub fn get_flag(document: &RawDocument, name: &str) -> bool {
-    get(document, name).is_some_and(truthy)
+    get(document, name).is_some_and(banyan_document::is_true)
 }
 
 /// Whether a reply says that its command went well.
 pub fn is_ok(reply: &RawDocument) -> bool {
-    get(reply, "ok").is_some_and(truthy)
+    get(reply, "ok").is_some_and(banyan_document::is_true)
 }
 
 /// The collection that the command's first field names.

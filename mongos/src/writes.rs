@@ -112,7 +112,7 @@ impl<'a> Batch<'a> {
             let text = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
             return Err(CommandError::new(ErrorCode::InvalidLength, text));
         }
-        let ordered = request.get("ordered").is_none_or(fields::truthy);
+        let ordered = request.get("ordered").is_none_or(banyan_document::is_true);
         let numbers = match request.get("txnNumber") {
             Some(_) => Some(statement_numbers(context, statements.len())?),
             None => None,

@@ -22,7 +22,7 @@ pub mod writer;
 pub use compare::{canonical_rank, compare, compare_arrays, compare_documents};
 pub use element::{Element, Elements, elements, field, items};
 pub use key::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
-pub use number::Number;
+pub use number::{Number, is_true};
 pub use path::{Path, PathError};
 pub use validate::{
     COMMAND_SLACK_BYTES, Invalid, MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_MESSAGE_BYTES, validate,

@@ -244,6 +244,16 @@ fn f64_to_i64_exact(value: f64) -> Option<i64> {
     (in_range && value.trunc() == value).then_some(value as i64)
 }
 
+/// What MongoDB takes for yes where a command or an operator asks for a flag: anything but false,
+/// zero of any kind and nothing.
+pub fn is_true(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Null | RawBsonRef::Undefined => false,
+        RawBsonRef::Boolean(value) => value,
+        other => Number::from_raw(other).is_none_or(|number| !number.is_zero()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

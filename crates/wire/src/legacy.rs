@@ -4,6 +4,7 @@
 //! The writes among them are not answered; a client asks `getLastError` on the same connection (see
 //! [`crate::last_error`]).
 
+use banyan_document::is_true;
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use bytes::{Buf, Bytes};
@@ -287,7 +288,7 @@ fn find_command(
                     cstr!("$readPreference")
                 }
                 "explain" => {
-                    explain = truthy(value);
+                    explain = is_true(value);
                     continue;
                 }
                 // `$snapshot`, `$maxScan`: gone, and without effect on what is found.
@@ -355,17 +356,6 @@ fn is_wrapper(filter: &RawDocument) -> bool {
                 "orderby" | "hint" | "explain"
             )
         })
-}
-
-fn truthy(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Boolean(b) => b,
-        RawBsonRef::Int32(n) => n != 0,
-        RawBsonRef::Int64(n) => n != 0,
-        RawBsonRef::Double(n) => n != 0.0,
-        RawBsonRef::Null | RawBsonRef::Undefined => false,
-        _ => true,
-    }
 }
 
 fn get_more(header: Header, bytes: &mut Bytes) -> Result<(Request, ReplyForm), DecodeError> {

@@ -2,12 +2,13 @@
 //! other. Each record's keys must be in each index, and each index entry must belong to a record that
 //! has its key.
 
+use banyan_document::is_true;
 use banyan_document::key::Keys;
 use banyan_storage::{Collection, Index, KeyRange, Record, RecordId, Snapshot, StorageError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CString;
 use bson::spec::BinarySubtype;
-use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
@@ -85,18 +86,6 @@ fn check_options(ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
         );
     }
     Ok(set("metadata"))
-}
-
-/// This command takes anything but zero and nothing for yes.
-fn is_true(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Boolean(value) => value,
-        RawBsonRef::Int32(value) => value != 0,
-        RawBsonRef::Int64(value) => value != 0,
-        RawBsonRef::Double(value) => value != 0.0,
-        RawBsonRef::Null | RawBsonRef::Undefined => false,
-        _ => true,
-    }
 }
 
 #[derive(Default)]

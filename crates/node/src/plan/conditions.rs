@@ -4,6 +4,7 @@
 //! no index can help with is passed over. The result is a conjunction: every predicate holds for
 //! every document that matches.
 
+use banyan_document::is_true;
 use bson::{RawBsonRef, RawDocument};
 
 /// Everything that has to hold at once.
@@ -148,7 +149,7 @@ impl<'a> Conjunction<'a> {
                     Test::In(values)
                 }
             }
-            ("$exists", flag) => match truth(flag) {
+            ("$exists", flag) => match is_true(flag) {
                 true => Test::Exists,
                 false => Test::Missing,
             },
@@ -222,17 +223,6 @@ pub fn is_operators(document: &RawDocument) -> bool {
             name.starts_with('$') && !matches!(name, "$ref" | "$id" | "$db")
         }
         _ => false,
-    }
-}
-
-fn truth(value: RawBsonRef<'_>) -> bool {
-    match value {
-        RawBsonRef::Boolean(value) => value,
-        RawBsonRef::Int32(value) => value != 0,
-        RawBsonRef::Int64(value) => value != 0,
-        RawBsonRef::Double(value) => value != 0.0,
-        RawBsonRef::Null | RawBsonRef::Undefined => false,
-        _ => true,
     }
 }
 

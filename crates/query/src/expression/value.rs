@@ -4,8 +4,6 @@ use bson::RawBsonRef;
 use bson::raw::RawArrayIter;
 use bson::spec::ElementType;
 
-use banyan_document::number::Number;
-
 use crate::error::{ErrorKind, QueryError};
 
 /// A value, or nothing where a field is missing.
@@ -17,11 +15,7 @@ pub fn is_nullish(value: Value<'_>) -> bool {
 }
 
 pub fn is_true(value: Value<'_>) -> bool {
-    match value {
-        None | Some(RawBsonRef::Null | RawBsonRef::Undefined) => false,
-        Some(RawBsonRef::Boolean(v)) => v,
-        Some(other) => Number::from_raw(other).is_none_or(|n| !n.is_zero()),
-    }
+    value.is_some_and(banyan_document::is_true)
 }
 
 /// MongoDB's name of the type, `missing` included.
