@@ -31,10 +31,6 @@ struct Flags {
 fn main() {
     let parsed = banyan_process::options::parse::<Flags>();
     let flags = &parsed.flags;
-    let mut without_effect = flags.member.without_effect();
-    if flags.common.key_file.is_some() {
-        without_effect.push("--keyFile");
-    }
     let program = Program {
         name: "configsvr",
         parsed: &parsed,
@@ -43,7 +39,7 @@ fn main() {
         role: ClusterRole::Config,
         port: flags.common.port.unwrap_or(PORT_DEFAULT),
         dbpath_default: "/data/configdb",
-        without_effect,
+        without_effect: flags.member.without_effect(),
         commands: banyan_configsvr::commands(),
         set_up,
     };

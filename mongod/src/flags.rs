@@ -33,15 +33,6 @@ impl Flags {
                 _ => 27017,
             })
     }
-
-    /// The flags that were given and do nothing.
-    pub fn without_effect(&self) -> Vec<&'static str> {
-        let mut names = self.member.without_effect();
-        if self.common.key_file.is_some() {
-            names.push("--keyFile");
-        }
-        names
-    }
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ fn main() {
         } else {
             "/data/db"
         },
-        without_effect: flags.without_effect(),
+        without_effect: flags.member.without_effect(),
         commands: commands(role),
         set_up,
     };

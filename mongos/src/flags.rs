@@ -27,14 +27,7 @@ pub struct Flags {
 impl Flags {
     /// The flags that were given and do nothing.
     pub fn without_effect(&self) -> Vec<&'static str> {
-        let given = [
-            (self.common.key_file.is_some(), "--keyFile"),
-            (self.local_threshold.is_some(), "--localThreshold"),
-        ];
-        given
-            .into_iter()
-            .filter(|(given, _)| *given)
-            .map(|(_, name)| name)
-            .collect()
+        let given = self.local_threshold.is_some();
+        given.then_some("--localThreshold").into_iter().collect()
     }
 }

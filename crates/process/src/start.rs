@@ -5,7 +5,7 @@ use std::io::Write;
 use tracing::{error, info, warn};
 
 use crate::daemon::{self, Readiness};
-use crate::logging::{self, LogOptions};
+use crate::logging::{self, LogOptions, Rotation};
 use crate::options::{CommonFlags, Parsed};
 use crate::pid_file::PidFile;
 
@@ -49,6 +49,24 @@ impl Started {
     }
 }
 
+/// What is wrong with flags that each are right by themselves.
+fn refusal(common: &CommonFlags) -> Option<&'static str> {
+    if common.key_file.is_some() {
+        return Some(
+            "--keyFile (security.keyFile) is not supported: neither the members of the cluster \
+             nor its clients would have to prove who they are. Start without it, where nobody else \
+             reaches the ports",
+        );
+    }
+    if common.fork && common.logpath.is_none() {
+        return Some("--fork has to be used with --logpath");
+    }
+    if common.log_rotate == Some(Rotation::Reopen) && !common.logappend {
+        return Some("logAppend must equal true if logRotate is set to reopen");
+    }
+    None
+}
+
 /// Forks if asked to, opens the log, writes the pid file, and logs what was given without effect:
 /// the settings of the configuration file, and `without_effect`, the program's own flags. Must run
 /// before any thread is started. `program` is the name and version for the log's first line.
@@ -58,8 +76,8 @@ pub fn start<P>(
     common: &CommonFlags,
     without_effect: &[&str],
 ) -> Started {
-    if common.fork && common.logpath.is_none() {
-        fail(Exit::BadOptions, "--fork has to be used with --logpath");
+    if let Some(reason) = refusal(common) {
+        fail(Exit::BadOptions, reason);
     }
     // Opened once before the fork, so that the reason is seen on the terminal.
     if let Some(path) = &common.logpath
@@ -84,6 +102,7 @@ pub fn start<P>(
     let log = LogOptions {
         path: common.logpath.clone(),
         append: common.logappend,
+        rotation: common.log_rotate.unwrap_or_default(),
         verbosity: common.verbosity,
         quiet: common.quiet,
     };
