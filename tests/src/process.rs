@@ -170,8 +170,12 @@ impl Process {
         &self.data
     }
 
+    pub fn log_path(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+
     pub fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.log_path()).unwrap_or_default()
             + &fs::read_to_string(self.directory.path().join("output")).unwrap_or_default()
     }
 
@@ -198,7 +202,7 @@ impl Process {
             .arg(self.port.to_string());
         command
             .arg("--logpath")
-            .arg(self.directory.path().join("log"))
+            .arg(self.log_path())
             .arg("--logappend");
         if self.launch.has_data {
             if self.makes_data {

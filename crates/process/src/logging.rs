@@ -8,6 +8,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use clap::ValueEnum;
+
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -19,10 +21,21 @@ use tracing_subscriber::registry::LookupSpan;
 /// How many lines `getLog` can show.
 const RING_LINES: usize = 1024;
 
+/// What a rotation does with the file that has been written so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Rotation {
+    /// Moves it to a name with the time, and begins a new one.
+    #[default]
+    Rename,
+    /// Leaves it to a program like `logrotate`, and opens the log's name anew.
+    Reopen,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
     pub path: Option<PathBuf>,
     pub append: bool,
+    pub rotation: Rotation,
     pub verbosity: u8,
     pub quiet: bool,
 }
@@ -37,6 +50,7 @@ struct Inner {
     sink: Mutex<Sink>,
     ring: Mutex<Ring>,
     path: Option<PathBuf>,
+    rotation: Rotation,
 }
 
 enum Sink {
@@ -72,14 +86,7 @@ pub fn init(options: &LogOptions) -> io::Result<Log> {
         None if io::stdout().is_terminal() => Sink::Terminal,
         None => Sink::Pipe,
     };
-    let inner = Inner {
-        sink: Mutex::new(sink),
-        ring: Mutex::default(),
-        path: options.path.clone(),
-    };
-    let log = Log {
-        inner: Arc::new(inner),
-    };
+    let log = Log::new(sink, options);
     let level = match (options.quiet, options.verbosity) {
         (true, 0) => LevelFilter::WARN,
         (_, 0) => LevelFilter::INFO,
@@ -97,6 +104,17 @@ pub fn init(options: &LogOptions) -> io::Result<Log> {
         tracing_subscriber::registry().with(LogLayer { log: log.clone() }.with_filter(targets));
     tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
     Ok(LOG.get_or_init(|| log).clone())
+}
+
+/// Moves the log file to a name with the time. One that somebody else has moved is where it
+/// belongs: `None`.
+fn move_away(path: &Path) -> io::Result<Option<PathBuf>> {
+    let to = rotated_name(path);
+    match std::fs::rename(path, &to) {
+        Ok(()) => Ok(Some(to)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -125,14 +143,53 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Log {
-    /// Moves the log file away and begins a new one; does nothing without a file.
+    fn new(sink: Sink, options: &LogOptions) -> Log {
+        let inner = Inner {
+            sink: Mutex::new(sink),
+            ring: Mutex::default(),
+            path: options.path.clone(),
+            rotation: options.rotation,
+        };
+        Log {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Goes on in a new file of the log's name; does nothing without a file. If that fails, the
+    /// lines go on to the file that is open.
     pub fn rotate(&self) -> io::Result<()> {
         let Some(path) = &self.inner.path else {
             return Ok(());
         };
+        // Whoever writes a line waits: it belongs into one of the two files.
         let mut sink = held(&self.inner.sink);
-        std::fs::rename(path, rotated_name(path))?;
-        *sink = Sink::File(open(path)?);
+        let moved = match self.inner.rotation {
+            Rotation::Rename => move_away(path)?,
+            Rotation::Reopen => None,
+        };
+        match open(path) {
+            Ok(file) => *sink = Sink::File(file),
+            Err(error) => {
+                // The open file gets its name back, so that its lines are found.
+                if let Some(moved) = moved {
+                    let _ = std::fs::rename(moved, path);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Self::rotate`], with a line that ends the old file and one that begins the new one.
+    pub fn rotate_and_tell(&self) -> io::Result<()> {
+        tracing::info!("log rotation initiated");
+        match self.rotate() {
+            Ok(()) => tracing::info!(pid = std::process::id(), "log file rotated"),
+            Err(error) => {
+                tracing::error!(%error, "the log file cannot be rotated; going on in the old one");
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -348,5 +405,77 @@ mod tests {
             "old, rotated, current"
         );
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A log in a directory of its own, beside the one that `tracing` writes to.
+    fn apart(name: &str, rotation: Rotation) -> (PathBuf, Log) {
+        let dir = std::env::temp_dir().join(format!("banyan-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("a.log");
+        let sink = Sink::File(open(&path).unwrap());
+        let options = LogOptions {
+            path: Some(path.clone()),
+            rotation,
+            ..LogOptions::default()
+        };
+        (path, Log::new(sink, &options))
+    }
+
+    fn say(log: &Log, message: &str) {
+        log.write(&Line {
+            time: chrono::Utc::now(),
+            level: Level::INFO,
+            component: "test",
+            message: message.to_owned(),
+            fields: Map::new(),
+        });
+    }
+
+    fn said(path: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(path).unwrap();
+        let message = |line: &str| serde_json::from_str::<Value>(line).unwrap()["msg"].clone();
+        let messages = text.lines().map(message);
+        messages.map(|m| m.as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_has_moved_is_followed_by_a_new_one() {
+        for rotation in [Rotation::Rename, Rotation::Reopen] {
+            let (path, log) = apart(&format!("moved-{rotation:?}"), rotation);
+            say(&log, "one");
+            let moved = path.with_extension("1");
+            std::fs::rename(&path, &moved).unwrap();
+            say(&log, "two");
+            log.rotate().unwrap();
+            say(&log, "three");
+            assert_eq!(said(&moved), ["one", "two"], "{rotation:?}");
+            assert_eq!(said(&path), ["three"], "{rotation:?}");
+            std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn reopening_moves_nothing() {
+        let (path, log) = apart("reopened", Rotation::Reopen);
+        say(&log, "one");
+        log.rotate().unwrap();
+        say(&log, "two");
+        assert_eq!(said(&path), ["one", "two"]);
+        let directory = path.parent().unwrap();
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 1);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn where_no_new_file_can_be_opened_the_old_one_goes_on() {
+        let (path, log) = apart("kept", Rotation::Reopen);
+        say(&log, "one");
+        let moved = path.with_extension("1");
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        log.rotate().unwrap_err();
+        say(&log, "two");
+        assert_eq!(said(&moved), ["one", "two"]);
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 }

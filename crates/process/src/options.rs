@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, Parser};
 
+use crate::logging::Rotation;
 use crate::settings::{self, Kind, SETTINGS};
 use crate::start::{Exit, complain};
 
@@ -33,6 +34,9 @@ pub struct CommonFlags {
     /// Append to the log file instead of moving an existing one away
     #[arg(long)]
     pub logappend: bool,
+    /// What SIGUSR1 and logRotate do: move the log file away, or open its name anew
+    #[arg(long = "logRotate", value_name = "rename|reopen", value_enum)]
+    pub log_rotate: Option<Rotation>,
     /// Run in the background
     #[arg(long)]
     pub fork: bool,
@@ -195,6 +199,7 @@ fn flag_of(id: &str) -> &str {
         "set_parameter" => "setParameter",
         "verbosity" => "v",
         "key_file" => "keyFile",
+        "log_rotate" => "logRotate",
         "repl_set" => "replSet",
         "oplog_size" => "oplogSize",
         "self_initiate" => "selfInitiate",

@@ -52,7 +52,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("systemLog.logAppend", "logappend", Kind::Switch),
     setting("systemLog.quiet", "quiet", Kind::Switch),
     setting("systemLog.verbosity", "v", Kind::Verbosity),
-    setting("systemLog.logRotate", "", Kind::Only("rename")),
+    setting("systemLog.logRotate", "logRotate", Kind::Value),
     setting("processManagement.fork", "fork", Kind::Switch),
     setting("processManagement.pidFilePath", "pidfilepath", Kind::Value),
     setting("processManagement.timeZoneInfo", "", Kind::Ignored),

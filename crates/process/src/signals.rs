@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::logging;
 
@@ -30,10 +30,8 @@ pub fn shutdown_token() -> io::Result<CancellationToken> {
     tokio::spawn(async move {
         while rotate.recv().await.is_some() {
             let Some(log) = logging::log() else { continue };
-            match log.rotate() {
-                Ok(()) => info!("log file rotated"),
-                Err(error) => warn!("cannot rotate the log file: {error}"),
-            }
+            // The log says how it went.
+            let _ = tokio::task::spawn_blocking(|| log.rotate_and_tell()).await;
         }
     });
     Ok(token)

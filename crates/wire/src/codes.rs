@@ -70,6 +70,7 @@ codes! {
     InvalidPath = 30,
     RoleNotFound = 31,
     RemoteChangeDetected = 36,
+    FileRenameFailed = 37,
     FileStreamFailed = 39,
     ConflictingUpdateOperators = 40,
     CursorNotFound = 43,

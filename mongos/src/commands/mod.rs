@@ -38,6 +38,7 @@ mod list_commands;
 mod list_databases;
 mod list_indexes;
 mod list_shards;
+mod log_rotate;
 mod map_reduce;
 mod move_chunk;
 mod on_primary;
@@ -160,6 +161,7 @@ pub static TABLE: &[&[CommandSpec]] = &[
         server_status::SPEC,
         get_cmd_line_opts::SPEC,
         get_log::SPEC,
+        log_rotate::SPEC,
         get_parameter::SPEC,
         set_parameter::SPEC,
         list_commands::SPEC,

@@ -41,6 +41,7 @@ mod list_collections;
 mod list_commands;
 mod list_databases;
 mod list_indexes;
+mod log_rotate;
 mod out;
 mod ping;
 mod pipeline_sources;
@@ -85,6 +86,7 @@ static SERVER: &[&CommandSpec] = &[
     &get_parameter::SPEC,
     &host_info::SPEC,
     &list_commands::SPEC,
+    &log_rotate::SPEC,
     &ping::SPEC,
     &profile::SPEC,
     &server_status::SPEC,

@@ -1,0 +1,158 @@
+//! What an operator does with the log, and what a start says that cannot be what was meant.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use banyan_tests::{Launch, Process, eventually, program};
+use bson::{Document, doc};
+use nix::sys::signal::{Signal, kill};
+
+use crate::operating::{admin, refusal};
+
+/// The messages of a log file, in order.
+fn messages(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let message = |line: &str| Some(json(line)?.get("msg")?.as_str()?.to_owned());
+    text.lines().filter_map(message).collect()
+}
+
+fn json(line: &str) -> Option<serde_json::Value> {
+    serde_json::from_str(line).ok()
+}
+
+fn holds(path: &Path, message: &str) -> bool {
+    messages(path).iter().any(|line| line == message)
+}
+
+async fn rotated(server: &Process, ask: impl Future<Output = ()>) {
+    let log = server.log_path();
+    let before = fs::metadata(&log).map(|file| inode(&file)).ok();
+    ask.await;
+    eventually("a new log file", || async {
+        let now = inode(&fs::metadata(&log)?);
+        ensure!(Some(now) != before && holds(&log, "log file rotated"));
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+}
+
+fn inode(file: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(file)
+}
+
+async fn signal(server: &Process) {
+    kill(server.pid(), Signal::SIGUSR1).expect("the signal is sent");
+}
+
+/// The files that the log was moved to.
+fn moved_away(server: &Process) -> Result<Vec<std::path::PathBuf>> {
+    let log = server.log_path();
+    let directory = log.parent().expect("it lies in a directory");
+    let mut found = Vec::new();
+    for file in fs::read_dir(directory)? {
+        let path = file?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with("log.") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[tokio::test]
+async fn the_log_goes_on_in_a_new_file_however_the_old_one_went() -> Result<()> {
+    let server = Launch::mongod().start().await;
+    let log = server.log_path();
+
+    // By itself it is renamed with the time, by a signal or by a command.
+    rotated(&server, signal(&server)).await;
+    rotated(&server, async {
+        let reply = admin(&server, doc! { "logRotate": 1 }).await;
+        reply.expect("it is rotated");
+    })
+    .await;
+    let moved = moved_away(&server)?;
+    ensure!(moved.len() == 2, "{moved:?}");
+    for path in &moved {
+        ensure!(
+            holds(path, "log rotation initiated"),
+            "{:?}",
+            messages(path)
+        );
+    }
+
+    // Somebody else has renamed it: nothing is lost, and its name is taken again.
+    let outside = log.with_extension("outside");
+    fs::rename(&log, &outside)?;
+    rotated(&server, signal(&server)).await;
+    ensure!(holds(&outside, "log rotation initiated"));
+    ensure!(moved_away(&server)?.len() == 3, "only the one from outside");
+
+    for (command, code) in [
+        (doc! { "logRotate": "audit" }, 4),
+        (doc! { "logRotate": {} }, 14),
+        (doc! { "logRotate": 1, "how": 1 }, 40415),
+    ] {
+        let refused = refusal(&server, command).await?;
+        ensure!(refused.0 == code, "{refused:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_log_that_is_reopened_is_moved_by_others_only() -> Result<()> {
+    let server = Launch::mongod()
+        .with(["--logRotate", "reopen"])
+        .start()
+        .await;
+    let log = server.log_path();
+    signal(&server).await;
+    eventually("the same file goes on", || async {
+        ensure!(holds(&log, "log file rotated"));
+        Ok(())
+    })
+    .await;
+    let outside = log.with_extension("1");
+    fs::rename(&log, &outside)?;
+    rotated(&server, signal(&server)).await;
+    ensure!(moved_away(&server)?.len() == 1);
+    let options: Document = admin(&server, doc! { "getCmdLineOpts": 1 }).await?;
+    let parsed = options.get_document("parsed")?.get_document("systemLog")?;
+    ensure!(parsed.get_str("logRotate")? == "reopen", "{options}");
+    Ok(())
+}
+
+/// How a start went that should not go well: its exit code, and what it said.
+fn refused(name: &str, arguments: &[&str]) -> Result<(Option<i32>, String)> {
+    let output = Command::new(program(name)).args(arguments).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((output.status.code(), said))
+}
+
+#[test]
+fn what_would_be_relied_on_without_effect_ends_the_start() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let file = path("config.yaml");
+    fs::write(&file, "security:\n  keyFile: /etc/key\n")?;
+    for name in ["mongod", "configsvr", "mongos"] {
+        let own: &[&str] = match name {
+            "mongos" => &["--configdb", "localhost:1"],
+            _ => &["--dbpath", directory.path().to_str().unwrap_or_default()],
+        };
+        for given in [["--keyFile", "/etc/key"], ["--config", &file]] {
+            let (code, said) = refused(name, &[own, &given].concat())?;
+            ensure!(
+                code == Some(2) && said.contains("keyFile"),
+                "{name}: {said}"
+            );
+        }
+    }
+    let log = path("log");
+    let reopen = ["--logRotate", "reopen", "--logpath", &log];
+    let (code, said) = refused("mongod", &reopen)?;
+    ensure!(code == Some(2) && said.contains("logAppend"), "{said}");
+    Ok(())
+}
