@@ -17,11 +17,12 @@ const FLOORS: &[(&str, u32)] = &[
     ("banyan-sharding", 1),
     ("banyan-consensus", 1),
     ("banyan-script", 2),
-    ("banyan-node", 3),
-    ("banyan-configsvr", 4),
-    ("banyan-mongos", 4),
-    ("banyan-shell", 4),
-    ("banyan-mongod", 5),
+    ("banyan-security", 3),
+    ("banyan-node", 4),
+    ("banyan-configsvr", 5),
+    ("banyan-mongos", 5),
+    ("banyan-shell", 5),
+    ("banyan-mongod", 6),
 ];
 
 /// These may depend on everything.

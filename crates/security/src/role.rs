@@ -1,0 +1,324 @@
+//! Roles: their names, their definitions as `admin.system.roles` holds them, and what they inherit.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::builtin;
+use crate::field::{self, DefinitionError};
+use crate::privilege::{self, Privileges};
+use crate::restriction::Restrictions;
+
+/// A role is named within a database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RoleName {
+    pub role: String,
+    pub database: String,
+}
+
+impl RoleName {
+    pub fn new(role: impl Into<String>, database: impl Into<String>) -> RoleName {
+        RoleName {
+            role: role.into(),
+            database: database.into(),
+        }
+    }
+
+    /// Reads `"role"`, a role of the database `here`, or `{role: "…", db: "…"}`.
+    ///
+    /// # Errors
+    /// A value that is neither, or an empty name.
+    pub fn parse(value: RawBsonRef<'_>, here: &str) -> Result<RoleName, DefinitionError> {
+        let name = match value {
+            RawBsonRef::String(role) => RoleName::new(role, here),
+            RawBsonRef::Document(document) => RoleName::parse_document(document)?,
+            other => {
+                return Err(field::wrong_type("a role", "a string or an object", other));
+            }
+        };
+        if name.role.is_empty() || name.database.is_empty() {
+            return Err(DefinitionError::Invalid(
+                "role names and their databases must not be empty".to_owned(),
+            ));
+        }
+        Ok(name)
+    }
+
+    fn parse_document(document: &RawDocument) -> Result<RoleName, DefinitionError> {
+        let (mut role, mut database) = (None, None);
+        for item in field::fields(document) {
+            let (name, value) = item?;
+            match name {
+                "role" => role = Some(field::string(name, value)?),
+                "db" => database = Some(field::string(name, value)?),
+                _ => return Err(field::unknown("role", name)),
+            }
+        }
+        match (role, database) {
+            (Some(role), Some(database)) => Ok(RoleName::new(role, database)),
+            (None, _) => Err(field::missing("role", "role")),
+            (_, None) => Err(field::missing("role", "db")),
+        }
+    }
+
+    /// Reads an array of names, each once.
+    ///
+    /// # Errors
+    /// As [`RoleName::parse`].
+    pub fn parse_all(array: &RawArray, here: &str) -> Result<Vec<RoleName>, DefinitionError> {
+        let mut names = Vec::new();
+        let mut seen = HashSet::new();
+        for value in field::elements(array) {
+            let name = RoleName::parse(value?, here)?;
+            if seen.insert(name.clone()) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    pub fn to_document(&self) -> RawDocumentBuf {
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("role"), self.role.as_str());
+        document.append(cstr!("db"), self.database.as_str());
+        document
+    }
+
+    pub(crate) fn array(names: &[RoleName]) -> RawArrayBuf {
+        let mut array = RawArrayBuf::new();
+        for name in names {
+            array.push(name.to_document());
+        }
+        array
+    }
+}
+
+impl fmt::Display for RoleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.role, self.database)
+    }
+}
+
+/// A user-defined role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleDefinition {
+    pub name: RoleName,
+    pub privileges: Privileges,
+    /// The roles that it inherits directly.
+    pub roles: Vec<RoleName>,
+    pub restrictions: Restrictions,
+}
+
+impl RoleDefinition {
+    /// Reads a document of `admin.system.roles`.
+    ///
+    /// # Errors
+    /// A missing, unknown or ill-typed field.
+    pub fn parse(document: &RawDocument) -> Result<RoleDefinition, DefinitionError> {
+        let (mut role, mut database) = (None, None);
+        let (mut privileges, mut roles, mut restrictions) = (None, None, None);
+        for item in field::fields(document) {
+            let (name, value) = item?;
+            match name {
+                "_id" => {}
+                "role" => role = Some(field::string(name, value)?),
+                "db" => database = Some(field::string(name, value)?),
+                "privileges" => privileges = Some(value),
+                "roles" => roles = Some(field::array(name, value)?),
+                "authenticationRestrictions" => restrictions = Some(field::array(name, value)?),
+                _ => return Err(field::unknown("role document", name)),
+            }
+        }
+        let role = role.ok_or_else(|| field::missing("role document", "role"))?;
+        let database = database.ok_or_else(|| field::missing("role document", "db"))?;
+        Ok(RoleDefinition {
+            name: RoleName::new(role, database),
+            privileges: privilege::parse_field("privileges", privileges)?,
+            roles: match roles {
+                Some(roles) => RoleName::parse_all(roles, database)?,
+                None => Vec::new(),
+            },
+            restrictions: match restrictions {
+                Some(restrictions) => Restrictions::parse(restrictions)?,
+                None => Restrictions::default(),
+            },
+        })
+    }
+
+    /// As `admin.system.roles` holds it; `_id` is the database, a dot and the role.
+    pub fn to_document(&self) -> RawDocumentBuf {
+        let mut document = RawDocumentBuf::new();
+        let id = format!("{}.{}", self.name.database, self.name.role);
+        document.append(cstr!("_id"), id);
+        document.append(cstr!("role"), self.name.role.as_str());
+        document.append(cstr!("db"), self.name.database.as_str());
+        document.append(cstr!("privileges"), self.privileges.to_array());
+        document.append(cstr!("roles"), RoleName::array(&self.roles));
+        if !self.restrictions.is_empty() {
+            document.append(
+                cstr!("authenticationRestrictions"),
+                self.restrictions.to_array(),
+            );
+        }
+        document
+    }
+}
+
+/// All user-defined roles of a deployment.
+#[derive(Clone, Debug, Default)]
+pub struct Roles(HashMap<RoleName, RoleDefinition>);
+
+/// What a user has through its roles.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// Every role, inherited ones included, nearest first.
+    pub roles: Vec<RoleName>,
+    pub privileges: Privileges,
+    /// Those of every role; each must be met.
+    pub restrictions: Vec<Restrictions>,
+}
+
+impl Roles {
+    pub fn get(&self, name: &RoleName) -> Option<&RoleDefinition> {
+        self.0.get(name)
+    }
+
+    pub fn exists(&self, name: &RoleName) -> bool {
+        self.0.contains_key(name) || builtin::exists(name)
+    }
+
+    pub fn insert(&mut self, definition: RoleDefinition) {
+        self.0.insert(definition.name.clone(), definition);
+    }
+
+    /// What the named roles grant together. A name without a role grants nothing: the role may
+    /// have been dropped since it was given.
+    pub fn granted(&self, direct: &[RoleName]) -> Granted {
+        let mut granted = Granted::default();
+        let mut seen: HashSet<&RoleName> = direct.iter().collect();
+        let mut next: Vec<&RoleName> = direct.iter().collect();
+        while !next.is_empty() {
+            let mut inherited = Vec::new();
+            for name in next {
+                granted.roles.push(name.clone());
+                if let Some(definition) = self.0.get(name) {
+                    granted.privileges.add_all(&definition.privileges);
+                    if !definition.restrictions.is_empty() {
+                        granted.restrictions.push(definition.restrictions.clone());
+                    }
+                    inherited.extend(definition.roles.iter().filter(|role| seen.insert(role)));
+                } else if let Some(privileges) = builtin::privileges(name) {
+                    granted.privileges.add_all(&privileges);
+                }
+            }
+            next = inherited;
+        }
+        granted
+    }
+
+    /// Whether `role` would inherit itself if it inherited `parents`.
+    pub fn would_circle(&self, role: &RoleName, parents: &[RoleName]) -> bool {
+        self.granted(parents).roles.contains(role)
+    }
+}
+
+impl FromIterator<RoleDefinition> for Roles {
+    fn from_iter<I: IntoIterator<Item = RoleDefinition>>(definitions: I) -> Roles {
+        let mut roles = Roles::default();
+        for definition in definitions {
+            roles.insert(definition);
+        }
+        roles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+    use crate::action::Action;
+    use crate::resource::Resource;
+
+    fn role(document: RawDocumentBuf) -> RoleDefinition {
+        let definition = RoleDefinition::parse(&document).expect("a role");
+        assert_eq!(definition.to_document(), document);
+        definition
+    }
+
+    fn family() -> Roles {
+        let teller = rawdoc! {
+            "_id": "bank.teller", "role": "teller", "db": "bank",
+            "privileges": [{
+                "resource": { "db": "bank", "collection": "accounts" }, "actions": ["update"],
+            }],
+            "roles": [{ "role": "read", "db": "bank" }],
+        };
+        let manager = rawdoc! {
+            "_id": "bank.manager", "role": "manager", "db": "bank",
+            "privileges": [],
+            "roles": [{ "role": "teller", "db": "bank" }, { "role": "gone", "db": "bank" }],
+            "authenticationRestrictions": [{ "clientSource": ["127.0.0.0/8"] }],
+        };
+        [role(teller), role(manager)].into_iter().collect()
+    }
+
+    #[test]
+    fn a_role_grants_what_it_inherits() {
+        let roles = family();
+        let granted = roles.granted(&[RoleName::new("manager", "bank")]);
+        let names: Vec<_> = granted
+            .roles
+            .iter()
+            .map(|name| name.role.as_str())
+            .collect();
+        assert_eq!(names, ["manager", "teller", "gone", "read"]);
+        let accounts = Resource::Collection {
+            database: "bank",
+            collection: "accounts",
+        };
+        assert!(granted.privileges.allow(Action::Update, accounts));
+        assert!(granted.privileges.allow(Action::Find, accounts));
+        assert!(!granted.privileges.allow(Action::Insert, accounts));
+        assert_eq!(granted.restrictions.len(), 1);
+    }
+
+    #[test]
+    fn circles_are_seen_before_they_are_made_and_end_if_they_exist() {
+        let mut roles = family();
+        let (teller, manager) = (
+            RoleName::new("teller", "bank"),
+            RoleName::new("manager", "bank"),
+        );
+        assert!(roles.would_circle(&teller, std::slice::from_ref(&manager)));
+        assert!(roles.would_circle(&teller, std::slice::from_ref(&teller)));
+        assert!(!roles.would_circle(&manager, std::slice::from_ref(&teller)));
+        let mut circle = roles.get(&teller).expect("it is there").clone();
+        circle.roles.push(manager.clone());
+        roles.insert(circle);
+        assert_eq!(roles.granted(&[manager]).roles.len(), 4);
+    }
+
+    #[test]
+    fn names_are_read_in_both_forms() {
+        let array =
+            bson::rawbson!(["a", { "role": "b", "db": "x" }, { "role": "a", "db": "here" }]);
+        let array = array.as_raw_bson_ref();
+        let names = RoleName::parse_all(array.as_array().expect("an array"), "here");
+        assert_eq!(
+            names.expect("names"),
+            [RoleName::new("a", "here"), RoleName::new("b", "x")]
+        );
+        for wrong in [
+            bson::rawbson!([1]),
+            bson::rawbson!([""]),
+            bson::rawbson!([{ "role": "a" }]),
+            bson::rawbson!([{ "db": "a" }]),
+            bson::rawbson!([{ "role": "a", "db": "b", "more": 1 }]),
+        ] {
+            let array = wrong.as_raw_bson_ref();
+            RoleName::parse_all(array.as_array().expect("an array"), "here").expect_err("no names");
+        }
+    }
+}
