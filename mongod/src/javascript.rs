@@ -2,29 +2,25 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use banyan_document::writer::DocumentWriter;
 use banyan_node::operations::Interrupt;
 use banyan_query::filter::JavaScript;
 use banyan_query::{ErrorKind, QueryError};
+use banyan_script::hosts::Session;
 use banyan_script::{Hosts, JobError};
 use bson::RawDocument;
 
 /// The engine of one command: its scripts share variables with each other and with nobody else.
 pub struct Engine {
-    hosts: &'static Hosts,
-    session: i64,
+    session: Session,
     interrupt: Interrupt,
 }
 
 impl Engine {
     pub fn new(hosts: &'static Hosts, interrupt: &Interrupt) -> Engine {
-        static SESSIONS: AtomicI64 = AtomicI64::new(1);
-        let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
         Engine {
-            hosts,
-            session,
+            session: hosts.session(),
             interrupt: interrupt.clone(),
         }
     }
@@ -32,9 +28,7 @@ impl Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
-            .field("session", &self.session)
-            .finish_non_exhaustive()
+        f.debug_struct("Engine").finish_non_exhaustive()
     }
 }
 
@@ -48,7 +42,6 @@ impl JavaScript for Engine {
         let mut request = DocumentWriter::with_capacity(document.as_bytes().len() + 256);
         request.append_str("source", code);
         request.append_bool("expression", true);
-        request.append_i64("session", self.session);
         if let Some(scope) = scope {
             request.append_doc("scope", scope);
         }
@@ -58,7 +51,7 @@ impl JavaScript for Engine {
         let interrupt = self.interrupt.clone();
         let interrupted = Arc::new(move || interrupt.check().is_err());
         let answer = self
-            .hosts
+            .session
             .call(&request.finish(), interrupted)
             .map_err(|error| self.query_error(error))?;
         Ok(answer.get_bool("value").unwrap_or(false))

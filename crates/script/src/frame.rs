@@ -16,13 +16,24 @@
 //! Done                                →
 //! ```
 //!
-//! and a call of a function: Call, answered by Returned. A Failure may come in the place of any
-//! answer; the lane is of no more use then.
+//! and a call of a function: Call {session (i64), request}, answered by Returned. The calls of a
+//! session share a global object, until Done {session}. Before any answer there may be Print
+//! {text}, and PrintsLeftOut {lines (u64), bytes (u64)} where a job prints more than is wanted. A
+//! Failure may come in the place of any answer; the lane is of no more use then.
 
 use std::io::{self, Read, Write};
 
 /// No frame is longer; a longer one says that the other side is broken.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
+/// Of what a job prints, or a session, so much is logged.
+pub const PRINT_BYTES_MAX: usize = 64 << 10;
+/// What a line takes in the log besides its text.
+const LINE_BYTES: usize = 128;
+
+/// What printing `text_bytes` in one line counts as.
+pub fn print_bytes(text_bytes: usize) -> usize {
+    text_bytes + LINE_BYTES
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -41,11 +52,12 @@ pub enum Kind {
     Returned = b'a',
     Failure = b'F',
     Print = b'L',
+    PrintsLeftOut = b'l',
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 14] = [
+        const ALL: [Kind; 15] = [
             Kind::Configure,
             Kind::Job,
             Kind::Documents,
@@ -60,6 +72,7 @@ impl Kind {
             Kind::Returned,
             Kind::Failure,
             Kind::Print,
+            Kind::PrintsLeftOut,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -1,4 +1,5 @@
-//! One V8 isolate with one context that has the types of [`crate::bindings`] installed.
+//! One V8 isolate with contexts that have the types of [`crate::bindings`] installed: each is a
+//! [`Realm`], with global objects and prototypes of its own. One of them at a time is entered.
 //!
 //! An isolate belongs to the thread that made it. Two bounds hold it: another thread may call
 //! [`Terminator::terminate`], and a heap that comes near its limit ends the running script.
@@ -45,6 +46,15 @@ pub enum ScriptError {
 pub struct RuntimeOptions {
     /// The script ends with [`ScriptError::OutOfMemory`] when the heap comes near this size.
     pub heap_bytes_max: Option<usize>,
+    /// Puts what scripts of this runtime find besides the types into a new realm.
+    pub globals: Option<fn(&mut v8::HandleScope<'_>)>,
+}
+
+/// A global object with everything that can be reached from it. What scripts change in one is not
+/// to be seen in another.
+pub struct Realm {
+    context: v8::Global<v8::Context>,
+    bindings: std::rc::Rc<Bindings>,
 }
 
 /// Ends a running script from another thread.
@@ -64,11 +74,11 @@ struct HeapGuard {
 
 pub struct Runtime {
     // Declared before the isolate: handles go first.
-    context: v8::Global<v8::Context>,
-    bindings: std::rc::Rc<Bindings>,
+    realm: Realm,
     isolate: v8::OwnedIsolate,
     heap_guard: Option<Arc<HeapGuard>>,
     heap_bytes_max: usize,
+    globals: Option<fn(&mut v8::HandleScope<'_>)>,
 }
 
 /// Starts V8 in this process. Called by [`Runtime::new`]; call it early from the main thread
@@ -92,26 +102,31 @@ impl Runtime {
         let mut isolate = v8::Isolate::new(params);
         isolate.set_capture_stack_trace_for_uncaught_exceptions(true, 16);
         let heap_guard = options.heap_bytes_max.map(|_| guard_heap(&mut isolate));
-        let (context, bindings) = fresh_context(&mut isolate);
+        let realm = new_realm(&mut isolate, options.globals);
         let heap_bytes_max = options.heap_bytes_max.unwrap_or(usize::MAX);
         Runtime {
-            context,
-            bindings,
+            realm,
             isolate,
             heap_guard,
             heap_bytes_max,
+            globals: options.globals,
         }
     }
 
-    /// Forgets everything that scripts left behind: the next one finds a new global object.
-    pub fn reset(&mut self) {
+    /// Enters a new realm, and gives back the one that was left.
+    pub fn renew(&mut self) -> Realm {
         self.isolate.cancel_terminate_execution();
         if let Some(guard) = &self.heap_guard {
             guard.hit.store(false, Ordering::Relaxed);
         }
-        let (context, bindings) = fresh_context(&mut self.isolate);
-        self.context = context;
-        self.bindings = bindings;
+        let realm = new_realm(&mut self.isolate, self.globals);
+        std::mem::replace(&mut self.realm, realm)
+    }
+
+    /// Enters `realm`, one of this runtime's, and gives back the one that was left.
+    pub fn enter(&mut self, realm: Realm) -> Realm {
+        self.isolate.set_slot(realm.bindings.clone());
+        std::mem::replace(&mut self.realm, realm)
     }
 
     pub fn terminator(&self) -> Terminator {
@@ -123,12 +138,12 @@ impl Runtime {
     }
 
     pub fn bindings(&self) -> std::rc::Rc<Bindings> {
-        self.bindings.clone()
+        self.realm.bindings.clone()
     }
 
     /// Runs `work` inside this runtime's context.
     pub fn with_scope<R>(&mut self, work: impl FnOnce(&mut v8::HandleScope<'_>) -> R) -> R {
-        let context = self.context.clone();
+        let context = self.realm.context.clone();
         let scope = &mut v8::HandleScope::with_context(&mut self.isolate, context);
         work(scope)
     }
@@ -161,14 +176,21 @@ impl Runtime {
     }
 }
 
-fn fresh_context(isolate: &mut v8::Isolate) -> (v8::Global<v8::Context>, std::rc::Rc<Bindings>) {
+fn new_realm(isolate: &mut v8::Isolate, globals: Option<fn(&mut v8::HandleScope<'_>)>) -> Realm {
     let scope = &mut v8::HandleScope::new(isolate);
     let context = v8::Context::new(scope, Default::default());
     let bindings = {
         let scope = &mut v8::ContextScope::new(scope, context);
-        Bindings::install(scope)
+        let bindings = Bindings::install(scope);
+        if let Some(globals) = globals {
+            globals(scope);
+        }
+        bindings
     };
-    (v8::Global::new(scope, context), bindings)
+    Realm {
+        context: v8::Global::new(scope, context),
+        bindings,
+    }
 }
 
 fn guard_heap(isolate: &mut v8::Isolate) -> Arc<HeapGuard> {

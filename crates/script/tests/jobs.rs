@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use banyan_script::hosts::{Counters, Interrupted};
+use banyan_script::hosts::{Counters, Interrupted, Session};
 use banyan_script::{HostOptions, Hosts, JobError, MapReduceSpec};
 use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
 
@@ -344,17 +344,25 @@ fn jobs_wait_for_their_turn() {
     drop(job);
 }
 
+/// What a call without a `this` of its own gives.
+fn call(session: &Session, source: &str) -> Result<RawDocumentBuf, JobError> {
+    let request = rawdoc! { "source": source, "this": { "a": 1 }, "arguments": [2.0, "x"] };
+    session.call(&request, never())
+}
+
+fn number(session: &Session, source: &str) -> Option<f64> {
+    let answer = call(session, source).unwrap();
+    answer.get("value").unwrap().unwrap().as_f64()
+}
+
 #[test]
 fn functions_can_be_called() {
     let hosts = Hosts::new(options());
-    let call = |source: &str| {
-        let request = rawdoc! { "source": source, "this": { "a": 1 }, "arguments": [2.0, "x"] };
-        hosts.call(&request, never())
-    };
-    let answer = call("function(n, s) { return this.a + n + s; }").unwrap();
+    let session = hosts.session();
+    let answer = call(&session, "function(n, s) { return this.a + n + s; }").unwrap();
     assert_eq!(answer.get_str("value").unwrap(), "3x");
     assert!(matches!(
-        call("function() { throw 1; }"),
+        call(&session, "function() { throw 1; }"),
         Err(JobError::Script { code: 139, .. })
     ));
     assert_eq!(hosts.idle_process_ids().len(), 1);
@@ -363,30 +371,161 @@ fn functions_can_be_called() {
             "source": source, "expression": true, "this": { "a": 1 }, "arguments": [],
             "scope": { "limit": 5.0 },
         };
-        hosts
-            .call(&request, never())
-            .unwrap()
-            .get_bool("value")
-            .unwrap()
+        let answer = session.call(&request, never()).unwrap();
+        answer.get_bool("value").unwrap()
     };
-    let in_session = |session: i64, source: &str| {
-        let request = rawdoc! { "source": source, "session": session, "arguments": [] };
-        hosts
-            .call(&request, never())
-            .unwrap()
-            .get("value")
-            .unwrap()
-            .unwrap()
-            .as_f64()
-    };
-    assert_eq!(
-        in_session(1, "function() { left = 1; return 0; }"),
-        Some(0.0)
-    );
-    assert_eq!(in_session(1, "function() { return left; }"), Some(1.0));
-    assert_eq!(in_session(2, "function() { return typeof left; }"), None);
     assert!(is("this.a == 1"));
     assert!(is("function() { return this.a < limit; }"));
     assert!(is("var a = this.a; return a === 1;"));
     assert!(!is("this.a > limit"));
+}
+
+#[test]
+fn calls_of_one_session_share_variables_and_those_of_others_never_do() {
+    let mut options = options();
+    options.hosts_max = 1;
+    let hosts = Hosts::new(options);
+    let sessions: Vec<Session> = (0..4).map(|_| hosts.session()).collect();
+    let count = "function() { Array.sum = () => 7; return count = (globalThis.count || 0) + 1; }";
+    for round in 1..=3 {
+        for session in &sessions {
+            assert_eq!(number(session, count), Some(f64::from(round)));
+        }
+    }
+    let another = hosts.session();
+    assert_eq!(
+        number(&another, "function() { return typeof count; }"),
+        None
+    );
+    assert_eq!(
+        number(&another, "function() { return Array.sum([1, 2]); }"),
+        Some(3.0)
+    );
+}
+
+/// Every other script of this host spoils what the next one would compute with.
+#[test]
+fn a_job_starts_clean_whatever_ran_before() {
+    let mut options = options();
+    options.hosts_max = 1;
+    let hosts = Hosts::new(options);
+    let spoil = "Array.sum = () => -1; Object.prototype.x = 1; Array.prototype.push = () => 0; \
+                 Map.prototype.get = () => undefined; globalThis.tojson = 1; emit = 0;";
+    let count = spec(
+        "function() { for (var k in {}) emit(k, 1); emit('n', 1); }",
+        SUM,
+    );
+    for _ in 0..5 {
+        // Their own results are what they have made of them.
+        let session = hosts.session();
+        let _ = call(&session, &format!("function() {{ {spoil} }}"));
+        let _ = run(
+            &hosts,
+            &spec(&format!("function() {{ emit(1, 1); {spoil} }}"), SUM),
+            &numbers(2),
+            never(),
+        );
+        let (results, _) = run(&hosts, &count, &numbers(10), never()).unwrap();
+        assert_eq!(results, [doc! { "_id": "n", "value": 10.0 }]);
+        assert_eq!(
+            number(
+                &hosts.session(),
+                "function() { return Object.keys({}).length; }"
+            ),
+            Some(0.0)
+        );
+    }
+}
+
+/// A job's query may call functions while the job holds its host.
+#[test]
+fn calls_do_not_wait_for_jobs() {
+    let mut options = options();
+    options.hosts_max = 1;
+    let hosts = Hosts::new(options);
+    let job = hosts
+        .map_reduce(&spec("function() { emit(1, 1); }", SUM), never())
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let request = rawdoc! { "source": "function() { return 1; }", "arguments": [] };
+    let interrupted: Interrupted = Arc::new(move || Instant::now() > deadline);
+    assert!(hosts.session().call(&request, interrupted).is_ok());
+    drop(job);
+}
+
+#[test]
+fn a_script_that_never_ends_keeps_only_its_own_host() {
+    let mut options = options();
+    options.hosts_max = 2;
+    let hosts = Hosts::new(options);
+    let [endless, first, second] = [hosts.session(), hosts.session(), hosts.session()];
+    assert_eq!(number(&endless, "function() { return 1; }"), Some(1.0));
+    assert_eq!(number(&first, "function() { return 1; }"), Some(1.0));
+    assert_eq!(number(&second, "function() { return 1; }"), Some(1.0));
+    let ended = Arc::new(AtomicBool::new(false));
+    let interrupted: Interrupted = {
+        let ended = ended.clone();
+        Arc::new(move || ended.load(Ordering::Relaxed))
+    };
+    std::thread::scope(|scope| {
+        let request = rawdoc! { "source": "function() { while (true); }", "arguments": [] };
+        let endless = scope.spawn(move || endless.call(&request, interrupted));
+        for session in [&first, &second] {
+            for _ in 0..3 {
+                assert_eq!(number(session, "function() { return 1; }"), Some(1.0));
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(endless.join().unwrap(), Err(JobError::Interrupted));
+    });
+    assert_eq!(number(&first, "function() { return 1; }"), Some(1.0));
+}
+
+/// While it is read what a script prints, nobody sees that its time is over.
+#[test]
+fn a_script_that_prints_without_end_is_interrupted() {
+    let hosts = Hosts::new(options());
+    let deadline = Instant::now() + Duration::from_millis(300);
+    let interrupted: Interrupted = Arc::new(move || Instant::now() > deadline);
+    let map = "function() { while (true) print('x'); }";
+    let error = run(&hosts, &spec(map, SUM), &numbers(10), interrupted.clone());
+    assert_eq!(error.unwrap_err(), JobError::Interrupted);
+    let request = rawdoc! { "source": map, "arguments": [] };
+    let error = hosts.session().call(&request, interrupted);
+    assert_eq!(error.unwrap_err(), JobError::Interrupted);
+}
+
+#[test]
+#[ignore = "measures; run by hand with --no-capture"]
+fn what_a_clean_realm_costs() {
+    let hosts = Hosts::new(options());
+    let time = |what: &str, n: u32, work: &mut dyn FnMut()| {
+        work();
+        let begun = Instant::now();
+        (0..n).for_each(|_| work());
+        println!("{what}: {:?}", begun.elapsed() / n);
+    };
+    let one = "function() { return 1; }";
+    let session = hosts.session();
+    time("a call of a known session", 1000, &mut || {
+        call(&session, one).unwrap();
+    });
+    let sessions: Vec<Session> = (0..8).map(|_| hosts.session()).collect();
+    time("a call each of 8 sessions", 500, &mut || {
+        for session in &sessions {
+            call(session, one).unwrap();
+        }
+    });
+    time("a session of one call", 1000, &mut || {
+        call(&hosts.session(), one).unwrap();
+    });
+    let small = spec("function() { emit(1, 1); }", SUM);
+    time("a map-reduce of 10 documents", 200, &mut || {
+        run(&hosts, &small, &numbers(10), never()).unwrap();
+    });
+    let large = "function() { for (var i in this.tags) { emit(this.tags[i], 1); } }";
+    let documents = numbers(50_000);
+    time("a map-reduce of 50,000 documents", 4, &mut || {
+        run(&hosts, &spec(large, SUM), &documents, never()).unwrap();
+    });
 }

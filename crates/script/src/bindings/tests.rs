@@ -249,11 +249,12 @@ fn what_bson_cannot_hold_is_an_error() {
 fn a_script_that_eats_its_heap_ends_with_an_error() {
     let mut runtime = Runtime::new(&RuntimeOptions {
         heap_bytes_max: Some(32 << 20),
+        ..Default::default()
     });
     let source = "var a = []; while (true) { a.push('x'.repeat(10) + a.length); }";
     let error = runtime.evaluate("test", source).unwrap_err();
     assert!(matches!(error, ScriptError::OutOfMemory { .. }), "{error}");
-    runtime.reset();
+    drop(runtime.renew());
     assert!(runtime.evaluate("test", "1 + 1").is_ok());
 }
 

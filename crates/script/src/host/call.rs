@@ -1,4 +1,4 @@
-//! Single calls of functions, compiled once for as long as the context lives.
+//! Single calls of functions, compiled once for as long as their realm lives.
 
 use std::collections::HashMap;
 
@@ -12,6 +12,7 @@ use crate::runtime::{Runtime, ScriptError, compile_function, evaluate};
 /// Queries repeat a handful of functions; more than this are forgotten together.
 const FUNCTIONS_MAX: usize = 256;
 
+/// The functions of one realm.
 #[derive(Default)]
 pub struct Functions {
     by_source: HashMap<Source, v8::Global<v8::Function>>,
@@ -29,17 +30,12 @@ impl Functions {
     pub fn call(
         &mut self,
         runtime: &mut Runtime,
-        payload: &[u8],
+        request: &[u8],
     ) -> Result<RawDocumentBuf, Failure> {
-        let request = document(payload)?;
+        let request = document(request)?;
         let bindings = runtime.bindings();
         let called = runtime.with_scope(|scope| self.call_in(scope, &bindings, request));
         called.map_err(|error| runtime.explain(error).into())
-    }
-
-    /// The context is gone, and the functions with it.
-    pub fn clear(&mut self) {
-        self.by_source.clear();
     }
 
     fn call_in(

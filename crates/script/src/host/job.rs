@@ -11,7 +11,6 @@ use super::fields::fields_read;
 use super::lane::{Failure, document, documents};
 use super::sink::{Output, Run};
 use crate::bindings::{self, Bindings, ConvertError, Elements, ToV8, append_value, value_to_v8};
-use crate::frame::Kind;
 use crate::runtime::{Runtime, ScriptError, caught, compile_function, evaluate};
 
 type Scope<'s> = v8::HandleScope<'s>;
@@ -395,11 +394,6 @@ fn start_driver<'s>(
             put(scope, native, name, function.into());
         }
     }
-    let print = v8::Function::new(scope, print);
-    if let Some(print) = print {
-        let global = scope.get_current_context().global(scope);
-        put(scope, global, "print", print.into());
-    }
     let driver = evaluate(scope, "driver", include_str!("driver.js"))?;
     let driver = v8::Local::<v8::Function>::try_from(driver);
     let driver = driver.map_err(|_| ScriptError::NotAFunction {
@@ -601,25 +595,4 @@ fn is_full<'s>(
 ) {
     let Some(shared) = shared(scope) else { return };
     result.set_bool(shared.heap.is_full(scope));
-}
-
-/// `print`: a line in the data node's log.
-fn print<'s>(
-    scope: &mut Scope<'s>,
-    arguments: v8::FunctionCallbackArguments<'s>,
-    _: v8::ReturnValue<'_>,
-) {
-    let Some(shared) = shared(scope) else { return };
-    let words = (0..arguments.length()).map(|at| arguments.get(at).to_rust_string_lossy(scope));
-    let mut line = words.collect::<Vec<_>>().join(" ");
-    const LINE_BYTES_MAX: usize = 4096;
-    if line.len() > LINE_BYTES_MAX {
-        let end = (0..=LINE_BYTES_MAX)
-            .rev()
-            .find(|at| line.is_char_boundary(*at));
-        line.truncate(end.unwrap_or(0));
-    }
-    let mut output = shared.output.borrow_mut();
-    output.send(Kind::Print, line.as_bytes());
-    output.flush();
 }

@@ -1,16 +1,22 @@
 //! A lane: one thread, one isolate, one socket, one job at a time.
+//!
+//! The realm that is entered between two messages is one in which no script has run. A job takes
+//! it, and leaves a new one behind. The first call of a session takes it and keeps it for the
+//! calls to come.
 
 use std::io::BufReader;
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 
 use bson::{RawDocument, rawdoc};
 
 use super::call::Functions;
 use super::job::{Job, JobSpec};
+use super::print::{self, Printer};
 use super::sink::Output;
 use crate::bindings::ConvertError;
 use crate::frame::{Kind, read_frame};
-use crate::runtime::{Runtime, RuntimeOptions, ScriptError};
+use crate::runtime::{Realm, Runtime, RuntimeOptions, ScriptError};
 
 /// Why a job ended without a result, in the terms of the wire.
 #[derive(Debug)]
@@ -20,7 +26,7 @@ pub struct Failure {
 }
 
 const JS_INTERPRETER_FAILURE: i32 = 139;
-const EXCEEDED_MEMORY_LIMIT: i32 = 146;
+pub const EXCEEDED_MEMORY_LIMIT: i32 = 146;
 const INTERRUPTED: i32 = 11601;
 const OBJECT_TOO_LARGE: i32 = 17260;
 const NESTED_TOO_DEEP: i32 = 17279;
@@ -76,21 +82,24 @@ fn with_trace(message: String, stack: &str) -> String {
 }
 
 pub fn run(socket: UnixStream, heap_bytes_max: usize) {
-    let Ok(output) = socket.try_clone() else {
+    let (Ok(output), Ok(prints)) = (socket.try_clone(), socket.try_clone()) else {
         super::exit(0);
     };
     let mut runtime = Runtime::new(&RuntimeOptions {
         heap_bytes_max: Some(heap_bytes_max),
+        globals: Some(print::install),
     });
     runtime.isolate().set_oom_error_handler(out_of_memory);
+    let printer = Rc::new(Printer::new(prints));
+    runtime.isolate().set_slot(printer.clone());
     let mut lane = Lane {
         input: BufReader::with_capacity(64 << 10, socket),
         output: Output::new(output),
+        sessions: Vec::new(),
         runtime,
+        printer,
         payload: Vec::new(),
         heap_bytes_max,
-        functions: Functions::default(),
-        session: None,
     };
     loop {
         if let Err(failure) = lane.serve() {
@@ -104,15 +113,25 @@ unsafe extern "C" fn out_of_memory(_: *const std::ffi::c_char, _: &v8::OomDetail
     super::exit(super::EXIT_OUT_OF_MEMORY);
 }
 
+/// Sessions beyond this lose their variables, those first that were called the longest ago.
+const SESSIONS_MAX: usize = 16;
+
 struct Lane {
     input: BufReader<UnixStream>,
     output: Output,
+    /// In the order of their last calls.
+    sessions: Vec<Session>,
     runtime: Runtime,
+    printer: Rc<Printer>,
     payload: Vec<u8>,
     heap_bytes_max: usize,
+}
+
+struct Session {
+    number: i64,
     functions: Functions,
-    /// Whose calls the global object has seen.
-    session: Option<i64>,
+    printed_bytes: usize,
+    realm: Realm,
 }
 
 impl Lane {
@@ -129,6 +148,7 @@ impl Lane {
         match self.read() {
             Kind::Job => self.job(),
             Kind::Call => self.call(),
+            Kind::Done => self.end_session(),
             _ => Ok(()),
         }
     }
@@ -136,6 +156,7 @@ impl Lane {
     /// Says what happened, and then only drains the socket: the node gives this host up.
     fn fail(&mut self, failure: Failure) -> ! {
         let document = rawdoc! { "code": failure.code, "message": failure.message };
+        self.printer.end();
         self.output.send(Kind::Failure, document.as_bytes());
         self.output.flush();
         loop {
@@ -146,6 +167,7 @@ impl Lane {
     fn job(&mut self) -> Result<(), Failure> {
         let spec = JobSpec::parse(&self.payload).ok_or_else(|| broken("a job"))?;
         let output = self.output_copy()?;
+        self.printer.begin(0);
         let mut job = Job::start(&mut self.runtime, &spec, output, self.heap_bytes_max)?;
         let mut input_count: i64 = 0;
         loop {
@@ -153,12 +175,14 @@ impl Lane {
                 Kind::Documents => input_count += job.map(&mut self.runtime, &self.payload)?,
                 Kind::End => {
                     let (emits, reduces) = job.finish_mapping(&mut self.runtime)?;
+                    self.printer.end();
                     let counts = rawdoc! { "input": input_count, "emit": emits, "reduce": reduces };
                     self.output.send(Kind::Mapped, counts.as_bytes());
                     self.output.flush();
                 }
                 Kind::Groups => {
                     let reduced = job.reduce(&mut self.runtime, &self.payload)?;
+                    self.printer.end();
                     self.output.send(Kind::Reduced, &reduced);
                     self.output.flush();
                 }
@@ -168,9 +192,8 @@ impl Lane {
         }
         drop(job);
         super::job::forget(&mut self.runtime);
-        // The next job finds a fresh context; made now, while nobody waits.
-        self.functions.clear();
-        self.runtime.reset();
+        // Made now, while nobody waits.
+        drop(self.runtime.renew());
         Ok(())
     }
 
@@ -184,14 +207,19 @@ impl Lane {
     }
 
     fn call(&mut self) -> Result<(), Failure> {
-        let session = RawDocument::from_bytes(&self.payload).ok();
-        let session = session.and_then(|request| request.get_i64("session").ok());
-        if session != self.session {
-            self.session = session;
-            self.functions.clear();
-            self.runtime.reset();
-        }
-        let answer = self.functions.call(&mut self.runtime, &self.payload);
+        let (number, request) = session_number(&self.payload).ok_or_else(|| broken("a call"))?;
+        let known = self.sessions.iter().position(|s| s.number == number);
+        let known = known.map(|at| self.sessions.remove(at));
+        let (mut functions, printed_bytes, clean) = match known {
+            Some(session) => {
+                let clean = self.runtime.enter(session.realm);
+                (session.functions, session.printed_bytes, Some(clean))
+            }
+            None => (Functions::default(), 0, None),
+        };
+        self.printer.begin(printed_bytes);
+        let answer = functions.call(&mut self.runtime, request);
+        let printed_bytes = self.printer.end();
         let document = match answer {
             Ok(document) => document,
             Err(failure) => {
@@ -200,8 +228,33 @@ impl Lane {
         };
         self.output.send(Kind::Returned, document.as_bytes());
         self.output.flush();
+        let realm = match clean {
+            Some(clean) => self.runtime.enter(clean),
+            None => self.runtime.renew(),
+        };
+        if self.sessions.len() >= SESSIONS_MAX {
+            self.sessions.remove(0);
+        }
+        self.sessions.push(Session {
+            number,
+            functions,
+            printed_bytes,
+            realm,
+        });
         Ok(())
     }
+
+    fn end_session(&mut self) -> Result<(), Failure> {
+        let ended = session_number(&self.payload).ok_or_else(|| broken("a session"))?;
+        self.sessions.retain(|session| session.number != ended.0);
+        Ok(())
+    }
+}
+
+/// The number of a session, and what follows it.
+fn session_number(payload: &[u8]) -> Option<(i64, &[u8])> {
+    let (number, rest) = payload.split_first_chunk::<8>()?;
+    Some((i64::from_le_bytes(*number), rest))
 }
 
 fn broken(what: &str) -> Failure {

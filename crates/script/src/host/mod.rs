@@ -10,10 +10,11 @@ mod call;
 mod fields;
 mod job;
 mod lane;
+mod print;
 mod sink;
 
 pub(crate) use job::JobSpec;
-pub(crate) use lane::documents;
+pub(crate) use lane::{EXCEEDED_MEMORY_LIMIT, documents};
 
 use std::io::Read;
 use std::os::fd::FromRawFd;

@@ -13,6 +13,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 
 use super::merge::{Group, Input, Merge};
+use super::prints::{LeftOut, Prints};
 use super::process::{Host, Process};
 use super::runs::{Run, RunWriter, SpillBudget};
 use super::{Hosts, Interrupted, JobError, MapReduceSpec};
@@ -40,10 +41,16 @@ pub struct Channel {
     stream: UnixStream,
     process: Arc<Process>,
     interrupted: Interrupted,
+    prints: Arc<Prints>,
 }
 
 impl Channel {
-    pub fn open(host: &Host, lane: usize, interrupted: Interrupted) -> Result<Channel, JobError> {
+    pub fn open(
+        host: &Host,
+        lane: usize,
+        interrupted: Interrupted,
+        prints: Arc<Prints>,
+    ) -> Result<Channel, JobError> {
         let stream = host.lanes[lane].try_clone();
         let stream = stream.map_err(|error| JobError::Start {
             reason: error.to_string(),
@@ -57,6 +64,7 @@ impl Channel {
             stream,
             process: host.process.clone(),
             interrupted,
+            prints,
         })
     }
 
@@ -68,14 +76,19 @@ impl Channel {
     }
 
     /// The next frame that means something to the caller: what a script prints is logged, a
-    /// failure is an error.
+    /// failure is an error. A lane that never falls silent is interrupted as well.
     pub fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Kind, JobError> {
         loop {
             match read_frame(self, payload) {
-                Ok(Some(Kind::Print)) => {
-                    tracing::info!(text = %String::from_utf8_lossy(payload), "a script prints");
+                Ok(Some(Kind::Print)) => self.prints.line(payload),
+                Ok(Some(Kind::PrintsLeftOut)) => {
+                    let left_out = left_out(payload).ok_or(JobError::Protocol)?;
+                    self.prints.left_out(left_out);
                 }
                 Ok(Some(Kind::Failure)) => return Err(failure(payload)),
+                Ok(Some(Kind::Partials)) if (self.interrupted)() => {
+                    return Err(JobError::Interrupted);
+                }
                 Ok(Some(kind)) => return Ok(kind),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     return Err(JobError::Interrupted);
@@ -87,6 +100,14 @@ impl Channel {
             }
         }
     }
+}
+
+fn left_out(payload: &[u8]) -> Option<LeftOut> {
+    let (lines, bytes) = payload.split_first_chunk::<8>()?;
+    Some(LeftOut {
+        lines: u64::from_le_bytes(*lines),
+        bytes: u64::from_le_bytes(bytes.try_into().ok()?),
+    })
 }
 
 impl Read for Channel {
@@ -135,6 +156,7 @@ pub struct MapReduceJob {
     /// Taken when the job is over.
     host: Option<Host>,
     interrupted: Interrupted,
+    prints: Arc<Prints>,
     first_error: Arc<FirstError>,
     readers: Vec<JoinHandle<Result<LaneResult, JobError>>>,
     channels: Vec<Channel>,
@@ -190,6 +212,7 @@ impl MapReduceJob {
         interrupted: Interrupted,
     ) -> Result<MapReduceJob, JobError> {
         let mut job = MapReduceJob {
+            prints: hosts.prints(),
             hosts,
             host: Some(host),
             interrupted,
@@ -225,7 +248,7 @@ impl MapReduceJob {
 
     fn channel(&self, lane: usize) -> Result<Channel, JobError> {
         let host = self.host.as_ref().ok_or(JobError::Protocol)?;
-        Channel::open(host, lane, self.interrupted.clone())
+        Channel::open(host, lane, self.interrupted.clone(), self.prints.clone())
     }
 
     /// Begins to map: one feeder per lane. [`MapReduceJob::finish_mapping`] waits for the results

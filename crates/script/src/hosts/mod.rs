@@ -3,14 +3,16 @@
 //! [`process`] starts a host, stripped of everything it does not need. [`job`] runs one
 //! map-reduce in one host: documents go in on all lanes at once, sorted [`runs`] of partial
 //! results come back, [`merge`] brings them together and the lanes reduce what shares a key.
+//! [`session`] calls single functions. [`prints`] is what of their output is logged.
 //! A host that fails in any way is ended and replaced; a job never sees another job's host.
 
-mod call;
 mod error;
 mod job;
 mod merge;
+mod prints;
 mod process;
 mod runs;
+mod session;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,8 +24,11 @@ pub use error::JobError;
 pub use job::{Counters, Existing, Feeder, MapReduceJob, Mapped, Reduced};
 pub use merge::{Group, Merge};
 pub use runs::Run;
+pub use session::Session;
 
+use prints::Rate;
 use process::Host;
+use session::Callers;
 
 /// Whether the command that a job belongs to has been ended: its time is over, or it was killed.
 pub type Interrupted = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -36,7 +41,7 @@ pub struct HostOptions {
     /// Isolates per host, and so per job.
     pub lanes: usize,
     pub heap_bytes_max: usize,
-    /// Jobs that may run at once; others wait.
+    /// Jobs that may run at once, and as many calls of functions; others wait.
     pub hosts_max: usize,
     /// Where partial results go that do not fit into memory. The files have no names.
     pub spill_directory: PathBuf,
@@ -74,6 +79,8 @@ pub struct MapReduceSpec {
 #[derive(Clone)]
 pub struct Hosts {
     inner: Arc<Pool>,
+    callers: Arc<Callers>,
+    rate: Arc<Rate>,
 }
 
 struct Pool {
@@ -94,6 +101,7 @@ const WAIT_STEP: Duration = Duration::from_millis(50);
 impl Hosts {
     /// Starts nothing yet: the first job does, or [`Hosts::warm_up`].
     pub fn new(options: HostOptions) -> Hosts {
+        let callers = Arc::new(Callers::new(&options));
         let inner = Pool {
             options,
             state: Mutex::default(),
@@ -101,6 +109,8 @@ impl Hosts {
         };
         Hosts {
             inner: Arc::new(inner),
+            callers,
+            rate: Arc::default(),
         }
     }
 
@@ -164,12 +174,9 @@ impl Hosts {
 
     /// The process ids of the hosts that wait for work.
     pub fn idle_process_ids(&self) -> Vec<u32> {
-        self.inner
-            .state
-            .lock()
-            .idle
-            .iter()
-            .map(Host::process_id)
-            .collect()
+        let mut ids = self.callers.idle_process_ids();
+        let state = self.inner.state.lock();
+        ids.extend(state.idle.iter().map(Host::process_id));
+        ids
     }
 }

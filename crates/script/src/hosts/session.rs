@@ -1,0 +1,186 @@
+//! Calls of single functions, for queries: the calls of one session share a global object.
+//!
+//! They run in hosts of their own, apart from those of map-reduce: a job whose query calls
+//! functions holds its host while it waits for these. A session stays with the host in which its
+//! variables are, for as long as nobody else's script keeps that host busy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bson::RawDocumentBuf;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::job::Channel;
+use super::prints::Prints;
+use super::process::Host;
+use super::{HostOptions, Hosts, Interrupted, JobError, WAIT_STEP};
+use crate::frame::Kind;
+use crate::host::EXCEEDED_MEMORY_LIMIT;
+
+/// A session waits so long for its host before it looks for another one.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The hosts of all sessions; each is started when it is first called.
+pub(super) struct Callers {
+    options: HostOptions,
+    seats: Vec<Seat>,
+}
+
+#[derive(Default)]
+struct Seat {
+    host: Mutex<Option<Host>>,
+    sessions: AtomicUsize,
+}
+
+impl Callers {
+    pub fn new(options: &HostOptions) -> Callers {
+        let options = HostOptions {
+            lanes: 1,
+            ..options.clone()
+        };
+        let seats = (0..options.hosts_max.max(1)).map(|_| Seat::default());
+        Callers {
+            seats: seats.collect(),
+            options,
+        }
+    }
+
+    pub fn idle_process_ids(&self) -> Vec<u32> {
+        let idle = |seat: &Seat| Some(seat.host.try_lock()?.as_ref()?.process_id());
+        self.seats.iter().filter_map(idle).collect()
+    }
+
+    /// The seat with the fewest sessions; now with one more.
+    fn choose(&self) -> usize {
+        let sessions = |seat: &Seat| seat.sessions.load(Ordering::Relaxed);
+        let seats = self.seats.iter().enumerate();
+        let least = seats.min_by_key(|(_, seat)| sessions(seat));
+        let at = least.map_or(0, |(at, _)| at);
+        self.seats[at].sessions.fetch_add(1, Ordering::Relaxed);
+        at
+    }
+
+    fn leave(&self, at: usize) {
+        self.seats[at].sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Calls that share variables with each other and with nobody else.
+pub struct Session {
+    hosts: Hosts,
+    number: i64,
+    /// Chosen with the first call. Held for as long as a call runs.
+    seat: Mutex<Option<usize>>,
+    prints: Arc<Prints>,
+}
+
+impl Hosts {
+    pub fn session(&self) -> Session {
+        static NUMBERS: AtomicI64 = AtomicI64::new(1);
+        Session {
+            hosts: self.clone(),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            seat: Mutex::new(None),
+            prints: self.prints(),
+        }
+    }
+}
+
+impl Session {
+    /// Calls a function: `request` is `{source, this?, scope?, arguments: [], expression?}`, the
+    /// answer `{value}`. With `expression`, the source may be an expression, and the answer is
+    /// whether it is true. What the function throws is an error; the host goes on.
+    pub fn call(
+        &self,
+        request: &RawDocumentBuf,
+        interrupted: Interrupted,
+    ) -> Result<RawDocumentBuf, JobError> {
+        let mut seat = self.seat.lock();
+        let mut host = self.sit(&mut seat, &interrupted)?;
+        if !host.as_mut().is_some_and(Host::is_alive) {
+            *host = Some(Host::start(&self.hosts.callers.options)?);
+        }
+        // It was started just now, if it was not there.
+        let Some(running) = host.as_ref() else {
+            return Err(JobError::Protocol);
+        };
+        let called = self.call_in(running, request, interrupted);
+        match &called {
+            // A heap that has been full has been lent more than it should have.
+            Err(JobError::Script { code, .. }) if *code == EXCEEDED_MEMORY_LIMIT => *host = None,
+            Ok(_) | Err(JobError::Script { .. }) => {}
+            Err(_) => *host = None,
+        }
+        called
+    }
+
+    /// The host to call. One that has another session's script for long is left to it, and what
+    /// this one's scripts have in their variables with it.
+    fn sit<'h>(
+        &'h self,
+        seat: &mut Option<usize>,
+        interrupted: &Interrupted,
+    ) -> Result<MutexGuard<'h, Option<Host>>, JobError> {
+        let callers = &*self.hosts.callers;
+        let mut at = *seat.get_or_insert_with(|| callers.choose());
+        let mut patience = PATIENCE;
+        loop {
+            if let Some(host) = callers.seats[at].host.try_lock_for(patience) {
+                return Ok(host);
+            }
+            if interrupted() {
+                return Err(JobError::Interrupted);
+            }
+            patience = WAIT_STEP;
+            callers.leave(at);
+            let free = callers.seats.iter().position(|s| !s.host.is_locked());
+            at = free.unwrap_or(at);
+            callers.seats[at].sessions.fetch_add(1, Ordering::Relaxed);
+            *seat = Some(at);
+        }
+    }
+
+    fn call_in(
+        &self,
+        host: &Host,
+        request: &RawDocumentBuf,
+        interrupted: Interrupted,
+    ) -> Result<RawDocumentBuf, JobError> {
+        let mut channel = Channel::open(host, 0, interrupted, self.prints.clone())?;
+        let request = request.as_bytes();
+        let mut payload = Vec::with_capacity(8 + request.len());
+        payload.extend_from_slice(&self.number.to_le_bytes());
+        payload.extend_from_slice(request);
+        channel.send(Kind::Call, &payload)?;
+        match channel.receive(&mut payload)? {
+            Kind::Returned => {}
+            _ => return Err(JobError::Protocol),
+        }
+        let answer = RawDocumentBuf::from_bytes(payload).map_err(|_| JobError::Protocol)?;
+        if let Ok(error) = answer.get_document("error") {
+            return Err(JobError::Script {
+                code: error.get_i32("code").unwrap_or_default(),
+                message: error.get_str("message").unwrap_or_default().to_string(),
+            });
+        }
+        Ok(answer)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let Some(at) = *self.seat.get_mut() else {
+            return;
+        };
+        let callers = &self.hosts.callers;
+        callers.leave(at);
+        // A host that is busy forgets the session when it needs the room.
+        if let Some(host) = callers.seats[at].host.try_lock()
+            && let Some(mut lane) = host.as_ref().and_then(|host| host.lanes.first())
+        {
+            // One that is gone is found out by the next call.
+            let _ = crate::frame::write_frame(&mut lane, Kind::Done, &self.number.to_le_bytes());
+        }
+    }
+}
