@@ -103,6 +103,7 @@ enum Kind {
 fn kind(request: &Request) -> Option<Kind> {
     match &*request.name {
         "aggregate" if writes_output(&request.body) => Some(Kind::Write),
+        "mapReduce" | "mapreduce" if !is_inline(&request.body) => Some(Kind::Write),
         "find" | "aggregate" | "count" | "distinct" => Some(Kind::Read),
         "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "create"
         | "createIndexes" | "drop" | "dropDatabase" | "dropIndexes" | "deleteIndexes"
@@ -118,6 +119,16 @@ fn writes_output(body: &RawDocument) -> bool {
     let last = stages.into_iter().flatten().last();
     let stage = last.and_then(|stage| stage.as_document()?.iter().next()?.ok());
     stage.is_some_and(|(name, _)| matches!(name.as_str(), "$out" | "$merge"))
+}
+
+/// Whether a map-reduce answers its results instead of writing them.
+pub fn is_inline(body: &RawDocument) -> bool {
+    match fields::get(body, "out") {
+        Some(RawBsonRef::String(_)) => false,
+        Some(RawBsonRef::Document(out)) => fields::get(out, "inline").is_some(),
+        // Nothing that will be run.
+        _ => true,
+    }
 }
 
 impl Defaults {

@@ -1,6 +1,6 @@
 //! Several shards' cursors read as one, in the order of a sort if there is one.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use banyan_query::projection::Projection;
@@ -144,7 +144,7 @@ impl Merge {
                 self.kill().await;
                 return Ok(None);
             }
-            let Some(document) = self.take().await? else {
+            let Some((_, document)) = self.take().await? else {
                 return Ok(None);
             };
             if self.shape.skip > 0 {
@@ -161,6 +161,23 @@ impl Merge {
         }
     }
 
+    /// How many of the documents each shard has. The documents themselves are not wanted.
+    pub async fn shares(mut self) -> Result<HashMap<Arc<str>, i64>, CommandError> {
+        let mut shares: HashMap<Arc<str>, i64> = HashMap::new();
+        while self.shape.limit != Some(0) {
+            let Some((index, _)) = self.take().await? else {
+                return Ok(shares);
+            };
+            let shard = self.remotes[index].shard.clone();
+            *shares.entry(shard).or_default() += 1;
+            if let Some(limit) = &mut self.shape.limit {
+                *limit -= 1;
+            }
+        }
+        self.kill().await;
+        Ok(shares)
+    }
+
     /// Whether the end is known to have been reached.
     pub fn is_done(&self) -> bool {
         self.shape.limit == Some(0) || self.remotes.iter().all(Remote::is_done)
@@ -174,7 +191,8 @@ impl Merge {
         }
     }
 
-    async fn take(&mut self) -> Result<Option<Doc>, CommandError> {
+    /// The next document, and which of the remotes it is from.
+    async fn take(&mut self) -> Result<Option<(usize, Doc)>, CommandError> {
         loop {
             if !self.is_ready() {
                 self.refill().await?;
@@ -190,7 +208,7 @@ impl Merge {
             };
             remote.head = None;
             if let Some(document) = remote.ready.pop_front() {
-                return Ok(Some(document));
+                return Ok(Some((index, document)));
             }
         }
     }

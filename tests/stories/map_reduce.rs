@@ -1,10 +1,10 @@
-//! Map-reduce on one data node: its results, and scripts that go wrong.
+//! Map-reduce: its results and options, on one data node and over shards, and scripts that go wrong.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use banyan_tests::{Launch, Process, eventually};
+use banyan_tests::{Cluster, ClusterShape, Launch, Process, eventually};
 use bson::{Bson, Document, doc};
 use mongodb::Database;
 use nix::sys::signal::{Signal, kill};
@@ -123,6 +123,7 @@ fn number(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(number) => Some(i64::from(*number)),
         Bson::Int64(number) => Some(*number),
+        Bson::Double(number) => Some(*number as i64),
         _ => None,
     }
 }
@@ -238,6 +239,213 @@ async fn queries_may_ask_javascript() -> Result<()> {
     let (code, message) = failure(&test, endless).await?;
     ensure!(code == 50, "{code} {message}");
     ensure!(numbers.count_documents(doc! {}).await? == 17);
+    Ok(())
+}
+
+/// The error's code; 0 where the command went well.
+async fn code(database: &Database, command: Document) -> Result<i32> {
+    match database.run_command(command).await {
+        Ok(_) => Ok(0),
+        Err(error) => match *error.kind {
+            mongodb::error::ErrorKind::Command(ref error) => Ok(error.code),
+            _ => bail!("the connection suffered: {error}"),
+        },
+    }
+}
+
+/// Options that are not what they should be, and MongoDB's codes for them.
+fn wrong_options() -> Vec<(Document, i32)> {
+    vec![
+        (doc! { "what": 1 }, 40415),
+        (doc! { "runtimeConstants": {} }, 40415),
+        (doc! { "query": 1 }, 14),
+        (doc! { "sort": [] }, 14),
+        (doc! { "sort": {} }, 15976),
+        (doc! { "limit": -1 }, 15958),
+        (doc! { "limit": f64::NAN }, 15958),
+        (doc! { "limit": "x" }, 14),
+        (doc! { "scope": 1 }, 2),
+        (doc! { "verbose": 1 }, 14),
+        (doc! { "jsMode": 1 }, 14),
+        (doc! { "bypassDocumentValidation": "x" }, 14),
+        (doc! { "maxTimeMS": 1.5 }, 2),
+        (doc! { "maxTimeMS": -1 }, 2),
+        (doc! { "collation": 1 }, 14),
+        (doc! { "collation": { "locale": 1 } }, 14),
+        (doc! { "collation": { "strength": 1 } }, 40414),
+        (
+            doc! { "collation": { "locale": "simple", "what": 1 } },
+            40415,
+        ),
+        // Not there yet, and said so.
+        (doc! { "collation": { "locale": "en" } }, 238),
+        (doc! { "map": 1 }, 2),
+        (doc! { "finalize": [] }, 2),
+        (doc! { "writeConcern": { "w": 1 } }, 72),
+        (doc! { "out": 1 }, 2),
+        (doc! { "out": { "inline": 2 } }, 2),
+        (doc! { "out": { "inline": 1, "db": "x" } }, 72),
+        (doc! { "out": { "what": "x" } }, 2),
+        (doc! { "out": { "replace": 1 } }, 2),
+        (doc! { "out": { "replace": "x", "merge": "x" } }, 2),
+        (doc! { "out": { "replace": "x", "db": 1 } }, 2),
+        (doc! { "out": { "replace": "x", "sharded": 1 } }, 2),
+        (doc! { "out": { "merge": "x", "nonAtomic": "x" } }, 2),
+        (doc! { "out": { "replace": "x", "what": 1 } }, 2),
+        (doc! { "out": "" }, 73),
+        (doc! { "out": "system.users" }, 17385),
+        (
+            doc! { "comment": { "a": 1 }, "collation": { "locale": "simple" }, "jsMode": true },
+            0,
+        ),
+        (
+            doc! { "query": null, "sort": null, "limit": null, "collation": null },
+            0,
+        ),
+        (doc! { "out": { "merge": "x", "nonAtomic": false } }, 0),
+    ]
+}
+
+async fn options_are_refused(database: &Database) -> Result<()> {
+    let plain = job("function() { emit(this.parity, 1); }", SUM);
+    for (options, expected) in wrong_options() {
+        let mut command = plain.clone();
+        command.extend(options.clone());
+        let code = code(database, command).await?;
+        ensure!(code == expected, "{options}: {code}, not {expected}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn options_are_read_as_mongodb_reads_them() -> Result<()> {
+    let (_mongod, test) = node_with_numbers(10).await?;
+    options_are_refused(&test).await
+}
+
+#[tokio::test]
+async fn options_hold_over_several_shards() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let client = cluster.client().await;
+    let admin = client.database("admin");
+    admin
+        .run_command(doc! { "enableSharding": "test", "primaryShard": "shard0" })
+        .await?;
+    admin
+        .run_command(doc! { "shardCollection": "test.numbers", "key": { "_id": 1 } })
+        .await?;
+    let test = client.database("test");
+    let documents =
+        (0..100).map(|n| doc! { "_id": n, "parity": n % 2, "n": (n * 37) % 100, "a": { "b": n } });
+    test.collection::<Document>("numbers")
+        .insert_many(documents)
+        .await?;
+    admin
+        .run_command(doc! { "split": "test.numbers", "middle": { "_id": 60 } })
+        .await?;
+    admin
+        .run_command(doc! { "moveChunk": "test.numbers", "find": { "_id": 60 }, "to": "shard1" })
+        .await?;
+
+    options_are_refused(&test).await?;
+
+    // Which documents were mapped, and that both shards had to.
+    let mapped = |options: Document| {
+        let test = test.clone();
+        async move {
+            let mut command = job("function() { emit('n', {all: [this.n]}); }", LISTED);
+            command.extend(options);
+            let reply = test.run_command(command).await?;
+            let input = reply.get_document("counts")?.get("input").and_then(number);
+            let first = reply.get_array("results")?.first().cloned();
+            let first = first.and_then(|first| first.as_document().cloned());
+            let mut listed = Vec::new();
+            if let Some(first) = first {
+                let all = first.get_document("value")?.get_array("all")?;
+                listed.extend(all.iter().filter_map(number));
+            }
+            listed.sort_unstable();
+            ensure!(input == Some(listed.len() as i64), "{reply}");
+            Ok(listed)
+        }
+    };
+    for limit in [1, 10, 70, 99, 100, 1000] {
+        let listed: Vec<i64> = mapped(doc! { "limit": limit }).await?;
+        ensure!(
+            listed.len() == limit.min(100) as usize,
+            "{limit}: {listed:?}"
+        );
+    }
+    let few = mapped(doc! { "limit": 10, "query": { "_id": { "$gte": 57, "$lt": 63 } } }).await?;
+    ensure!(few.len() == 6, "{few:?}");
+    let none = mapped(doc! { "limit": 10, "query": { "_id": { "$gte": 1000 } } }).await?;
+    ensure!(none.is_empty(), "{none:?}");
+    let first = mapped(doc! { "limit": 10, "sort": { "n": 1 } }).await?;
+    ensure!(first == (0..10).collect::<Vec<_>>(), "{first:?}");
+    let last = mapped(doc! { "limit": 25, "sort": { "n": -1 } }).await?;
+    ensure!(last == (75..100).collect::<Vec<_>>(), "{last:?}");
+    let nested = mapped(doc! { "limit": 3, "sort": { "a.b": -1 } }).await?;
+    let mut expected: Vec<i64> = (97..100).map(|n| (n * 37) % 100).collect();
+    expected.sort_unstable();
+    ensure!(nested == expected, "{nested:?}");
+
+    // A write concern that cannot be met is told of, and the results are there.
+    let mut written = job("function() { emit(this.parity, 1); }", SUM);
+    written.insert("out", "results");
+    written.insert("writeConcern", doc! { "w": 9, "wtimeout": 100 });
+    let reply = test.run_command(written.clone()).await?;
+    let error = reply.get_document("writeConcernError").context("is told")?;
+    ensure!(error.get_i32("code")? == 100, "{reply}");
+    let results = test.collection::<Document>("results");
+    ensure!(results.count_documents(doc! {}).await? == 2);
+    written.insert("writeConcern", doc! { "w": "majority" });
+    let reply = test.run_command(written.clone()).await?;
+    ensure!(!reply.contains_key("writeConcernError"), "{reply}");
+    written.insert("writeConcern", doc! { "what": 1 });
+    ensure!(code(&test, written).await? == 40415);
+    Ok(())
+}
+
+/// Puts lists together.
+const LISTED: &str = "function(key, values) { \
+     return {all: values.reduce(function (all, one) { return all.concat(one.all); }, [])}; }";
+
+#[tokio::test]
+async fn scripts_find_nothing_of_those_before_them() -> Result<()> {
+    let (_mongod, test) = node_with_numbers(100).await?;
+    let numbers = test.collection::<Document>("numbers");
+    let spoil = doc! { "$where": "Array.sum = function() { return -1; }; \
+    Object.prototype.x = 1; Array.prototype.push = function() {}; return true;" };
+    for _ in 0..5 {
+        ensure!(numbers.count_documents(spoil.clone()).await? == 100);
+        let map = "function() { for (var k in {}) emit(k, 1); emit(this.parity, 1); }";
+        let reply = test.run_command(job(map, SUM)).await?;
+        let expected = [0.0, 1.0].map(|parity| doc! { "_id": parity, "value": 50.0 }.into());
+        ensure!(reply.get_array("results")?[..] == expected, "{reply}");
+        let plain = doc! { "$where": "Array.sum([1, 2]) === 3 && ({}).x === undefined" };
+        ensure!(numbers.count_documents(plain).await? == 100);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_scripts_print_does_not_fill_the_log() -> Result<()> {
+    let (mongod, test) = node_with_numbers(2).await?;
+    let map = "function() { for (var i = 0; i < 100000; i++) print('line', i); emit(1, 1); }";
+    test.run_command(job(map, SUM)).await?;
+    let numbers = test.collection::<Document>("numbers");
+    let found = doc! { "$where": "for (var i = 0; i < 5000; i++) print('found', i); return true" };
+    ensure!(numbers.count_documents(found).await? == 2);
+    let mut endless = job("function() { while (true) print('without end'); }", SUM);
+    endless.insert("maxTimeMS", 300);
+    ensure!(code(&test, endless).await? == 50);
+    let log = mongod.log();
+    ensure!(log.contains("line 17") && log.contains("found 17"));
+    let told = log
+        .lines()
+        .filter(|line| line.contains("scripts printed more"));
+    ensure!(told.count() == 3, "three times something is left out");
+    ensure!(log.len() < 512 << 10, "the log has {} bytes", log.len());
     Ok(())
 }
 

@@ -158,6 +158,12 @@ fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
     let milliseconds = field
         .i64()
         .map_err(|_| CommandError::new(ErrorCode::BadValue, "maxTimeMS must be a number"))?;
+    if let RawBsonRef::Double(value) = field.value
+        && value.fract() != 0.0
+    {
+        let text = "maxTimeMS has non-integral value";
+        return Err(CommandError::new(ErrorCode::BadValue, text));
+    }
     if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
         return Err(CommandError::new(
             ErrorCode::BadValue,

@@ -220,9 +220,9 @@ impl NodeService {
     /// What has to hold of the command's writes before its reply leaves.
     fn write_concern(&self, ctx: &CommandContext<'_>) -> Result<WriteConcern, CommandError> {
         let (spec, given) = (ctx.spec, ctx.generic.write_concern);
-        let may_write = spec.writes || matches!(spec.name, "aggregate" | "mapReduce");
+        let may_write = spec.writes || spec.name == "aggregate" || has_output(ctx);
         let is_internal = spec.lenient || spec.name.starts_with('_');
-        if !may_write || spec.name == "mapReduce" && !has_output(ctx) {
+        if !may_write {
             return match given {
                 Some(_) if !is_internal => Err(CommandError::new(
                     ErrorCode::InvalidOptions,
@@ -308,10 +308,11 @@ impl NodeService {
     }
 }
 
-/// It's a map-reduce that writes its results somewhere.
+/// It's a map-reduce, or the last part of one over several shards, that writes its results
+/// somewhere.
 fn has_output(ctx: &CommandContext<'_>) -> bool {
     let inline = |out: &bson::RawDocument| out.get("inline").is_ok_and(|field| field.is_some());
-    ctx.spec.name == "mapReduce"
+    matches!(ctx.spec.name, "mapReduce" | "_shardMapReduceFinish")
         && match ctx.body().get("out") {
             Ok(Some(RawBsonRef::Document(out))) => !inline(out),
             Ok(Some(_)) => true,

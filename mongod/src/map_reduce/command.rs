@@ -21,10 +21,25 @@ use super::reply;
 pub static SPEC: CommandSpec = CommandSpec::new("mapReduce", Run::Future(run))
     .aliases(&["mapreduce"])
     .help("map, reduce and finalize in JavaScript")
-    .fields(&[
-        "map", "reduce", "finalize", "scope", "query", "sort", "limit", "out", "verbose", "jsMode",
-    ])
-    .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants"]);
+    .fields(&FIELDS)
+    .ignored(&IGNORED);
+
+/// The fields of the command; the parts of one over several shards know them as well.
+pub const FIELDS: [&str; 11] = [
+    "map",
+    "reduce",
+    "finalize",
+    "scope",
+    "query",
+    "sort",
+    "limit",
+    "out",
+    "verbose",
+    "jsMode",
+    "collation",
+];
+/// There are no validators to bypass.
+pub const IGNORED: [&str; 1] = ["bypassDocumentValidation"];
 
 /// Inline results have to fit into the reply.
 const INLINE_BYTES_MAX: usize = banyan_document::MAX_DOCUMENT_BYTES;
@@ -35,6 +50,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
     let started = Instant::now();
+    parameters::check(ctx)?;
     let input = Input::parse(ctx)?;
     let functions = parameters::functions(ctx, true)?;
     let out = Out::parse(ctx)?;

@@ -1,5 +1,6 @@
 //! The fields of `mapReduce` and of its two internal parts.
 
+use banyan_node::commands::find::simple_collation;
 use banyan_node::context::{CommandContext, check_collection_name};
 use banyan_node::params::{self, Field};
 use banyan_script::MapReduceSpec;
@@ -17,35 +18,65 @@ pub struct Input<'a> {
 impl<'a> Input<'a> {
     pub fn parse(ctx: &CommandContext<'a>) -> Result<Input<'a>, CommandError> {
         let document = |name| match ctx.field(name) {
-            Some(field) => Ok(field
-                .document_or_null()?
-                .filter(|document: &&RawDocument| !document.is_empty())),
-            None => Ok::<_, CommandError>(None),
+            Some(field) => field.document_or_null(),
+            None => Ok(None),
         };
-        let limit = match ctx.field("limit") {
-            Some(field) if !field.is_null() => field.i64()?,
-            _ => 0,
-        };
-        // 0 has meant "no limit" to the drivers of all times.
-        let limit = u64::try_from(limit).map_err(|_| {
-            let text = "The limit specified to mapReduce must be positive";
-            CommandError::new(ErrorCode::Location(15958), text)
-        })?;
+        let sort = document("sort")?;
+        if sort.is_some_and(RawDocument::is_empty) {
+            let text = "The mapReduce sort option must have at least one sort key";
+            return Err(CommandError::new(ErrorCode::Location(15976), text));
+        }
         Ok(Input {
             collection: ctx.collection()?,
-            query: document("query")?,
-            sort: document("sort")?,
-            limit: Some(limit).filter(|limit| *limit > 0),
+            query: document("query")?.filter(|query| !query.is_empty()),
+            sort,
+            limit: limit(ctx)?,
         })
+    }
+}
+
+fn limit(ctx: &CommandContext<'_>) -> Result<Option<u64>, CommandError> {
+    let limit = match ctx.field("limit") {
+        Some(field) if !field.is_null() => match field.value {
+            RawBsonRef::Double(limit) if limit.is_nan() => -1,
+            _ => field.i64()?,
+        },
+        _ => 0,
+    };
+    // 0 means "no limit" to drivers and shells of the 2.x servers.
+    let limit = u64::try_from(limit).map_err(|_| {
+        let text = "The limit specified to mapReduce must be positive";
+        CommandError::new(ErrorCode::Location(15958), text)
+    })?;
+    Ok(Some(limit).filter(|limit| *limit > 0))
+}
+
+/// What every form of the command takes and what only has to be well formed.
+pub fn check(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    for name in ["verbose", "jsMode", "bypassDocumentValidation"] {
+        flag(ctx, name)?;
+    }
+    ctx.field("collation").map_or(Ok(()), simple_collation)
+}
+
+/// A boolean and nothing that stands for one.
+fn flag(ctx: &CommandContext<'_>, name: &'static str) -> Result<bool, CommandError> {
+    match ctx.field(name) {
+        Some(field) if !field.is_null() => match field.value {
+            RawBsonRef::Boolean(flag) => Ok(flag),
+            _ => Err(field.wrong_type("type 'bool'")),
+        },
+        _ => Ok(false),
     }
 }
 
 /// The functions and their variables. `with_map`: the command has a map function of its own.
 pub fn functions(ctx: &CommandContext<'_>, with_map: bool) -> Result<MapReduceSpec, CommandError> {
     let mut variables = RawDocumentBuf::new();
-    if let Some(field) = ctx.field("scope")
-        && let Some(scope) = field.document_or_null()?
-    {
+    if let Some(field) = ctx.field("scope").filter(|field| !field.is_null()) {
+        let scope = field
+            .document()
+            .map_err(|_| bad("'scope' must be an object"))?;
         variables = scope.to_owned();
     }
     let map = match with_map {
@@ -122,33 +153,45 @@ impl Out {
             ..
         } = &out
         {
-            check_collection_name(database, collection)?;
+            check_target(database, collection)?;
         }
         Ok(out)
     }
 
     fn parse_document(ctx: &CommandContext<'_>, out: &RawDocument) -> Result<Out, CommandError> {
+        if let Some(inline) = out.get("inline").ok().flatten() {
+            return Out::inline(out, inline);
+        }
         let mut target = None;
         let mut database = None;
         let mut is_known = true;
         for field in params::fields("mapReduce", out) {
-            match field.name {
-                "inline" => return Ok(Out::Inline),
-                "replace" | "normal" => target = Some((Mode::Replace, field.str()?)),
-                "merge" => target = Some((Mode::Merge, field.str()?)),
-                "reduce" => target = Some((Mode::Reduce, field.str()?)),
-                "db" => database = Some(field.str()?),
-                // Writes are never held up for others here, whatever it says.
-                "nonAtomic" => {}
-                "sharded" if field.bool()? => {
-                    return Err(CommandError::new(
-                        ErrorCode::NotImplemented,
-                        "map-reduce cannot write into a sharded collection yet",
-                    ));
+            let mode = match field.name {
+                "replace" | "normal" => Mode::Replace,
+                "merge" => Mode::Merge,
+                "reduce" => Mode::Reduce,
+                "db" => {
+                    let name = field.str();
+                    database = Some(name.map_err(|_| bad("db field value must be string"))?);
+                    continue;
                 }
-                "sharded" => {}
-                _ => is_known = false,
-            }
+                "nonAtomic" | "sharded" => {
+                    Out::check_flag(field)?;
+                    continue;
+                }
+                _ => {
+                    is_known = false;
+                    continue;
+                }
+            };
+            let collection = field.str().map_err(|_| {
+                let name = field.name;
+                bad(&format!(
+                    "'{name}' supports only string consisting of output collection name"
+                ))
+            })?;
+            is_known &= target.is_none();
+            target = Some((mode, collection));
         }
         let Some((mode, collection)) = target else {
             return Err(bad("'out' requires 'replace', 'merge' or 'reduce'"));
@@ -166,6 +209,47 @@ impl Out {
             names_database: database.is_some(),
         })
     }
+
+    fn inline(out: &RawDocument, inline: RawBsonRef<'_>) -> Result<Out, CommandError> {
+        if out.iter().count() > 1 {
+            let text = "'inline' must be specified alone";
+            return Err(CommandError::new(ErrorCode::InvalidOptions, text));
+        }
+        match params::number(inline) {
+            Some(1) => Ok(Out::Inline),
+            _ => Err(bad("'inline' takes only numeric '1'")),
+        }
+    }
+
+    /// Writes are never held up for others here, whatever `nonAtomic` says. Drivers of the 2.x
+    /// servers say false, the default of their time.
+    fn check_flag(field: Field<'_>) -> Result<(), CommandError> {
+        match (field.name, field.value) {
+            ("sharded", RawBsonRef::Boolean(true)) => Err(CommandError::new(
+                ErrorCode::NotImplemented,
+                "map-reduce cannot write into a sharded collection yet",
+            )),
+            (_, RawBsonRef::Boolean(_)) => Ok(()),
+            (name, _) => Err(bad(&format!("{name} field value must be boolean"))),
+        }
+    }
+}
+
+/// Whether results may be written there.
+fn check_target(database: &str, collection: &str) -> Result<(), CommandError> {
+    if database.is_empty() || collection.is_empty() {
+        let text = format!("Invalid output namespace {database}.{collection} for MapReduce");
+        return Err(CommandError::new(ErrorCode::InvalidNamespace, text));
+    }
+    if collection.starts_with('$') {
+        let text = format!("error with target namespace: Invalid collection name: {collection}");
+        return Err(CommandError::new(ErrorCode::IllegalOperation, text));
+    }
+    if collection.starts_with("system.") {
+        let text = format!("Can't output mapReduce results to special collection {collection}");
+        return Err(CommandError::new(ErrorCode::Location(17385), text));
+    }
+    check_collection_name(database, collection)
 }
 
 fn bad(text: &str) -> CommandError {
@@ -174,5 +258,5 @@ fn bad(text: &str) -> CommandError {
 
 /// Whether the reply is to tell the times of the parts.
 pub fn is_verbose(ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
-    ctx.field("verbose").map_or(Ok(false), |field| field.bool())
+    flag(ctx, "verbose")
 }

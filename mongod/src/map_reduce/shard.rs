@@ -12,27 +12,21 @@ use banyan_script::hosts::{Counters, Run as SortedRun};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf};
 
-use super::command::{finish_reply, job_error, start, write};
+use super::command::{FIELDS, IGNORED, finish_reply, job_error, start, write};
 use super::error::Failure;
 use super::input::Prepared;
 use super::parameters::{self, Input, Out};
 use super::reply;
 use super::shard_cursor::{CursorAddress, ShardCursor};
 
-/// `{_shardMapReduce: "<collection>", map, reduce, scope, query, sort, limit}` answers a cursor
-/// over `{_id, value}` in key order, `host` (where that cursor is), `counts` and `timeMillis`.
+/// `{_shardMapReduce: "<collection>", …}` with all that the client gave: the router leaves it to
+/// the shards to say what is wrong with it. Answers a cursor over `{_id, value}` in key order,
+/// `host` (where that cursor is), `counts` and `timeMillis`.
 pub static MAP_SPEC: CommandSpec = CommandSpec::new("_shardMapReduce", Run::Future(map))
     .help("internal: one shard's part of a map-reduce")
-    .fields(&[
-        "map", "reduce", "scope", "query", "sort", "limit", "verbose", "jsMode",
-    ])
-    .ignored(&[
-        "bypassDocumentValidation",
-        "collation",
-        "runtimeConstants",
-        "finalize",
-        "out",
-    ]);
+    .parsed_as("mapReduce")
+    .fields(&FIELDS)
+    .ignored(&IGNORED);
 
 /// `{_shardMapReduceFinish: "<collection>", reduce, finalize, scope, out, inputs: [{host, cursor,
 /// ns}]}` reduces the partial results of all shards and writes the outcome.
@@ -40,10 +34,7 @@ pub static FINISH_SPEC: CommandSpec =
     CommandSpec::new("_shardMapReduceFinish", Run::Future(finish))
         .help("internal: the end of a map-reduce over several shards")
         .needs(Needs::Readable)
-        .fields(&[
-            "reduce", "finalize", "scope", "out", "inputs", "verbose", "jsMode",
-        ])
-        .ignored(&["bypassDocumentValidation", "collation", "runtimeConstants"]);
+        .fields(&["reduce", "finalize", "scope", "out", "inputs", "verbose"]);
 
 fn map<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move { blocking(|| map_shard(ctx)) })
@@ -51,8 +42,11 @@ fn map<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 fn map_shard(ctx: &CommandContext<'_>) -> CommandResult {
     let started = Instant::now();
+    parameters::check(ctx)?;
     let input = Input::parse(ctx)?;
     let functions = parameters::functions(ctx, true)?;
+    // Only the last part writes; what is wrong with it must not be found out there.
+    Out::parse(ctx)?;
     let prepared = Prepared::new(ctx, &input)?;
     let interrupt = ctx.interrupt();
     let mut job = start(ctx, &functions)?;
@@ -113,7 +107,7 @@ fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
                 "'inputs' holds documents",
             ));
         };
-        addresses.push(CursorAddress::parse(input)?);
+        addresses.push(CursorAddress::parse(input, ctx.generic.lsid)?);
     }
     let interrupt = ctx.interrupt();
     let inputs = addresses

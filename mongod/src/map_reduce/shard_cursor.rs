@@ -23,11 +23,16 @@ pub struct CursorAddress {
     pub cursor: i64,
     pub database: String,
     pub collection: String,
+    /// In which it was opened.
+    pub session: Option<RawDocumentBuf>,
 }
 
 impl CursorAddress {
-    /// `{host, cursor, ns}`.
-    pub fn parse(input: &RawDocument) -> Result<CursorAddress, CommandError> {
+    /// `{host, cursor, ns}`, of the session that the command is in.
+    pub fn parse(
+        input: &RawDocument,
+        session: Option<&RawDocument>,
+    ) -> Result<CursorAddress, CommandError> {
         let bad = || CommandError::new(ErrorCode::BadValue, "an input must be {host, cursor, ns}");
         let text = |name: &str| input.get_str(name).map_err(|_| bad());
         let (database, collection) = text("ns")?.split_once('.').ok_or_else(bad)?;
@@ -36,7 +41,16 @@ impl CursorAddress {
             cursor: input.get_i64("cursor").map_err(|_| bad())?,
             database: database.to_owned(),
             collection: collection.to_owned(),
+            session: session.map(RawDocument::to_owned),
         })
+    }
+}
+
+impl CursorAddress {
+    fn append_session(&self, command: &mut RawDocumentBuf) {
+        if let Some(session) = &self.session {
+            command.append(bson::cstr!("lsid"), session.clone());
+        }
     }
 }
 
@@ -106,7 +120,8 @@ async fn read_all(
     sender: mpsc::Sender<Result<RawDocumentBuf, CommandError>>,
 ) {
     let pool = Pool::new(&address.host, PoolOptions::default());
-    let more = rawdoc! { "getMore": address.cursor, "collection": address.collection.as_str() };
+    let mut more = rawdoc! { "getMore": address.cursor, "collection": address.collection.as_str() };
+    address.append_session(&mut more);
     loop {
         let timeout = deadline.map_or(SILENCE_MAX, |deadline| {
             deadline
@@ -123,7 +138,9 @@ async fn read_all(
         let read = sender.send(batch).await.is_ok();
         if !read && !last {
             let cursors = bson::RawArrayBuf::from_iter([address.cursor]);
-            let kill = rawdoc! { "killCursors": address.collection.as_str(), "cursors": cursors };
+            let mut kill =
+                rawdoc! { "killCursors": address.collection.as_str(), "cursors": cursors };
+            address.append_session(&mut kill);
             // It would time out by itself.
             let _ = pool
                 .command(&address.database, &kill, Some(SILENCE_MAX))

@@ -1,6 +1,8 @@
 //! `mapReduce`: every shard maps and reduces its part, and the shard where the output lives reads
 //! the partial results of all of them, reduces what shares a key, finalizes and writes.
 
+mod quotas;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +26,11 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
     let ns = ns.as_str();
     let started = Instant::now();
-    let out = Output::parse(context)?;
+    let out = Output::parse(context);
+    if matches!(out, Output::Inline) && context.request.get("writeConcern").is_some() {
+        let text = "Command does not support writeConcern";
+        return Err(CommandError::new(ErrorCode::InvalidOptions, text));
+    }
     let out = &out;
     context
         .router
@@ -54,33 +60,33 @@ enum Output {
 }
 
 impl Output {
-    fn parse(context: &Context<'_>) -> Result<Output, CommandError> {
+    /// What cannot be read is left to the shards to complain of.
+    fn parse(context: &Context<'_>) -> Output {
         let request = context.request;
-        let bad = |text: &str| CommandError::new(ErrorCode::BadValue, text);
         let collection = |database: &str, name: &str| Output::Collection {
             database: database.to_owned(),
             name: name.to_owned(),
         };
-        match fields::required(request, "out")? {
-            RawBsonRef::String(name) => Ok(collection(&request.database, name)),
-            RawBsonRef::Document(out) => {
-                if fields::get(out, "inline").is_some() {
-                    return Ok(Output::Inline);
-                }
-                if fields::get_flag(out, "sharded") {
-                    let text = "map-reduce cannot write into a sharded collection yet";
-                    return Err(CommandError::new(ErrorCode::NotImplemented, text));
-                }
+        match fields::get(&request.body, "out") {
+            Some(RawBsonRef::String(name)) if !name.is_empty() => {
+                collection(&request.database, name)
+            }
+            Some(RawBsonRef::Document(out)) if fields::get(out, "inline").is_none() => {
                 let name = ["replace", "normal", "merge", "reduce"]
                     .iter()
                     .find_map(|mode| out.get_str(mode).ok())
-                    .ok_or_else(|| bad("'out' requires 'replace', 'merge' or 'reduce'"))?;
-                Ok(collection(
-                    out.get_str("db").unwrap_or(&request.database),
-                    name,
-                ))
+                    .filter(|name| !name.is_empty());
+                let database = match fields::get(out, "db") {
+                    None => Some(&*request.database),
+                    Some(RawBsonRef::String(database)) => Some(database),
+                    Some(_) => None,
+                };
+                match (database.filter(|name| !name.is_empty()), name) {
+                    (Some(database), Some(name)) => collection(database, name),
+                    _ => Output::Inline,
+                }
             }
-            _ => Err(bad("'out' must be either a string or an object")),
+            _ => Output::Inline,
         }
     }
 
@@ -110,11 +116,12 @@ impl Parts {
         let empty = bson::RawDocumentBuf::new();
         let filter = fields::document(&request.body, "query")?.unwrap_or(&empty);
         let shards = crate::targeting::of_filter(route, filter, &request.body);
-        let requests = shards
+        let requests = quotas::of(context, route, shards)
+            .await?
             .into_iter()
-            .map(|shard| {
-                let command = map_command(context, route, &shard);
-                (shard, Outgoing::command(&request.database, &command))
+            .map(|(shard, quota)| {
+                let command = map_command(context, route, &shard, quota);
+                (shard, command)
             })
             .collect();
         // A part that is lost on the way is mapped again: it has changed nothing.
@@ -136,7 +143,7 @@ impl Parts {
         match failure {
             None => Ok(parts),
             Some(error) => {
-                parts.kill().await;
+                parts.kill(context).await;
                 Err(error)
             }
         }
@@ -160,7 +167,7 @@ impl Parts {
         match outcome.and_then(Answer::checked) {
             Ok(answer) => Ok(answer.reply),
             Err(error) => {
-                self.kill().await;
+                self.kill(context).await;
                 // The parts are gone with their cursors, so a stale route must not lead back here
                 // unseen: the whole command runs again, which is what the caller does.
                 Err(error)
@@ -180,8 +187,10 @@ impl Parts {
                 "scope",
                 "out",
                 "verbose",
-                "jsMode",
                 "maxTimeMS",
+                "comment",
+                "writeConcern",
+                "lsid",
             ],
         );
         command.begin_array("inputs");
@@ -198,13 +207,17 @@ impl Parts {
     }
 
     /// Closes the cursors that nobody will read.
-    async fn kill(&self) {
+    async fn kill(&self, context: &Context<'_>) {
+        let session = &forward::session(context.request);
         let kills = self.answers.iter().map(|answer| async move {
             let Ok(address) = Address::of(answer) else {
                 return;
             };
             let (database, collection) = address.ns.split_once('.').unwrap_or((address.ns, ""));
-            let command = rawdoc! {"killCursors": collection, "cursors": [address.cursor]};
+            let mut command = rawdoc! {"killCursors": collection, "cursors": [address.cursor]};
+            if let Some(session) = session {
+                command.append(bson::cstr!("lsid"), session.clone());
+            }
             // It times out by itself otherwise.
             let _ = answer.member.command(database, &command, None).await;
         });
@@ -251,6 +264,9 @@ impl Parts {
         append_count(&mut out, "shards", mapped_ms);
         append_count(&mut out, "final", total_ms - mapped_ms);
         out.end();
+        if let Some(error) = fields::get(finished, "writeConcernError") {
+            out.append("writeConcernError", error);
+        }
         out.append_f64("ok", 1.0);
         Ok(out.finish())
     }
@@ -291,31 +307,28 @@ impl<'a> Address<'a> {
     }
 }
 
-fn map_command(context: &Context<'_>, route: &Route, shard: &str) -> bson::RawDocumentBuf {
-    let mut command = DocumentWriter::new();
-    copy(
-        &mut command,
-        context,
-        "_shardMapReduce",
-        &[
-            "map",
-            "reduce",
-            "scope",
-            "query",
-            "sort",
-            "limit",
-            "verbose",
-            "jsMode",
-            "maxTimeMS",
-            "$readPreference",
-        ],
-    );
-    command.append_all(&route.versions(shard));
-    command.finish()
+/// A shard's part. It is given all that the client has said, as it is the shards that know the
+/// options. What it does is known by the client's session, and so is the cursor over the result.
+fn map_command(context: &Context<'_>, route: &Route, shard: &str, quota: Option<i64>) -> Outgoing {
+    let mut body = DocumentWriter::new();
+    for (index, element) in banyan_document::elements(&context.request.body).enumerate() {
+        if index == 0 {
+            body.append_element_as("_shardMapReduce", &element);
+        } else {
+            body.append_element(&element);
+        }
+    }
+    let mut dropped = vec!["txnNumber", "writeConcern"];
+    let mut added = DocumentWriter::new();
+    added.append_all(&route.versions(shard));
+    if let Some(quota) = quota {
+        dropped.push("limit");
+        added.append_i64("limit", quota);
+    }
+    forward::passed_on(&body.finish(), &dropped, &added.finish())
 }
 
-/// The command's first field under another name, and those of `names` that it has. Its session
-/// stays here: the cursors are read by another shard.
+/// The command's first field under another name, and those of `names` that it has.
 fn copy(out: &mut DocumentWriter, context: &Context<'_>, name: &str, names: &[&str]) {
     for (index, element) in banyan_document::elements(&context.request.body).enumerate() {
         if index == 0 {

@@ -183,21 +183,39 @@ fn not_a_name(value: RawBsonRef<'_>) -> CommandError {
     )
 }
 
+const COLLATION_FIELDS: [&str; 10] = [
+    "locale",
+    "caseLevel",
+    "caseFirst",
+    "strength",
+    "numericOrdering",
+    "alternate",
+    "maxVariable",
+    "normalization",
+    "backwards",
+    "version",
+];
+
 /// Any order but the plain one of bytes would need indexes of its own.
 pub fn simple_collation(field: Field<'_>) -> Result<(), CommandError> {
-    match field.document_or_null()? {
-        Some(collation)
-            if !collation.is_empty()
-                && !collation
-                    .get_str("locale")
-                    .is_ok_and(|locale| locale == "simple") =>
-        {
-            Err(CommandError::new(
-                ErrorCode::NotImplemented,
-                "only the collation {locale: \"simple\"} is supported",
-            ))
+    let Some(collation) = field.document_or_null()?.filter(|given| !given.is_empty()) else {
+        return Ok(());
+    };
+    let mut locale = None;
+    for field in params::fields("collation", collation) {
+        if field.name == "locale" {
+            locale = Some(field.str()?);
+        } else if !COLLATION_FIELDS.contains(&field.name) {
+            return Err(params::unknown_field("collation", field.name));
         }
-        _ => Ok(()),
+    }
+    match locale {
+        Some("simple") => Ok(()),
+        None => Err(params::missing_field("collation", "locale")),
+        Some(_) => Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            "only the collation {locale: \"simple\"} is supported",
+        )),
     }
 }
 
