@@ -409,6 +409,34 @@ async fn many_records_are_changed_and_their_keys_follow() {
     rig.validate().await;
 }
 
+/// What cannot be evaluated fails the statement; it is no document that does not match.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_fails_fails_the_statement() {
+    let (_dir, rig) = rig().await;
+    rig.ok(insert((0..3).map(|n| rawdoc! { "_id": n, "a": n })))
+        .await;
+    let filter = || rawdoc! { "$expr": { "$divide": [1, { "$subtract": ["$a", 1] }] } };
+    let set = || rawdoc! { "$set": { "b": 1 } };
+    let many = rawdoc! { "q": filter(), "u": set(), "multi": true };
+    let failing = [
+        rawdoc! { "update": "c", "updates": [many] },
+        rawdoc! { "delete": "c", "deletes": [{ "q": filter(), "limit": 0 }] },
+        rawdoc! { "findAndModify": "c", "query": filter(), "sort": { "b": 1 }, "update": set() },
+        rawdoc! { "findAndModify": "c", "query": filter(), "sort": { "b": 1 }, "remove": true },
+        rawdoc! { "count": "c", "query": filter() },
+        rawdoc! { "distinct": "c", "key": "a", "query": filter() },
+    ];
+    for command in failing {
+        let shown = format!("{command:?}");
+        assert_eq!(rig.code(command).await, 2, "{shown}");
+    }
+    let partial = rawdoc! { "key": { "a": 1 }, "name": "a", "partialFilterExpression": filter() };
+    let command = rawdoc! { "createIndexes": "c", "indexes": [partial] };
+    assert_eq!(rig.code(command).await, 67);
+    assert_eq!(rig.validate().await, 3);
+    assert_eq!(rig.find(rawdoc! { "b": 1 }).await.len(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_of_one_command_see_each_other() {
     let (_dir, rig) = rig().await;

@@ -72,7 +72,11 @@ async fn run(context: &Context<'_>) -> CommandResult {
     out.begin_array("databases");
     for (name, database) in &databases {
         let entry = database.entry(name, name_only);
-        if filter.as_ref().is_none_or(|filter| filter.matches(&entry)) {
+        let wanted = match &filter {
+            Some(filter) => filter.try_matches(&entry).map_err(query_error)?,
+            None => true,
+        };
+        if wanted {
             total += database.bytes;
             out.push(RawBsonRef::Document(&entry));
         }

@@ -181,7 +181,7 @@ impl State {
     fn matching(&self, ns: &str, wanted: Option<&RawDocument>) -> Vec<RawDocumentBuf> {
         let filter = filter(wanted);
         let all = self.data.get(ns).into_iter().flatten();
-        all.filter(|document| filter.matches(document))
+        all.filter(|document| filter.try_matches(document).unwrap())
             .cloned()
             .collect()
     }
@@ -302,7 +302,7 @@ impl State {
             let now = bson::DateTime::now();
             for found in stored
                 .iter_mut()
-                .filter(|document| filter.matches(document))
+                .filter(|document| filter.try_matches(document).unwrap())
             {
                 let context = UpdateContext::new(
                     now,
@@ -328,7 +328,7 @@ impl State {
         let before = stored.len();
         for statement in request.batch("deletes")? {
             let filter = filter(document(statement, "q"));
-            stored.retain(|document| !filter.matches(document));
+            stored.retain(|document| !filter.try_matches(document).unwrap());
         }
         Ok(rawdoc! {"n": (before - stored.len()) as i32, "ok": 1.0})
     }

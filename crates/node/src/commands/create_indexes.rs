@@ -129,7 +129,16 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                 }
             }
             "partialFilterExpression" => {
-                errors::parse_filter(field.document()?)?;
+                let filter = field.document()?;
+                if !errors::parse_filter(filter)?.suits_an_index() {
+                    return Err(CommandError::new(
+                        ErrorCode::CannotCreateIndex,
+                        format!(
+                            "Expression not supported in partial index: {}",
+                            errors::shown(value)
+                        ),
+                    ));
+                }
                 options.append(option, value);
             }
             "expireAfterSeconds" => {

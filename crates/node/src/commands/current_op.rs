@@ -24,7 +24,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     for operation in ctx.node.operations.all() {
         let mut described = operations::describe(&operation);
         described.append(cstr!("host"), ctx.node.info.address.as_str());
-        if filter.matches(&described) {
+        if filter.try_matches(&described).map_err(errors::query)? {
             in_progress.push(described);
         }
     }

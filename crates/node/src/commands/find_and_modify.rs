@@ -42,7 +42,7 @@ struct Parameters<'a> {
     new: bool,
     fields: Option<&'a RawDocument>,
     upsert: bool,
-    array_filters: Vec<&'a RawDocument>,
+    array_filters: Option<Vec<&'a RawDocument>>,
     hint: Option<RawBsonRef<'a>>,
     variables: Option<&'a RawDocument>,
 }
@@ -57,7 +57,7 @@ impl<'a> Parameters<'a> {
             new: false,
             fields: None,
             upsert: false,
-            array_filters: Vec::new(),
+            array_filters: None,
             hint: None,
             variables: None,
         };
@@ -74,7 +74,7 @@ impl<'a> Parameters<'a> {
                     parameters.fields = field.document_or_null()?.filter(|f| !f.is_empty());
                 }
                 "upsert" => parameters.upsert = field.bool()?,
-                "arrayFilters" => parameters.array_filters = params::documents(field)?,
+                "arrayFilters" => parameters.array_filters = Some(params::documents(field)?),
                 "hint" => parameters.hint = Some(field.value),
                 "let" => parameters.variables = Some(field.document()?),
                 "collation" => simple_collation(field)?,
@@ -92,6 +92,9 @@ impl<'a> Parameters<'a> {
             (false, false) => refuse("Either an update or remove=true must be specified"),
             (true, false) if self.upsert => {
                 refuse("Cannot specify both upsert=true and remove=true")
+            }
+            (true, false) if self.array_filters.is_some() => {
+                refuse("Cannot specify arrayFilters and remove=true")
             }
             (true, false) if self.new => refuse(
                 "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
@@ -116,10 +119,11 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|fields| Projection::parse(fields, &context))
         .transpose()
         .map_err(errors::query)?;
+    let array_filters = parameters.array_filters.as_deref().unwrap_or_default();
     let update = match parameters.update {
-        Some(update) => Some(
-            Update::parse(update, &parameters.array_filters, &context).map_err(errors::query)?,
-        ),
+        Some(update) => {
+            Some(Update::parse(update, array_filters, &context).map_err(errors::query)?)
+        }
         None => None,
     };
     let mut staging = Staging::open(ctx, collection, parameters.upsert).await?;
@@ -161,7 +165,11 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     };
     let value = match (value, &projection) {
         (Some(document), Some(projection)) => {
-            let position = target.filter.matches_with_position(&document);
+            let position = match projection.needs_position() {
+                true => target.filter.matches_with_position(&document),
+                false => Ok(None),
+            };
+            let position = position.map_err(errors::query)?;
             Some(
                 projection
                     .apply(&document, position)

@@ -29,10 +29,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let mut listed = Vec::new();
     for collection in collections {
         let described = describe(collection);
-        if filter
-            .as_ref()
-            .is_some_and(|filter| !filter.matches(&described))
-        {
+        if !first::is_listed(filter.as_ref(), &described)? {
             continue;
         }
         listed.push(if name_only {
@@ -47,10 +44,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             described.append(cstr!("options"), options);
             described.append(cstr!("info"), rawdoc! { "readOnly": true });
         }
-        if filter
-            .as_ref()
-            .is_none_or(|filter| filter.matches(&described))
-        {
+        if first::is_listed(filter.as_ref(), &described)? {
             listed.push(described);
         }
     }

@@ -4,7 +4,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
-use crate::execute::first::list_filter;
+use crate::execute::first::{is_listed, list_filter};
 
 pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Inline(run))
     .aliases(&["listdatabases"])
@@ -36,10 +36,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
                 database.collections().all(|c| c.documents() == 0),
             );
         }
-        if filter
-            .as_ref()
-            .is_none_or(|filter| filter.matches(&described))
-        {
+        if is_listed(filter.as_ref(), &described)? {
             total += size;
             databases.push(described);
         }

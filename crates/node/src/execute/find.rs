@@ -101,9 +101,10 @@ where
             None if !show_record_id => return Ok(row),
             None => row.into_owned(),
             Some(projection) => {
-                let position = positions
-                    .as_ref()
-                    .and_then(|filter| filter.matches_with_position(&row));
+                let position = match &positions {
+                    Some(filter) => filter.matches_with_position(&row).map_err(errors::query)?,
+                    None => None,
+                };
                 projection.apply(&row, position).map_err(errors::query)?
             }
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_wire::CommandError;
-use bson::{RawBsonRef, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{InterruptSlot, Row};
@@ -106,5 +106,16 @@ pub fn list_filter(
             crate::errors::parse_filter(filter).map(Some)
         }
         _ => Ok(None),
+    }
+}
+
+/// Whether an entry of such a list is asked for.
+pub fn is_listed(
+    filter: Option<&banyan_query::filter::Filter>,
+    described: &RawDocument,
+) -> Result<bool, CommandError> {
+    match filter {
+        Some(filter) => filter.try_matches(described).map_err(crate::errors::query),
+        None => Ok(true),
     }
 }

@@ -108,7 +108,8 @@ fn add_keys(
     if let Some(partial) = &index.partial_filter
         && !crate::errors::parse_filter(partial)
             .unwrap()
-            .matches(document)
+            .try_matches(document)
+            .unwrap()
     {
         return;
     }

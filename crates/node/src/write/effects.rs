@@ -20,7 +20,8 @@ pub fn keys_of(index: &Index, document: &RawDocument) -> Result<Keys, KeyError> 
     if let Some(partial) = &index.partial_filter {
         let filter = index.extension(|| errors::parse_filter(partial).ok());
         let covers = match filter.as_deref() {
-            Some(Some(filter)) => Filter::matches(filter, document),
+            // The filters that an index may have cannot fail (`Filter::suits_an_index`).
+            Some(Some(filter)) => Filter::try_matches(filter, document).unwrap_or(false),
             // An index whose filter cannot be read was refused when it was made.
             _ => true,
         };

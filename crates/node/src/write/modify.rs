@@ -83,6 +83,10 @@ impl<'a> Target<'a> {
         }
     }
 
+    fn matches(&self, document: &RawDocument) -> Result<bool, CommandError> {
+        self.filter.try_matches(document).map_err(errors::query)
+    }
+
     fn is_by_id(&self) -> bool {
         self.id().is_some()
     }
@@ -208,7 +212,7 @@ fn sorted(
     let mut keyed = Vec::new();
     for found in source {
         let (record, document) = found?;
-        if target.filter.matches(&document) && staging.owns(&document) {
+        if target.matches(&document)? && staging.owns(&document) {
             keyed.push((pattern.key(&document).map_err(errors::query)?, record));
         }
     }
@@ -242,15 +246,12 @@ fn latch_and_match(
     if let Some(document) = present
         && staging.owns(&document)
         // A record keeps its `_id`.
-        && (target.is_by_id()
-            || target
-                .filter
-                .try_matches(&document)
-                .map_err(errors::query)?)
+        && (target.is_by_id() || target.matches(&document)?)
     {
         let position = match action {
             Action::Update(update, _) if update.needs_position() => {
-                target.filter.matches_with_position(&document)
+                let found = target.filter.matches_with_position(&document);
+                found.map_err(errors::query)?
             }
             _ => None,
         };
@@ -375,7 +376,7 @@ async fn many(
                     let record = match retry.take() {
                         Some(record) => record,
                         None => match source.next().transpose()? {
-                            Some((record, seen)) if target.filter.matches(&seen) => record,
+                            Some((record, seen)) if target.matches(&seen)? => record,
                             Some(_) => continue,
                             None => return Ok(None),
                         },
@@ -450,7 +451,7 @@ fn matches_now(
 ) -> Result<bool, CommandError> {
     let (_, source) = source(staging, collection, target)?;
     for found in source {
-        if target.filter.matches(&found?.1) {
+        if target.matches(&found?.1)? {
             return Ok(true);
         }
     }

@@ -140,25 +140,20 @@ impl Filter {
         }
     }
 
-    /// Whether the document matches. Where evaluating fails (only `$expr` and `$where` can), it
-    /// does not; callers that report such failures use `try_matches`.
-    pub fn matches(&self, document: &RawDocument) -> bool {
-        self.try_matches(document).unwrap_or(false)
-    }
-
+    /// Whether the document matches. Evaluating fails where an expression, a script or a pattern
+    /// does: that is the statement's failure, never a document that does not match.
     pub fn try_matches(&self, document: &RawDocument) -> Result<bool, QueryError> {
         matching::matches(&self.root, document, None)
     }
 
     /// Where in an array the document matched, if it matched in one.
-    pub fn matches_with_position(&self, document: &RawDocument) -> Option<ArrayPosition> {
+    pub fn matches_with_position(
+        &self,
+        document: &RawDocument,
+    ) -> Result<Option<ArrayPosition>, QueryError> {
         let mut position = None;
-        let matched = matching::matches(&self.root, document, Some(&mut position));
-        if matched.unwrap_or(false) {
-            position.map(ArrayPosition)
-        } else {
-            None
-        }
+        let matched = matching::matches(&self.root, document, Some(&mut position))?;
+        Ok(position.filter(|_| matched).map(ArrayPosition))
     }
 
     pub fn root(&self) -> &Node {
@@ -173,6 +168,12 @@ impl Filter {
     /// Whether every document matches.
     pub fn is_empty(&self) -> bool {
         matches!(&self.root, Node::And(children) if children.is_empty())
+    }
+
+    /// Whether a partial index may have this filter: every member finds the same answer, at any
+    /// time and for every document.
+    pub fn suits_an_index(&self) -> bool {
+        suits_an_index(&self.root)
     }
 
     /// The paths that a matching document is known to have one value at, from `$eq` (and `$in` or
@@ -210,6 +211,18 @@ pub(crate) fn element_matcher(
 /// Whether an item of an array is what an `$elemMatch` asks for.
 pub(crate) fn item_matches(node: &Node, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
     matching::item_matches(node, item)
+}
+
+fn suits_an_index(node: &Node) -> bool {
+    match node {
+        Node::And(children) | Node::Or(children) => children.iter().all(suits_an_index),
+        Node::Path { predicate, .. } => match predicate {
+            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) => true,
+            Predicate::In { patterns, .. } => patterns.is_empty(),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 fn collect_equalities<'a>(node: &'a Node, found: &mut Vec<(&'a Path, RawBsonRef<'a>)>) {

@@ -118,7 +118,7 @@ impl Sources for Fixed {
         let found: Vec<_> = self
             .0
             .iter()
-            .filter(|d| filter.matches(d))
+            .filter(|d| filter.try_matches(d).unwrap())
             .cloned()
             .map(Ok)
             .collect();

@@ -38,7 +38,7 @@ fn project(projection: &str, document: &RawDocument, filter: Option<&Filter>) ->
     let result = Projection::parse(&parse(projection), &Context::default()).and_then(|p| {
         let position = filter
             .filter(|_| p.needs_position())
-            .and_then(|filter| filter.matches_with_position(document));
+            .and_then(|filter| filter.matches_with_position(document).unwrap());
         p.apply(document, position)
     });
     match result {

@@ -42,7 +42,11 @@ pub(super) fn parse(
             Some(first) if first.name().starts_with('$') => {
                 modifiers(document, array_filters, context).map(Kind::Modifiers)
             }
-            _ => replacement(document),
+            _ => {
+                // They name nothing in a replacement, but are read all the same.
+                ArrayFilter::parse_all(array_filters, context)?;
+                replacement(document)
+            }
         },
         _ => {
             let message = "Update argument must be either an object or an array";

@@ -90,7 +90,7 @@ fn run(
     if upsert {
         return update.upsert_document(filter, &context()).map(Some);
     }
-    let position = filter.matches_with_position(&setting.document);
+    let position = filter.matches_with_position(&setting.document).unwrap();
     update.apply(&setting.document, &context().at(position))
 }
 
