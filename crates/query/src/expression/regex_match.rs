@@ -12,7 +12,7 @@ use super::operator::Operator;
 use super::parse::{Parser, malformed};
 use super::value::{Value, error, is_nullish, type_name};
 use crate::error::{ErrorKind, QueryError};
-use crate::pattern::Pattern;
+use crate::pattern::{MatchError, Pattern};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::special("$regexFind", |value, parser| {
@@ -176,6 +176,42 @@ impl RegexMatch {
         let (regex, options) = (self.regex.evaluate(env)?, self.options.evaluate(env)?);
         Ok(compile(self.answer.operator(), regex, options)?.map(Cow::Owned))
     }
+
+    fn gave_up(&self, MatchError(code): MatchError) -> QueryError {
+        let message = format!(
+            "Error occurred while executing the regular expression in {}. Result code: {code}",
+            self.answer.operator()
+        );
+        QueryError::new(ErrorKind::Location(51156), message)
+    }
+
+    fn find_all<'a>(&self, text: &str, pattern: &Pattern, env: &Env<'a>) -> Result<Value<'a>> {
+        let mut builder = ArrayBuilder::new();
+        let (mut position, mut counted, mut points) = (0, 0, 0);
+        // An empty match at the very end is not one, as in the reference.
+        while position < text.len() {
+            let found = pattern.captures(text, position);
+            let Some(groups) = found.map_err(|e| self.gave_up(e))? else {
+                break;
+            };
+            let Some(Some(range)) = groups.first().cloned() else {
+                break;
+            };
+            if range.start >= text.len() {
+                break;
+            }
+            points += text[counted..range.start].chars().count();
+            counted = range.start;
+            builder.writer.push_document();
+            write_match(text, &groups, points, &mut builder.writer);
+            builder.writer.end();
+            position = range.end;
+            if range.is_empty() {
+                position += text[position..].chars().next().map_or(1, char::len_utf8);
+            }
+        }
+        env.array(builder)
+    }
 }
 
 impl Special for RegexMatch {
@@ -199,8 +235,11 @@ impl Special for RegexMatch {
             return self.answer.nothing(env);
         };
         match self.answer {
-            Answer::Whether => Ok(Some(RawBsonRef::Boolean(pattern.is_match(text)))),
-            Answer::First => match pattern.captures(text, 0) {
+            Answer::Whether => {
+                let found = pattern.is_match(text).map_err(|e| self.gave_up(e))?;
+                Ok(Some(RawBsonRef::Boolean(found)))
+            }
+            Answer::First => match pattern.captures(text, 0).map_err(|e| self.gave_up(e))? {
                 None => Ok(NULL),
                 Some(groups) => {
                     let mut writer = DocumentWriter::new();
@@ -208,7 +247,7 @@ impl Special for RegexMatch {
                     env.document(writer)
                 }
             },
-            Answer::All => find_all(text, &pattern, env),
+            Answer::All => self.find_all(text, &pattern, env),
         }
     }
 
@@ -227,33 +266,6 @@ fn code_points(text: &str, groups: &Groups) -> usize {
         .and_then(Option::as_ref)
         .map_or(0, |range| range.start);
     text[..start].chars().count()
-}
-
-fn find_all<'a>(text: &'a str, pattern: &Pattern, env: &Env<'a>) -> Result<Value<'a>> {
-    let mut builder = ArrayBuilder::new();
-    let (mut position, mut counted, mut points) = (0, 0, 0);
-    // An empty match at the very end is not one, as in the reference.
-    while position < text.len() {
-        let Some(groups) = pattern.captures(text, position) else {
-            break;
-        };
-        let Some(Some(range)) = groups.first().cloned() else {
-            break;
-        };
-        if range.start >= text.len() {
-            break;
-        }
-        points += text[counted..range.start].chars().count();
-        counted = range.start;
-        builder.writer.push_document();
-        write_match(text, &groups, points, &mut builder.writer);
-        builder.writer.end();
-        position = range.end;
-        if range.is_empty() {
-            position += text[position..].chars().next().map_or(1, char::len_utf8);
-        }
-    }
-    env.array(builder)
 }
 
 /// `{match, idx, captures}`; `idx` counts code points.

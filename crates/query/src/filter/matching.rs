@@ -11,6 +11,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::{Comparison, Node, Predicate, Where};
 use crate::error::QueryError;
+use crate::pattern::Pattern;
 
 /// 2^63
 const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
@@ -98,12 +99,9 @@ impl Predicate {
         Ok(match self {
             Predicate::Compare(op, operand) => compares(value, *op, operand.as_raw_bson_ref()),
             Predicate::In { values, patterns } => {
-                is_in(value, values)
-                    || patterns
-                        .iter()
-                        .any(|pattern| matches_pattern(value, pattern))
+                is_in(value, values) || matches_any(value, patterns)?
             }
-            Predicate::Regex(pattern) => matches_pattern(value, pattern),
+            Predicate::Regex(pattern) => matches_pattern(value, pattern)?,
             Predicate::Exists => value.is_some(),
             Predicate::Type(types) => value.is_some_and(|v| types.contains(v.element_type())),
             Predicate::Mod { divisor, remainder } => {
@@ -243,15 +241,24 @@ fn is_in(value: Option<RawBsonRef<'_>>, values: &[RawBson]) -> bool {
         .is_ok()
 }
 
-fn matches_pattern(value: Option<RawBsonRef<'_>>, pattern: &crate::pattern::Pattern) -> bool {
-    match value {
-        Some(RawBsonRef::String(text) | RawBsonRef::Symbol(text)) => pattern.is_match(text),
+fn matches_any(value: Option<RawBsonRef<'_>>, patterns: &[Pattern]) -> Result<bool, QueryError> {
+    for pattern in patterns {
+        if matches_pattern(value, pattern)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn matches_pattern(value: Option<RawBsonRef<'_>>, pattern: &Pattern) -> Result<bool, QueryError> {
+    Ok(match value {
+        Some(RawBsonRef::String(text) | RawBsonRef::Symbol(text)) => pattern.is_match(text)?,
         Some(RawBsonRef::RegularExpression(regex)) => {
             regex.pattern.as_str() == pattern.source()
                 && regex.options.as_str() == pattern.options()
         }
         _ => false,
-    }
+    })
 }
 
 fn leaves_remainder(value: RawBsonRef<'_>, divisor: i64, remainder: i64) -> bool {

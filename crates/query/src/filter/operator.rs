@@ -13,7 +13,7 @@ use super::parse::{Parser, and, bad, equality, is_operators};
 use super::{Comparison, Node, Predicate, TypeSet};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{describe, is_true};
-use crate::pattern::Pattern;
+use crate::pattern::{Compiler, Pattern};
 
 /// Operators that stand without a path, which make the operand of `$elemMatch` a filter.
 const PATHLESS: [&str; 11] = [
@@ -96,14 +96,14 @@ impl Parser<'_> {
             "$lte" => at(range(path, Comparison::Lte, value)?),
             "$gt" => at(range(path, Comparison::Gt, value)?),
             "$gte" => at(range(path, Comparison::Gte, value)?),
-            "$in" => at(one_of("$in", value)?),
-            "$nin" => not(one_of("$nin", value)?),
+            "$in" => at(one_of("$in", value, &self.patterns)?),
+            "$nin" => not(one_of("$nin", value, &self.patterns)?),
             "$exists" if is_true(Some(value)) => at(Predicate::Exists),
             "$exists" => not(Predicate::Exists),
             "$type" => at(Predicate::Type(types(path, value)?)),
             "$size" => at(Predicate::Size(size(element)?)),
             "$mod" => at(modulo(value)?),
-            "$regex" => at(Predicate::Regex(regex(value, siblings)?)),
+            "$regex" => at(Predicate::Regex(regex(value, siblings, &self.patterns)?)),
             "$options" => {
                 if !elements(siblings).any(|sibling| sibling.name() == "$regex") {
                     return Err(bad("$options needs a $regex"));
@@ -130,7 +130,8 @@ impl Parser<'_> {
     fn not(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
         let inner = match value {
             RawBsonRef::RegularExpression(pattern) => {
-                let pattern = Pattern::compile(pattern.pattern.as_str(), pattern.options.as_str())?;
+                let (pattern, options) = (pattern.pattern.as_str(), pattern.options.as_str());
+                let pattern = self.patterns.compile(pattern, options)?;
                 Node::Path {
                     path: path.clone(),
                     predicate: Predicate::Regex(pattern),
@@ -174,10 +175,10 @@ impl Parser<'_> {
                 continue;
             }
             let predicate = match value {
-                RawBsonRef::RegularExpression(regex) => Predicate::Regex(Pattern::compile(
-                    regex.pattern.as_str(),
-                    regex.options.as_str(),
-                )?),
+                RawBsonRef::RegularExpression(regex) => {
+                    let (pattern, options) = (regex.pattern.as_str(), regex.options.as_str());
+                    Predicate::Regex(self.patterns.compile(pattern, options)?)
+                }
                 RawBsonRef::Document(document) if is_operators(document, false) => {
                     return Err(bad("no $ expressions in $all"));
                 }
@@ -226,7 +227,11 @@ fn range(path: &Path, op: Comparison, value: RawBsonRef<'_>) -> Result<Predicate
     }
 }
 
-fn one_of(operator: &str, value: RawBsonRef<'_>) -> Result<Predicate, QueryError> {
+fn one_of(
+    operator: &str,
+    value: RawBsonRef<'_>,
+    compiler: &Compiler,
+) -> Result<Predicate, QueryError> {
     let RawBsonRef::Array(array) = value else {
         return Err(bad(format!("{operator} needs an array")));
     };
@@ -236,7 +241,7 @@ fn one_of(operator: &str, value: RawBsonRef<'_>) -> Result<Predicate, QueryError
         match item.value() {
             RawBsonRef::RegularExpression(regex) => {
                 let (pattern, options) = (regex.pattern.as_str(), regex.options.as_str());
-                patterns.push(Pattern::compile(pattern, options)?);
+                patterns.push(compiler.compile(pattern, options)?);
             }
             RawBsonRef::Document(document) if is_operators(document, false) => {
                 return Err(bad(format!("cannot nest $ under {operator}")));
@@ -353,7 +358,11 @@ fn whole(name: &str, value: RawBsonRef<'_>) -> Result<i64, QueryError> {
     Ok(number.to_i64_saturating())
 }
 
-fn regex(value: RawBsonRef<'_>, siblings: &RawDocument) -> Result<Pattern, QueryError> {
+fn regex(
+    value: RawBsonRef<'_>,
+    siblings: &RawDocument,
+    compiler: &Compiler,
+) -> Result<Pattern, QueryError> {
     let mut options = None;
     for element in elements(siblings).filter(|element| element.name() == "$options") {
         match element.value() {
@@ -363,7 +372,7 @@ fn regex(value: RawBsonRef<'_>, siblings: &RawDocument) -> Result<Pattern, Query
     }
     match value {
         RawBsonRef::String(pattern) | RawBsonRef::Symbol(pattern) => {
-            Pattern::compile(pattern, options.unwrap_or(""))
+            compiler.compile(pattern, options.unwrap_or(""))
         }
         RawBsonRef::RegularExpression(regex) => {
             let own = regex.options.as_str();
@@ -371,7 +380,7 @@ fn regex(value: RawBsonRef<'_>, siblings: &RawDocument) -> Result<Pattern, Query
                 let message = "options set in both $regex and $options";
                 return Err(QueryError::new(ErrorKind::Location(51075), message));
             }
-            Pattern::compile(regex.pattern.as_str(), options.unwrap_or(own))
+            compiler.compile(regex.pattern.as_str(), options.unwrap_or(own))
         }
         _ => Err(bad("$regex has to be a string")),
     }

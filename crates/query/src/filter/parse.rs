@@ -1,5 +1,6 @@
 //! From a filter document to the tree.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use banyan_document::element::{Element, elements, items};
@@ -11,12 +12,13 @@ use super::{Comparison, Node, Predicate, Where};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
-use crate::pattern::Pattern;
+use crate::pattern::Compiler;
 
 pub(super) struct Parser<'c> {
     context: &'c Context,
     /// `$expr` and `$where` see whole documents only: not below `$elemMatch`.
     top_level: bool,
+    pub(super) patterns: Rc<Compiler>,
 }
 
 pub(super) fn bad(message: impl Into<String>) -> QueryError {
@@ -28,6 +30,7 @@ impl<'c> Parser<'c> {
         Parser {
             context,
             top_level: true,
+            patterns: Rc::default(),
         }
     }
 
@@ -36,6 +39,7 @@ impl<'c> Parser<'c> {
         Parser {
             context: self.context,
             top_level: false,
+            patterns: Rc::clone(&self.patterns),
         }
     }
 
@@ -65,8 +69,8 @@ impl<'c> Parser<'c> {
         }
         let predicate = match value {
             RawBsonRef::RegularExpression(regex) => {
-                let pattern = Pattern::compile(regex.pattern.as_str(), regex.options.as_str())?;
-                Predicate::Regex(pattern)
+                let (pattern, options) = (regex.pattern.as_str(), regex.options.as_str());
+                Predicate::Regex(self.patterns.compile(pattern, options)?)
             }
             other => equality(other)?,
         };
