@@ -11,11 +11,14 @@ pub mod diff;
 pub mod error;
 pub mod expression;
 pub mod filter;
+mod names;
 pub mod pattern;
 pub mod pipeline;
 pub mod projection;
 pub mod sort;
 pub mod update;
+#[cfg(test)]
+mod wide;
 
 #[cfg(test)]
 #[path = "../../document/src/golden.rs"]

@@ -14,6 +14,8 @@ mod oplog;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, HashSet};
+
 use banyan_document::element::{Element, elements, items};
 use bson::{RawArray, RawBsonRef, RawDocument};
 
@@ -62,12 +64,14 @@ pub fn by_operators<'a>(
     after: &'a RawDocument,
     wholes: &[&str],
 ) -> Diff<'a> {
-    let split: Vec<Vec<&str>> = wholes
-        .iter()
-        .map(|path| path.split('.').collect())
-        .collect();
-    let paths = split.iter().map(Vec::as_slice).collect();
-    document(before, after, &Depth::Paths(paths))
+    let mut paths = Paths::default();
+    for path in wholes {
+        let parts = path.split('.');
+        parts
+            .fold(&mut paths, |at, part| at.below.entry(part).or_default())
+            .ends = true;
+    }
+    document(before, after, &Depth::Paths(vec![&paths]))
 }
 
 /// What a pipeline did; `None` if that is best told by the document as it became.
@@ -79,9 +83,16 @@ pub fn by_pipeline<'a>(before: &'a RawDocument, after: &'a RawDocument) -> Optio
 /// How deep a difference is told.
 enum Depth<'p> {
     /// Down to the ends of these paths, from here on.
-    Paths(Vec<&'p [&'p str]>),
+    Paths(Vec<&'p Paths<'p>>),
     /// As long as it is shorter than the value.
     WhileShorter,
+}
+
+/// Paths, by their parts.
+#[derive(Default)]
+struct Paths<'p> {
+    ends: bool,
+    below: BTreeMap<&'p str, Paths<'p>>,
 }
 
 /// A name below a document, or a position in an array.
@@ -91,32 +102,24 @@ enum Step<'a> {
     Item(usize),
 }
 
-impl Step<'_> {
-    fn fits(self, part: &str) -> bool {
-        match self {
-            Step::Field(name) => name == part,
-            Step::Item(index) => {
-                part.starts_with('$') || part.parse().is_ok_and(|at: usize| at == index)
-            }
-        }
-    }
-}
-
 impl<'p> Depth<'p> {
     /// One step further; `None` if the value there is to be told as a whole.
     fn below(&self, step: Step<'_>) -> Option<Depth<'p>> {
         let Depth::Paths(paths) = self else {
             return Some(Depth::WhileShorter);
         };
-        let mut further = Vec::new();
+        let mut further: Vec<&Paths<'_>> = Vec::new();
         for path in paths {
-            match path.split_first() {
-                Some((part, [])) if step.fits(part) => return None,
-                Some((part, rest)) if step.fits(part) => further.push(rest),
-                _ => {}
+            match step {
+                Step::Field(name) => further.extend(path.below.get(name)),
+                Step::Item(index) => {
+                    further.extend(path.below.get(index.to_string().as_str()));
+                    further.extend(path.anywhere().map(|(_, below)| below));
+                }
             }
         }
-        Some(Depth::Paths(further))
+        let whole = further.iter().any(|path| path.ends);
+        (!whole).then_some(Depth::Paths(further))
     }
 
     /// Whether what is here is an array of which any number of elements may have been meant.
@@ -124,8 +127,16 @@ impl<'p> Depth<'p> {
         let Depth::Paths(paths) = self else {
             return false;
         };
-        let mut parts = paths.iter().filter_map(|path| path.first());
-        parts.any(|part| part.starts_with("$["))
+        let mut parts = paths.iter().flat_map(|path| path.anywhere());
+        parts.any(|(part, _)| part.starts_with("$["))
+    }
+}
+
+impl<'p> Paths<'p> {
+    /// What lies below `$`, `$[]` and `$[identifier]`.
+    fn anywhere(&self) -> impl Iterator<Item = (&&'p str, &Paths<'p>)> {
+        let from = self.below.range("$"..);
+        from.take_while(|(part, _)| part.starts_with('$'))
     }
 }
 
@@ -158,9 +169,10 @@ fn document<'a>(before: &'a RawDocument, after: &'a RawDocument, depth: &Depth<'
         new.next();
     }
     diff.deletes.extend(old.map(|was| was.name()));
-    for is in new {
-        diff.deletes.retain(|name| *name != is.name());
-        diff.inserts.push(is);
+    diff.inserts.extend(new);
+    if !diff.deletes.is_empty() && !diff.inserts.is_empty() {
+        let inserted: HashSet<&str> = diff.inserts.iter().map(Element::name).collect();
+        diff.deletes.retain(|name| !inserted.contains(name));
     }
     diff.measure();
     diff

@@ -86,7 +86,9 @@ fn element_name<'a>(value: Option<RawBsonRef<'a>>) -> Result<&'a str, QueryError
 
 #[derive(Debug)]
 struct Let {
-    variables: Vec<(usize, Node)>,
+    /// The slot of the first variable; the others have those after it.
+    first: usize,
+    variables: Vec<Node>,
     body: Node,
 }
 
@@ -104,29 +106,36 @@ fn bind(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryErr
         let (name, value) = element.map_err(malformed)?;
         check_variable_name(name.as_str(), true)?;
         // The values see the variables outside, not one another.
-        let node = parser.operand(value)?;
-        let slot = parser.new_slot();
-        names.push((name.as_str(), slot));
-        variables.push((slot, node));
+        variables.push(parser.operand(value)?);
+        names.push(name.as_str());
     }
+    let names: Vec<_> = names
+        .into_iter()
+        .map(|name| (name, parser.new_slot()))
+        .collect();
+    let first = names.first().map_or(0, |(_, slot)| *slot);
     let body = parser.scoped(&names, body)?;
-    if variables.iter().all(|(_, node)| node.is_constant()) && body.is_constant() {
+    if variables.iter().all(Node::is_constant) && body.is_constant() {
         return Ok(body);
     }
-    Ok(Node::special(Let { variables, body }))
+    Ok(Node::special(Let {
+        first,
+        variables,
+        body,
+    }))
 }
 
 impl Special for Let {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
-        let mut inner = *env;
-        for (slot, node) in &self.variables {
-            inner = inner.bind(*slot, node.evaluate(env)?);
+        let mut values = Vec::with_capacity(self.variables.len());
+        for variable in &self.variables {
+            values.push(variable.evaluate(env)?);
         }
-        self.body.evaluate(&inner)
+        self.body.evaluate(&env.bind_all(self.first, &values))
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&Node)) {
-        self.variables.iter().for_each(|(_, node)| visit(node));
+        self.variables.iter().for_each(&mut *visit);
         visit(&self.body);
     }
 

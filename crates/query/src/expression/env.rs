@@ -133,10 +133,11 @@ impl ArrayBuilder {
     }
 }
 
-/// One variable's value, linked to those bound before it. Slots are dealt out by the parser.
+/// The values of variables that were bound together, in slots one after the other, linked to those
+/// bound before them. Slots are dealt out by the parser.
 struct Frame<'a> {
-    slot: usize,
-    value: Value<'a>,
+    first: usize,
+    values: &'a [Value<'a>],
     outer: Option<&'a Frame<'a>>,
 }
 
@@ -159,9 +160,14 @@ impl<'a> Env<'a> {
 
     /// This environment with one more variable.
     pub(super) fn bind(&self, slot: usize, value: Value<'a>) -> Env<'a> {
+        self.bind_all(slot, &[value])
+    }
+
+    /// This environment with more variables, in slots from `first` on.
+    pub(super) fn bind_all(&self, first: usize, values: &[Value<'a>]) -> Env<'a> {
         let frame = self.arena.bump.alloc(Frame {
-            slot,
-            value,
+            first,
+            values: self.arena.bump.alloc_slice_copy(values),
             outer: self.frame,
         });
         Env {
@@ -173,8 +179,9 @@ impl<'a> Env<'a> {
     pub(super) fn variable(&self, slot: usize) -> Value<'a> {
         let mut frame = self.frame;
         while let Some(current) = frame {
-            if current.slot == slot {
-                return current.value;
+            let place = slot.checked_sub(current.first);
+            if let Some(value) = place.and_then(|place| current.values.get(place)) {
+                return *value;
             }
             frame = current.outer;
         }

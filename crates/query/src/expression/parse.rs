@@ -4,6 +4,8 @@
 //! and an operator whose arguments are all constant is evaluated at once: its error, if any, is
 //! an error of the pipeline, as in MongoDB.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
@@ -21,18 +23,22 @@ const DEPTH_MAX: usize = 200;
 
 pub(crate) struct Parser<'c> {
     pub(super) context: &'c Context,
-    scope: Vec<(Box<str>, usize)>,
+    /// The slots of each name, the innermost last.
+    scope: HashMap<Box<str>, Vec<usize>>,
     slots: usize,
     depth: usize,
+    /// The command's variables by name, where they are many.
+    variables: OnceCell<HashMap<&'c str, &'c RawBson>>,
 }
 
 impl<'c> Parser<'c> {
     pub(crate) fn new(context: &'c Context) -> Parser<'c> {
         Parser {
             context,
-            scope: Vec::new(),
+            scope: HashMap::new(),
             slots: 0,
             depth: 0,
+            variables: OnceCell::new(),
         }
     }
 
@@ -257,13 +263,8 @@ impl<'c> Parser<'c> {
                     return error(51144, "Builtin variable '$$CLUSTER_TIME' is not available");
                 }
             },
-            _ => match self
-                .context
-                .variables
-                .iter()
-                .find(|(known, _)| known == name)
-            {
-                Some((_, value)) => value.clone(),
+            _ => match self.user_variable(name) {
+                Some(value) => value.clone(),
                 None => {
                     return error(17276, format!("Use of undefined variable: {name}"));
                 }
@@ -279,12 +280,21 @@ impl<'c> Parser<'c> {
         }
     }
 
+    fn user_variable(&self, name: &str) -> Option<&RawBson> {
+        let given = &self.context.variables;
+        if given.len() <= 16 {
+            let found = given.iter().find(|(known, _)| known == name);
+            return found.map(|(_, value)| value);
+        }
+        let variables = self.variables.get_or_init(|| {
+            let pairs = given.iter().rev();
+            pairs.map(|(name, value)| (name.as_str(), value)).collect()
+        });
+        variables.get(name).copied()
+    }
+
     fn lookup(&self, name: &str) -> Option<usize> {
-        self.scope
-            .iter()
-            .rev()
-            .find(|(known, _)| &**known == name)
-            .map(|(_, slot)| *slot)
+        self.scope.get(name)?.last().copied()
     }
 
     /// A slot for a new variable that is not in scope yet.
@@ -299,14 +309,15 @@ impl<'c> Parser<'c> {
         variables: &[(&str, usize)],
         body: RawBsonRef<'_>,
     ) -> Result<Node, QueryError> {
-        let before = self.scope.len();
-        self.scope.extend(
-            variables
-                .iter()
-                .map(|(name, slot)| (Box::from(*name), *slot)),
-        );
+        for (name, slot) in variables {
+            self.scope.entry(Box::from(*name)).or_default().push(*slot);
+        }
         let node = self.operand(body);
-        self.scope.truncate(before);
+        for (name, _) in variables {
+            if let Some(slots) = self.scope.get_mut(*name) {
+                slots.pop();
+            }
+        }
         node
     }
 }

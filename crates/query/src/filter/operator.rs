@@ -1,5 +1,7 @@
 //! The operators of a field: `{path: {$gt: 1, $lt: 5}}`.
 
+use std::cell::OnceCell;
+
 use banyan_document::compare::compare;
 use banyan_document::element::{Element, elements, items};
 use banyan_document::kind;
@@ -59,6 +61,27 @@ pub(crate) fn is_field_operator(name: &str) -> bool {
     FIELD_OPERATORS.contains(&name)
 }
 
+/// The operators that stand beside one another at a path.
+struct Siblings<'d> {
+    document: &'d RawDocument,
+    /// What `$options` says, once `$regex` has asked.
+    options: OnceCell<Option<RawBsonRef<'d>>>,
+}
+
+impl<'d> Siblings<'d> {
+    fn options(&self) -> Result<Option<&'d str>, QueryError> {
+        let options = self.options.get_or_init(|| {
+            let found = elements(self.document).filter(|element| element.name() == "$options");
+            found.last().map(|element| element.value())
+        });
+        match options {
+            None => Ok(None),
+            Some(RawBsonRef::String(text)) => Ok(Some(*text)),
+            Some(_) => Err(bad("$options has to be a string")),
+        }
+    }
+}
+
 impl Parser<'_> {
     pub(super) fn operators(
         &self,
@@ -66,8 +89,12 @@ impl Parser<'_> {
         document: &RawDocument,
         children: &mut Vec<Node>,
     ) -> Result<(), QueryError> {
+        let siblings = Siblings {
+            document,
+            options: OnceCell::new(),
+        };
         for element in elements(document) {
-            children.extend(self.operator(path, &element, document)?);
+            children.extend(self.operator(path, &element, &siblings)?);
         }
         Ok(())
     }
@@ -76,7 +103,7 @@ impl Parser<'_> {
         &self,
         path: &Path,
         element: &Element<'_>,
-        siblings: &RawDocument,
+        siblings: &Siblings<'_>,
     ) -> Result<Option<Node>, QueryError> {
         let value = element.value();
         let at = |predicate| Node::Path {
@@ -105,7 +132,7 @@ impl Parser<'_> {
             "$mod" => at(modulo(value)?),
             "$regex" => at(Predicate::Regex(regex(value, siblings, &self.patterns)?)),
             "$options" => {
-                if !elements(siblings).any(|sibling| sibling.name() == "$regex") {
+                if !elements(siblings.document).any(|sibling| sibling.name() == "$regex") {
                     return Err(bad("$options needs a $regex"));
                 }
                 return Ok(None);
@@ -360,16 +387,10 @@ fn whole(name: &str, value: RawBsonRef<'_>) -> Result<i64, QueryError> {
 
 fn regex(
     value: RawBsonRef<'_>,
-    siblings: &RawDocument,
+    siblings: &Siblings<'_>,
     compiler: &Compiler,
 ) -> Result<Pattern, QueryError> {
-    let mut options = None;
-    for element in elements(siblings).filter(|element| element.name() == "$options") {
-        match element.value() {
-            RawBsonRef::String(text) => options = Some(text),
-            _ => return Err(bad("$options has to be a string")),
-        }
-    }
+    let options = siblings.options()?;
     match value {
         RawBsonRef::String(pattern) | RawBsonRef::Symbol(pattern) => {
             compiler.compile(pattern, options.unwrap_or(""))

@@ -3,6 +3,7 @@
 //! A match backtracks and may take exponential time, so each is bounded: in steps, in time and in
 //! memory. To count its steps the pattern is compiled with a callout before each of its parts.
 
+use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
@@ -130,7 +131,7 @@ impl Code {
 
     pub fn is_match(&self, text: &str) -> Result<bool, MatchError> {
         thread_local! {
-            static MATCH: std::cell::RefCell<Option<Match>> = const { std::cell::RefCell::new(None) };
+            static MATCH: RefCell<Option<Match>> = const { RefCell::new(None) };
         }
         MATCH.with_borrow_mut(|kept| {
             let mut found = kept.take().map_or_else(|| Match::new(1), Ok)?;
@@ -284,8 +285,8 @@ impl Match {
                 .div_euclid(places)
                 .clamp(1000, STEPS_MAX)
         };
-        // The library takes lengths off pointers into the text: an empty text, which Rust lets point
-        // to nowhere, is put where there is something.
+        // The library takes lengths off pointers into the text: an empty text, which Rust lets
+        // point to nowhere, is put where there is something.
         let bytes: &[u8] = if text.is_empty() {
             &NOTHING[NOTHING.len()..]
         } else {

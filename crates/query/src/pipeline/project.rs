@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error, show_document};
 use crate::expression::{Arena, Env, FieldPath, Node, Parser, check_size, is_operator};
+use crate::names::{Finder, Named};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -32,7 +33,7 @@ pub struct Projector {
 /// The fields that something happens to, in the order of the specification.
 #[derive(Debug, Default)]
 struct Tree {
-    fields: Vec<(Box<str>, Action)>,
+    fields: Named<Action>,
     /// Whether something is computed here or below.
     computes: bool,
 }
@@ -47,10 +48,7 @@ enum Action {
 
 impl Tree {
     fn get(&self, name: &str) -> Option<&Action> {
-        self.fields
-            .iter()
-            .find(|(known, _)| **known == *name)
-            .map(|(_, action)| action)
+        self.fields.get(name)
     }
 
     /// Puts `action` at `path`; the error is the part of the path that collides.
@@ -59,20 +57,22 @@ impl Tree {
             return Ok(());
         };
         self.computes |= matches!(action, Action::Compute(_));
-        let index = self.fields.iter().position(|(known, _)| known == first);
+        let index = self.fields.place(first);
         match (index, rest.is_empty()) {
-            (None, true) => self.fields.push((first.clone(), action)),
+            (None, true) => {
+                self.fields.push(first.clone(), action);
+            }
             (None, false) => {
                 let mut tree = Tree::default();
                 tree.insert(rest, action)?;
-                self.fields.push((first.clone(), Action::Nested(tree)));
+                self.fields.push(first.clone(), Action::Nested(tree));
             }
             (Some(_), true) => {
                 return Err(Collision {
                     remaining: String::new(),
                 });
             }
-            (Some(index), false) => match &mut self.fields[index].1 {
+            (Some(index), false) => match self.fields.value_mut(index) {
                 Action::Nested(tree) => tree.insert(rest, action)?,
                 _ => {
                     return Err(Collision {
@@ -85,7 +85,7 @@ impl Tree {
     }
 
     fn visit<'t>(&'t self, visit: &mut dyn FnMut(&'t Action, &str), prefix: &str) {
-        for (name, action) in &self.fields {
+        for (name, action) in self.fields.iter() {
             let path = if prefix.is_empty() {
                 name.to_string()
             } else {
@@ -362,11 +362,11 @@ impl Projector {
         });
         // `_id` goes with an inclusion unless it is turned away.
         if mode == Mode::Inclusion && tree.get("_id").is_none() {
-            tree.fields.insert(0, ("_id".into(), Action::Include));
+            tree.fields.push_first("_id".into(), Action::Include);
         }
         if mode == Mode::Exclusion {
             tree.fields
-                .retain(|(_, action)| !matches!(action, Action::Include));
+                .retain(|_, action| !matches!(action, Action::Include));
         }
         Ok(Projector { mode, tree })
     }
@@ -404,7 +404,7 @@ impl Projector {
         self.tree.visit(&mut visit, "");
         if self.mode == Mode::Inclusion {
             // A computed field below another keeps what surrounds it.
-            for (name, action) in &self.tree.fields {
+            for (name, action) in self.tree.fields.iter() {
                 if matches!(action, Action::Nested(_)) {
                     paths.insert(name.to_string());
                 }
@@ -461,18 +461,16 @@ impl Projector {
         env: &Env<'_>,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
-        for (name, action) in &tree.fields {
+        let present = Finder::new(document);
+        for (name, action) in tree.fields.iter() {
             match action {
                 Action::Compute(node) => {
-                    let in_place = self.mode == Mode::Addition
-                        && banyan_document::field(document, name).is_some();
+                    let in_place = self.mode == Mode::Addition && present.element(name).is_some();
                     if !in_place && let Some(value) = node.evaluate(env)? {
                         append(writer, name, value)?;
                     }
                 }
-                Action::Nested(inner)
-                    if inner.computes && banyan_document::field(document, name).is_none() =>
-                {
+                Action::Nested(inner) if inner.computes && present.element(name).is_none() => {
                     writer.begin_document(name);
                     self.computed_only(inner, env, writer)?;
                     writer.end();
@@ -534,7 +532,7 @@ impl Projector {
         env: &Env<'_>,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
-        for (name, action) in &tree.fields {
+        for (name, action) in tree.fields.iter() {
             match action {
                 Action::Compute(node) => {
                     if let Some(value) = node.evaluate(env)? {

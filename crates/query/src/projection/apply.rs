@@ -8,6 +8,7 @@ use super::{Fields, Mode, Projection, Rule, Slice};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::{Arena, Expression};
 use crate::filter::{ArrayPosition, item_matches};
+use crate::names::Finder;
 
 pub(super) fn apply(
     projection: &Projection,
@@ -115,7 +116,7 @@ impl Applier<'_> {
                 self.items(fields, inner, cut)?;
                 self.writer.end();
             }
-            _ if fields.computes() => {
+            _ if fields.computes => {
                 self.writer.push_document();
                 self.computed(fields, None)?;
                 self.writer.end();
@@ -128,7 +129,7 @@ impl Applier<'_> {
 
     /// A value where the projection expects a document.
     fn scalar(&mut self, fields: &Fields, element: &Element<'_>) -> Result<(), QueryError> {
-        if fields.computes() {
+        if fields.computes {
             self.writer.begin_document(element.name());
             self.computed(fields, None)?;
             self.writer.end();
@@ -148,9 +149,9 @@ impl Applier<'_> {
             return Ok(());
         }
         let root = self.root;
-        for (name, rule) in &fields.rules {
-            let existing =
-                || document.and_then(|d| elements(d).find(|element| element.name() == &**name));
+        let present = document.map(Finder::new);
+        for (name, rule) in fields.rules.iter() {
+            let existing = || present.as_ref()?.element(name);
             match rule {
                 Rule::Expression(expression) => self.expression(name, expression, root)?,
                 Rule::ElemMatch(node) => {
@@ -158,7 +159,7 @@ impl Applier<'_> {
                         self.elem_match(node, &element)?;
                     }
                 }
-                Rule::Fields(inner) if inner.computes() && existing().is_none() => {
+                Rule::Fields(inner) if inner.computes && existing().is_none() => {
                     self.writer.begin_document(name);
                     self.computed(inner, None)?;
                     self.writer.end();
@@ -238,16 +239,5 @@ impl Slice {
                 (start, start.saturating_add(limit).min(length))
             }
         }
-    }
-}
-
-impl Fields {
-    /// Whether something below is computed, and so appears even where nothing was.
-    fn computes(&self) -> bool {
-        self.rules.iter().any(|(_, rule)| match rule {
-            Rule::Expression(_) => true,
-            Rule::Fields(inner) => inner.computes(),
-            _ => false,
-        })
     }
 }

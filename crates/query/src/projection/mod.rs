@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::filter::{ArrayPosition, Node};
+use crate::names::Named;
 
 #[derive(Clone, Debug)]
 pub struct Projection {
@@ -33,7 +34,9 @@ enum Mode {
 /// The names below one document, in the order of the projection.
 #[derive(Clone, Debug, Default)]
 struct Fields {
-    rules: Vec<(Box<str>, Rule)>,
+    rules: Named<Rule>,
+    /// Whether something below is computed, and so appears even where nothing was.
+    computes: bool,
     /// A `path.$` lies below: the first array on the way is cut to the item that matched.
     positional: bool,
 }
@@ -106,7 +109,7 @@ fn is_simple(fields: &Fields) -> bool {
 }
 
 fn collect_paths(fields: &Fields, above: &str, paths: &mut Vec<String>) {
-    for (name, rule) in &fields.rules {
+    for (name, rule) in fields.rules.iter() {
         let path = if above.is_empty() {
             name.to_string()
         } else {
@@ -122,9 +125,6 @@ fn collect_paths(fields: &Fields, above: &str, paths: &mut Vec<String>) {
 
 impl Fields {
     fn rule(&self, name: &str) -> Option<&Rule> {
-        self.rules
-            .iter()
-            .find(|(n, _)| **n == *name)
-            .map(|(_, rule)| rule)
+        self.rules.get(name)
     }
 }

@@ -256,10 +256,10 @@ impl Parser<'_> {
         let named = self.fields.rule("_id").is_some();
         match mode {
             Mode::Inclusion if !named => {
-                self.fields.rules.insert(0, ("_id".into(), Rule::Include));
+                self.fields.rules.push_first("_id".into(), Rule::Include);
             }
             Mode::Exclusion if self.id == Some(true) => {
-                self.fields.rules.retain(|(name, _)| &**name != "_id");
+                self.fields.rules.retain(|name, _| name != "_id");
             }
             _ => {}
         }
@@ -326,15 +326,13 @@ impl Fields {
             [] => return Ok(()),
         };
         for (depth, part) in above.iter().enumerate() {
-            fields.positional |= matches!(rule, Rule::Positional);
-            let known = fields.rules.iter().position(|(name, _)| name == part);
+            fields.note(&rule);
+            let known = fields.rules.place(part);
             let at = known.unwrap_or_else(|| {
-                fields
-                    .rules
-                    .push((part.clone(), Rule::Fields(Fields::default())));
-                fields.rules.len() - 1
+                let below = Rule::Fields(Fields::default());
+                fields.rules.push(part.clone(), below)
             });
-            match &mut fields.rules[at].1 {
+            match fields.rules.value_mut(at) {
                 Rule::Fields(inner) => fields = inner,
                 _ => {
                     let rest = parsed.parts()[depth + 1..].join(".");
@@ -345,11 +343,17 @@ impl Fields {
                 }
             }
         }
-        fields.positional |= matches!(rule, Rule::Positional);
+        fields.note(&rule);
         if fields.rule(last).is_some() {
             return error(31250, format!("Path collision at {path}"));
         }
-        fields.rules.push((last.clone(), rule));
+        fields.rules.push(last.clone(), rule);
         Ok(())
+    }
+
+    /// Something of the kind comes here or below.
+    fn note(&mut self, rule: &Rule) {
+        self.positional |= matches!(rule, Rule::Positional);
+        self.computes |= matches!(rule, Rule::Expression(_));
     }
 }

@@ -7,7 +7,7 @@ use banyan_document::compare::compare;
 use banyan_document::element::{Element, elements, items};
 use banyan_document::kind;
 use banyan_document::number::Number;
-use banyan_document::path::{Path, get, position};
+use banyan_document::path::{Path, position};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -17,20 +17,23 @@ use super::tree::{Fields, Items, Leaf, Tree, join};
 use super::{Modifiers, UpdateContext, show};
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::ArrayPosition;
+use crate::names::Finder;
 
 pub(super) fn apply(
     modifiers: &Modifiers,
     document: &RawDocument,
     context: &UpdateContext,
 ) -> Result<RawDocumentBuf, QueryError> {
+    let finder = Finder::new(document);
     for rename in &modifiers.renames {
-        rename.check(document)?;
+        rename.check(&finder)?;
     }
     if modifiers.positional && context.position.is_none() {
         return Err(no_position());
     }
     let mut applier = Applier {
         root: document,
+        finder,
         modifiers,
         context,
         writer: DocumentWriter::with_capacity(document.as_bytes().len() + 64),
@@ -46,6 +49,8 @@ fn no_position() -> QueryError {
 
 struct Applier<'a> {
     root: &'a RawDocument,
+    /// For what is read elsewhere in the document.
+    finder: Finder<'a>,
     modifiers: &'a Modifiers,
     context: &'a UpdateContext,
     writer: DocumentWriter,
@@ -79,7 +84,7 @@ impl Applier<'_> {
                 Some(at) if !seen[at] => {
                     seen[at] = true;
                     let slot = Slot::Field(element.name());
-                    self.child(&fields.children[at], slot, Some(&element))?;
+                    self.child(fields.children.at(at), slot, Some(&element))?;
                 }
                 _ => self.writer.append_element(&element),
             }
@@ -97,25 +102,23 @@ impl Applier<'_> {
         };
         let fields = self.resolve(fields)?;
         let mut updates = Vec::with_capacity(fields.children.len());
-        for child in &fields.children {
+        for child in fields.children.iter() {
             match position(&child.0) {
                 Some(at) => updates.push((at, child)),
                 None => self.not_viable(child, element)?,
             }
         }
+        // Children are in the order of their positions.
+        let mut updates = updates.into_iter().peekable();
         let mut length = 0;
         for (index, item) in items(array).enumerate() {
-            match updates.iter().find(|(at, _)| *at == index) {
+            match updates.next_if(|(at, _)| *at == index) {
                 Some((_, child)) => self.child(child, Slot::Item, Some(&item))?,
                 None => self.writer.push_element(&item),
             }
             length = index + 1;
         }
-        // Children are in the order of their positions.
         for (at, child) in updates {
-            if at < length {
-                continue;
-            }
             if let Some(below) = child.1.path_of_items() {
                 let path = if below.is_empty() {
                     child.0.to_string()
@@ -185,7 +188,7 @@ impl Applier<'_> {
                         self.writer.end();
                     }
                     _ => {
-                        for child in &self.resolve(fields)?.children {
+                        for child in self.resolve(fields)?.children.iter() {
                             self.not_viable(child, element)?;
                         }
                         self.keep(slot, existing);
@@ -234,28 +237,24 @@ impl Applier<'_> {
         item: &Element<'_>,
         index: usize,
     ) -> Result<Option<Cow<'t, Tree>>, QueryError> {
-        let mut merged: Option<Cow<'t, Tree>> = None;
-        for (identifier, tree) in &children.children {
-            if !self.applies_to(identifier, item)? {
-                continue;
+        let mut meant = Vec::new();
+        for (identifier, tree) in children.children.iter() {
+            if self.applies_to(identifier, item)? {
+                meant.push(tree);
             }
-            merged = Some(match merged {
-                None => Cow::Borrowed(tree),
-                Some(known) => {
-                    let path = join(&self.path.join("."), &index.to_string());
-                    Cow::Owned(known.merge(tree, &path)?)
-                }
-            });
         }
-        Ok(merged)
+        Ok(match meant[..] {
+            [] => None,
+            [only] => Some(Cow::Borrowed(only)),
+            _ => {
+                let path = join(&self.path.join("."), &index.to_string());
+                Some(Cow::Owned(Tree::merge(&meant, &path)?))
+            }
+        })
     }
 
     fn applies_to(&self, identifier: &str, item: &Element<'_>) -> Result<bool, QueryError> {
-        let filter = self
-            .modifiers
-            .filters
-            .iter()
-            .find(|f| f.identifier == *identifier);
+        let filter = self.modifiers.filters.get(identifier);
         // Only `$[]` has no filter: parsing made sure of that.
         filter.map_or(Ok(true), |filter| filter.matches(item.value()))
     }
@@ -271,7 +270,7 @@ impl Applier<'_> {
     }
 
     fn creates(&self, tree: &Tree) -> bool {
-        let has = |path: &Path| get(self.root, path).is_some();
+        let has = |path: &Path| self.finder.get(path.parts()).is_some();
         tree.any_leaf(&mut |leaf| leaf.modifier.creates(self.context.is_upsert, has))
     }
 
@@ -357,7 +356,7 @@ impl Applier<'_> {
                 let result = self.bits(leaf, value, operations)?;
                 self.put(slot, result.to_raw());
             }
-            Modifier::RenameTo(from) => match get(self.root, from) {
+            Modifier::RenameTo(from) => match self.finder.get(from.parts()) {
                 Some(moved) => self.put(slot, moved),
                 None => self.keep(slot, existing),
             },

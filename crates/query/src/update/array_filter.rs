@@ -6,6 +6,7 @@ use bson::{RawBsonRef, RawDocument};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::{Filter, Node};
+use crate::names::Named;
 
 #[derive(Clone, Debug)]
 pub(super) struct ArrayFilter {
@@ -43,21 +44,18 @@ impl ArrayFilter {
     pub fn parse_all(
         documents: &[&RawDocument],
         context: &Context,
-    ) -> Result<Vec<ArrayFilter>, QueryError> {
-        let mut filters: Vec<ArrayFilter> = Vec::with_capacity(documents.len());
+    ) -> Result<Named<ArrayFilter>, QueryError> {
+        let mut filters = Named::default();
         for document in documents {
             let filter = ArrayFilter::parse(document, context)?;
-            if filters
-                .iter()
-                .any(|known| known.identifier == filter.identifier)
-            {
+            if filters.get(&filter.identifier).is_some() {
                 let message = format!(
                     "Found multiple array filters with the same top-level field name {}",
                     filter.identifier
                 );
                 return Err(QueryError::new(ErrorKind::FailedToParse, message));
             }
-            filters.push(filter);
+            filters.push(filter.identifier.as_str().into(), filter);
         }
         Ok(filters)
     }

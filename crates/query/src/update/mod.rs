@@ -29,6 +29,7 @@ use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::{ArrayPosition, Filter};
+use crate::names::Named;
 use crate::pipeline::Pipeline;
 
 use array_filter::ArrayFilter;
@@ -51,7 +52,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Modifiers {
     fields: Fields,
-    filters: Vec<ArrayFilter>,
+    filters: Named<ArrayFilter>,
     renames: Vec<Rename>,
     /// See [`Update::wholes`].
     wholes: Vec<String>,

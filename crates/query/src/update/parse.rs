@@ -1,5 +1,7 @@
 //! From an update document to its tree.
 
+use std::collections::HashSet;
+
 use banyan_document::element::{elements, items};
 use banyan_document::kind;
 use banyan_document::path::Path;
@@ -104,7 +106,7 @@ fn modifiers(
             wholes: Vec::new(),
             may_deepen: false,
         },
-        used: Vec::new(),
+        used: HashSet::new(),
     };
     for element in elements(document) {
         let Some(operator) = Operator::by_name(element.name()) else {
@@ -130,7 +132,7 @@ fn modifiers(
             }
         }
     }
-    for filter in &builder.modifiers.filters {
+    for (_, filter) in builder.modifiers.filters.iter() {
         if !builder.used.contains(&filter.identifier) {
             let message = format!(
                 "The array filter for identifier '{}' was not used in the update {}",
@@ -140,13 +142,14 @@ fn modifiers(
             return Err(QueryError::new(ErrorKind::FailedToParse, message));
         }
     }
+    builder.modifiers.fields.sort();
     Ok(builder.modifiers)
 }
 
 struct Builder {
     modifiers: Modifiers,
     /// The identifiers that paths name.
-    used: Vec<String>,
+    used: HashSet<String>,
 }
 
 impl Builder {
@@ -178,13 +181,12 @@ impl Builder {
     }
 
     fn use_filter(&mut self, identifier: &str, path: &str) -> Result<(), QueryError> {
-        let known = |filter: &ArrayFilter| filter.identifier == identifier;
-        if !identifier.is_empty() && !self.modifiers.filters.iter().any(known) {
+        if !identifier.is_empty() && self.modifiers.filters.get(identifier).is_none() {
             let message =
                 format!("No array filter found for identifier '{identifier}' in path '{path}'");
             return Err(QueryError::new(ErrorKind::BadValue, message));
         }
-        self.used.push(identifier.to_string());
+        self.used.insert(identifier.to_string());
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use banyan_document::path::position;
 
 use super::modifier::Modifier;
 use crate::error::{ErrorKind, QueryError};
+use crate::names::Named;
 
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
@@ -24,13 +25,13 @@ pub(super) struct Leaf {
 /// Names below a document or positions in an array; `$` is one of them until it is resolved.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields {
-    pub children: Vec<(Box<str>, Tree)>,
+    pub children: Named<Tree>,
 }
 
 /// `$[identifier]` below an array; the identifier of `$[]` is empty.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Items {
-    pub children: Vec<(Box<str>, Tree)>,
+    pub children: Named<Tree>,
 }
 
 /// The identifier of `$[identifier]`.
@@ -39,7 +40,8 @@ pub(super) fn identifier(part: &str) -> Option<&str> {
 }
 
 impl Fields {
-    /// Adds a path; `path` is how messages call it.
+    /// Adds a path; `path` is how messages call it. Once all are there, `sort` brings the names
+    /// into order.
     pub fn insert(
         &mut self,
         parts: &[&str],
@@ -53,6 +55,10 @@ impl Fields {
         insert(&mut self.children, parts, 0, path, leaf)
     }
 
+    pub fn sort(&mut self) {
+        sort(&mut self.children);
+    }
+
     /// The first path of the update at or below a name.
     pub fn path_below(&self, name: &str) -> String {
         self.get(name)
@@ -60,27 +66,29 @@ impl Fields {
     }
 
     pub fn get(&self, name: &str) -> Option<&Tree> {
-        self.position(name).map(|at| &self.children[at].1)
+        self.children.get(name)
     }
 
     pub fn position(&self, name: &str) -> Option<usize> {
-        find(&self.children, name).ok()
+        self.children.place(name)
     }
 
     /// These fields with `$` resolved to a position.
     pub fn resolved(&self, index: usize, path: &str) -> Result<Fields, QueryError> {
-        let mut children = self.children.clone();
-        if let Ok(at) = find(&children, "$") {
-            let (_, tree) = children.remove(at);
-            let resolved = (index.to_string().into_boxed_str(), tree);
-            children = merge_children(&children, &[resolved], path)?;
-        }
+        let Some(tree) = self.children.get("$") else {
+            return Ok(self.clone());
+        };
+        let mut others = self.children.clone();
+        others.retain(|name, _| name != "$");
+        let mut resolved = Named::default();
+        resolved.push(index.to_string().into_boxed_str(), tree.clone());
+        let children = merge_children(&[&others, &resolved], path)?;
         Ok(Fields { children })
     }
 }
 
 fn insert(
-    children: &mut Vec<(Box<str>, Tree)>,
+    children: &mut Named<Tree>,
     parts: &[&str],
     depth: usize,
     path: &str,
@@ -95,25 +103,24 @@ fn insert(
         ))
     };
     let name = identifier(parts[depth]).unwrap_or(parts[depth]);
-    let found = find(children, name);
+    let found = children.place(name);
     let Some(next) = parts.get(depth + 1) else {
-        let Err(at) = found else {
+        if found.is_some() {
             return conflict(depth + 1);
-        };
-        children.insert(at, (name.into(), leaf));
+        }
+        children.push(name.into(), leaf);
         return Ok(());
     };
     let into_items = identifier(next).is_some();
-    let at = found.unwrap_or_else(|at| {
+    let at = found.unwrap_or_else(|| {
         let empty = if into_items {
             Tree::Items(Items::default())
         } else {
             Tree::Fields(Fields::default())
         };
-        children.insert(at, (name.into(), empty));
-        at
+        children.push(name.into(), empty)
     });
-    match &mut children[at].1 {
+    match children.value_mut(at) {
         Tree::Fields(fields) if !into_items => {
             insert(&mut fields.children, parts, depth + 1, path, leaf)
         }
@@ -124,9 +131,14 @@ fn insert(
     }
 }
 
-/// Where a name is among children, or where it belongs.
-fn find(children: &[(Box<str>, Tree)], name: &str) -> Result<usize, usize> {
-    children.binary_search_by(|(n, _)| compare_names(n, name))
+fn sort(children: &mut Named<Tree>) {
+    children.sort_by(compare_names);
+    for child in children.values_mut() {
+        match child {
+            Tree::Leaf(_) => {}
+            Tree::Fields(Fields { children }) | Tree::Items(Items { children }) => sort(children),
+        }
+    }
 }
 
 /// Positions first, by number; other names by their bytes.
@@ -152,30 +164,38 @@ impl Tree {
         match self {
             Tree::Leaf(leaf) => &leaf.path,
             Tree::Fields(Fields { children }) | Tree::Items(Items { children }) => {
-                children.first().map_or("", |(_, tree)| tree.first_path())
+                let first = children.iter().next();
+                first.map_or("", |(_, tree)| tree.first_path())
             }
         }
     }
 
-    /// Both trees on one value. Two operators on the same path are a conflict that only shows
+    /// All trees on one value. Two operators on the same path are a conflict that only shows
     /// once positions are known.
-    pub fn merge(&self, other: &Tree, path: &str) -> Result<Tree, QueryError> {
-        match (self, other) {
-            (Tree::Fields(a), Tree::Fields(b)) => {
-                let children = merge_children(&a.children, &b.children, path)?;
-                Ok(Tree::Fields(Fields { children }))
+    pub fn merge(trees: &[&Tree], path: &str) -> Result<Tree, QueryError> {
+        if let [only] = trees {
+            return Ok((*only).clone());
+        }
+        let (mut fields, mut items) = (Vec::new(), Vec::new());
+        for tree in trees {
+            match tree {
+                Tree::Leaf(_) => {}
+                Tree::Fields(below) => fields.push(&below.children),
+                Tree::Items(below) => items.push(&below.children),
             }
-            (Tree::Items(a), Tree::Items(b)) => {
-                let children = merge_children(&a.children, &b.children, path)?;
-                Ok(Tree::Items(Items { children }))
-            }
-            _ => {
-                let message = format!("Update created a conflict at '{path}'");
-                Err(QueryError::new(
-                    ErrorKind::ConflictingUpdateOperators,
-                    message,
-                ))
-            }
+        }
+        if fields.len() == trees.len() {
+            let children = merge_children(&fields, path)?;
+            Ok(Tree::Fields(Fields { children }))
+        } else if items.len() == trees.len() {
+            let children = merge_children(&items, path)?;
+            Ok(Tree::Items(Items { children }))
+        } else {
+            let message = format!("Update created a conflict at '{path}'");
+            Err(QueryError::new(
+                ErrorKind::ConflictingUpdateOperators,
+                message,
+            ))
         }
     }
 
@@ -205,17 +225,21 @@ impl Tree {
     }
 }
 
-fn merge_children(
-    a: &[(Box<str>, Tree)],
-    b: &[(Box<str>, Tree)],
-    path: &str,
-) -> Result<Vec<(Box<str>, Tree)>, QueryError> {
-    let mut merged = a.to_vec();
-    for (name, tree) in b {
-        match find(&merged, name) {
-            Ok(at) => merged[at].1 = merged[at].1.merge(tree, &join(path, name))?,
-            Err(at) => merged.insert(at, (name.clone(), tree.clone())),
+fn merge_children(all: &[&Named<Tree>], path: &str) -> Result<Named<Tree>, QueryError> {
+    let mut groups: Named<Vec<&Tree>> = Named::default();
+    for (name, tree) in all.iter().flat_map(|children| children.iter()) {
+        match groups.place(name) {
+            Some(at) => groups.value_mut(at).push(tree),
+            None => {
+                groups.push(name.clone(), vec![tree]);
+            }
         }
+    }
+    groups.sort_by(compare_names);
+    let mut merged = Named::default();
+    for (name, trees) in groups {
+        let tree = Tree::merge(&trees, &join(path, &name))?;
+        merged.push(name, tree);
     }
     Ok(merged)
 }
