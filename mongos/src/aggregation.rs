@@ -41,14 +41,14 @@ impl Piped {
 
     pub async fn next(&mut self) -> Result<Option<Doc>, CommandError> {
         loop {
-            if let Some(document) = self.execution.pop() {
+            if let Some(document) = self.execution.pop().map_err(query_error)? {
                 return Ok(Some(document.into()));
             }
             let Some(source) = &mut self.source else {
                 if self.execution.drain().map_err(query_error)? {
                     continue;
                 }
-                return Ok(self.execution.pop().map(Doc::from));
+                return Ok(None);
             };
             let flow = match source.next().await? {
                 Some(document) => self.execution.push(&document).map_err(query_error)?,

@@ -9,6 +9,7 @@ mod durability;
 mod forced;
 mod house;
 mod joining;
+mod limits;
 mod logs;
 mod map_reduce;
 mod members;

@@ -222,11 +222,17 @@ fn for_each_record(
     interrupt: &Interrupt,
     mut look: impl FnMut(&RawDocument) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    for (count, found) in snapshot.records(collection.id, .., false).enumerate() {
+    // Between two looks so many bytes may pass; a record counts as some more.
+    const LOOK_BYTES: usize = 256 * 1024;
+    const RECORD_BYTES: usize = 4096;
+    let mut since_look = LOOK_BYTES;
+    for found in snapshot.records(collection.id, .., false) {
         let (_, document) = found.map_err(errors::storage)?;
-        if count % 64 == 0 {
+        if since_look >= LOOK_BYTES {
+            since_look = 0;
             interrupt.check()?;
         }
+        since_look += RECORD_BYTES + document.as_bytes().len();
         look(&document)?;
     }
     Ok(())

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use banyan_query::Budget;
 use banyan_storage::{Catalog, Snapshot};
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadMode, ReadPreference, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
 use crate::commands::table::{CommandSpec, Run, Table};
+use crate::execute::InterruptSlot;
 use crate::node::Node;
 use crate::operations::{Interrupt, Registration};
 use crate::params;
@@ -200,6 +202,11 @@ pub struct CommandContext<'a> {
     late: AtomicBool,
     /// How long it has waited because it was asked to.
     waited_micros: AtomicU64,
+    /// What ends it, whether or not it is listed.
+    handle: OnceLock<Interrupt>,
+    /// Where what it runs looks whether it has to end.
+    slot: OnceLock<Arc<InterruptSlot>>,
+    budget: OnceLock<Budget>,
     /// The entry in `currentOp`, made for commands that may take a while.
     operation: OnceLock<Registration>,
 }
@@ -218,7 +225,6 @@ impl<'a> CommandContext<'a> {
             .max_time_ms
             .filter(|milliseconds| *milliseconds > 0)
             .map(|milliseconds| started + Duration::from_millis(milliseconds));
-        let operation = OnceLock::new();
         CommandContext {
             node,
             conn,
@@ -233,7 +239,10 @@ impl<'a> CommandContext<'a> {
             last_write: AtomicU64::new(0),
             late: AtomicBool::new(false),
             waited_micros: AtomicU64::new(0),
-            operation,
+            handle: OnceLock::new(),
+            slot: OnceLock::new(),
+            budget: OnceLock::new(),
+            operation: OnceLock::new(),
         }
     }
 
@@ -346,11 +355,37 @@ impl<'a> CommandContext<'a> {
     /// to another thread; look at it in every long loop.
     pub fn interrupt(&self) -> &Interrupt {
         let registration = self.operation.get_or_init(|| {
+            let handle = self.handle().clone();
             self.node
                 .operations
-                .register(self.conn, self.request, self.spec, self.deadline)
+                .register(self.conn, self.request, self.spec, handle)
         });
         registration.interrupt()
+    }
+
+    /// The same handle, for a command that may be over before anybody could list it. Whoever turns
+    /// out to take longer calls [`CommandContext::interrupt`].
+    fn handle(&self) -> &Interrupt {
+        self.handle
+            .get_or_init(|| self.node.operations.interrupt(self.deadline))
+    }
+
+    /// Where everything that this command runs looks whether it has to end. A cursor takes it
+    /// along and puts the handles of its `getMore`s there.
+    pub fn slot(&self) -> &Arc<InterruptSlot> {
+        self.slot.get_or_init(|| {
+            let slot = Arc::new(InterruptSlot::default());
+            slot.set(Some(self.handle().clone()));
+            slot
+        })
+    }
+
+    /// What parsing and running documents and expressions for this command may use.
+    pub fn budget(&self) -> Budget {
+        let budget = self
+            .budget
+            .get_or_init(|| Budget::interruptible(self.slot().clone()));
+        budget.clone()
     }
 
     /// Runs another command as a part of this one: on the same connection, within the same time,
@@ -385,6 +420,8 @@ impl<'a> CommandContext<'a> {
         let mut ctx =
             CommandContext::new(self.node, self.conn, &request, spec, self.table, generic);
         ctx.deadline = self.deadline;
+        // What ends the whole ends its parts.
+        ctx.handle = OnceLock::from(self.handle().clone());
         let reply = match spec.run {
             Run::Inline(run) => run(&ctx),
             Run::Future(run) | Run::Either(_, run) => run(&ctx).await,

@@ -1,13 +1,19 @@
 //! Errors of the crates below, as commands answer them.
 
-use banyan_query::QueryError;
 use banyan_query::filter::Filter;
+use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::StorageError;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 pub fn query(error: QueryError) -> CommandError {
     CommandError::new(ErrorCode::from_code(error.kind.code()), error.message)
+}
+
+/// A command's error on its way through the query crate; its code survives.
+pub fn within_query(error: CommandError) -> QueryError {
+    let code = error.code.code().unsigned_abs();
+    QueryError::new(ErrorKind::Location(code), error.message)
 }
 
 /// A read that failed says what was found where; it is logged too, since no client can act on it.

@@ -206,7 +206,7 @@ impl Operations {
         connection: &Arc<Connection>,
         request: &Request,
         spec: &'static CommandSpec,
-        deadline: Option<Instant>,
+        interrupt: Interrupt,
     ) -> Registration {
         let id = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
         let operation = Arc::new(Operation {
@@ -218,7 +218,7 @@ impl Operations {
             body: request.body.clone(),
             started: Instant::now(),
             started_at: SystemTime::now(),
-            interrupt: Interrupt::new(self.shutdown.clone(), deadline),
+            interrupt,
         });
         shard(&self.shards, id).lock().insert(id, operation.clone());
         Registration {
@@ -227,9 +227,14 @@ impl Operations {
         }
     }
 
+    /// What will end an operation that has not been registered yet.
+    pub fn interrupt(&self, deadline: Option<Instant>) -> Interrupt {
+        Interrupt::new(self.shutdown.clone(), deadline)
+    }
+
     /// A handle that only a shutdown raises, for work that no client asked for.
     pub fn background(&self) -> Interrupt {
-        Interrupt::new(self.shutdown.clone(), None)
+        self.interrupt(None)
     }
 
     pub fn all(&self) -> Vec<Arc<Operation>> {

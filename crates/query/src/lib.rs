@@ -6,12 +6,14 @@
 //! once, in a [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
 //! [`error::QueryError`] with MongoDB's code and message.
 
+pub mod budget;
 pub mod context;
 pub mod diff;
 pub mod error;
 pub mod expression;
 pub mod filter;
 mod names;
+mod merge_sort;
 pub mod pattern;
 pub mod pipeline;
 pub mod projection;
@@ -24,6 +26,7 @@ mod wide;
 #[path = "../../document/src/golden.rs"]
 mod golden;
 
+pub use budget::{Budget, Interrupt};
 pub use context::Context;
 pub use error::{ErrorKind, QueryError};
 pub use expression::Expression;

@@ -3,8 +3,9 @@
 //! A sort key is an index key: where arrays give a document several, the lowest counts (the
 //! highest of a descending field is its lowest). Equal keys keep the order they came in.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use banyan_document::element::elements;
 use banyan_document::key::{FieldOrder, KeyPattern};
@@ -12,12 +13,13 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBsonRef, RawDocument};
 
+use crate::budget::{Budget, STAGE_BYTES_MAX};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::FieldPath;
 use crate::expression::value::describe;
 
 /// What a sort may hold in memory.
-pub const MEMORY_BYTES_MAX: usize = 100 * 1024 * 1024;
+pub const MEMORY_BYTES_MAX: usize = STAGE_BYTES_MAX;
 
 /// The fields to sort by, most significant first. Without fields, all documents are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,14 +211,53 @@ impl<T> Sorter<T> {
         self.bytes
     }
 
-    pub fn finish(self) -> impl Iterator<Item = T> + Send
-    where
-        T: Send,
-    {
-        self.heap
-            .into_sorted_vec()
-            .into_iter()
-            .map(|entry| entry.item)
+    /// The items in order. Long lists are sorted in runs, so that the work can be ended on the
+    /// way, and merged as they are taken.
+    pub fn finish(self, budget: &Budget) -> Result<Sorted<T>, QueryError> {
+        let mut entries = self.heap.into_vec();
+        let mut runs = Vec::with_capacity(entries.len() / RUN_ITEMS + 1);
+        while !entries.is_empty() {
+            let mut run = entries.split_off(entries.len().saturating_sub(RUN_ITEMS));
+            let key_bytes: usize = run.iter().map(|entry| entry.key.len()).sum();
+            // Each entry is compared about as often as the run's size has bits.
+            budget.spend_bytes(RUN_BITS * key_bytes)?;
+            budget.spend(RUN_BITS * run.len())?;
+            run.sort_unstable();
+            runs.push(run.into_iter());
+        }
+        let mut heads = BinaryHeap::with_capacity(runs.len());
+        for (index, run) in runs.iter_mut().enumerate() {
+            heads.extend(run.next().map(|entry| Reverse((entry, index))));
+        }
+        Ok(Sorted { runs, heads })
+    }
+}
+
+/// So many entries are sorted at once.
+const RUN_ITEMS: usize = 1 << RUN_BITS;
+const RUN_BITS: usize = 10;
+
+/// What was sorted, in order.
+#[derive(Debug)]
+pub struct Sorted<T> {
+    runs: Vec<std::vec::IntoIter<Entry<T>>>,
+    /// The first of each run, with the run's number.
+    heads: BinaryHeap<Reverse<(Entry<T>, usize)>>,
+}
+
+impl<T> Iterator for Sorted<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        let mut head = self.heads.peek_mut()?;
+        let Reverse((entry, run)) = &mut *head;
+        match self.runs.get_mut(*run).and_then(Iterator::next) {
+            Some(following) => Some(std::mem::replace(entry, following).item),
+            None => {
+                let Reverse((entry, _)) = PeekMut::pop(head);
+                Some(entry.item)
+            }
+        }
     }
 }
 

@@ -37,9 +37,10 @@ pub async fn run(context: &Context<'_>, stages: &[&RawDocument]) -> CommandResul
         }
     }
     while execution.drain().map_err(query_error)? {}
-    let results: Vec<Doc> = std::iter::from_fn(|| execution.pop())
-        .map(|document| document.into())
-        .collect();
+    let mut results: Vec<Doc> = Vec::new();
+    while let Some(document) = execution.pop().map_err(query_error)? {
+        results.push(document.into());
+    }
     Ok(reply("firstBatch", &results, 0, "admin.$cmd.aggregate"))
 }
 

@@ -252,7 +252,7 @@ impl State {
             execution.push(document).unwrap();
         }
         while execution.drain().unwrap() {}
-        let found = std::iter::from_fn(|| execution.pop()).collect();
+        let found = std::iter::from_fn(|| execution.pop().unwrap()).collect();
         Ok(self.first_batch(ns, found, 101))
     }
 

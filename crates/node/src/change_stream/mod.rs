@@ -17,8 +17,6 @@ mod scope;
 mod stream;
 mod token;
 
-use std::sync::Arc;
-
 use banyan_query::Context;
 use banyan_query::pipeline::{Pipeline, Stage};
 use banyan_wire::{CommandError, ErrorCode};
@@ -28,7 +26,6 @@ use crate::commands::aggregate::Parameters;
 use crate::context::CommandContext;
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
-use crate::execute::InterruptSlot;
 use options::Options;
 use scope::Scope;
 use stream::Stream;
@@ -82,8 +79,8 @@ pub fn open(
             ),
         ));
     }
-    let slot = Arc::new(InterruptSlot::default());
-    slot.set(Some(ctx.interrupt().clone()));
+    ctx.interrupt();
+    let slot = ctx.slot().clone();
     let namespace = parameters.namespace(ctx.database());
     let execution = pipeline.start(None).map_err(errors::query)?;
     let stream = Stream::open(node.clone(), scope, &options, execution, slot.clone())?;

@@ -313,7 +313,7 @@ impl Stream {
         self.execution
             .push(&event.document)
             .map_err(errors::query)?;
-        let Some(row) = self.execution.pop() else {
+        let Some(row) = self.execution.pop().map_err(errors::query)? else {
             return Ok(None);
         };
         check_id(&event.document, &row)?;

@@ -169,8 +169,8 @@ pub fn rows(
     parameters: &Parameters<'_>,
     mut pipeline: Pipeline,
 ) -> Result<Results, CommandError> {
-    let slot = Arc::new(InterruptSlot::default());
-    slot.set(Some(ctx.interrupt().clone()));
+    ctx.interrupt();
+    let slot = ctx.slot().clone();
     let (input, cost): (Rows, _) = match pipeline.source() {
         Some(Stage::Source { name, argument }) => {
             let documents =

@@ -13,7 +13,7 @@ use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::{Cost, Source};
-use crate::execute::{InterruptSlot, blocking, local};
+use crate::execute::{blocking, local};
 use crate::oplog::{self, view::Order};
 use crate::params;
 use crate::plan::{self, Plan, Query};
@@ -75,6 +75,7 @@ pub fn count(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'_>,
 ) -> Result<(u64, Plan, Arc<Cost>), CommandError> {
+    ctx.interrupt();
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
@@ -108,9 +109,7 @@ pub fn count(
     let plan = plan::choose(collection, &snapshot, &query)?;
     let most = query.wanted.unwrap_or(u64::MAX);
     let known = collection.filter(|_| filter.is_empty() && ownership.is_none());
-    let slot = Arc::new(InterruptSlot::default());
-    slot.set(Some(ctx.interrupt().clone()));
-    let source = Source::new(snapshot, &plan, slot);
+    let source = Source::new(snapshot, &plan, ctx.slot().clone());
     let cost = source.cost.clone();
     let found = if let Some(collection) = known.filter(|_| parameters.hint.is_none()) {
         collection.documents().min(most)

@@ -83,6 +83,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
+        report::look(ctx, at)?;
         match one(&mut staging, statement, &context, ids.of(at), &mut report).await {
             Ok(deleted) => report.n += deleted,
             Err(error) if report::ends_command(&error) => return Err(error),

@@ -14,10 +14,10 @@ use super::find::{ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
+use crate::execute::blocking;
 use crate::execute::find::Matching;
 use crate::execute::local;
 use crate::execute::source::Source;
-use crate::execute::{InterruptSlot, blocking};
 use crate::oplog;
 use crate::oplog::view::Order;
 use crate::params;
@@ -77,6 +77,7 @@ fn distinct(
 ) -> Result<RawArrayBuf, CommandError> {
     let path = Path::parse(parameters.key)
         .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
+    ctx.interrupt();
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
@@ -106,9 +107,7 @@ fn distinct(
         ..Query::default()
     };
     let plan = plan::choose(collection, &snapshot, &query)?;
-    let slot = Arc::new(InterruptSlot::default());
-    slot.set(Some(ctx.interrupt().clone()));
-    let source = Source::new(snapshot, &plan, slot);
+    let source = Source::new(snapshot, &plan, ctx.slot().clone());
     let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
     for matched in Matching::new(source, filter, ownership) {
         let (_, record) = matched?;

@@ -196,9 +196,8 @@ fn explain_parameters(
 }
 
 fn slot(ctx: &CommandContext<'_>) -> Arc<InterruptSlot> {
-    let slot = Arc::new(InterruptSlot::default());
-    slot.set(Some(ctx.interrupt().clone()));
-    slot
+    ctx.interrupt();
+    ctx.slot().clone()
 }
 
 fn measured(returned: u64, cost: &Cost, started: Instant) -> Ran {

@@ -224,7 +224,10 @@ pub fn query_context(
     ctx: &CommandContext<'_>,
     variables: Option<&RawDocument>,
 ) -> Result<Context, CommandError> {
-    let mut context = Context::default();
+    let mut context = Context {
+        budget: ctx.budget(),
+        ..Context::default()
+    };
     if ctx.node.replication.is_replica_set() {
         context.cluster_time = Some(ctx.node.clock.now());
     }
@@ -388,6 +391,7 @@ impl<'a> Prepared<'a> {
                 .map(|_| filter.clone()),
             projection,
             sort_bytes_max: sort_bytes_max(ctx),
+            budget: context.budget.clone(),
             show_record_id: parameters.show_record_id,
         };
         Ok(Prepared {
@@ -448,8 +452,8 @@ impl<'a> Prepared<'a> {
     fn reply(self, ctx: &CommandContext<'_>) -> CommandResult {
         let parameters = self.parameters;
         let namespace = format!("{}.{}", ctx.database(), parameters.collection);
-        let slot = Arc::new(InterruptSlot::default());
-        slot.set(Some(ctx.interrupt().clone()));
+        ctx.interrupt();
+        let slot = ctx.slot().clone();
         let scans = matches!(self.plan.access, plan::Access::Collection { .. });
         ctx.node.counters.collection_scans.add(u64::from(scans));
         let order = Order {

@@ -29,6 +29,9 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
     let statements = statement_ids(ctx, documents.len())?;
     let mut at = 0;
     while at < documents.len() && !report.is_over() {
+        if at > 0 {
+            ctx.check_interrupt()?;
+        }
         at = stage_some(&mut staging, &documents, at, &statements, &mut report).await?;
     }
     ctx.node.counters.insert.add(report.n);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, Pipeline, Sources};
-use banyan_query::{Context, ErrorKind, QueryError};
+use banyan_query::{Budget, Context, QueryError};
 use banyan_storage::{Catalog, Collection, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::append_storage_stats;
 use crate::context::CommandContext;
+use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::Source;
 use crate::execute::{InterruptSlot, config_views, local};
@@ -35,6 +36,7 @@ pub fn of(
         snapshot,
         database,
         slot: slot.clone(),
+        budget: ctx.budget(),
     })))
 }
 
@@ -43,6 +45,7 @@ struct Collections {
     snapshot: Snapshot,
     database: String,
     slot: Arc<InterruptSlot>,
+    budget: Budget,
 }
 
 impl Sources for Collections {
@@ -52,7 +55,11 @@ impl Sources for Collections {
         collection: &str,
         filter: &RawDocument,
     ) -> Result<Documents, QueryError> {
-        let parsed = Filter::parse(filter, &Context::default())?;
+        let context = Context {
+            budget: self.budget.clone(),
+            ..Context::default()
+        };
+        let parsed = Filter::parse(filter, &context)?;
         let collection = self
             .catalog
             .get(database.unwrap_or(&self.database), collection);
@@ -60,24 +67,17 @@ impl Sources for Collections {
             filter: Some(filter).filter(|filter| !filter.is_empty()),
             ..Query::default()
         };
-        let plan = plan::choose(collection, &self.snapshot, &query).map_err(back)?;
+        let plan =
+            plan::choose(collection, &self.snapshot, &query).map_err(errors::within_query)?;
         let source = Source::new(self.snapshot.clone(), &plan, self.slot.clone());
         let filter = Some(Arc::new(parsed)).filter(|_| !plan.exact);
         let matching = Matching::new(source, filter, None);
         Ok(Box::new(matching.map(|found| {
             found
                 .map(|(_, record)| RawDocument::to_owned(&record))
-                .map_err(back)
+                .map_err(errors::within_query)
         })))
     }
-}
-
-/// A command's error on its way through a pipeline; its code survives.
-fn back(error: CommandError) -> QueryError {
-    QueryError::new(
-        ErrorKind::Location(error.code.code().unsigned_abs()),
-        error.message,
-    )
 }
 
 /// What a source stage such as `$collStats` yields.

@@ -136,6 +136,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
+        report::look(ctx, at)?;
         match one(&mut staging, statement, &context, ids.of(at)).await {
             Ok(done) => {
                 report.n += done.matched;

@@ -31,6 +31,10 @@ pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
     .ignored(&["scandata"])
     .lenient();
 
+/// Between two looks whether it has to end, so many bytes may pass; a record counts as some more.
+const LOOK_BYTES: usize = 256 * 1024;
+const RECORD_BYTES: usize = 4096;
+
 /// Listed of each kind, at most; all are counted.
 const LISTED_MAX: usize = 100;
 /// What is listed together takes no more than about this: the reply has to fit.
@@ -157,7 +161,7 @@ impl Findings {
         snapshot: &Snapshot,
         interrupt: &Interrupt,
     ) -> Result<(), CommandError> {
-        let mut bytes = 0;
+        let (mut bytes, mut since_look) = (0, 0);
         for entry in snapshot.records(collection.id, .., false) {
             let (id, record) = match entry {
                 Ok(entry) => entry,
@@ -169,7 +173,9 @@ impl Findings {
             };
             self.records += 1;
             bytes += record.as_bytes().len() as i64;
-            if self.records.is_multiple_of(64) {
+            since_look += RECORD_BYTES + record.as_bytes().len();
+            if since_look >= LOOK_BYTES {
+                since_look = 0;
                 interrupt.check()?;
             }
             if let Err(error) = banyan_document::validate::validate(record.as_bytes()) {

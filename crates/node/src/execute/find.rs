@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_query::Budget;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::sort::{SortPattern, Sorter};
@@ -78,6 +79,8 @@ pub struct Shape {
     /// The filter, for projections that ask where in an array it matched.
     pub positions: Option<Arc<Filter>>,
     pub sort_bytes_max: usize,
+    /// What sorting may use.
+    pub budget: Budget,
     pub show_record_id: bool,
 }
 
@@ -93,6 +96,7 @@ where
         projection,
         positions,
         sort_bytes_max,
+        budget,
         show_record_id,
     } = shape;
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
@@ -138,7 +142,7 @@ where
                 .map_err(errors::query)?;
         }
     }
-    let sorted = sorter.finish().skip(skip);
+    let sorted = sorter.finish(&budget).map_err(errors::query)?.skip(skip);
     Ok(Box::new(sorted.map(move |(id, document)| {
         finish(Row::Owned(document), Some(id))
     })))

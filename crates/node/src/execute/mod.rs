@@ -11,11 +11,13 @@ pub mod tail;
 
 use std::ops::Deref;
 
+use banyan_query::QueryError;
 use banyan_storage::Record;
 use banyan_wire::CommandError;
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 
+use crate::errors;
 use crate::operations::Interrupt;
 
 /// A document on its way to the client: as it is stored, or made on the way.
@@ -55,8 +57,14 @@ pub type Rows = Box<dyn Iterator<Item = Result<Row, CommandError>> + Send>;
 
 /// Which command's interruption a chain of iterators looks at. A cursor outlives the command that
 /// opened it, so each `getMore` puts its own handle here.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct InterruptSlot(Mutex<Option<Interrupt>>);
+
+impl banyan_query::Interrupt for InterruptSlot {
+    fn check(&self) -> Result<(), QueryError> {
+        InterruptSlot::check(self).map_err(errors::within_query)
+    }
+}
 
 impl InterruptSlot {
     pub fn set(&self, interrupt: Option<Interrupt>) {
@@ -74,23 +82,30 @@ impl InterruptSlot {
 /// Looks at the slot once in a while, so that looking costs nothing next to the work.
 pub struct Ticker {
     slot: std::sync::Arc<InterruptSlot>,
-    count: u32,
+    count: usize,
 }
 
 impl Ticker {
-    const PERIOD: u32 = 64;
+    const PERIOD: usize = 64;
+    /// So many bytes of a document count as one step.
+    const BYTES_PER_STEP: usize = 4096;
 
     pub fn new(slot: std::sync::Arc<InterruptSlot>) -> Ticker {
         Ticker { slot, count: 0 }
     }
 
     pub fn tick(&mut self) -> Result<(), CommandError> {
-        self.count += 1;
-        if self.count.is_multiple_of(Self::PERIOD) {
-            self.slot.check()
-        } else {
-            Ok(())
+        self.tick_over(0)
+    }
+
+    /// One step over so many bytes.
+    pub fn tick_over(&mut self, bytes: usize) -> Result<(), CommandError> {
+        self.count += 1 + bytes / Self::BYTES_PER_STEP;
+        if self.count < Self::PERIOD {
+            return Ok(());
         }
+        self.count = 0;
+        self.slot.check()
     }
 }
 

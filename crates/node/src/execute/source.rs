@@ -114,8 +114,9 @@ impl Source {
                 Walk::Nothing => return Ok(None),
                 Walk::Collection(scan) => {
                     let found = scan.next().transpose().map_err(errors::storage)?;
-                    if found.is_some() {
+                    if let Some((_, record)) = &found {
                         self.cost.documents.fetch_add(1, Ordering::Relaxed);
+                        self.ticker.tick_over(record.as_bytes().len())?;
                     }
                     return Ok(found);
                 }
@@ -137,7 +138,10 @@ impl Source {
                     self.cost.documents.fetch_add(1, Ordering::Relaxed);
                     // Index and records are of one snapshot, so a key without a record is damage.
                     return match record {
-                        Some(record) => Ok(Some((id, record))),
+                        Some(record) => {
+                            self.ticker.tick_over(record.as_bytes().len())?;
+                            Ok(Some((id, record)))
+                        }
                         None => Err(errors::storage(StorageError::Damaged {
                             place: format!("index of {}", collection.namespace),
                             reason: format!("a key names record {id}, which does not exist"),

@@ -20,7 +20,6 @@ use super::insert::{Candidate, check_unique};
 use super::latches::LatchKey;
 use super::staging::Staging;
 use crate::errors;
-use crate::execute::InterruptSlot;
 use crate::execute::source::Source;
 use crate::plan::{self, Plan, Query};
 use crate::role::Change;
@@ -128,11 +127,10 @@ fn source(
 ) -> Result<(Plan, Source), CommandError> {
     let snapshot = staging.ctx.node.store.snapshot();
     let plan = plan::choose(Some(collection), &snapshot, &target.query())?;
-    let slot = Arc::new(InterruptSlot::default());
     if !plan.is_point() {
-        slot.set(Some(staging.ctx.interrupt().clone()));
+        staging.ctx.interrupt();
     }
-    let source = Source::new(snapshot, &plan, slot);
+    let source = Source::new(snapshot, &plan, staging.ctx.slot().clone());
     Ok((plan, source))
 }
 

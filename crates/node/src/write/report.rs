@@ -9,6 +9,18 @@ use crate::params;
 /// Most statements of one command.
 pub const WRITE_BATCH_MAX: usize = 100_000;
 
+/// Between two looks whether the command has to end, so many statements may pass.
+const STATEMENTS_PER_LOOK: usize = 16;
+
+/// Looks once in a while, by the number of the statement that comes next, whether the command has
+/// to end.
+pub fn look(ctx: &CommandContext<'_>, at: usize) -> Result<(), CommandError> {
+    match at > 0 && at.is_multiple_of(STATEMENTS_PER_LOOK) {
+        true => ctx.check_interrupt(),
+        false => Ok(()),
+    }
+}
+
 pub fn ordered(ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
     ctx.field("ordered").map_or(Ok(true), |field| field.bool())
 }
@@ -145,6 +157,7 @@ pub fn ends_command(error: &CommandError) -> bool {
             ErrorCode::StaleConfig
                 | ErrorCode::MaxTimeMSExpired
                 | ErrorCode::Interrupted
+                | ErrorCode::ClientDisconnect
                 | ErrorCode::InternalError
         )
 }

@@ -6,11 +6,12 @@ use bson::RawBsonRef;
 
 use banyan_document::{Number, compare};
 
-use super::env::{ArrayBuilder, Env};
+use super::env::{ArrayBuilder, Env, byte_len};
 use super::operator::{Arguments, Form, NamedCodes, Operator, optional, required};
 use super::sum::Sum;
 use super::value::{Value, error, is_nullish, items};
 use crate::error::{ErrorKind, QueryError};
+use crate::merge_sort;
 
 const CODES: NamedCodes = NamedCodes {
     not_object: 7436201,
@@ -20,7 +21,7 @@ const CODES: NamedCodes = NamedCodes {
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::variadic("$avg", avg),
-    Operator::variadic("$max", |args, _| Ok(extreme(args, true))),
+    Operator::variadic("$max", |args, env| extreme(args, env, true)),
     Operator {
         name: "$median",
         form: Form::Named {
@@ -29,7 +30,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             codes: CODES,
         },
     },
-    Operator::variadic("$min", |args, _| Ok(extreme(args, false))),
+    Operator::variadic("$min", |args, env| extreme(args, env, false)),
     Operator {
         name: "$percentile",
         form: Form::Named {
@@ -38,8 +39,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             codes: CODES,
         },
     },
-    Operator::variadic("$stdDevPop", |args, _| Ok(deviation(args, false))),
-    Operator::variadic("$stdDevSamp", |args, _| Ok(deviation(args, true))),
+    Operator::variadic("$stdDevPop", |args, env| deviation(args, env, false)),
+    Operator::variadic("$stdDevSamp", |args, env| deviation(args, env, true)),
     Operator::variadic("$sum", sum),
 ];
 
@@ -47,28 +48,31 @@ type Result<T> = std::result::Result<T, QueryError>;
 
 const NULL: Value<'static> = Some(RawBsonRef::Null);
 
-fn values<'a>(args: &Arguments<'a>) -> Vec<Value<'a>> {
+/// The arguments, or the elements of the only one.
+fn values<'a>(args: &Arguments<'a>) -> Box<dyn Iterator<Item = Value<'a>> + 'a> {
     match args.values[..] {
-        [Some(RawBsonRef::Array(array))] => items(array).map(Some).collect(),
-        _ => args.values.clone(),
+        [Some(RawBsonRef::Array(array))] => Box::new(items(array).map(Some)),
+        _ => Box::new(args.values.clone().into_iter()),
     }
 }
 
 fn numbers<'a>(args: &Arguments<'a>) -> impl Iterator<Item = Number> + 'a {
-    values(args)
-        .into_iter()
-        .filter_map(|value| value.and_then(Number::from_raw))
+    values(args).filter_map(|value| value.and_then(Number::from_raw))
 }
 
-fn sum<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+fn sum<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let mut sum = Sum::default();
-    numbers(args).for_each(|number| sum.add(number));
+    for number in numbers(args) {
+        env.budget.spend(1)?;
+        sum.add(number);
+    }
     Ok(Some(sum.total().to_raw()))
 }
 
-fn avg<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+fn avg<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let (mut sum, mut count) = (Sum::default(), 0);
     for number in numbers(args) {
+        env.budget.spend(1)?;
         sum.add(number);
         count += 1;
     }
@@ -79,31 +83,36 @@ fn avg<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     })
 }
 
-fn extreme<'a>(args: &Arguments<'a>, greatest: bool) -> Value<'a> {
-    let candidates = values(args)
-        .into_iter()
-        .filter(|v| !is_nullish(*v))
-        .flatten();
-    let best = candidates.reduce(|best, value| {
-        let order = compare(value, best);
-        let better = if greatest {
-            order.is_gt()
-        } else {
-            order.is_lt()
-        };
-        if better { value } else { best }
-    });
-    best.or(NULL)
+fn extreme<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<Value<'a>> {
+    let mut best = None;
+    for value in values(args).filter(|value| !is_nullish(*value)).flatten() {
+        env.budget.spend_bytes(byte_len(value))?;
+        let better = best.is_none_or(|best| {
+            let order = compare(value, best);
+            if greatest {
+                order.is_gt()
+            } else {
+                order.is_lt()
+            }
+        });
+        if better {
+            best = Some(value);
+        }
+    }
+    Ok(best.or(NULL))
 }
 
-fn deviation<'a>(args: &Arguments<'a>, sample: bool) -> Value<'a> {
+fn deviation<'a>(args: &Arguments<'a>, env: &Env<'a>, sample: bool) -> Result<Value<'a>> {
     let mut moments = super::moments::Moments::default();
-    numbers(args).for_each(|number| moments.add(number.to_f64()));
-    moments.deviation(sample).map(RawBsonRef::Double).or(NULL)
+    for number in numbers(args) {
+        env.budget.spend(1)?;
+        moments.add(number.to_f64());
+    }
+    Ok(moments.deviation(sample).map(RawBsonRef::Double).or(NULL))
 }
 
 /// The numbers of `input`, sorted.
-fn sorted_input(args: &Arguments<'_>) -> Result<Vec<f64>> {
+fn sorted_input<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Vec<f64>> {
     if args.get(1) != Some(RawBsonRef::String("approximate")) {
         return Err(QueryError::new(
             ErrorKind::BadValue,
@@ -111,17 +120,16 @@ fn sorted_input(args: &Arguments<'_>) -> Result<Vec<f64>> {
         ));
     }
     let input: Vec<_> = match args.get(0) {
-        Some(RawBsonRef::Array(array)) => items(array).collect(),
+        Some(RawBsonRef::Array(array)) => env.elements(array)?,
         other => other.into_iter().collect(),
     };
-    let mut numbers: Vec<f64> = input
+    let numbers: Vec<f64> = input
         .into_iter()
         .filter_map(Number::from_raw)
         .map(Number::to_f64)
         .filter(|v| !v.is_nan())
         .collect();
-    numbers.sort_by(f64::total_cmp);
-    Ok(numbers)
+    merge_sort::sort(numbers, f64::total_cmp, |_| 0, env.budget)
 }
 
 /// The value that `fraction` of the sorted numbers do not exceed.
@@ -130,14 +138,14 @@ pub(crate) fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-fn median<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    Ok(percentile(&sorted_input(args)?, 0.5)
+fn median<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    Ok(percentile(&sorted_input(args, env)?, 0.5)
         .map(RawBsonRef::Double)
         .or(NULL))
 }
 
 fn percentiles<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    let numbers = sorted_input(args)?;
+    let numbers = sorted_input(args, env)?;
     let Some(RawBsonRef::Array(fractions)) = args.get(2) else {
         return error(
             40414,

@@ -5,12 +5,13 @@ use bson::{RawArray, RawBsonRef};
 use banyan_document::{Number, compare};
 
 use super::comparison::compare_values;
-use super::env::{ArrayBuilder, Env, check_size};
+use super::env::{ArrayBuilder, Env, byte_len, check_size};
 use super::node::{Node, Special};
 use super::operator::{Arguments, Form, NamedCodes, Operator, Parameter, required};
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
 use crate::error::QueryError;
+use crate::merge_sort;
 use crate::sort::SortPattern;
 
 const N_CODES: NamedCodes = NamedCodes {
@@ -167,15 +168,9 @@ fn n_and_input<'a>(args: &Arguments<'a>) -> Result<(&'a RawArray, usize)> {
 
 fn extreme_n<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<Value<'a>> {
     let (array, n) = n_and_input(args)?;
-    let mut values: Vec<_> = items(array).filter(|v| !is_nullish(Some(*v))).collect();
-    values.sort_by(|a, b| {
-        if greatest {
-            compare(*b, *a)
-        } else {
-            compare(*a, *b)
-        }
-    });
-    env.array_of(values.into_iter().take(n))
+    let mut values = env.elements(array)?;
+    values.retain(|value| !is_nullish(Some(*value)));
+    env.array_of(sorted(values, greatest, env)?.into_iter().take(n))
 }
 
 fn concat_arrays<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -194,14 +189,15 @@ fn concat_arrays<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             );
         };
         for element in banyan_document::items(array) {
+            env.budget.spend_bytes(element.bytes().len())?;
             builder.writer.push_element(&element);
+            check_size(builder.writer.len())?;
         }
-        check_size(builder.writer.len())?;
     }
     env.array(builder)
 }
 
-fn contains<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+fn contains<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let Some(RawBsonRef::Array(array)) = args.get(1) else {
         return error(
             40081,
@@ -211,8 +207,24 @@ fn contains<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
             ),
         );
     };
-    let found = items(array).any(|item| compare_values(args.get(0), Some(item)).is_eq());
-    Ok(Some(RawBsonRef::Boolean(found)))
+    let found = position(env, items(array), args.get(0))?;
+    Ok(Some(RawBsonRef::Boolean(found.is_some())))
+}
+
+/// Where among the values one is.
+fn position<'a>(
+    env: &Env<'_>,
+    values: impl Iterator<Item = RawBsonRef<'a>>,
+    wanted: Value<'_>,
+) -> Result<Option<usize>> {
+    let bytes = wanted.map_or(0, byte_len);
+    for (index, value) in values.enumerate() {
+        env.budget.spend_bytes(bytes.min(byte_len(value)))?;
+        if compare_values(wanted, Some(value)).is_eq() {
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
 }
 
 /// The optional start and end of the `$indexOf` operators.
@@ -247,7 +259,7 @@ pub(super) fn search_range(args: &Arguments<'_>) -> Result<(usize, usize)> {
     Ok((bound(2, "starting", 0)?, bound(3, "ending", usize::MAX)?))
 }
 
-fn index_of_array<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+fn index_of_array<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let array = match args.get(0) {
         value if is_nullish(value) => return Ok(NULL),
         Some(RawBsonRef::Array(array)) => array,
@@ -262,13 +274,10 @@ fn index_of_array<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         }
     };
     let (start, end) = search_range(args)?;
-    let found = items(array)
-        .enumerate()
-        .take(end)
-        .skip(start)
-        .find(|(_, item)| compare_values(args.get(1), Some(*item)).is_eq());
+    let window = items(array).take(end).skip(start);
+    let found = position(env, window, args.get(1))?;
     Ok(Some(RawBsonRef::Int32(
-        found.map_or(-1, |(index, _)| index as i32),
+        found.map_or(-1, |index| (start + index) as i32),
     )))
 }
 
@@ -312,6 +321,7 @@ fn range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let mut builder = ArrayBuilder::new();
     let mut current = start;
     while (step > 0 && current < end) || (step < 0 && current > end) {
+        env.budget.spend(1)?;
         builder.push(RawBsonRef::Int32(current as i32));
         current += step;
     }
@@ -321,10 +331,7 @@ fn range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
 fn reverse<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     match args.get(0) {
         value if is_nullish(value) => Ok(NULL),
-        Some(RawBsonRef::Array(array)) => {
-            let values: Vec<_> = items(array).collect();
-            env.array_of(values.into_iter().rev())
-        }
+        Some(RawBsonRef::Array(array)) => env.array_of(env.elements(array)?.into_iter().rev()),
         other => error(
             34435,
             format!(
@@ -468,26 +475,28 @@ impl Special for SortArray {
         };
         match &self.order {
             ArrayOrder::Values { descending } => {
-                let mut values: Vec<_> = items(array).collect();
-                values.sort_by(|a, b| {
-                    if *descending {
-                        compare(*b, *a)
-                    } else {
-                        compare(*a, *b)
-                    }
-                });
-                env.array_of(values)
+                env.array_of(sorted(env.elements(array)?, *descending, env)?)
             }
             ArrayOrder::Documents(pattern) => {
                 let nothing = bson::rawdoc! {};
                 let mut keyed = Vec::new();
-                for value in items(array) {
+                let mut bytes = 0;
+                for value in env.elements(array)? {
+                    env.budget.spend_bytes(byte_len(value))?;
                     // What is no document has none of the fields.
                     let document = value.as_document().unwrap_or(&nothing);
-                    keyed.push((pattern.key(document)?, value));
+                    let key = pattern.key(document)?;
+                    bytes += key.len();
+                    check_size(bytes)?;
+                    keyed.push((key, value));
                 }
-                keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
-                env.array_of(keyed.into_iter().map(|(_, value)| value))
+                let order = merge_sort::sort(
+                    (0..keyed.len()).collect(),
+                    |a, b| keyed[*a].0.cmp(&keyed[*b].0),
+                    |at| keyed[*at].0.len(),
+                    env.budget,
+                )?;
+                env.array_of(order.into_iter().map(|at| keyed[at].1))
             }
         }
     }
@@ -495,6 +504,19 @@ impl Special for SortArray {
     fn operands(&self, visit: &mut dyn FnMut(&Node)) {
         visit(&self.input);
     }
+}
+
+/// Values in order.
+fn sorted<'a>(
+    values: Vec<RawBsonRef<'a>>,
+    descending: bool,
+    env: &Env<'a>,
+) -> Result<Vec<RawBsonRef<'a>>> {
+    let order = |a: &RawBsonRef<'_>, b: &RawBsonRef<'_>| match descending {
+        true => compare(*b, *a),
+        false => compare(*a, *b),
+    };
+    merge_sort::sort(values, order, |value| byte_len(*value), env.budget)
 }
 
 #[derive(Debug)]
@@ -575,10 +597,16 @@ fn zip(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
 impl Special for Zip {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
         let mut inputs: Vec<Vec<RawBsonRef<'a>>> = Vec::with_capacity(self.inputs.len());
+        let mut total = 0;
         for node in &self.inputs {
             match node.evaluate(env)? {
                 value if is_nullish(value) => return Ok(NULL),
-                Some(RawBsonRef::Array(array)) => inputs.push(items(array).collect()),
+                Some(RawBsonRef::Array(array)) => {
+                    let elements = env.elements(array)?;
+                    total += elements.len();
+                    env.check_elements(total)?;
+                    inputs.push(elements);
+                }
                 other => {
                     return error(
                         34468,
@@ -608,9 +636,12 @@ impl Special for Zip {
         for row in 0..length.unwrap_or(0) {
             builder.writer.push_array();
             for (input, default) in inputs.iter().zip(&defaults) {
-                builder.push(input.get(row).copied().unwrap_or(*default));
+                let value = input.get(row).copied().unwrap_or(*default);
+                env.budget.spend_bytes(byte_len(value))?;
+                builder.push(value);
             }
             builder.writer.end();
+            check_size(builder.writer.len())?;
         }
         env.array(builder)
     }

@@ -4,7 +4,7 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::number::Number;
 
-use super::env::{Arena, ArrayBuilder, Env};
+use super::env::{ArrayBuilder, Env, byte_len};
 use super::node::{Node, Special};
 use super::operator::Operator;
 use super::parse::{Parser, check_variable_name, malformed};
@@ -177,8 +177,11 @@ impl Special for Map {
         };
         let mut builder = ArrayBuilder::new();
         for item in items(array) {
-            let value = self.body.evaluate(&env.bind(self.slot, Some(item)))?;
-            builder.push(value.unwrap_or(RawBsonRef::Null));
+            let frame = env.frame(self.slot, Some(item));
+            let value = self.body.evaluate(&env.within(&frame))?;
+            let value = value.unwrap_or(RawBsonRef::Null);
+            env.budget.spend_bytes(byte_len(value))?;
+            builder.push(value);
         }
         env.array(builder)
     }
@@ -261,7 +264,9 @@ impl Special for Filter {
         let limit = self.limit(env)?;
         let (mut builder, mut kept) = (ArrayBuilder::new(), 0);
         for item in items(array) {
-            if is_true(self.condition.evaluate(&env.bind(self.slot, Some(item)))?) {
+            let frame = env.frame(self.slot, Some(item));
+            if is_true(self.condition.evaluate(&env.within(&frame))?) {
+                env.budget.spend_bytes(byte_len(item))?;
                 builder.push(item);
                 kept += 1;
                 if kept == limit {
@@ -347,14 +352,18 @@ impl Special for Reduce {
         let mut result: Option<RawBson> = self.initial.evaluate(env)?.map(Into::into);
         // Each step has an arena of its own: a growing result would otherwise leave all its
         // earlier versions behind.
-        let mut arena = Arena::new();
+        let mut arena = env.arena.beside();
         for item in items(array) {
             arena.reset();
             let next = {
                 let step = env.with_arena(&arena);
                 let value = result.as_ref().map(RawBson::as_raw_bson_ref);
-                let step = step.bind(self.this, Some(item)).bind(self.value, value);
-                let value = self.body.evaluate(&step)?;
+                let this = step.frame(self.this, Some(item));
+                let step = step.within(&this);
+                let value = step.frame(self.value, value);
+                let value = self.body.evaluate(&step.within(&value))?;
+                // Looked through for its depth, and copied.
+                env.budget.spend_bytes(2 * value.map_or(0, byte_len))?;
                 value.map(check_depth).transpose()?;
                 value.map(RawBson::from)
             };

@@ -1,11 +1,12 @@
 //! Where an expression runs: the document, the variables in scope, and the arena for results.
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawArray, RawBsonRef, RawDocument};
 use bumpalo::Bump;
 
-use banyan_document::DocumentWriter;
+use banyan_document::{DocumentWriter, MAX_DOCUMENT_BYTES};
 
 use super::value::Value;
+use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
 
 /// The most that one evaluation may compute: six documents of the largest size.
@@ -14,15 +15,36 @@ const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// a document.
 const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// The most elements that an operator may look at at once: each takes some tens of bytes.
+const ELEMENTS_MAX: usize = 4 * 1024 * 1024;
+
 /// Memory for the values computed in one evaluation. Reset it between documents.
-#[derive(Default)]
 pub struct Arena {
     bump: Bump,
+    bytes_max: usize,
+}
+
+impl Default for Arena {
+    fn default() -> Arena {
+        Arena::new()
+    }
 }
 
 impl Arena {
     pub fn new() -> Arena {
-        Arena { bump: Bump::new() }
+        Arena {
+            bump: Bump::new(),
+            bytes_max: ARENA_BYTES_MAX,
+        }
+    }
+
+    /// An arena beside this one, for values on the way to one of this one's. It may hold what this
+    /// one has left.
+    pub(super) fn beside(&self) -> Arena {
+        Arena {
+            bump: Bump::new(),
+            bytes_max: self.bytes_max.saturating_sub(self.bump.allocated_bytes()),
+        }
     }
 
     pub fn reset(&mut self) {
@@ -30,7 +52,7 @@ impl Arena {
     }
 
     fn check(&self, bytes: usize) -> Result<(), QueryError> {
-        if self.bump.allocated_bytes().saturating_add(bytes) > ARENA_BYTES_MAX {
+        if self.bump.allocated_bytes().saturating_add(bytes) > self.bytes_max {
             return Err(QueryError::new(
                 ErrorKind::ExceededMemoryLimit,
                 format!("an expression computed more than {ARENA_BYTES_MAX} bytes of values"),
@@ -40,6 +62,12 @@ impl Arena {
     }
 
     pub fn string(&self, text: &str) -> Result<&str, QueryError> {
+        if text.len() > MAX_DOCUMENT_BYTES {
+            return Err(QueryError::new(
+                ErrorKind::Location(16493),
+                "Tried to create string longer than 16MB",
+            ));
+        }
         self.check(text.len())?;
         Ok(self.bump.alloc_str(text))
     }
@@ -75,6 +103,18 @@ impl Arena {
             .next()
             .and_then(Result::ok)
             .map(|(_, value)| value))
+    }
+}
+
+/// The bytes of what a value holds, where they can be many.
+#[inline]
+pub(crate) fn byte_len(value: RawBsonRef<'_>) -> usize {
+    match value {
+        RawBsonRef::String(text) => text.len(),
+        RawBsonRef::Document(document) => document.as_bytes().len(),
+        RawBsonRef::Array(array) => array.as_bytes().len(),
+        RawBsonRef::Binary(binary) => binary.bytes.len(),
+        _ => 0,
     }
 }
 
@@ -133,11 +173,17 @@ impl ArrayBuilder {
     }
 }
 
-/// The values of variables that were bound together, in slots one after the other, linked to those
-/// bound before them. Slots are dealt out by the parser.
-struct Frame<'a> {
+/// The values of variables that were bound together, in slots one after the other.
+enum Bound<'a> {
+    One(Value<'a>),
+    Several(&'a [Value<'a>]),
+}
+
+/// Variables with their values, linked to those bound before them. Slots are dealt out by the
+/// parser.
+pub(super) struct Frame<'a> {
     first: usize,
-    values: &'a [Value<'a>],
+    bound: Bound<'a>,
     outer: Option<&'a Frame<'a>>,
 }
 
@@ -146,30 +192,64 @@ struct Frame<'a> {
 pub struct Env<'a> {
     pub root: &'a RawDocument,
     pub arena: &'a Arena,
+    /// Every loop over a value's parts counts what it does.
+    pub budget: &'a Budget,
     frame: Option<&'a Frame<'a>>,
+    /// A constant is being worked out: those inside it need not be kept.
+    in_constant: bool,
 }
 
 impl<'a> Env<'a> {
-    pub fn new(root: &'a RawDocument, arena: &'a Arena) -> Env<'a> {
+    pub fn new(root: &'a RawDocument, arena: &'a Arena, budget: &'a Budget) -> Env<'a> {
         Env {
             root,
             arena,
+            budget,
             frame: None,
+            in_constant: false,
         }
     }
 
     /// This environment with one more variable.
     pub(super) fn bind(&self, slot: usize, value: Value<'a>) -> Env<'a> {
-        self.bind_all(slot, &[value])
+        self.with(slot, Bound::One(value))
     }
 
     /// This environment with more variables, in slots from `first` on.
     pub(super) fn bind_all(&self, first: usize, values: &[Value<'a>]) -> Env<'a> {
+        let values = self.arena.bump.alloc_slice_copy(values);
+        self.with(first, Bound::Several(values))
+    }
+
+    fn with(&self, first: usize, bound: Bound<'a>) -> Env<'a> {
         let frame = self.arena.bump.alloc(Frame {
             first,
-            values: self.arena.bump.alloc_slice_copy(values),
+            bound,
             outer: self.frame,
         });
+        Env {
+            frame: Some(frame),
+            ..*self
+        }
+    }
+
+    /// A variable that is bound for a while only: see [`Env::within`].
+    pub(super) fn frame<'b>(&self, slot: usize, value: Value<'b>) -> Frame<'b>
+    where
+        'a: 'b,
+    {
+        Frame {
+            first: slot,
+            bound: Bound::One(value),
+            outer: self.frame,
+        }
+    }
+
+    /// This environment with the frame's variable.
+    pub(super) fn within<'b>(&self, frame: &'b Frame<'b>) -> Env<'b>
+    where
+        'a: 'b,
+    {
         Env {
             frame: Some(frame),
             ..*self
@@ -179,8 +259,12 @@ impl<'a> Env<'a> {
     pub(super) fn variable(&self, slot: usize) -> Value<'a> {
         let mut frame = self.frame;
         while let Some(current) = frame {
+            let values = match &current.bound {
+                Bound::One(value) => std::slice::from_ref(value),
+                Bound::Several(values) => values,
+            };
             let place = slot.checked_sub(current.first);
-            if let Some(value) = place.and_then(|place| current.values.get(place)) {
+            if let Some(value) = place.and_then(|place| values.get(place)) {
                 return *value;
             }
             frame = current.outer;
@@ -195,10 +279,54 @@ impl<'a> Env<'a> {
         'a: 'b,
     {
         Env {
-            root: self.root,
             arena,
-            frame: self.frame,
+            budget: self.budget,
+            ..*self
         }
+    }
+
+    /// This environment, for working out a constant.
+    pub(super) fn in_constant(self) -> Env<'a> {
+        Env {
+            in_constant: true,
+            ..self
+        }
+    }
+
+    pub(super) fn is_in_constant(&self) -> bool {
+        self.in_constant
+    }
+
+    /// The elements of an array, to look at several times or in another order.
+    pub(super) fn elements(&self, array: &'a RawArray) -> Result<Vec<RawBsonRef<'a>>, QueryError> {
+        let mut elements = Vec::new();
+        self.collect(array, &mut elements)?;
+        Ok(elements)
+    }
+
+    /// Adds the elements of an array to others.
+    pub(super) fn collect(
+        &self,
+        array: &'a RawArray,
+        elements: &mut Vec<RawBsonRef<'a>>,
+    ) -> Result<(), QueryError> {
+        for item in super::value::items(array) {
+            self.budget.spend(1)?;
+            self.check_elements(elements.len())?;
+            elements.push(item);
+        }
+        Ok(())
+    }
+
+    /// Refuses more elements than an operator may look at at once.
+    pub(super) fn check_elements(&self, count: usize) -> Result<(), QueryError> {
+        if count > ELEMENTS_MAX {
+            return Err(QueryError::new(
+                ErrorKind::ExceededMemoryLimit,
+                format!("an operator was given more than {ELEMENTS_MAX} elements"),
+            ));
+        }
+        Ok(())
     }
 
     pub fn string(&self, text: &str) -> Result<Value<'a>, QueryError> {
@@ -215,6 +343,7 @@ impl<'a> Env<'a> {
     ) -> Result<Value<'a>, QueryError> {
         let mut builder = ArrayBuilder::new();
         for value in values {
+            self.budget.spend_bytes(byte_len(value))?;
             builder.push(value);
         }
         self.array(builder)

@@ -39,11 +39,12 @@ use std::collections::BTreeSet;
 
 use bson::{RawBson, RawBsonRef, RawDocument};
 
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 
-pub(crate) use env::check_size;
 pub use env::{Arena, Env};
+pub(crate) use env::{byte_len, check_size};
 pub use field::FieldPath;
 pub use value::Value;
 
@@ -57,17 +58,23 @@ pub(crate) use parse::{Parser, malformed};
 #[derive(Clone, Debug)]
 pub struct Expression {
     node: Node,
+    /// What evaluating may use.
+    budget: Budget,
 }
 
 impl Expression {
     pub fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
         Ok(Expression {
             node: Parser::new(context).operand(value)?,
+            budget: context.budget.clone(),
         })
     }
 
-    pub(crate) fn from_node(node: Node) -> Expression {
-        Expression { node }
+    pub(crate) fn from_node(node: Node, context: &Context) -> Expression {
+        Expression {
+            node,
+            budget: context.budget.clone(),
+        }
     }
 
     /// Evaluates with `root` as `$$ROOT`. Computed values live in `arena`.
@@ -76,7 +83,7 @@ impl Expression {
         root: &'a RawDocument,
         arena: &'a Arena,
     ) -> Result<Value<'a>, QueryError> {
-        self.node.evaluate(&Env::new(root, arena))
+        self.node.evaluate(&Env::new(root, arena, &self.budget))
     }
 
     /// Evaluates and copies the result out; `None` is missing.
@@ -93,10 +100,7 @@ impl Expression {
 
     /// The value, if the expression is a constant.
     pub fn as_constant(&self) -> Option<RawBsonRef<'_>> {
-        match &self.node {
-            Node::Constant(value) => Some(value.as_raw_bson_ref()),
-            _ => None,
-        }
+        self.node.as_constant(&self.budget)
     }
 
     /// The path, if the expression is a plain path into the document (`$a.b`).

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use bson::{RawBson, RawBsonRef};
+use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::env::{ArrayBuilder, Env, check_size};
+use super::env::{Arena, ArrayBuilder, Env, byte_len, check_size};
 use super::field::FieldPath;
 use super::operator::{Arguments, Run};
 use super::value::Value;
+use crate::budget::Budget;
 use crate::error::QueryError;
 
 #[derive(Clone, Debug)]
@@ -32,7 +33,25 @@ pub(crate) enum Node {
     Array(Arc<[Node]>),
     Call(Arc<Call>),
     Special(Arc<dyn Special>),
+    /// A constant that costs too much to be worked out while parsing.
+    Deferred(Arc<Deferred>),
 }
+
+/// Worked out when it is first needed, and kept unless it is large.
+#[derive(Debug)]
+pub(crate) struct Deferred {
+    node: Node,
+    kept: OnceLock<Kept>,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Value(Option<RawBson>),
+    TooLarge,
+}
+
+/// A deferred constant of more bytes is worked out each time.
+const DEFERRED_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -68,21 +87,64 @@ impl Node {
         matches!(self, Node::Constant(_) | Node::Missing)
     }
 
+    /// Whether it depends on no document, though it may not have been worked out yet.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.is_constant() || matches!(self, Node::Deferred(_))
+    }
+
+    pub(super) fn deferred(node: Node) -> Node {
+        Node::Deferred(Arc::new(Deferred {
+            node,
+            kept: OnceLock::new(),
+        }))
+    }
+
+    /// The value of a constant, worked out if it has to be.
+    pub(crate) fn as_constant(&self, budget: &Budget) -> Option<RawBsonRef<'_>> {
+        match self {
+            Node::Constant(value) => Some(value.as_raw_bson_ref()),
+            Node::Deferred(deferred) => {
+                let (root, arena) = (RawDocumentBuf::new(), Arena::new());
+                deferred
+                    .kept(&Env::new(&root, &arena, budget))
+                    .ok()
+                    .flatten()
+                    .flatten()
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
         match self {
-            Node::Constant(value) => Ok(Some(value.as_raw_bson_ref())),
+            Node::Constant(value) => {
+                env.budget.spend(1)?;
+                Ok(Some(value.as_raw_bson_ref()))
+            }
             Node::Missing => Ok(None),
             Node::Root => Ok(Some(RawBsonRef::Document(env.root))),
-            Node::Field(path) => path.read(env.root, env.arena),
-            Node::Variable { slot, path: None } => Ok(env.variable(*slot)),
+            Node::Field(path) => {
+                // The field may be the last one.
+                env.budget.spend_bytes(env.root.as_bytes().len())?;
+                path.read(env.root, env.arena)
+            }
+            Node::Variable { slot, path: None } => {
+                env.budget.spend(1)?;
+                Ok(env.variable(*slot))
+            }
             Node::Variable {
                 slot,
                 path: Some(path),
-            } => path.read_from(env.variable(*slot), env.arena),
+            } => {
+                let value = env.variable(*slot);
+                env.budget.spend_bytes(value.map_or(0, byte_len))?;
+                path.read_from(value, env.arena)
+            }
             Node::Document(fields) => {
                 let mut writer = DocumentWriter::new();
                 for (name, node) in fields.iter() {
                     if let Some(value) = node.evaluate(env)? {
+                        env.budget.spend_bytes(byte_len(value))?;
                         writer.append(name, value);
                         check_size(writer.len())?;
                     }
@@ -92,19 +154,25 @@ impl Node {
             Node::Array(nodes) => {
                 let mut builder = ArrayBuilder::new();
                 for node in nodes.iter() {
-                    builder.push(node.evaluate(env)?.unwrap_or(RawBsonRef::Null));
+                    let value = node.evaluate(env)?.unwrap_or(RawBsonRef::Null);
+                    env.budget.spend_bytes(byte_len(value))?;
+                    builder.push(value);
                 }
                 env.array(builder)
             }
             Node::Call(call) => call.evaluate(env),
-            Node::Special(special) => special.evaluate(env),
+            Node::Special(special) => {
+                env.budget.spend(1)?;
+                special.evaluate(env)
+            }
+            Node::Deferred(deferred) => deferred.evaluate(env),
         }
     }
 
     pub(super) fn operands(&self, visit: &mut dyn FnMut(&Node)) {
         match self {
             Node::Constant(_) | Node::Missing | Node::Root | Node::Field(_) => {}
-            Node::Variable { .. } => {}
+            Node::Variable { .. } | Node::Deferred(_) => {}
             Node::Document(fields) => fields.iter().for_each(|(_, node)| visit(node)),
             Node::Array(nodes) => nodes.iter().for_each(visit),
             Node::Call(call) => call.arguments.iter().for_each(visit),
@@ -130,9 +198,14 @@ impl Node {
 impl Call {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
         let mut values = Vec::with_capacity(self.arguments.len());
+        let mut bytes = 0;
         for argument in &self.arguments {
-            values.push(argument.evaluate(env)?);
+            let value = argument.evaluate(env)?;
+            bytes += value.map_or(0, byte_len);
+            values.push(value);
         }
+        // Most operators go over their arguments once.
+        env.budget.spend_bytes(bytes)?;
         (self.run)(
             &Arguments {
                 operator: self.operator,
@@ -141,5 +214,43 @@ impl Call {
             },
             env,
         )
+    }
+}
+
+impl Deferred {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        // Of a constant within a constant only the result is needed, and once.
+        if env.is_in_constant() {
+            return self.compute(env);
+        }
+        if let Some(kept) = self.kept(env)? {
+            return Ok(kept);
+        }
+        self.compute(env)
+    }
+
+    /// The value that is kept; `None` if it is too large for that.
+    fn kept(&self, env: &Env<'_>) -> Result<Option<Value<'_>>, QueryError> {
+        if self.kept.get().is_none() {
+            let (root, arena) = (RawDocumentBuf::new(), Arena::new());
+            let value = self.compute(&Env::new(&root, &arena, env.budget))?;
+            let kept = match value.map_or(0, byte_len) {
+                0..=DEFERRED_BYTES_MAX => Kept::Value(value.map(Into::into)),
+                _ => Kept::TooLarge,
+            };
+            // Whoever was first worked out the same.
+            let _ = self.kept.set(kept);
+        }
+        Ok(match self.kept.get() {
+            Some(Kept::Value(value)) => Some(value.as_ref().map(RawBson::as_raw_bson_ref)),
+            Some(Kept::TooLarge) | None => None,
+        })
+    }
+
+    /// Works it out; only the result stays in the arena.
+    fn compute<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let arena = env.arena.beside();
+        let value = self.node.evaluate(&env.with_arena(&arena).in_constant())?;
+        env.arena.copy(value)
     }
 }

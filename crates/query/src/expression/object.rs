@@ -5,11 +5,12 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, Element, elements, field};
 use indexmap::IndexMap;
 
-use super::env::{ArrayBuilder, Env, check_size};
+use super::env::{ArrayBuilder, Env, byte_len, check_size};
 use super::node::{Node, Special};
 use super::operator::{Arguments, Operator};
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
+use crate::budget::Budget;
 use crate::error::QueryError;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -32,13 +33,19 @@ type Result<T> = std::result::Result<T, QueryError>;
 const NULL: Value<'static> = Some(RawBsonRef::Null);
 
 /// The documents' fields in one: a later value wins and keeps the earlier one's place.
-pub(crate) fn merge_documents(documents: &[&RawDocument]) -> Result<RawDocumentBuf> {
+pub(crate) fn merge_documents(
+    documents: &[&RawDocument],
+    budget: &Budget,
+) -> Result<RawDocumentBuf> {
     let mut latest: IndexMap<&str, Element<'_>> = IndexMap::new();
     for element in documents.iter().flat_map(|document| elements(document)) {
+        // Looking a name up is several steps.
+        budget.spend(4)?;
         latest.insert(element.name(), element);
     }
     let mut writer = DocumentWriter::new();
     for element in latest.values() {
+        budget.spend_bytes(element.bytes().len())?;
         writer.append_element(element);
         check_size(writer.len())?;
     }
@@ -47,7 +54,7 @@ pub(crate) fn merge_documents(documents: &[&RawDocument]) -> Result<RawDocumentB
 
 fn merge_objects<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let mut documents = Vec::new();
-    for value in values(args) {
+    for value in values(args, env)? {
         match value {
             Some(RawBsonRef::Document(document)) => documents.push(document),
             value if is_nullish(value) => {}
@@ -63,15 +70,17 @@ fn merge_objects<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             }
         }
     }
-    let merged = merge_documents(&documents)?;
+    let merged = merge_documents(&documents, env.budget)?;
     env.arena.copy(Some(RawBsonRef::Document(&merged)))
 }
 
 /// The arguments, or the elements of the only one.
-fn values<'a>(args: &Arguments<'a>) -> Vec<Value<'a>> {
+fn values<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Vec<Value<'a>>> {
     match args.values[..] {
-        [Some(RawBsonRef::Array(array))] => items(array).map(Some).collect(),
-        _ => args.values.clone(),
+        [Some(RawBsonRef::Array(array))] => {
+            Ok(env.elements(array)?.into_iter().map(Some).collect())
+        }
+        _ => Ok(args.values.clone()),
     }
 }
 
@@ -81,10 +90,12 @@ fn object_to_array<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>>
         Some(RawBsonRef::Document(document)) => {
             let mut builder = ArrayBuilder::new();
             for element in elements(document) {
+                env.budget.spend_bytes(element.bytes().len())?;
                 builder.writer.push_document();
                 builder.writer.append_str("k", element.name());
                 builder.writer.append_element_as("v", &element);
                 builder.writer.end();
+                check_size(builder.writer.len())?;
             }
             env.array(builder)
         }
@@ -114,6 +125,8 @@ fn array_to_object<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>>
     };
     let mut fields: IndexMap<&str, RawBsonRef<'_>> = IndexMap::new();
     for item in items(array) {
+        env.budget.spend_bytes(byte_len(item))?;
+        env.check_elements(fields.len())?;
         let (name, value) = match item {
             RawBsonRef::Array(pair) => pair_of_array(pair)?,
             RawBsonRef::Document(pair) => pair_of_document(pair)?,
@@ -133,9 +146,11 @@ fn array_to_object<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>>
         fields.insert(name, value);
     }
     let mut writer = DocumentWriter::new();
-    fields
-        .into_iter()
-        .for_each(|(name, value)| writer.append(name, value));
+    for (name, value) in fields {
+        env.budget.spend_bytes(byte_len(value))?;
+        writer.append(name, value);
+        check_size(writer.len())?;
+    }
     env.document(writer)
 }
 
@@ -231,8 +246,13 @@ struct GetField {
 }
 
 /// The constant name that the field operators take.
-fn constant_name(operator: &str, node: &Node, codes: (u32, u32)) -> Result<Box<str>> {
-    let Node::Constant(value) = node else {
+fn constant_name(
+    operator: &str,
+    node: &Node,
+    parser: &Parser<'_>,
+    codes: (u32, u32),
+) -> Result<Box<str>> {
+    let Some(value) = node.as_constant(&parser.context.budget) else {
         return error(
             codes.0,
             format!(
@@ -241,7 +261,7 @@ fn constant_name(operator: &str, node: &Node, codes: (u32, u32)) -> Result<Box<s
             ),
         );
     };
-    match value.as_raw_bson_ref() {
+    match value {
         RawBsonRef::String(name) => Ok(name.into()),
         other => error(
             codes.1,
@@ -292,7 +312,7 @@ fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
     let Some(name) = name else {
         return error(3041702, "$getField requires 'field' to be specified");
     };
-    let name = constant_name("$getField", &name, (5654601, 5654602))?;
+    let name = constant_name("$getField", &name, parser, (5654601, 5654602))?;
     Ok(Node::special(GetField { name, input }))
 }
 
@@ -362,7 +382,7 @@ fn set_field(
         None if operator == "$unsetField" => Node::Missing,
         None => return missing(4161103, "value"),
     };
-    let name = constant_name(operator, &name, (4161106, 4161107))?;
+    let name = constant_name(operator, &name, parser, (4161106, 4161107))?;
     Ok(Node::special(SetField {
         operator,
         name,
@@ -389,6 +409,7 @@ impl Special for SetField {
         let value = self.value.evaluate(env)?;
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 32);
         let mut found = false;
+        env.budget.spend_bytes(document.as_bytes().len())?;
         for element in elements(document) {
             if element.name() != &*self.name {
                 writer.append_element(&element);

@@ -2,7 +2,8 @@
 //!
 //! Variables are resolved to slots here, user variables given with the command become constants,
 //! and an operator whose arguments are all constant is evaluated at once: its error, if any, is
-//! an error of the pipeline, as in MongoDB.
+//! an error of the pipeline, as in MongoDB. A constant that costs much is worked out when it is
+//! first needed.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -96,18 +97,12 @@ impl<'c> Parser<'c> {
             }
             fields.push((Box::from(name), self.operand(value)?));
         }
-        let constant = fields
-            .iter()
-            .all(|(_, node): &(Box<str>, Node)| node.is_constant());
-        let node = Node::Document(fields.into());
-        if constant { fold(node) } else { Ok(node) }
+        self.fold(Node::Document(fields.into()))
     }
 
     pub(crate) fn array(&mut self, array: &RawArray) -> Result<Node, QueryError> {
         let nodes = self.operands(array)?;
-        let constant = nodes.iter().all(Node::is_constant);
-        let node = Node::Array(nodes.into());
-        if constant { fold(node) } else { Ok(node) }
+        self.fold(Node::Array(nodes.into()))
     }
 
     pub(super) fn operands(&mut self, array: &RawArray) -> Result<Vec<Node>, QueryError> {
@@ -175,13 +170,11 @@ impl<'c> Parser<'c> {
                 ));
             }
         };
-        let mut constant = match &node {
-            Node::Call(_) => true,
-            Node::Special(special) => special.deterministic(),
-            _ => return Ok(node),
-        };
-        node.operands(&mut |operand| constant &= operand.is_constant());
-        if constant { fold(node) } else { Ok(node) }
+        match &node {
+            Node::Call(_) => self.fold(node),
+            Node::Special(special) if special.deterministic() => self.fold(node),
+            _ => Ok(node),
+        }
     }
 
     /// `{name: operand, ...}` into the parameters' order, and which of them were given.
@@ -297,6 +290,30 @@ impl<'c> Parser<'c> {
         self.scope.get(name)?.last().copied()
     }
 
+    /// Evaluates a node that depends on no document, unless that costs too much for now.
+    fn fold(&self, node: Node) -> Result<Node, QueryError> {
+        let (mut constant, mut fixed) = (true, true);
+        node.operands(&mut |operand| {
+            constant &= operand.is_constant();
+            fixed &= operand.is_fixed();
+        });
+        if !fixed {
+            return Ok(node);
+        }
+        let Some(allowance) = self.context.folding.allowance().filter(|_| constant) else {
+            return Ok(Node::deferred(node));
+        };
+        let (root, arena) = (bson::rawdoc! {}, Arena::new());
+        let folded = node
+            .evaluate(&Env::new(&root, &arena, &allowance))
+            .map(|value| value.map_or(Node::Missing, |value| Node::constant(value.into())));
+        self.context.folding.settle(&allowance);
+        match folded {
+            Err(_) if allowance.is_exhausted() => Ok(Node::deferred(node)),
+            folded => folded,
+        }
+    }
+
     /// A slot for a new variable that is not in scope yet.
     pub(super) fn new_slot(&mut self) -> usize {
         self.slots += 1;
@@ -355,14 +372,6 @@ pub(super) fn call(operator: &'static str, run: Run, arguments: Vec<Node>, given
         arguments,
         given,
     }))
-}
-
-/// Evaluates a node that depends on no document.
-pub(super) fn fold(node: Node) -> Result<Node, QueryError> {
-    let arena = Arena::new();
-    let root = bson::rawdoc! {};
-    let folded = node.evaluate(&Env::new(&root, &arena))?;
-    Ok(folded.map_or(Node::Missing, |value| Node::constant(value.into())))
 }
 
 pub(crate) fn malformed(error: bson::error::Error) -> QueryError {

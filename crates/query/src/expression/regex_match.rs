@@ -6,7 +6,7 @@ use bson::RawBsonRef;
 
 use banyan_document::DocumentWriter;
 
-use super::env::{ArrayBuilder, Env};
+use super::env::{ArrayBuilder, Env, check_size};
 use super::node::{Node, Special};
 use super::operator::Operator;
 use super::parse::{Parser, malformed};
@@ -202,9 +202,13 @@ impl RegexMatch {
             }
             points += text[counted..range.start].chars().count();
             counted = range.start;
+            // Finding and writing a match is a hundred steps and more.
+            env.budget.spend_bytes(range.end - position)?;
+            env.budget.spend(100)?;
             builder.writer.push_document();
             write_match(text, &groups, points, &mut builder.writer);
             builder.writer.end();
+            check_size(builder.writer.len())?;
             position = range.end;
             if range.is_empty() {
                 position += text[position..].chars().next().map_or(1, char::len_utf8);

@@ -4,10 +4,11 @@ use bson::{RawArray, RawBsonRef};
 
 use banyan_document::compare;
 
-use super::env::Env;
+use super::env::{Env, byte_len};
 use super::operator::{Arguments, Operator};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
 use crate::error::QueryError;
+use crate::merge_sort;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$allElementsTrue", 1, |args, _| {
@@ -51,15 +52,45 @@ fn array<'a>(args: &Arguments<'a>, index: usize, code: u32, message: &str) -> Re
 }
 
 /// The elements, sorted, each once.
-fn set<'a>(array: &'a RawArray) -> Vec<RawBsonRef<'a>> {
-    let mut values: Vec<_> = items(array).collect();
-    values.sort_by(|a, b| compare(*a, *b));
-    values.dedup_by(|a, b| compare(*a, *b).is_eq());
-    values
+fn set<'a>(array: &'a RawArray, env: &Env<'a>) -> Result<Vec<RawBsonRef<'a>>> {
+    unique(env.elements(array)?, env)
 }
 
-fn holds(set: &[RawBsonRef<'_>], value: RawBsonRef<'_>) -> bool {
-    set.binary_search_by(|known| compare(*known, value)).is_ok()
+/// The values, sorted, each once.
+fn unique<'a>(values: Vec<RawBsonRef<'a>>, env: &Env<'a>) -> Result<Vec<RawBsonRef<'a>>> {
+    let mut values = merge_sort::sort(
+        values,
+        |a, b| compare(*a, *b),
+        |value| byte_len(*value),
+        env.budget,
+    )?;
+    // As long as comparing each with the one before takes, which may be ended only before.
+    env.budget.spend(values.len())?;
+    values.dedup_by(|a, b| compare(*a, *b).is_eq());
+    Ok(values)
+}
+
+/// Whether a set holds a value.
+fn holds(set: &[RawBsonRef<'_>], value: RawBsonRef<'_>, env: &Env<'_>) -> Result<bool> {
+    let looks = set.len().checked_ilog2().unwrap_or(0) as usize + 1;
+    env.budget.spend_bytes(looks * byte_len(value))?;
+    Ok(set.binary_search_by(|known| compare(*known, value)).is_ok())
+}
+
+/// The values that a set holds, or that it does not hold.
+fn filtered<'a>(
+    values: impl Iterator<Item = RawBsonRef<'a>>,
+    set: &[RawBsonRef<'_>],
+    held: bool,
+    env: &Env<'_>,
+) -> Result<Vec<RawBsonRef<'a>>> {
+    let mut kept = Vec::new();
+    for value in values {
+        if holds(set, value, env)? == held {
+            kept.push(value);
+        }
+    }
+    Ok(kept)
 }
 
 fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -69,19 +100,23 @@ fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let message = "both operands of $setDifference must be arrays. First argument is of type: ";
     let left = array(args, 0, 17048, message)?;
     let message = "both operands of $setDifference must be arrays. Second argument is of type: ";
-    let right = set(array(args, 1, 17049, message)?);
+    let right = set(array(args, 1, 17049, message)?, env)?;
     // The order of the first operand stays; of equal elements the first does.
-    let mut kept: Vec<_> = items(left)
-        .filter(|item| !holds(&right, *item))
-        .enumerate()
-        .collect();
-    kept.sort_by(|(i, a), (j, b)| compare(*a, *b).then(i.cmp(j)));
+    let kept = filtered(env.elements(left)?.into_iter(), &right, false, env)?;
+    let kept = kept.into_iter().enumerate().collect();
+    let mut kept = merge_sort::sort(
+        kept,
+        |(_, a), (_, b)| compare(*a, *b),
+        |(_, value)| byte_len(*value),
+        env.budget,
+    )?;
+    env.budget.spend(kept.len())?;
     kept.dedup_by(|(_, a), (_, b)| compare(*a, *b).is_eq());
-    kept.sort_unstable_by_key(|(index, _)| *index);
+    let kept = merge_sort::sort(kept, |(i, _), (j, _)| i.cmp(j), |_| 0, env.budget)?;
     env.array_of(kept.into_iter().map(|(_, item)| item))
 }
 
-fn equals<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     if args.values.len() < 2 {
         return error(
             17045,
@@ -103,7 +138,7 @@ fn equals<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
                 ),
             );
         };
-        sets.push(set(array));
+        sets.push(set(array, env)?);
     }
     let same = |a: &[RawBsonRef<'_>], b: &[RawBsonRef<'_>]| {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| compare(*a, *b).is_eq())
@@ -122,26 +157,26 @@ fn intersection<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             return Ok(NULL);
         }
         let message = "All operands of $setIntersection must be arrays. One argument is of type: ";
-        let next = set(array(args, index, 17047, message)?);
+        let next = set(array(args, index, 17047, message)?, env)?;
         result = Some(match result {
             None => next,
-            Some(known) => next
-                .into_iter()
-                .filter(|item| holds(&known, *item))
-                .collect(),
+            Some(known) => filtered(next.into_iter(), &known, true, env)?,
         });
     }
     env.array_of(result.unwrap_or_default())
 }
 
-fn is_subset<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+fn is_subset<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let message = "both operands of $setIsSubset must be arrays. First argument is of type: ";
     let left = array(args, 0, 17046, message)?;
     let message = "both operands of $setIsSubset must be arrays. Second argument is of type: ";
-    let right = set(array(args, 1, 17042, message)?);
-    Ok(Some(RawBsonRef::Boolean(
-        items(left).all(|item| holds(&right, item)),
-    )))
+    let right = set(array(args, 1, 17042, message)?, env)?;
+    for item in items(left) {
+        if !holds(&right, item, env)? {
+            return Ok(Some(RawBsonRef::Boolean(false)));
+        }
+    }
+    Ok(Some(RawBsonRef::Boolean(true)))
 }
 
 fn union<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -151,9 +186,7 @@ fn union<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             return Ok(NULL);
         }
         let message = "All operands of $setUnion must be arrays. One argument is of type: ";
-        values.extend(items(array(args, index, 17043, message)?));
+        env.collect(array(args, index, 17043, message)?, &mut values)?;
     }
-    values.sort_by(|a, b| compare(*a, *b));
-    values.dedup_by(|a, b| compare(*a, *b).is_eq());
-    env.array_of(values)
+    env.array_of(unique(values, env)?)
 }

@@ -333,8 +333,10 @@ fn split<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         return error(40087, "$split requires a non-empty separator");
     }
     let mut builder = ArrayBuilder::new();
-    text.split(separator)
-        .for_each(|part| builder.push_str(part));
+    for part in text.split(separator) {
+        env.budget.spend_bytes(part.len())?;
+        builder.push_str(part);
+    }
     env.array(builder)
 }
 

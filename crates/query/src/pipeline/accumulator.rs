@@ -354,7 +354,7 @@ fn parse_percentile(
     }
     Ok((
         Kind::Percentile { fractions, single },
-        Expression::from_node(input),
+        Expression::from_node(input, context),
     ))
 }
 

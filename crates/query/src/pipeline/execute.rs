@@ -9,15 +9,23 @@ use bson::{RawDocument, RawDocumentBuf};
 use super::dependencies::Dependencies;
 use super::lookup::Sources;
 use super::stage::Stage;
+use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
 
 /// A result is no document that a user stores: something may be told about the largest of those.
 const RESULT_BYTES_MAX: usize = MAX_DOCUMENT_BYTES + COMMAND_SLACK_BYTES;
 
+/// Results wait here until they are taken; when there are so many, the steps pause.
+const OUTPUT_DOCUMENTS: usize = 256;
+const OUTPUT_BYTES: usize = 1024 * 1024;
+
 /// Whether a step wants more documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Continue,
+    /// Take the results away before anything else comes: steps that make many documents of one
+    /// keep the rest until then.
+    Full,
     /// Nothing that comes after this can change the result: stop reading.
     Stop,
 }
@@ -31,32 +39,70 @@ pub(super) enum Drained {
 
 /// A stage at work.
 pub(super) trait Step: Send {
+    /// Takes a document. One that hands on several for it stops at [`Flow::Full`], keeps the
+    /// rest for `resume`, and returns what it was told.
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError>;
 
+    /// Hands on what was kept when the results were full.
+    fn resume(&mut self, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        Ok(Flow::Continue)
+    }
+
     /// Called repeatedly once the input has ended, to hand on some of what was held back.
+    /// Stops at [`Flow::Full`] as `push` does.
     fn drain(&mut self, _: &mut Next<'_>) -> Result<Drained, QueryError> {
         Ok(Drained::Done)
+    }
+}
+
+/// Results that nobody has taken yet.
+#[derive(Default)]
+struct Output {
+    documents: VecDeque<RawDocumentBuf>,
+    bytes: usize,
+}
+
+impl Output {
+    fn push(&mut self, document: &RawDocument) {
+        self.bytes += document.as_bytes().len();
+        self.documents.push_back(document.to_owned());
+    }
+
+    fn pop(&mut self) -> Option<RawDocumentBuf> {
+        let document = self.documents.pop_front()?;
+        self.bytes -= document.as_bytes().len();
+        Some(document)
+    }
+
+    fn flow(&self) -> Flow {
+        match self.documents.len() >= OUTPUT_DOCUMENTS || self.bytes >= OUTPUT_BYTES {
+            true => Flow::Full,
+            false => Flow::Continue,
+        }
     }
 }
 
 /// The steps after the one that is running.
 pub(super) struct Next<'s> {
     steps: &'s mut [Box<dyn Step>],
-    output: &'s mut VecDeque<RawDocumentBuf>,
+    output: &'s mut Output,
+    pub(super) budget: &'s Budget,
 }
 
 impl Next<'_> {
     pub(super) fn push(&mut self, document: &RawDocument) -> Result<Flow, QueryError> {
+        let bytes = document.as_bytes().len();
+        self.budget.spend_bytes(bytes)?;
         match self.steps.split_first_mut() {
             Some((step, rest)) => step.push(
                 document,
                 &mut Next {
                     steps: rest,
                     output: self.output,
+                    budget: self.budget,
                 },
             ),
             None => {
-                let bytes = document.as_bytes().len();
                 if bytes > RESULT_BYTES_MAX {
                     return Err(QueryError::new(
                         ErrorKind::BsonObjectTooLarge,
@@ -66,8 +112,8 @@ impl Next<'_> {
                         ),
                     ));
                 }
-                self.output.push_back(document.to_owned());
-                Ok(Flow::Continue)
+                self.output.push(document);
+                Ok(self.output.flow())
             }
         }
     }
@@ -75,59 +121,119 @@ impl Next<'_> {
 
 pub struct Execution {
     steps: Vec<Box<dyn Step>>,
-    output: VecDeque<RawDocumentBuf>,
+    output: Output,
+    budget: Budget,
     /// The step being drained; those before it have nothing left.
     draining: usize,
+    /// The results were full: some step may have kept something.
+    paused: bool,
+    /// A step has said that it needs nothing more.
+    stopped: bool,
 }
 
 impl Execution {
     pub(super) fn new(
         stages: &[Stage],
         sources: Option<Arc<dyn Sources>>,
+        budget: &Budget,
     ) -> Result<Execution, QueryError> {
         let mut steps = Vec::with_capacity(stages.len());
         for (index, stage) in stages.iter().enumerate() {
             let needed = Dependencies::of(&stages[index + 1..]);
-            steps.extend(stage.step(needed, sources.as_ref())?);
+            steps.extend(stage.step(needed, sources.as_ref(), budget)?);
         }
         Ok(Execution {
             steps,
-            output: VecDeque::new(),
+            output: Output::default(),
+            budget: budget.clone(),
             draining: 0,
+            paused: false,
+            stopped: false,
         })
     }
 
-    /// One input document. After `Flow::Stop` no more need be pushed.
+    /// One input document. After `Flow::Stop` no more need be pushed. Pop the results between
+    /// two calls: what was kept for lack of room is worked off first.
     pub fn push(&mut self, document: &RawDocument) -> Result<Flow, QueryError> {
-        Next {
-            steps: &mut self.steps,
-            output: &mut self.output,
+        while self.paused {
+            self.resume()?;
         }
-        .push(document)
+        if self.stopped {
+            return Ok(Flow::Stop);
+        }
+        let flow = self.after(0).push(document)?;
+        self.paused = self.output.flow() == Flow::Full;
+        self.stopped = flow == Flow::Stop;
+        Ok(flow)
     }
 
-    /// Call it when the input has ended, until it returns false; results may be popped between
+    /// Call it when the input has ended, until it returns false; results are to be popped between
     /// the calls.
     pub fn drain(&mut self) -> Result<bool, QueryError> {
-        let Some((step, rest)) = self
-            .steps
-            .get_mut(self.draining..)
-            .and_then(<[_]>::split_first_mut)
-        else {
+        while self.paused {
+            self.resume()?;
+        }
+        let Some((step, mut next)) = self.at(self.draining) else {
             return Ok(false);
         };
-        let drained = step.drain(&mut Next {
-            steps: rest,
-            output: &mut self.output,
-        })?;
-        if drained == Drained::Done {
+        if step.drain(&mut next)? == Drained::Done {
             self.draining += 1;
         }
+        self.paused = self.output.flow() == Flow::Full;
         Ok(true)
     }
 
-    pub fn pop(&mut self) -> Option<RawDocumentBuf> {
-        self.output.pop_front()
+    /// The next result, as far as what was pushed and drained goes.
+    pub fn pop(&mut self) -> Result<Option<RawDocumentBuf>, QueryError> {
+        loop {
+            if let Some(document) = self.output.pop() {
+                return Ok(Some(document));
+            }
+            if !self.paused {
+                return Ok(None);
+            }
+            self.resume()?;
+        }
+    }
+
+    /// Has the steps hand on what they kept, the last one first, until the results are full again.
+    fn resume(&mut self) -> Result<(), QueryError> {
+        for index in (0..self.steps.len()).rev() {
+            let Some((step, mut next)) = self.at(index) else {
+                break;
+            };
+            match step.resume(&mut next)? {
+                Flow::Continue => {}
+                Flow::Full => return Ok(()),
+                Flow::Stop => {
+                    // What the steps before it have is of no use.
+                    self.stopped = true;
+                    break;
+                }
+            }
+        }
+        self.paused = false;
+        Ok(())
+    }
+
+    /// A step, and those after it.
+    fn at(&mut self, index: usize) -> Option<(&mut Box<dyn Step>, Next<'_>)> {
+        let (step, rest) = self.steps.get_mut(index..)?.split_first_mut()?;
+        let next = Next {
+            steps: rest,
+            output: &mut self.output,
+            budget: &self.budget,
+        };
+        Some((step, next))
+    }
+
+    /// The steps from one on.
+    fn after(&mut self, index: usize) -> Next<'_> {
+        Next {
+            steps: self.steps.get_mut(index..).unwrap_or_default(),
+            output: &mut self.output,
+            budget: &self.budget,
+        }
     }
 }
 
@@ -180,13 +286,15 @@ where
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(document) = self.execution.pop() {
-                return Some(Ok(document));
-            }
             if self.failed {
                 return None;
             }
-            match self.advance() {
+            let advanced = match self.execution.pop() {
+                Ok(Some(document)) => return Some(Ok(document)),
+                Ok(None) => self.advance(),
+                Err(error) => Err(error.into()),
+            };
+            match advanced {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => {

@@ -8,9 +8,9 @@ use banyan_document::DocumentWriter;
 
 use super::Pipeline;
 use super::execute::{Drained, Execution, Flow, Next, Step};
-use super::group::check_memory;
 use super::lookup::Sources;
 use super::stage::{Stage, parse_nested};
+use crate::budget::{Budget, Holding};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, error, show, type_name};
@@ -76,6 +76,7 @@ impl Facet {
     pub(super) fn step(
         &self,
         sources: Option<&Arc<dyn Sources>>,
+        budget: &Budget,
     ) -> Result<Box<dyn Step>, QueryError> {
         let mut running = Vec::with_capacity(self.facets.len());
         for (name, pipeline) in &self.facets {
@@ -88,6 +89,7 @@ impl Facet {
         }
         Ok(Box::new(FacetStep {
             running,
+            holding: budget.holding("$facet").fails_with(4_031_700),
             done: false,
         }))
     }
@@ -108,31 +110,30 @@ struct Running {
 }
 
 impl Running {
-    fn collect(&mut self) {
-        while let Some(document) = self.execution.pop() {
+    fn collect(&mut self, holding: &mut Holding) -> Result<(), QueryError> {
+        while let Some(document) = self.execution.pop()? {
+            holding.add(document.as_bytes().len() + INDEX_BYTES)?;
             self.writer.push(RawBsonRef::Document(&document));
         }
+        Ok(())
     }
 }
+
+/// What stands before an item of an array: its type and its index.
+const INDEX_BYTES: usize = 8;
 
 struct FacetStep {
     running: Vec<Running>,
+    holding: Holding,
     done: bool,
-}
-
-impl FacetStep {
-    fn check(&self) -> Result<(), QueryError> {
-        check_memory("$facet", self.running.iter().map(|r| r.writer.len()).sum())
-    }
 }
 
 impl Step for FacetStep {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         for running in self.running.iter_mut().filter(|r| !r.stopped) {
             running.stopped = running.execution.push(document)? == Flow::Stop;
-            running.collect();
+            running.collect(&mut self.holding)?;
         }
-        self.check()?;
         let all = self.running.iter().all(|r| r.stopped);
         Ok(if all { Flow::Stop } else { Flow::Continue })
     }
@@ -141,10 +142,9 @@ impl Step for FacetStep {
         if std::mem::replace(&mut self.done, true) {
             return Ok(Drained::Done);
         }
-        for index in 0..self.running.len() {
-            while self.running[index].execution.drain()? {
-                self.running[index].collect();
-                self.check()?;
+        for running in &mut self.running {
+            while running.execution.drain()? {
+                running.collect(&mut self.holding)?;
             }
         }
         let mut writer = DocumentWriter::new();

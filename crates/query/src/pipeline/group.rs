@@ -12,13 +12,12 @@ use super::accumulator::{self, Accumulator, State};
 use super::execute::{Drained, Flow, Next, Step};
 use super::sort;
 use super::stage::Stage;
+use crate::budget::{Budget, Holding, STAGE_BYTES_MAX};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error};
-use crate::expression::{Arena, Expression, is_operator};
+use crate::expression::{Arena, Expression, byte_len, is_operator};
 
-/// What one blocking stage may hold.
-const MEMORY_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Groups handed on between two looks at the results.
 const GROUPS_PER_DRAIN: usize = 64;
 /// What a group costs beside its key and its states' own memory.
@@ -189,16 +188,6 @@ pub(super) fn check_field_name(name: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-pub(super) fn check_memory(stage: &str, bytes: usize) -> Result<(), QueryError> {
-    if bytes > MEMORY_BYTES_MAX {
-        return Err(QueryError::new(
-            ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed,
-            format!("Exceeded memory limit for {stage}: {MEMORY_BYTES_MAX} bytes"),
-        ));
-    }
-    Ok(())
-}
-
 impl Group {
     pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         // A merging group reads partial states, not documents.
@@ -242,18 +231,18 @@ pub(super) struct GroupStep {
     groups: IndexMap<Box<[u8]>, Entry>,
     arena: Arena,
     key: Vec<u8>,
-    memory_bytes: usize,
+    holding: Holding,
     drained: usize,
 }
 
 impl GroupStep {
-    pub(super) fn new(group: Arc<Group>) -> GroupStep {
+    pub(super) fn new(group: Arc<Group>, budget: &Budget) -> GroupStep {
         GroupStep {
             group,
             groups: IndexMap::new(),
             arena: Arena::new(),
             key: Vec::new(),
-            memory_bytes: 0,
+            holding: budget.holding("$group"),
             drained: 0,
         }
     }
@@ -264,17 +253,20 @@ impl GroupStep {
         states: &mut [State],
         document: &RawDocument,
         arena: &Arena,
-    ) -> Result<usize, QueryError> {
+        budget: &Budget,
+    ) -> Result<isize, QueryError> {
         let mut grown = 0;
         for (accumulator, state) in accumulators.iter().zip(states) {
             let value = accumulator.argument.evaluate(document, arena)?;
             if !state.grows() {
-                state.add(&accumulator.kind, value, document)?;
+                state.add(&accumulator.kind, value, document, budget)?;
                 continue;
             }
             let before = state.memory_bytes();
-            state.add(&accumulator.kind, value, document)?;
-            grown += state.memory_bytes().saturating_sub(before);
+            state.add(&accumulator.kind, value, document, budget)?;
+            let after = state.memory_bytes();
+            check_state(accumulator, after)?;
+            grown += after as isize - before as isize;
         }
         Ok(grown)
     }
@@ -283,7 +275,8 @@ impl GroupStep {
         accumulators: &[Accumulator],
         states: &mut [State],
         partial: &RawDocument,
-    ) -> Result<usize, QueryError> {
+        budget: &Budget,
+    ) -> Result<isize, QueryError> {
         let mut grown = 0;
         for (accumulator, state) in accumulators.iter().zip(states) {
             let Some(value) = banyan_document::field(partial, &accumulator.field) else {
@@ -293,15 +286,35 @@ impl GroupStep {
                 );
             };
             let before = state.memory_bytes();
-            state.merge(&accumulator.kind, value)?;
-            grown += state.memory_bytes().saturating_sub(before);
+            state.merge(&accumulator.kind, value, budget)?;
+            let after = state.memory_bytes();
+            check_state(accumulator, after)?;
+            grown += after as isize - before as isize;
         }
         Ok(grown)
     }
 }
 
+/// A little less than a stage may hold, so that this is noticed first.
+const STATE_BYTES_MAX: usize = STAGE_BYTES_MAX - 1024 * 1024;
+
+/// An accumulator that holds too much by itself has an error of its own.
+fn check_state(accumulator: &Accumulator, bytes: usize) -> Result<(), QueryError> {
+    if bytes <= STATE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(QueryError::new(
+        ErrorKind::ExceededMemoryLimit,
+        format!(
+            "the accumulator of '{}' used too much memory and cannot spill to disk. Memory limit: \
+             {STATE_BYTES_MAX} bytes",
+            accumulator.field
+        ),
+    ))
+}
+
 impl Step for GroupStep {
-    fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         let group = &*self.group;
         let id = match group.mode {
@@ -319,8 +332,9 @@ impl Step for GroupStep {
                     .iter()
                     .map(|a| State::new(&a.kind))
                     .collect();
-                self.memory_bytes += 2 * self.key.len() + GROUP_BYTES;
-                self.memory_bytes += group.accumulators.len() * size_of::<State>();
+                let states_bytes = group.accumulators.len() * size_of::<State>();
+                self.holding
+                    .add(2 * self.key.len() + GROUP_BYTES + states_bytes)?;
                 check_depth(id)?;
                 let entry = Entry {
                     id: id.into(),
@@ -332,16 +346,17 @@ impl Step for GroupStep {
         let Some((_, entry)) = self.groups.get_index_mut(index) else {
             return Ok(Flow::Continue);
         };
-        self.memory_bytes += match group.mode {
-            Mode::Merge => Self::merge(&group.accumulators, &mut entry.states, document)?,
-            Mode::Complete | Mode::Partial => Self::accumulate(
-                &group.accumulators,
-                &mut entry.states,
-                document,
-                &self.arena,
-            )?,
+        let (accumulators, states) = (&group.accumulators, &mut entry.states);
+        let grown = match group.mode {
+            Mode::Merge => Self::merge(accumulators, states, document, next.budget)?,
+            Mode::Complete | Mode::Partial => {
+                Self::accumulate(accumulators, states, document, &self.arena, next.budget)?
+            }
         };
-        check_memory("$group", self.memory_bytes)?;
+        if grown != 0 {
+            self.holding
+                .set(self.holding.bytes().saturating_add_signed(grown))?;
+        }
         Ok(Flow::Continue)
     }
 
@@ -356,15 +371,18 @@ impl Step for GroupStep {
             writer.append("_id", entry.id.as_raw_bson_ref());
             for (accumulator, state) in self.group.accumulators.iter().zip(&mut entry.states) {
                 let value = match self.group.mode {
-                    Mode::Partial => state.partial(&accumulator.kind),
-                    Mode::Complete | Mode::Merge => state.finish(&accumulator.kind),
+                    Mode::Partial => state.partial(&accumulator.kind, next.budget)?,
+                    Mode::Complete | Mode::Merge => state.finish(&accumulator.kind, next.budget)?,
                 };
+                next.budget.spend_bytes(byte_len(value.as_raw_bson_ref()))?;
                 check_depth(value.as_raw_bson_ref())?;
                 writer.append(&accumulator.field, value.as_raw_bson_ref());
             }
             entry.states = Box::default();
-            if next.push(&writer.finish())? == Flow::Stop {
-                return Ok(Drained::Done);
+            match next.push(&writer.finish())? {
+                Flow::Continue => {}
+                Flow::Full => return Ok(Drained::More),
+                Flow::Stop => return Ok(Drained::Done),
             }
         }
         Ok(Drained::More)

@@ -8,8 +8,8 @@ use banyan_document::DocumentWriter;
 
 use super::Pipeline;
 use super::execute::{Drained, Flow, Next, Step};
-use super::group::check_memory;
 use super::stage::{Stage, parse_nested};
+use crate::budget::{Budget, Holding};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items, show, type_name};
@@ -199,9 +199,11 @@ impl Lookup {
     pub(super) fn step(
         self: &Arc<Self>,
         sources: Option<&Arc<dyn Sources>>,
+        budget: &Budget,
     ) -> Result<Box<dyn Step>, QueryError> {
         let sources = sources.cloned().ok_or_else(|| needs_sources("$lookup"))?;
         Ok(Box::new(LookupStep {
+            holding: budget.holding("$lookup").fails_with(4568),
             lookup: self.clone(),
             sources,
             arena: Arena::new(),
@@ -213,6 +215,7 @@ struct LookupStep {
     lookup: Arc<Lookup>,
     sources: Arc<dyn Sources>,
     arena: Arena,
+    holding: Holding,
 }
 
 impl Step for LookupStep {
@@ -234,7 +237,7 @@ impl Step for LookupStep {
 }
 
 impl LookupStep {
-    fn found(&self, document: &RawDocument) -> Result<RawBson, QueryError> {
+    fn found(&mut self, document: &RawDocument) -> Result<RawBson, QueryError> {
         let lookup = &*self.lookup;
         let filter = match &lookup.equality {
             None => RawDocumentBuf::new(),
@@ -250,7 +253,7 @@ impl LookupStep {
         let documents: Documents = match &lookup.stages {
             None => input,
             Some(stages) => {
-                let mut context = lookup.context.clone();
+                let mut context = lookup.context.fresh();
                 for (name, expression) in &lookup.variables {
                     // A variable whose value is missing is null for the nested pipeline.
                     let value = expression.evaluate(document, &self.arena)?;
@@ -262,11 +265,11 @@ impl LookupStep {
                 Box::new(pipeline.run(input, Some(self.sources.clone()))?)
             }
         };
-        let (mut list, mut bytes) = (bson::RawArrayBuf::new(), 0);
+        let mut list = bson::RawArrayBuf::new();
+        self.holding.set(0)?;
         for found in documents {
             let found = found?;
-            bytes += found.as_bytes().len();
-            check_memory("$lookup", bytes)?;
+            self.holding.add(found.as_bytes().len())?;
             list.push(&found);
         }
         Ok(RawBson::Array(list))
@@ -403,7 +406,7 @@ impl Step for UnionStep {
         match self.running.as_mut().and_then(Iterator::next) {
             None => Ok(Drained::Done),
             Some(document) => match next.push(&document?)? {
-                Flow::Continue => Ok(Drained::More),
+                Flow::Continue | Flow::Full => Ok(Drained::More),
                 Flow::Stop => Ok(Drained::Done),
             },
         }
@@ -462,7 +465,7 @@ impl Step for DocumentsStep {
         match self.documents.next() {
             None => Ok(Drained::Done),
             Some(document) => match next.push(&document)? {
-                Flow::Continue => Ok(Drained::More),
+                Flow::Continue | Flow::Full => Ok(Drained::More),
                 Flow::Stop => Ok(Drained::Done),
             },
         }

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use bson::{RawDocument, RawDocumentBuf};
 
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 
@@ -52,6 +53,8 @@ pub struct Pipeline {
     stages: Vec<Stage>,
     /// What was written for each stage; several stages may stand for one that was.
     texts: Vec<RawDocumentBuf>,
+    /// What running it may use.
+    budget: Budget,
 }
 
 impl Pipeline {
@@ -74,6 +77,7 @@ impl Pipeline {
         Ok(Pipeline {
             stages: sort::absorb_limits(parsed),
             texts,
+            budget: context.budget.clone(),
         })
     }
 
@@ -135,7 +139,7 @@ impl Pipeline {
 
     /// A run that is fed by hand: `push` documents, then `drain`, and `pop` results.
     pub fn start(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
-        Execution::new(&self.stages, sources)
+        Execution::new(&self.stages, sources, &self.budget)
     }
 
     /// Runs over `input`, which may fail with an error of its own.

@@ -9,6 +9,7 @@ use banyan_document::{DocumentWriter, Element, Number, elements, items};
 
 use super::execute::{Flow, Next, Step};
 use super::stage::Stage;
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error, show_document};
@@ -28,6 +29,8 @@ enum Mode {
 pub struct Projector {
     mode: Mode,
     tree: Tree,
+    /// What computing its fields may use.
+    budget: Budget,
 }
 
 /// The fields that something happens to, in the order of the specification.
@@ -154,7 +157,7 @@ fn parse_addition(
 
 pub(super) fn parse_unset(
     value: RawBsonRef<'_>,
-    _: &Context,
+    context: &Context,
     out: &mut Vec<Stage>,
 ) -> Result<(), QueryError> {
     let mut tree = Tree::default();
@@ -188,6 +191,7 @@ pub(super) fn parse_unset(
     out.push(Stage::Project(Arc::new(Projector {
         mode: Mode::Exclusion,
         tree,
+        budget: context.budget.clone(),
     })));
     Ok(())
 }
@@ -368,7 +372,11 @@ impl Projector {
             tree.fields
                 .retain(|_, action| !matches!(action, Action::Include));
         }
-        Ok(Projector { mode, tree })
+        Ok(Projector {
+            mode,
+            tree,
+            budget: context.budget.clone(),
+        })
     }
 
     /// An `$addFields` specification.
@@ -384,6 +392,7 @@ impl Projector {
         Ok(Projector {
             mode: Mode::Addition,
             tree,
+            budget: context.budget.clone(),
         })
     }
 
@@ -419,7 +428,12 @@ impl Projector {
         arena: &Arena,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
-        self.fields(&self.tree, document, &Env::new(document, arena), writer)
+        self.fields(
+            &self.tree,
+            document,
+            &Env::new(document, arena, &self.budget),
+            writer,
+        )
     }
 
     fn fields(

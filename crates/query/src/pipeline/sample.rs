@@ -7,6 +7,7 @@ use banyan_document::Number;
 
 use super::execute::{Drained, Flow, Next, Step};
 use super::stage::Stage;
+use crate::budget::{Budget, Holding};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::error;
@@ -43,16 +44,16 @@ pub(super) fn parse(
 pub(super) struct SampleStep {
     size: u64,
     seen: u64,
-    bytes: usize,
+    holding: Holding,
     kept: Vec<RawDocumentBuf>,
 }
 
 impl SampleStep {
-    pub(super) fn new(size: u64) -> SampleStep {
+    pub(super) fn new(size: u64, budget: &Budget) -> SampleStep {
         SampleStep {
             size,
             seen: 0,
-            bytes: 0,
+            holding: budget.holding("$sample"),
             kept: Vec::new(),
         }
     }
@@ -64,6 +65,7 @@ impl Step for SampleStep {
             return Ok(Flow::Stop);
         }
         self.seen += 1;
+        let mut bytes = self.holding.bytes();
         if (self.kept.len() as u64) < self.size {
             self.kept.push(document.to_owned());
         } else {
@@ -74,11 +76,10 @@ impl Step for SampleStep {
             else {
                 return Ok(Flow::Continue);
             };
-            self.bytes -= slot.as_bytes().len();
+            bytes -= held(slot);
             *slot = document.to_owned();
         }
-        self.bytes += document.as_bytes().len();
-        super::group::check_memory("$sample", self.bytes)?;
+        self.holding.set(bytes + held(document))?;
         Ok(Flow::Continue)
     }
 
@@ -90,8 +91,13 @@ impl Step for SampleStep {
         let index = rand::rng().random_range(0..self.kept.len());
         let document = self.kept.swap_remove(index);
         match next.push(&document)? {
-            Flow::Continue => Ok(Drained::More),
+            Flow::Continue | Flow::Full => Ok(Drained::More),
             Flow::Stop => Ok(Drained::Done),
         }
     }
+}
+
+/// What keeping a document takes.
+fn held(document: &RawDocument) -> usize {
+    document.as_bytes().len() + size_of::<RawDocumentBuf>()
 }

@@ -8,10 +8,11 @@ use banyan_document::Number;
 
 use super::execute::{Drained, Flow, Next, Step};
 use super::stage::Stage;
+use crate::budget::{Budget, Holding};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{error, show};
-use crate::sort::{SortPattern, Sorter};
+use crate::sort::{SortPattern, Sorted, Sorter};
 
 /// Documents handed on between two looks at the results.
 const DOCUMENTS_PER_DRAIN: usize = 64;
@@ -111,13 +112,14 @@ impl SortStage {
         self.key.dependencies(paths);
     }
 
-    pub(super) fn step(&self) -> Box<dyn Step> {
+    pub(super) fn step(&self, budget: &Budget) -> Box<dyn Step> {
         let limit = self
             .limit
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Box::new(SortStep {
             key: self.key.clone(),
             sorter: Sorter::new(limit),
+            holding: budget.holding("$sort"),
             sorted: None,
         })
     }
@@ -126,7 +128,8 @@ impl SortStage {
 struct SortStep {
     key: SortKey,
     sorter: Sorter<RawDocumentBuf>,
-    sorted: Option<Box<dyn Iterator<Item = RawDocumentBuf> + Send>>,
+    holding: Holding,
+    sorted: Option<Sorted<RawDocumentBuf>>,
 }
 
 impl Step for SortStep {
@@ -135,21 +138,27 @@ impl Step for SortStep {
         if self.sorter.wants(&key) {
             let bytes = document.as_bytes().len();
             self.sorter.push(key, document.to_owned(), bytes)?;
+            self.holding.set(self.sorter.bytes())?;
         }
         Ok(Flow::Continue)
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
-        let sorter = &mut self.sorter;
-        let sorted = self.sorted.get_or_insert_with(|| {
-            Box::new(std::mem::replace(sorter, Sorter::new(Some(0))).finish())
-        });
+        let sorted = match &mut self.sorted {
+            Some(sorted) => sorted,
+            None => {
+                let sorter = std::mem::replace(&mut self.sorter, Sorter::new(Some(0)));
+                self.sorted.insert(sorter.finish(next.budget)?)
+            }
+        };
         for _ in 0..DOCUMENTS_PER_DRAIN {
             let Some(document) = sorted.next() else {
                 return Ok(Drained::Done);
             };
-            if next.push(&document)? == Flow::Stop {
-                return Ok(Drained::Done);
+            match next.push(&document)? {
+                Flow::Continue => {}
+                Flow::Full => return Ok(Drained::More),
+                Flow::Stop => return Ok(Drained::Done),
             }
         }
         Ok(Drained::More)

@@ -19,6 +19,7 @@ use super::sample::SampleStep;
 use super::sort::SortStage;
 use super::unwind::Unwind;
 use super::{bucket, facet, group, limit, lookup, output, project, redact, replace, sample, sort};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
@@ -286,6 +287,7 @@ impl Stage {
         &self,
         needed: Dependencies,
         sources: Option<&Arc<dyn Sources>>,
+        budget: &Budget,
     ) -> Result<Option<Box<dyn Step>>, QueryError> {
         Ok(Some(match self {
             Stage::Match(stage) => Box::new(MatchStep {
@@ -294,16 +296,16 @@ impl Stage {
             Stage::Project(projector) | Stage::AddFields(projector) => {
                 Box::new(project::ProjectStep::new(projector.clone()))
             }
-            Stage::Group(group) => Box::new(group::GroupStep::new(group.clone())),
-            Stage::Sort(stage) => stage.step(),
+            Stage::Group(group) => Box::new(group::GroupStep::new(group.clone(), budget)),
+            Stage::Sort(stage) => stage.step(budget),
             Stage::Limit(limit) => Box::new(LimitStep::new(*limit)),
             Stage::Skip(skip) => Box::new(SkipStep::new(*skip)),
-            Stage::Unwind(unwind) => unwind.step(needed),
+            Stage::Unwind(unwind) => unwind.step(needed, budget),
             Stage::ReplaceRoot(replace) => Box::new(replace::ReplaceStep::new(replace.clone())),
             Stage::Redact(expression) => Box::new(RedactStep::new(expression.clone())),
-            Stage::Sample(size) => Box::new(SampleStep::new(*size)),
-            Stage::Facet(facet) => facet.step(sources)?,
-            Stage::Lookup(lookup) => lookup.step(sources)?,
+            Stage::Sample(size) => Box::new(SampleStep::new(*size, budget)),
+            Stage::Facet(facet) => facet.step(sources, budget)?,
+            Stage::Lookup(lookup) => lookup.step(sources, budget)?,
             Stage::UnionWith(union) => union.step(sources)?,
             Stage::Documents(documents) => Box::new(lookup::DocumentsStep::new(documents.clone())),
             Stage::Output(_) | Stage::Source { .. } => return Ok(None),

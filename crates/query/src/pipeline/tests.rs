@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use banyan_document::extjson;
 use bson::RawDocumentBuf;
 
@@ -180,17 +182,119 @@ fn reads_other_collections() {
 fn memory_is_bounded() {
     let large = "x".repeat(1024 * 1024);
     let document = bson::rawdoc! {"k": 1, "large": large};
-    for stage in [
-        r#"[{"$group":{"_id":"$k","all":{"$push":"$large"}}}]"#,
-        r#"[{"$sort":{"k":1}}]"#,
-        r#"[{"$facet":{"all":[{"$skip":0}]}}]"#,
+    for (code, stage) in [
+        (146, r#"[{"$group":{"_id":"$k","all":{"$push":"$large"}}}]"#),
+        (
+            292,
+            r#"[{"$group":{"_id":{"$rand":{}},"all":{"$last":"$large"}}}]"#,
+        ),
+        (292, r#"[{"$sort":{"k":1}}]"#),
+        (292, r#"[{"$sample":{"size":1000}}]"#),
+        (4_031_700, r#"[{"$facet":{"all":[{"$skip":0}]}}]"#),
     ] {
         let mut execution = pipeline(stage).unwrap().start(None).unwrap();
         let failed = (0..200)
             .find_map(|_| execution.push(&document).err())
             .unwrap();
-        let kind = ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed;
-        assert_eq!(failed.kind, kind, "{stage}");
+        assert_eq!(failed.kind.code(), code, "{stage}");
+    }
+}
+
+/// Ends the operation at a look.
+#[derive(Debug)]
+struct EndsAt {
+    look: usize,
+    looks: AtomicUsize,
+}
+
+impl crate::Interrupt for EndsAt {
+    fn check(&self) -> Result<(), QueryError> {
+        match self.looks.fetch_add(1, Ordering::Relaxed) + 1 >= self.look {
+            true => Err(QueryError::new(ErrorKind::Location(50), "time is over")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn in_budget(text: &str, budget: Budget) -> Pipeline {
+    let wrapped = parse(&format!("{{\"p\":{text}}}"));
+    let stages = wrapped.get_array("p").unwrap();
+    let stages: Vec<_> = items(stages)
+        .map(|stage| stage.as_document().unwrap())
+        .collect();
+    let context = Context {
+        budget,
+        ..Context::default()
+    };
+    Pipeline::parse(&stages, &context).unwrap()
+}
+
+fn with_arrays(length: usize) -> RawDocumentBuf {
+    let numbers: Vec<String> = (0..length).map(|n| n.to_string()).collect();
+    let numbers = numbers.join(",");
+    parse(&format!(
+        "{{\"x\":[{numbers}],\"y\":[{numbers}],\"z\":[{numbers}]}}"
+    ))
+}
+
+/// One document that becomes a thousand million of them, whatever comes after.
+#[test]
+fn a_pipeline_ends_within_one_document() {
+    let unwind = r#"{"$unwind":"$x"},{"$unwind":"$y"},{"$unwind":"$z"}"#;
+    let document = with_arrays(1000);
+    for text in [
+        format!(r#"[{unwind},{{"$count":"n"}}]"#),
+        format!(r#"[{unwind},{{"$sort":{{"x":1}}}},{{"$limit":5}}]"#),
+        format!(r#"[{unwind},{{"$match":{{"x":-1}}}}]"#),
+        format!(r#"[{{"$facet":{{"n":[{unwind},{{"$count":"n"}}]}}}}]"#),
+        format!(r#"[{unwind},{{"$group":{{"_id":"$x","s":{{"$addToSet":"$y"}}}}}}]"#),
+        format!(r#"[{{"$sort":{{"x":1}}}},{unwind},{{"$skip":100000000}}]"#),
+    ] {
+        let interrupt = Arc::new(EndsAt {
+            look: 100,
+            looks: AtomicUsize::new(0),
+        });
+        let budget = Budget::interruptible(interrupt.clone());
+        let failed = run(&in_budget(&text, budget), std::slice::from_ref(&document)).unwrap_err();
+        assert_eq!(failed.kind, ErrorKind::Location(50), "{text}");
+        assert_eq!(interrupt.looks.load(Ordering::Relaxed), 100, "{text}");
+    }
+}
+
+/// What was unwound is made when it is asked for, not before.
+#[test]
+fn results_are_made_as_they_are_taken() {
+    let text = r#"[{"$unwind":"$x"},{"$unwind":{"path":"$y","includeArrayIndex":"i"}},
+        {"$unwind":"$z"}]"#;
+    let mut execution = pipeline(text).unwrap().start(None).unwrap();
+    execution.push(&with_arrays(300)).unwrap();
+    let mut count = 0;
+    while let Some(document) = execution.pop().unwrap() {
+        let expected = format!(
+            "{{\"x\":{},\"y\":{},\"z\":{},\"i\":{{\"$numberLong\":\"{}\"}}}}",
+            count / 90_000,
+            count / 300 % 300,
+            count % 300,
+            count / 300 % 300
+        );
+        if count % 9973 < 2 {
+            assert_eq!(document, parse(&expected), "{count}");
+        }
+        count += 1;
+        if count == 1_000_000 {
+            break;
+        }
+    }
+    assert_eq!(count, 1_000_000);
+    // A limit behind it ends it early, wherever the results were full.
+    for limit in [1, 255, 256, 257, 5000] {
+        let text = format!(
+            r#"[{{"$unwind":"$x"}},{{"$unwind":"$y"}},{{"$unwind":"$z"}},{{"$limit":{limit}}}]"#
+        );
+        let pipeline = pipeline(&text).unwrap();
+        let results = run(&pipeline, &[with_arrays(20), with_arrays(20)]).unwrap();
+        assert_eq!(results.len(), limit);
+        assert!(results.last().unwrap().contains("\"z\""));
     }
 }
 
@@ -264,7 +368,7 @@ fn counts_tags() {
         execution.push(&document).unwrap();
     }
     while execution.drain().unwrap() {}
-    let results: Vec<_> = std::iter::from_fn(|| execution.pop()).collect();
+    let results: Vec<_> = std::iter::from_fn(|| execution.pop().unwrap()).collect();
     let total: i32 = results.iter().map(|r| r.get_i32("n").unwrap()).sum();
     assert_eq!((results.len(), total), (43, 3500));
 }

@@ -1,13 +1,14 @@
 //! $unwind: a document for each element of an array
 
 use bson::spec::ElementType;
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, elements, items};
+use banyan_document::{DocumentWriter, Element, elements};
 
 use super::dependencies::Dependencies;
 use super::execute::{Flow, Next, Step};
 use super::stage::Stage;
+use crate::budget::{Budget, Holding};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::FieldPath;
@@ -123,7 +124,7 @@ fn option<'a>(
 }
 
 impl Unwind {
-    pub(super) fn step(&self, needed: Dependencies) -> Box<dyn Step> {
+    pub(super) fn step(&self, needed: Dependencies, budget: &Budget) -> Box<dyn Step> {
         if self.path.parts().len() == 1 && self.include_array_index.is_none() {
             return Box::new(FlatStep {
                 name: self.path.first().into(),
@@ -131,12 +132,82 @@ impl Unwind {
                 needed,
                 scratch: Vec::new(),
                 tail: Vec::new(),
+                rest: None,
+                holding: budget.holding("$unwind"),
             });
         }
         Box::new(DeepStep {
             unwind: self.clone(),
+            rest: None,
+            holding: budget.holding("$unwind"),
         })
     }
+}
+
+/// What is left of an array when the results are full.
+struct Rest {
+    /// The array as a document; what is gone is overwritten by the length of what is left.
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Rest {
+    fn new(array: &RawArray, gone: usize) -> Rest {
+        let mut rest = Rest {
+            bytes: array.as_bytes().to_vec(),
+            start: 0,
+        };
+        rest.advance(gone);
+        rest
+    }
+
+    /// Leaves out so many bytes of elements. The length of what is left takes the place of theirs
+    /// and of the length before.
+    fn advance(&mut self, gone: usize) {
+        self.start += gone;
+        let left = self.bytes.len() - self.start;
+        if let Some(length) = self.bytes.get_mut(self.start..self.start + 4) {
+            length.copy_from_slice(&(left as u32).to_le_bytes());
+        }
+    }
+
+    fn array(&self) -> Result<&RawDocument, QueryError> {
+        RawDocument::from_bytes(&self.bytes[self.start..]).map_err(crate::expression::malformed)
+    }
+}
+
+/// How far the elements of an array were handed on.
+struct Emitted {
+    flow: Flow,
+    bytes: usize,
+    /// All of them were, or none is needed any more.
+    done: bool,
+}
+
+/// Hands on element after element, until the results are full.
+fn emit_each<'a>(
+    array: &'a RawDocument,
+    mut emit: impl FnMut(&Element<'a>) -> Result<Flow, QueryError>,
+) -> Result<Emitted, QueryError> {
+    let mut bytes = 0;
+    let mut items = elements(array).peekable();
+    while let Some(item) = items.next() {
+        let flow = emit(&item)?;
+        bytes += item.bytes().len();
+        let done = flow == Flow::Stop || items.peek().is_none();
+        if done || flow == Flow::Full {
+            return Ok(Emitted { flow, bytes, done });
+        }
+    }
+    Ok(Emitted {
+        flow: Flow::Continue,
+        bytes,
+        done: true,
+    })
+}
+
+fn as_document(array: &RawArray) -> Result<&RawDocument, QueryError> {
+    RawDocument::from_bytes(array.as_bytes()).map_err(crate::expression::malformed)
 }
 
 /// The array is a field of the document itself. Its other fields are laid out once and each
@@ -148,10 +219,17 @@ struct FlatStep {
     /// The document under construction: length, fields before, the element, fields after.
     scratch: Vec<u8>,
     tail: Vec<u8>,
+    rest: Option<Rest>,
+    holding: Holding,
 }
 
 impl Step for FlatStep {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        while self.rest.is_some() {
+            if self.resume(next)? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
         self.scratch.clear();
         self.scratch.extend_from_slice(&[0; 4]);
         self.tail.clear();
@@ -178,17 +256,40 @@ impl Step for FlatStep {
                 false => Ok(Flow::Continue),
             };
         }
-        for item in items(array) {
-            let flow = self.emit(Some((item.kind(), item.value_bytes())), next)?;
-            if flow == Flow::Stop {
-                return Ok(flow);
-            }
+        let emitted = self.emit_each(as_document(array)?, next)?;
+        if !emitted.done {
+            self.holding.set(array.as_bytes().len())?;
+            self.rest = Some(Rest::new(array, emitted.bytes));
         }
-        Ok(Flow::Continue)
+        Ok(emitted.flow)
+    }
+
+    fn resume(&mut self, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let Some(mut rest) = self.rest.take() else {
+            return Ok(Flow::Continue);
+        };
+        let emitted = self.emit_each(rest.array()?, next)?;
+        if emitted.done {
+            self.holding.set(0)?;
+        } else {
+            rest.advance(emitted.bytes);
+            self.rest = Some(rest);
+        }
+        Ok(emitted.flow)
     }
 }
 
 impl FlatStep {
+    fn emit_each(
+        &mut self,
+        array: &RawDocument,
+        next: &mut Next<'_>,
+    ) -> Result<Emitted, QueryError> {
+        emit_each(array, |item| {
+            self.emit(Some((item.kind(), item.value_bytes())), next)
+        })
+    }
+
     /// No array: a plain value counts as an array of one, a null one is dropped or kept.
     fn push_other(
         &mut self,
@@ -231,6 +332,15 @@ impl FlatStep {
 /// The array lies deeper, or its positions are asked for.
 struct DeepStep {
     unwind: Unwind,
+    rest: Option<DeepRest>,
+    holding: Holding,
+}
+
+struct DeepRest {
+    document: RawDocumentBuf,
+    array: Rest,
+    /// Of the first element that is left.
+    index: i64,
 }
 
 /// What stands at the unwound path in one result.
@@ -242,6 +352,11 @@ struct Place<'a> {
 
 impl Step for DeepStep {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        while self.rest.is_some() {
+            if self.resume(next)? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
         let preserve = self.unwind.preserve_null_and_empty_arrays;
         // A path through an array leads nowhere: $unwind does not expand on the way.
         let value = self.unwind.path.read_plain(document).unwrap_or(None);
@@ -276,21 +391,56 @@ impl Step for DeepStep {
                 false => Ok(Flow::Continue),
             };
         }
-        for (index, item) in items(array).enumerate() {
-            let place = Place {
-                value: Some(item.value()),
-                index: Some(index as i64),
-            };
-            let flow = self.emit(document, place, true, next)?;
-            if flow == Flow::Stop {
-                return Ok(flow);
-            }
+        let mut index = 0;
+        let emitted = self.emit_each(document, as_document(array)?, &mut index, next)?;
+        if !emitted.done {
+            let held = document.as_bytes().len() + array.as_bytes().len();
+            self.holding.set(held)?;
+            self.rest = Some(DeepRest {
+                document: document.to_owned(),
+                array: Rest::new(array, emitted.bytes),
+                index,
+            });
         }
-        Ok(Flow::Continue)
+        Ok(emitted.flow)
+    }
+
+    fn resume(&mut self, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let Some(mut rest) = self.rest.take() else {
+            return Ok(Flow::Continue);
+        };
+        let array = rest.array.array()?;
+        let emitted = self.emit_each(&rest.document, array, &mut rest.index, next)?;
+        if emitted.done {
+            self.holding.set(0)?;
+        } else {
+            rest.array.advance(emitted.bytes);
+            self.rest = Some(rest);
+        }
+        Ok(emitted.flow)
     }
 }
 
 impl DeepStep {
+    fn emit_each(
+        &self,
+        document: &RawDocument,
+        array: &RawDocument,
+        index: &mut i64,
+        next: &mut Next<'_>,
+    ) -> Result<Emitted, QueryError> {
+        emit_each(array, |item| {
+            let place = Place {
+                value: Some(item.value()),
+                index: Some(*index),
+            };
+            *index += 1;
+            // The whole document is copied for each of them.
+            next.budget.spend_bytes(document.as_bytes().len())?;
+            self.emit(document, place, true, next)
+        })
+    }
+
     fn emit(
         &self,
         document: &RawDocument,

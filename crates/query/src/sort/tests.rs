@@ -34,7 +34,8 @@ fn sorted(sort: &RawDocument, documents: &[RawDocumentBuf]) -> Result<Vec<String
     for (index, document) in documents.iter().enumerate() {
         sorter.push(pattern.key(document)?, index, 8)?;
     }
-    Ok(sorter.finish().map(|index| index.to_string()).collect())
+    let sorted = sorter.finish(&Budget::unlimited())?;
+    Ok(sorted.map(|index| index.to_string()).collect())
 }
 
 #[test]
@@ -45,7 +46,13 @@ fn keeps_the_first_of_a_limit() {
     }
     assert!(!sorter.wants(&[2]));
     assert_eq!(sorter.len(), 3);
-    assert_eq!(sorter.finish().collect::<Vec<_>>(), [0, 1, 1]);
+    assert_eq!(
+        sorter
+            .finish(&Budget::unlimited())
+            .unwrap()
+            .collect::<Vec<_>>(),
+        [0, 1, 1]
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Accumulators that keep a few of the values: $firstN, $lastN, $minN, $maxN, $top, $bottom.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
@@ -17,6 +17,7 @@ pub(in crate::pipeline) struct Positional {
     n: usize,
     last: bool,
     values: VecDeque<RawBson>,
+    bytes: usize,
 }
 
 impl Positional {
@@ -25,6 +26,7 @@ impl Positional {
             n,
             last,
             values: VecDeque::new(),
+            bytes: 0,
         }
     }
 
@@ -33,16 +35,20 @@ impl Positional {
             if !self.last {
                 return;
             }
-            self.values.pop_front();
+            let dropped = self.values.pop_front();
+            self.bytes -= dropped.as_ref().map_or(0, value_bytes);
         }
-        self.values.push_back(value.map_or(null(), Into::into));
+        let value = value.map_or(null(), Into::into);
+        self.bytes += value_bytes(&value);
+        self.values.push_back(value);
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.values.iter().map(value_bytes).sum()
+        self.bytes
     }
 
     pub(super) fn finish(&mut self) -> RawBson {
+        self.bytes = 0;
         array(self.values.drain(..))
     }
 }
@@ -51,14 +57,19 @@ impl Positional {
 #[derive(Debug)]
 pub(in crate::pipeline) struct Ranked {
     n: usize,
-    values: Vec<(Vec<u8>, RawBson)>,
+    /// By key, and among equal keys by who comes first.
+    values: BTreeMap<(Vec<u8>, i64), RawBson>,
+    arrived: i64,
+    bytes: usize,
 }
 
 impl Ranked {
     pub(super) fn new(n: usize) -> Ranked {
         Ranked {
             n,
-            values: Vec::new(),
+            values: BTreeMap::new(),
+            arrived: 0,
+            bytes: 0,
         }
     }
 
@@ -99,37 +110,41 @@ impl Ranked {
     }
 
     fn insert(&mut self, sort_key: Vec<u8>, value: RawBson, later_wins: bool) {
-        let at = match later_wins {
-            true => self.values.partition_point(|(known, _)| *known < sort_key),
-            false => self.values.partition_point(|(known, _)| *known <= sort_key),
+        self.arrived += 1;
+        let place = if later_wins {
+            -self.arrived
+        } else {
+            self.arrived
         };
-        if at < self.n {
-            self.values.insert(at, (sort_key, value));
-            self.values.truncate(self.n);
+        let entry = (sort_key, place);
+        let full = self.values.len() >= self.n;
+        if full
+            && self
+                .values
+                .last_key_value()
+                .is_none_or(|(worst, _)| entry >= *worst)
+        {
+            return;
+        }
+        self.bytes += entry_bytes(&entry.0, &value);
+        self.values.insert(entry, value);
+        if full && let Some(((key, _), value)) = self.values.pop_last() {
+            self.bytes -= entry_bytes(&key, &value);
         }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.values
-            .iter()
-            .map(|(key, value)| key.len() + value_bytes(value) + 24)
-            .sum()
+        self.bytes
     }
 
     pub(super) fn finish(&mut self, kind: &Kind) -> RawBson {
         let Kind::Ranked { single, order, .. } = kind else {
             return null();
         };
+        let mut values = std::mem::take(&mut self.values).into_values();
         if *single {
-            return self
-                .values
-                .drain(..)
-                .next()
-                .map_or(null(), |(_, value)| value);
+            return values.next().unwrap_or(null());
         }
-        let values = std::mem::take(&mut self.values)
-            .into_iter()
-            .map(|(_, value)| value);
         match order {
             // $bottomN gives its values in the order of the sort.
             Order::Document { reverse: true, .. } => array(values.rev()),
@@ -139,7 +154,8 @@ impl Ranked {
 
     /// Pairs of key and value.
     pub(super) fn partial(&mut self) -> RawBson {
-        let pairs = self.values.drain(..).map(|(key, value)| {
+        let pairs = std::mem::take(&mut self.values).into_iter();
+        let pairs = pairs.map(|((key, _), value)| {
             let mut writer = DocumentWriter::new();
             let binary = bson::Binary {
                 subtype: bson::spec::BinarySubtype::Generic,
@@ -164,6 +180,13 @@ impl Ranked {
         }
         Some(())
     }
+}
+
+/// What a kept value takes beside its key's and its own bytes.
+const ENTRY_BYTES: usize = 64;
+
+fn entry_bytes(key: &[u8], value: &RawBson) -> usize {
+    key.len() + value_bytes(value) + ENTRY_BYTES
 }
 
 fn array(values: impl Iterator<Item = RawBson>) -> RawBson {

@@ -9,10 +9,13 @@ use banyan_document::{DocumentWriter, Number, compare, key};
 
 use super::ranked::{Positional, Ranked};
 use super::{Kind, null};
+use crate::budget::Budget;
 use crate::error::QueryError;
+use crate::expression::byte_len;
 use crate::expression::moments::Moments;
 use crate::expression::sum::Sum;
 use crate::expression::value::{Value, error, is_nullish, items, type_name};
+use crate::merge_sort;
 
 #[derive(Debug)]
 pub(in crate::pipeline) enum State {
@@ -125,7 +128,9 @@ impl State {
         kind: &Kind,
         value: Value<'_>,
         root: &RawDocument,
+        budget: &Budget,
     ) -> Result<(), QueryError> {
+        budget.spend_bytes(value.map_or(0, byte_len))?;
         match self {
             State::Sum(sum) => {
                 if let Some(number) = value.and_then(Number::from_raw) {
@@ -164,7 +169,9 @@ impl State {
                 }
             }
             State::List(list) => match kind {
-                Kind::ConcatArrays => each_item("$concatArrays", value, |item| list.push(item))?,
+                Kind::ConcatArrays => {
+                    each_item("$concatArrays", value, budget, |item| list.push(item))?;
+                }
                 _ => value.into_iter().for_each(|value| list.push(value)),
             },
             State::Set { list, seen, bytes } => {
@@ -178,7 +185,7 @@ impl State {
                     }
                 };
                 match kind {
-                    Kind::SetUnion => each_item("$setUnion", value, add)?,
+                    Kind::SetUnion => each_item("$setUnion", value, budget, add)?,
                     _ => value.into_iter().for_each(&mut add),
                 }
             }
@@ -187,7 +194,7 @@ impl State {
                     moments.add(number.to_f64());
                 }
             }
-            State::Merged(merged) => merge_object(merged, value)?,
+            State::Merged(merged) => merge_object(merged, value, budget)?,
             State::Positional(positional) => positional.add(value),
             State::Ranked(ranked) => ranked.add(kind, value, root)?,
             State::Percentile(numbers) => {
@@ -229,8 +236,12 @@ impl State {
     }
 
     /// The result.
-    pub(in crate::pipeline) fn finish(&mut self, kind: &Kind) -> RawBson {
-        match self {
+    pub(in crate::pipeline) fn finish(
+        &mut self,
+        kind: &Kind,
+        budget: &Budget,
+    ) -> Result<RawBson, QueryError> {
+        Ok(match self {
             State::Sum(sum) => sum.total().to_raw().into(),
             State::Avg { count: 0, .. } => null(),
             State::Avg { sum, count } => sum.average(*count).to_raw().into(),
@@ -244,13 +255,17 @@ impl State {
             State::Merged(merged) => RawBson::Document(std::mem::take(merged)),
             State::Positional(positional) => positional.finish(),
             State::Ranked(ranked) => ranked.finish(kind),
-            State::Percentile(numbers) => percentiles(kind, numbers),
-        }
+            State::Percentile(numbers) => percentiles(kind, std::mem::take(numbers), budget)?,
+        })
     }
 
     /// What the router needs to go on from here.
-    pub(in crate::pipeline) fn partial(&mut self, kind: &Kind) -> RawBson {
-        match self {
+    pub(in crate::pipeline) fn partial(
+        &mut self,
+        kind: &Kind,
+        budget: &Budget,
+    ) -> Result<RawBson, QueryError> {
+        Ok(match self {
             State::Sum(sum) => binary(&sum.to_bytes()),
             State::Avg { sum, count } => {
                 let mut bytes = sum.to_bytes().to_vec();
@@ -266,8 +281,8 @@ impl State {
                     .for_each(|v| list.push(RawBsonRef::Double(v)));
                 list.finish()
             }
-            _ => self.finish(kind),
-        }
+            _ => self.finish(kind, budget)?,
+        })
     }
 
     /// Takes what `partial` gave on a shard.
@@ -275,6 +290,7 @@ impl State {
         &mut self,
         kind: &Kind,
         partial: RawBsonRef<'_>,
+        budget: &Budget,
     ) -> Result<(), QueryError> {
         let merged = match (&mut *self, partial) {
             (State::Sum(sum), RawBsonRef::Binary(bytes)) => {
@@ -300,13 +316,13 @@ impl State {
                     other => other,
                 };
                 for item in items(array) {
-                    self.add(each, Some(item), &root)?;
+                    self.add(each, Some(item), &root, budget)?;
                 }
                 Some(())
             }
             (State::Ranked(ranked), RawBsonRef::Array(array)) => ranked.merge(array),
             (State::Extreme { .. } | State::Edge { .. } | State::Merged(_), value) => {
-                self.add(kind, Some(value), &RawDocumentBuf::new())?;
+                self.add(kind, Some(value), &RawDocumentBuf::new(), budget)?;
                 Some(())
             }
             _ => None,
@@ -327,11 +343,17 @@ impl State {
 fn each_item(
     name: &str,
     value: Value<'_>,
+    budget: &Budget,
     mut f: impl FnMut(RawBsonRef<'_>),
 ) -> Result<(), QueryError> {
     match value {
         None => {}
-        Some(RawBsonRef::Array(array)) => items(array).for_each(&mut f),
+        Some(RawBsonRef::Array(array)) => {
+            for item in items(array) {
+                budget.spend_bytes(byte_len(item))?;
+                f(item);
+            }
+        }
         other => {
             return error(
                 10422200,
@@ -346,7 +368,11 @@ fn each_item(
 }
 
 /// The later object's fields win and keep the earlier one's places.
-fn merge_object(merged: &mut RawDocumentBuf, value: Value<'_>) -> Result<(), QueryError> {
+fn merge_object(
+    merged: &mut RawDocumentBuf,
+    value: Value<'_>,
+    budget: &Budget,
+) -> Result<(), QueryError> {
     if is_nullish(value) {
         return Ok(());
     }
@@ -360,26 +386,26 @@ fn merge_object(merged: &mut RawDocumentBuf, value: Value<'_>) -> Result<(), Que
             ),
         );
     };
-    *merged = crate::expression::merge_documents(&[&**merged, document])?;
+    *merged = crate::expression::merge_documents(&[&**merged, document], budget)?;
     Ok(())
 }
 
-fn percentiles(kind: &Kind, numbers: &mut [f64]) -> RawBson {
+fn percentiles(kind: &Kind, numbers: Vec<f64>, budget: &Budget) -> Result<RawBson, QueryError> {
     let Kind::Percentile { fractions, single } = kind else {
-        return null();
+        return Ok(null());
     };
-    numbers.sort_by(f64::total_cmp);
+    let numbers = merge_sort::sort(numbers, f64::total_cmp, |_| 0, budget)?;
     let at = |fraction: f64| {
-        crate::expression::percentile(numbers, fraction).map_or(null(), RawBson::Double)
+        crate::expression::percentile(&numbers, fraction).map_or(null(), RawBson::Double)
     };
     if *single {
-        return fractions.first().map_or(null(), |fraction| at(*fraction));
+        return Ok(fractions.first().map_or(null(), |fraction| at(*fraction)));
     }
     let mut list = List::new();
     fractions
         .iter()
         .for_each(|fraction| list.push(at(*fraction).as_raw_bson_ref()));
-    list.finish()
+    Ok(list.finish())
 }
 
 fn binary(bytes: &[u8]) -> RawBson {

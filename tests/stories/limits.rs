@@ -1,0 +1,161 @@
+//! What one operation may use: it ends when its time is over or it is killed, wherever it is, and
+//! what it holds is bounded.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bson::{Document, doc};
+use mongodb::Database;
+
+use banyan_tests::{Launch, Process, within};
+
+/// How long after its time an operation may still be running, on a loaded machine.
+const LATE_MAX: Duration = Duration::from_secs(2);
+
+fn code(error: &mongodb::error::Error) -> Option<i32> {
+    match error.kind.as_ref() {
+        mongodb::error::ErrorKind::Command(error) => Some(error.code),
+        _ => None,
+    }
+}
+
+/// `$unwind` of three arrays of 1,000: a thousand million documents out of one.
+fn unwound(rest: &[Document]) -> Vec<Document> {
+    let arrays = ["$x", "$y", "$z"];
+    let mut stages: Vec<_> = arrays.map(|path| doc! { "$unwind": path }).into();
+    stages.extend_from_slice(rest);
+    stages
+}
+
+/// Pipelines that would run for minutes on one document, or take gigabytes.
+fn endless() -> Vec<Vec<Document>> {
+    let growing = doc! { "$reduce": {
+        "input": { "$range": [0, 200_000] },
+        "initialValue": [],
+        "in": { "$concatArrays": ["$$value", ["$$this"]] },
+    } };
+    vec![
+        unwound(&[doc! { "$count": "n" }]),
+        unwound(&[doc! { "$sort": { "z": -1, "x": 1 } }, doc! { "$limit": 5 }]),
+        vec![doc! { "$facet": { "n": unwound(&[doc! { "$count": "n" }]) } }],
+        vec![doc! { "$lookup": {
+            "from": "c", "pipeline": unwound(&[doc! { "$count": "n" }]), "as": "found",
+        } }],
+        unwound(&[doc! { "$project": { "_id": 0 } }, doc! { "$out": "made" }]),
+        vec![doc! { "$project": { "a": growing } }],
+    ]
+}
+
+async fn prepared(mongod: &Process) -> Result<Database> {
+    let test = mongod.direct().await.database("test");
+    let numbers: Vec<i32> = (0..1000).collect();
+    let document = doc! { "_id": 1, "x": &numbers, "y": &numbers, "z": &numbers };
+    test.collection("c").insert_one(document).await?;
+    Ok(test)
+}
+
+#[tokio::test]
+async fn an_operation_ends_with_its_time_whatever_it_computes() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = prepared(&mongod).await?;
+    let limit = Duration::from_millis(300);
+    for pipeline in endless() {
+        let began = Instant::now();
+        let command = doc! {
+            "aggregate": "c",
+            "pipeline": &pipeline,
+            "cursor": {},
+            "maxTimeMS": limit.as_millis() as i64,
+        };
+        let error = test
+            .run_command(command)
+            .await
+            .expect_err("its time is over");
+        ensure!(code(&error) == Some(50), "{pipeline:?}: {error}");
+        let took = began.elapsed();
+        ensure!(took < limit + LATE_MAX, "{pipeline:?}: {took:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_killed_operation_ends_within_one_document() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = prepared(&mongod).await?;
+    let admin = mongod.direct().await.database("admin");
+    let pipeline = unwound(&[doc! { "$count": "n" }]);
+    let command = doc! { "aggregate": "c", "pipeline": pipeline, "cursor": {} };
+    let running = tokio::spawn(async move { test.run_command(command).await });
+    let operation = within(
+        Duration::from_secs(10),
+        "the operation is listed",
+        || async {
+            let reply = admin
+                .run_command(doc! { "currentOp": 1, "command.aggregate": "c" })
+                .await?;
+            let found = reply.get_array("inprog")?.first().cloned();
+            let found = found.and_then(|found| found.as_document().cloned());
+            found.ok_or_else(|| anyhow::anyhow!("not yet"))
+        },
+    )
+    .await;
+    let began = Instant::now();
+    let id = operation.get_i32("opid")?;
+    admin.run_command(doc! { "killOp": 1, "op": id }).await?;
+    let error = running.await?.expect_err("it was killed");
+    ensure!(code(&error) == Some(11601), "{error}");
+    ensure!(began.elapsed() < LATE_MAX, "{:?}", began.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_stages_hold_is_bounded() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = prepared(&mongod).await?;
+    let group = |operator: &str| doc! { "$group": { "_id": 1, "all": { operator: "$$ROOT" } } };
+    for (expected, pipeline) in [
+        (4_031_700, vec![doc! { "$facet": { "all": unwound(&[]) } }]),
+        (
+            4568,
+            vec![doc! { "$lookup": { "from": "c", "pipeline": unwound(&[]), "as": "all" } }],
+        ),
+        (146, unwound(&[group("$push")])),
+        (
+            16493,
+            vec![doc! { "$project": { "a": { "$reduce": {
+                "input": { "$range": [0, 40] },
+                "initialValue": "x",
+                "in": { "$concat": ["$$value", "$$value"] },
+            } } } }],
+        ),
+    ] {
+        let command = doc! { "aggregate": "c", "pipeline": &pipeline, "cursor": {} };
+        let error = test.run_command(command).await.expect_err("it is too much");
+        ensure!(code(&error) == Some(expected), "{pipeline:?}: {error}");
+    }
+    Ok(())
+}
+
+/// Working out constants while parsing would take minutes.
+#[tokio::test]
+async fn constants_do_not_hold_a_request_up() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = prepared(&mongod).await?;
+    let size = doc! { "$size": { "$range": [0, 3_000_000] } };
+    let sum = doc! { "$add": vec![size; 300] };
+    let command = |collection: &str| {
+        doc! {
+            "aggregate": collection,
+            "pipeline": [{ "$project": { "a": &sum } }],
+            "cursor": {},
+            "maxTimeMS": 500,
+        }
+    };
+    let began = Instant::now();
+    test.run_command(command("empty")).await?;
+    ensure!(began.elapsed() < LATE_MAX, "{:?}", began.elapsed());
+    let error = test.run_command(command("c")).await.expect_err("too long");
+    ensure!(code(&error) == Some(50), "{error}");
+    ensure!(began.elapsed() < 2 * LATE_MAX, "{:?}", began.elapsed());
+    Ok(())
+}
