@@ -8,6 +8,7 @@ mod concerns;
 mod durability;
 mod forced;
 mod house;
+mod idle_cursors;
 mod joining;
 mod limits;
 mod logs;

@@ -20,8 +20,12 @@ use crate::operations::{Cause, Interrupt};
 /// Open cursors are spread over this many locks.
 const SHARDS: usize = 16;
 
-/// More open cursors than this are refused: each keeps a snapshot alive.
+/// More open cursors than this are refused.
 const CURSORS_MAX: usize = 20_000;
+
+/// A cursor that has been idle for so long keeps its position and lets its snapshot go: old
+/// versions of what changes meanwhile need not be kept for it.
+pub const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a cursor may lie idle, MongoDB's `cursorTimeoutMillis`.
 pub const IDLE_DEFAULT: Duration = Duration::from_secs(600);
@@ -145,6 +149,8 @@ enum Slot {
     Idle {
         cursor: Box<Cursor>,
         since: Instant,
+        /// It was told to let its snapshot go.
+        rests: bool,
     },
     InUse {
         namespace: String,
@@ -223,6 +229,7 @@ impl CursorManager {
                     Slot::Idle {
                         cursor,
                         since: Instant::now(),
+                        rests: false,
                     },
                 );
             }
@@ -290,6 +297,7 @@ impl CursorManager {
             Slot::Idle {
                 cursor,
                 since: Instant::now(),
+                rests: false,
             },
         );
         Ok(())
@@ -388,7 +396,7 @@ impl CursorManager {
         );
         let now = Instant::now();
         let reaped = self.kill_where(|slot| match slot {
-            Slot::Idle { cursor, since } => {
+            Slot::Idle { cursor, since, .. } => {
                 !cursor.no_timeout && now.duration_since(*since) > idle_max
             }
             Slot::InUse { .. } => false,
@@ -397,11 +405,53 @@ impl CursorManager {
         reaped
     }
 
+    /// Has cursors that have been idle for a while let their snapshots go; to be called every
+    /// second or so.
+    pub fn rest_idle(&self, after: Duration) {
+        let now = Instant::now();
+        for shard in &self.shards {
+            let mut resting = Vec::new();
+            for slot in shard.lock().values_mut() {
+                if let Slot::Idle {
+                    cursor,
+                    since,
+                    rests,
+                } = slot
+                    && !*rests
+                    && now.duration_since(*since) >= after
+                {
+                    *rests = true;
+                    resting.push(cursor.slot.clone());
+                }
+            }
+            // Whoever continues one meanwhile opens another snapshot.
+            resting.iter().for_each(|slot| slot.rest());
+        }
+    }
+
+    /// How many open cursors hold a snapshot.
+    fn holding_snapshots(&self) -> usize {
+        let mut holding = 0;
+        for shard in &self.shards {
+            let idle: Vec<_> = shard
+                .lock()
+                .values()
+                .filter_map(|slot| match slot {
+                    Slot::Idle { cursor, .. } => Some(cursor.slot.clone()),
+                    Slot::InUse { .. } => None,
+                })
+                .collect();
+            holding += idle.iter().filter(|slot| slot.holds_snapshot()).count();
+        }
+        holding
+    }
+
     pub fn counts(&self) -> CursorCounts {
         CursorCounts {
             open: self.open.load(Ordering::Relaxed) as u64,
             opened: self.opened.load(Ordering::Relaxed),
             timed_out: self.timed_out.load(Ordering::Relaxed),
+            holding_snapshots: self.holding_snapshots() as u64,
         }
     }
 }
@@ -433,6 +483,8 @@ pub struct CursorCounts {
     pub open: u64,
     pub opened: u64,
     pub timed_out: u64,
+    /// Idle ones that hold a snapshot which they could let go.
+    pub holding_snapshots: u64,
 }
 
 pub fn not_found(id: i64) -> CommandError {

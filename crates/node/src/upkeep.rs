@@ -9,6 +9,7 @@ use bson::{RawDocumentBuf, Timestamp, rawdoc};
 use tokio::runtime::Handle;
 
 use crate::clock;
+use crate::cursors;
 use crate::node::Node;
 use crate::read_concern;
 use crate::rw_defaults;
@@ -35,6 +36,7 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
         }
         let Some(node) = node.upgrade() else { return };
         node.snapshots.reap(snapshots::window(&node));
+        node.cursors.rest_idle(cursors::REST_AFTER);
         node.machine.log_begins_at(node.group.first_index());
         if round.is_multiple_of(SESSION_PERIODS) {
             let expired = node.expire_sessions();

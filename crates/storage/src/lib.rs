@@ -38,6 +38,6 @@ pub use catalog::{
 pub use error::{OpenError, StorageError};
 pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange, RecordId};
 pub use record::{Bytes, Record};
-pub use snapshot::{IndexScan, MetaScan, RecordScan, Snapshot};
+pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot};
 pub use store::{Stats, Store, StoreOptions};
 pub use transfer::{Chunk, Divergence, ImportScope, Importer, Part, SliceEnd, Totals};

@@ -109,6 +109,32 @@ impl Snapshot {
     /// The keys of an index in key order (and by record id within a key), or in the opposite one.
     pub fn scan_index(&self, index: &Index, range: KeyRange, reverse: bool) -> IndexScan {
         let bounds = keys::index_bounds(index.id, index.unique, &range);
+        self.scan_within(index, bounds, reverse)
+    }
+
+    /// As [`Snapshot::scan_index`], from behind an entry on that an earlier scan came to. It need
+    /// not be there any more.
+    pub fn scan_index_after(
+        &self,
+        index: &Index,
+        range: &KeyRange,
+        reverse: bool,
+        (key, record): (&[u8], RecordId),
+    ) -> IndexScan {
+        let (mut lower, mut upper) = keys::index_bounds(index.id, index.unique, range);
+        let record = (!index.unique).then_some(record);
+        let entry = keys::with_index_key(index.id, key, record, <[u8]>::to_vec);
+        let behind = if reverse { &mut upper } else { &mut lower };
+        *behind = Bound::Excluded(entry);
+        self.scan_within(index, (lower, upper), reverse)
+    }
+
+    fn scan_within(
+        &self,
+        index: &Index,
+        bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        reverse: bool,
+    ) -> IndexScan {
         let scan = if is_empty(&bounds) {
             None
         } else {

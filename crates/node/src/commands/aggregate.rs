@@ -8,7 +8,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::explain::{self, Verbosity, explain_query};
-use super::find::{ownership, query_context, simple_collation};
+use super::find::{later_states, ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{out, pipeline_sources};
 use crate::change_stream;
@@ -244,7 +244,10 @@ fn scan(
         pipeline.remove_first();
         limit = leading.wanted;
     }
-    let source = Source::new(snapshot, &plan, slot.clone());
+    let mut source = Source::new(snapshot, &plan, slot.clone());
+    if let Some(node) = later_states(ctx) {
+        source = source.may_rest(&node);
+    }
     let cost = source.cost.clone();
     let mut matched = matched.into_iter();
     let first = matched.next().filter(|_| !plan.exact);

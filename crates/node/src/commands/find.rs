@@ -1,6 +1,6 @@
 //! `find`: documents that match, as a cursor.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use banyan_query::Context;
 use banyan_query::filter::Filter;
@@ -21,6 +21,7 @@ use crate::execute::local::{self, Documents};
 use crate::execute::source::Source;
 use crate::execute::tail::Tailing;
 use crate::execute::{InterruptSlot, Row, Ticker, blocking};
+use crate::node::Node;
 use crate::oplog::{self, view::Order};
 use crate::params::{self, Field};
 use crate::plan::{self, Plan, Query};
@@ -256,6 +257,14 @@ fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
     holds(ctx.body().as_bytes()) || documents.any(|document| holds(document.as_bytes()))
 }
 
+/// Where a cursor goes on after it has been idle. A read of a certain time keeps to its state, and
+/// so does one that a router sent: documents may move away, and their ranges are those of the state
+/// that it began in.
+pub fn later_states(ctx: &CommandContext<'_>) -> Option<Weak<Node>> {
+    let keeps = ctx.view.is_some() || ctx.generic.shard_version.is_some();
+    (!keeps).then(|| Arc::downgrade(ctx.node))
+}
+
 /// What this shard may answer of the collection.
 pub fn ownership(
     ctx: &CommandContext<'_>,
@@ -353,6 +362,8 @@ pub struct Prepared<'a> {
     filter: Arc<Filter>,
     shape: Shape,
     ownership: Option<Arc<dyn Ownership>>,
+    /// Set where the rest of the result may be read from a later state.
+    later: Option<Weak<Node>>,
 }
 
 impl<'a> Prepared<'a> {
@@ -401,6 +412,7 @@ impl<'a> Prepared<'a> {
             filter,
             shape,
             ownership,
+            later: later_states(ctx),
         })
     }
 
@@ -409,7 +421,10 @@ impl<'a> Prepared<'a> {
         self,
         slot: Arc<InterruptSlot>,
     ) -> Result<(crate::execute::Rows, Arc<crate::execute::source::Cost>), CommandError> {
-        let source = Source::new(self.snapshot, &self.plan, slot);
+        let mut source = Source::new(self.snapshot, &self.plan, slot);
+        if let Some(node) = &self.later {
+            source = source.may_rest(node);
+        }
         let cost = source.cost.clone();
         let filter = Some(self.filter).filter(|_| !self.plan.exact);
         let matching = Matching::new(source, filter, self.ownership);

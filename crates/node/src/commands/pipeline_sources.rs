@@ -1,7 +1,7 @@
 //! Where a pipeline's documents come from, if not from its own collection: other collections for
 //! `$lookup`, and the stages that are answered by the node itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, Pipeline, Sources};
@@ -9,13 +9,16 @@ use banyan_query::{Budget, Context, QueryError};
 use banyan_storage::{Catalog, Collection, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
+use parking_lot::Mutex;
 
 use super::coll_stats::append_storage_stats;
+use super::find::later_states;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::Source;
-use crate::execute::{InterruptSlot, config_views, local};
+use crate::execute::{InterruptSlot, Rest, config_views, local};
+use crate::node::Node;
 use crate::operations;
 use crate::params;
 use crate::plan::{self, Query};
@@ -29,23 +32,56 @@ pub fn of(
     if pipeline.collections_read().is_empty() {
         return Ok(None);
     }
-    let (catalog, snapshot) = ctx.view();
     let database = ctx.database().to_owned();
+    let view = Arc::new(Mutex::new(Some(ctx.view())));
+    let later = later_states(ctx);
+    if later.is_some() {
+        let reader: Arc<dyn Rest> = view.clone();
+        slot.add_resting(Arc::downgrade(&reader));
+    }
     Ok(Some(Arc::new(Collections {
-        catalog,
-        snapshot,
+        view,
+        later,
         database,
         slot: slot.clone(),
         budget: ctx.budget(),
     })))
 }
 
+/// One state of all collections. `None` while its cursor rests.
+type View = Mutex<Option<(Arc<Catalog>, Snapshot)>>;
+
+impl Rest for View {
+    fn rest(&self) {
+        *self.lock() = None;
+    }
+
+    fn holds_snapshot(&self) -> bool {
+        self.lock().is_some()
+    }
+}
+
 struct Collections {
-    catalog: Arc<Catalog>,
-    snapshot: Snapshot,
+    view: Arc<View>,
+    later: Option<Weak<Node>>,
     database: String,
     slot: Arc<InterruptSlot>,
     budget: Budget,
+}
+
+impl Collections {
+    fn view(&self) -> Result<(Arc<Catalog>, Snapshot), QueryError> {
+        let mut view = self.view.lock();
+        if let Some((catalog, snapshot)) = &*view {
+            return Ok((catalog.clone(), snapshot.clone()));
+        }
+        let Some(node) = self.later.as_ref().and_then(Weak::upgrade) else {
+            let message = "interrupted at shutdown";
+            let error = CommandError::new(ErrorCode::InterruptedAtShutdown, message);
+            return Err(errors::within_query(error));
+        };
+        Ok(view.insert(node.view()).clone())
+    }
 }
 
 impl Sources for Collections {
@@ -60,16 +96,17 @@ impl Sources for Collections {
             ..Context::default()
         };
         let parsed = Filter::parse(filter, &context)?;
-        let collection = self
-            .catalog
-            .get(database.unwrap_or(&self.database), collection);
+        let (catalog, snapshot) = self.view()?;
+        let collection = catalog.get(database.unwrap_or(&self.database), collection);
         let query = Query {
             filter: Some(filter).filter(|filter| !filter.is_empty()),
             ..Query::default()
         };
-        let plan =
-            plan::choose(collection, &self.snapshot, &query).map_err(errors::within_query)?;
-        let source = Source::new(self.snapshot.clone(), &plan, self.slot.clone());
+        let plan = plan::choose(collection, &snapshot, &query).map_err(errors::within_query)?;
+        let mut source = Source::new(snapshot, &plan, self.slot.clone());
+        if let Some(node) = &self.later {
+            source = source.may_rest(node);
+        }
         let filter = Some(Arc::new(parsed)).filter(|_| !plan.exact);
         let matching = Matching::new(source, filter, None);
         Ok(Box::new(matching.map(|found| {

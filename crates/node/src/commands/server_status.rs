@@ -132,7 +132,10 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
         "cursor": {
             "timedOut": long(cursors.timed_out.into()),
             "totalOpened": long(cursors.opened.into()),
-            "open": { "total": long(cursors.open.into()) },
+            "open": {
+                "total": long(cursors.open.into()),
+                "holdingSnapshots": long(cursors.holding_snapshots.into()),
+            },
         },
         "document": {
             "deleted": counters.documents_deleted.get(),

@@ -9,7 +9,9 @@ pub mod local;
 pub mod source;
 pub mod tail;
 
+use std::fmt;
 use std::ops::Deref;
+use std::sync::{Arc, Weak};
 
 use banyan_query::QueryError;
 use banyan_storage::Record;
@@ -57,8 +59,30 @@ pub type Rows = Box<dyn Iterator<Item = Result<Row, CommandError>> + Send>;
 
 /// Which command's interruption a chain of iterators looks at. A cursor outlives the command that
 /// opened it, so each `getMore` puts its own handle here.
-#[derive(Debug, Default)]
-pub struct InterruptSlot(Mutex<Option<Interrupt>>);
+///
+/// It also knows what the chain reads, so that an idle cursor can let its snapshot go.
+#[derive(Default)]
+pub struct InterruptSlot {
+    interrupt: Mutex<Option<Interrupt>>,
+    resting: Mutex<Vec<Weak<dyn Rest>>>,
+}
+
+/// What reads a snapshot and can go on in another one.
+pub trait Rest: Send + Sync {
+    /// Keeps the position and lets the snapshot go.
+    fn rest(&self);
+
+    /// Whether it holds a snapshot.
+    fn holds_snapshot(&self) -> bool;
+}
+
+impl fmt::Debug for InterruptSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InterruptSlot")
+            .field(&*self.interrupt.lock())
+            .finish()
+    }
+}
 
 impl banyan_query::Interrupt for InterruptSlot {
     fn check(&self) -> Result<(), QueryError> {
@@ -68,20 +92,51 @@ impl banyan_query::Interrupt for InterruptSlot {
 
 impl InterruptSlot {
     pub fn set(&self, interrupt: Option<Interrupt>) {
-        *self.0.lock() = interrupt;
+        *self.interrupt.lock() = interrupt;
     }
 
     pub fn check(&self) -> Result<(), CommandError> {
-        match &*self.0.lock() {
+        match &*self.interrupt.lock() {
             Some(interrupt) => interrupt.check(),
             None => Ok(()),
         }
     }
+
+    /// Has `reader` rest when the cursor does, as long as it lives.
+    pub fn add_resting(&self, reader: Weak<dyn Rest>) {
+        let mut resting = self.resting.lock();
+        // A `$lookup` opens one for each document.
+        if resting.len() >= RESTING_LOOK && resting.len().is_power_of_two() {
+            resting.retain(|reader| reader.strong_count() > 0);
+        }
+        resting.push(reader);
+    }
+
+    fn readers(&self) -> Vec<Arc<dyn Rest>> {
+        self.resting
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    /// Lets the snapshots go of everything that can go on without. May be called at any time: who
+    /// is reading opens another one.
+    pub fn rest(&self) {
+        self.readers().iter().for_each(|reader| reader.rest());
+    }
+
+    pub fn holds_snapshot(&self) -> bool {
+        self.readers().iter().any(|reader| reader.holds_snapshot())
+    }
 }
+
+/// So many readers are kept before those that are gone are looked for.
+const RESTING_LOOK: usize = 64;
 
 /// Looks at the slot once in a while, so that looking costs nothing next to the work.
 pub struct Ticker {
-    slot: std::sync::Arc<InterruptSlot>,
+    slot: Arc<InterruptSlot>,
     count: usize,
 }
 
@@ -90,7 +145,7 @@ impl Ticker {
     /// So many bytes of a document count as one step.
     const BYTES_PER_STEP: usize = 4096;
 
-    pub fn new(slot: std::sync::Arc<InterruptSlot>) -> Ticker {
+    pub fn new(slot: Arc<InterruptSlot>) -> Ticker {
         Ticker { slot, count: 0 }
     }
 

@@ -1,17 +1,21 @@
 //! Records in a plan's order, straight from a snapshot.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use banyan_storage::{
-    Collection, Index, IndexScan, Record, RecordId, RecordScan, Snapshot, StorageError,
+    Collection, Index, IndexKey, IndexScan, KeyRange, Record, RecordId, RecordScan, Snapshot,
+    StorageError,
 };
-use banyan_wire::CommandError;
+use banyan_wire::{CommandError, ErrorCode};
+use parking_lot::Mutex;
 
-use super::{InterruptSlot, Ticker};
+use super::{InterruptSlot, Rest, Ticker};
 use crate::counters::Counters;
 use crate::errors;
+use crate::node::Node;
 use crate::plan::{Access, IndexBounds, Plan, ScanRange};
 
 /// What running a plan has cost so far, for `explain` and the counters.
@@ -46,17 +50,37 @@ impl Cost {
 }
 
 /// The records that a plan visits, unfiltered.
+///
+/// One that may rest ([`Source::may_rest`]) keeps its position and not its snapshot while its
+/// cursor is idle, and goes on in the state of then. What it has passed is not visited again; a
+/// record that was changed meanwhile may be visited again or missed, as in MongoDB.
 pub struct Source {
-    snapshot: Snapshot,
+    reading: Arc<Mutex<Reading>>,
+    ticker: Ticker,
+    slot: Arc<InterruptSlot>,
+    pub cost: Arc<Cost>,
+}
+
+/// A plan at work.
+struct Reading {
+    /// `None` while it rests.
+    snapshot: Option<Snapshot>,
+    /// Where the next snapshot comes from, if there may be another one.
+    node: Option<Weak<Node>>,
     collection: Option<Arc<Collection>>,
     walk: Walk,
-    ticker: Ticker,
-    pub cost: Arc<Cost>,
+    /// Nothing but the bounds is asked of the documents, which says too little of arrays in an
+    /// index that had none when the plan was made.
+    exact: bool,
 }
 
 enum Walk {
     Nothing,
-    Collection(RecordScan),
+    Collection {
+        scan: Option<RecordScan>,
+        reverse: bool,
+        last: Option<RecordId>,
+    },
     Index(IndexWalk),
 }
 
@@ -64,42 +88,44 @@ impl Source {
     pub fn new(snapshot: Snapshot, plan: &Plan, slot: Arc<InterruptSlot>) -> Source {
         let walk = match (&plan.collection, &plan.access) {
             (None, _) | (_, Access::Nothing) => Walk::Nothing,
-            (Some(collection), Access::Collection { reverse }) => {
-                Walk::Collection(snapshot.records(collection.id, .., *reverse))
-            }
+            (Some(collection), Access::Collection { reverse }) => Walk::Collection {
+                scan: Some(snapshot.records(collection.id, .., *reverse)),
+                reverse: *reverse,
+                last: None,
+            },
             (_, Access::Index { bounds, reverse }) => {
                 Walk::Index(IndexWalk::new(std::slice::from_ref(bounds), *reverse))
             }
             (_, Access::Union(parts)) => Walk::Index(IndexWalk::new(parts, false)),
         };
-        Source {
-            snapshot,
+        let reading = Reading {
+            snapshot: Some(snapshot),
+            node: None,
             collection: plan.collection.clone(),
             walk,
-            ticker: Ticker::new(slot),
+            exact: plan.exact,
+        };
+        Source {
+            reading: Arc::new(Mutex::new(reading)),
+            ticker: Ticker::new(slot.clone()),
+            slot,
             cost: Arc::default(),
         }
     }
 
+    /// Lets it go on in later states of the node, when its cursor has been idle.
+    pub fn may_rest(self, node: &Weak<Node>) -> Source {
+        self.reading.lock().node = Some(node.clone());
+        let reader: Arc<dyn Rest> = self.reading.clone();
+        self.slot.add_resting(Arc::downgrade(&reader));
+        self
+    }
+
     /// Counts what is inside the bounds without reading a record; only right for exact plans.
     pub fn count_keys(mut self, limit: u64) -> Result<u64, CommandError> {
+        let mut reading = self.reading.lock();
         let mut count = 0;
-        while count < limit {
-            let more = match &mut self.walk {
-                Walk::Nothing => false,
-                Walk::Collection(scan) => match scan.next() {
-                    Some(Ok(_)) => true,
-                    Some(Err(error)) => return Err(errors::storage(error)),
-                    None => false,
-                },
-                Walk::Index(walk) => {
-                    let found = walk.next(&self.snapshot).map_err(errors::storage)?;
-                    found.is_some()
-                }
-            };
-            if !more {
-                break;
-            }
+        while count < limit && reading.next_id()? {
             self.cost.keys.fetch_add(1, Ordering::Relaxed);
             self.ticker.tick()?;
             count += 1;
@@ -108,46 +134,17 @@ impl Source {
     }
 
     fn step(&mut self) -> Result<Option<(RecordId, Record)>, CommandError> {
+        let mut reading = self.reading.lock();
         loop {
             self.ticker.tick()?;
-            match &mut self.walk {
-                Walk::Nothing => return Ok(None),
-                Walk::Collection(scan) => {
-                    let found = scan.next().transpose().map_err(errors::storage)?;
-                    if let Some((_, record)) = &found {
-                        self.cost.documents.fetch_add(1, Ordering::Relaxed);
-                        self.ticker.tick_over(record.as_bytes().len())?;
-                    }
-                    return Ok(found);
+            let found = reading.next(&self.cost)?;
+            match found {
+                Visited::Record(id, record) => {
+                    self.ticker.tick_over(record.as_bytes().len())?;
+                    return Ok(Some((id, record)));
                 }
-                Walk::Index(walk) => {
-                    let Some(id) = walk.next(&self.snapshot).map_err(errors::storage)? else {
-                        return Ok(None);
-                    };
-                    self.cost.keys.fetch_add(1, Ordering::Relaxed);
-                    if !walk.is_new(id) {
-                        continue;
-                    }
-                    let Some(collection) = &self.collection else {
-                        return Ok(None);
-                    };
-                    let record = self
-                        .snapshot
-                        .record(collection.id, id)
-                        .map_err(errors::storage)?;
-                    self.cost.documents.fetch_add(1, Ordering::Relaxed);
-                    // Index and records are of one snapshot, so a key without a record is damage.
-                    return match record {
-                        Some(record) => {
-                            self.ticker.tick_over(record.as_bytes().len())?;
-                            Ok(Some((id, record)))
-                        }
-                        None => Err(errors::storage(StorageError::Damaged {
-                            place: format!("index of {}", collection.namespace),
-                            reason: format!("a key names record {id}, which does not exist"),
-                        })),
-                    };
-                }
+                Visited::Again => {}
+                Visited::End => return Ok(None),
             }
         }
     }
@@ -161,13 +158,179 @@ impl Iterator for Source {
     }
 }
 
+/// What a step of a plan has come to.
+enum Visited {
+    Record(RecordId, Record),
+    /// A record that was visited before.
+    Again,
+    End,
+}
+
+impl Rest for Mutex<Reading> {
+    fn rest(&self) {
+        let mut reading = self.lock();
+        reading.walk.rest();
+        reading.snapshot = None;
+    }
+
+    fn holds_snapshot(&self) -> bool {
+        self.lock().snapshot.is_some()
+    }
+}
+
+impl Reading {
+    /// Opens a snapshot again after a rest.
+    fn wake(&mut self) -> Result<(), CommandError> {
+        if self.snapshot.is_some() || matches!(self.walk, Walk::Nothing) {
+            return Ok(());
+        }
+        let node = self.node.as_ref().and_then(Weak::upgrade);
+        let (Some(node), Some(collection)) = (node, &self.collection) else {
+            return Err(plan_killed("the server is shutting down"));
+        };
+        let (catalog, snapshot) = node.view();
+        let Some(current) = catalog.by_id(collection.id) else {
+            return Err(plan_killed("collection dropped between getMore calls"));
+        };
+        match &mut self.walk {
+            Walk::Nothing => {}
+            Walk::Collection {
+                scan,
+                reverse,
+                last,
+            } => {
+                let range = match (*last, *reverse) {
+                    (None, _) => (Bound::Unbounded, Bound::Unbounded),
+                    (Some(last), false) => (Bound::Excluded(last), Bound::Unbounded),
+                    (Some(last), true) => (Bound::Unbounded, Bound::Excluded(last)),
+                };
+                *scan = Some(snapshot.records(collection.id, range, *reverse));
+            }
+            Walk::Index(walk) => walk.wake(current, &snapshot, self.exact)?,
+        }
+        self.snapshot = Some(snapshot);
+        Ok(())
+    }
+
+    /// The next key or record, unread; false at the end.
+    fn next_id(&mut self) -> Result<bool, CommandError> {
+        self.wake()?;
+        let Some(snapshot) = &self.snapshot else {
+            return Ok(false);
+        };
+        match &mut self.walk {
+            Walk::Nothing => Ok(false),
+            Walk::Collection { scan, last, .. } => match scan.as_mut().and_then(Iterator::next) {
+                Some(found) => {
+                    *last = Some(found.map_err(errors::storage)?.0);
+                    Ok(true)
+                }
+                None => Ok(false),
+            },
+            Walk::Index(walk) => {
+                let found = walk.next(snapshot).map_err(errors::storage)?;
+                Ok(found.is_some())
+            }
+        }
+    }
+
+    fn next(&mut self, cost: &Cost) -> Result<Visited, CommandError> {
+        self.wake()?;
+        let Some(snapshot) = &self.snapshot else {
+            return Ok(Visited::End);
+        };
+        match &mut self.walk {
+            Walk::Nothing => Ok(Visited::End),
+            Walk::Collection { scan, last, .. } => {
+                let found = scan.as_mut().and_then(Iterator::next).transpose();
+                match found.map_err(errors::storage)? {
+                    Some((id, record)) => {
+                        *last = Some(id);
+                        cost.documents.fetch_add(1, Ordering::Relaxed);
+                        Ok(Visited::Record(id, record))
+                    }
+                    None => Ok(Visited::End),
+                }
+            }
+            Walk::Index(walk) => {
+                let Some(id) = walk.next(snapshot).map_err(errors::storage)? else {
+                    return Ok(Visited::End);
+                };
+                cost.keys.fetch_add(1, Ordering::Relaxed);
+                if !walk.is_new(id) {
+                    return Ok(Visited::Again);
+                }
+                let Some(collection) = &self.collection else {
+                    return Ok(Visited::End);
+                };
+                let record = snapshot
+                    .record(collection.id, id)
+                    .map_err(errors::storage)?;
+                cost.documents.fetch_add(1, Ordering::Relaxed);
+                // Index and records are of one snapshot, so a key without a record is damage.
+                match record {
+                    Some(record) => Ok(Visited::Record(id, record)),
+                    None => Err(errors::storage(StorageError::Damaged {
+                        place: format!("index of {}", collection.namespace),
+                        reason: format!("a key names record {id}, which does not exist"),
+                    })),
+                }
+            }
+        }
+    }
+}
+
+fn plan_killed(why: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::QueryPlanKilled,
+        format!("query plan killed :: caused by :: {why}"),
+    )
+}
+
+impl Walk {
+    fn rest(&mut self) {
+        match self {
+            Walk::Nothing => {}
+            Walk::Collection { scan, .. } => *scan = None,
+            Walk::Index(walk) => walk.rest(),
+        }
+    }
+}
+
 /// Ranges of one or several indexes, one after another.
 struct IndexWalk {
     ranges: std::vec::IntoIter<(Arc<Index>, ScanRange)>,
     reverse: bool,
-    current: Option<IndexScan>,
+    /// The range that is being scanned.
+    current: Option<Current>,
     /// The records that have been seen, where one may come again.
     seen: Option<HashSet<RecordId>>,
+}
+
+struct Current {
+    index: Arc<Index>,
+    range: KeyRange,
+    /// `None` during a rest.
+    scan: Option<IndexScan>,
+    last: Last,
+}
+
+/// The entry that a scan has come to.
+enum Last {
+    None,
+    Entry(IndexKey, RecordId),
+    /// The same during a rest: it would keep a whole block of the index.
+    Copied(Vec<u8>, RecordId),
+}
+
+impl Last {
+    fn entry(&self) -> Option<(&[u8], RecordId)> {
+        match self {
+            Last::None => None,
+            Last::Entry(key, record) => Some((&**key, *record)),
+            Last::Copied(key, record) => Some((key.as_slice(), *record)),
+        }
+    }
 }
 
 impl IndexWalk {
@@ -198,9 +361,12 @@ impl IndexWalk {
 
     fn next(&mut self, snapshot: &Snapshot) -> Result<Option<RecordId>, StorageError> {
         loop {
-            if let Some(scan) = &mut self.current {
-                match scan.next() {
-                    Some(entry) => return entry.map(|(_, id)| Some(id)),
+            if let Some(current) = &mut self.current {
+                match current.scan.as_mut().and_then(Iterator::next).transpose()? {
+                    Some((key, id)) => {
+                        current.last = Last::Entry(key, id);
+                        return Ok(Some(id));
+                    }
                     None => self.current = None,
                 }
             }
@@ -213,8 +379,61 @@ impl IndexWalk {
                         return Ok(Some(id));
                     }
                 }
-                _ => self.current = Some(snapshot.scan_index(&index, range.range, self.reverse)),
+                _ => {
+                    let scan = snapshot.scan_index(&index, range.range.clone(), self.reverse);
+                    self.current = Some(Current {
+                        index,
+                        range: range.range,
+                        scan: Some(scan),
+                        last: Last::None,
+                    });
+                }
             }
         }
+    }
+
+    fn rest(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.scan = None;
+            if let Last::Entry(key, record) = &current.last {
+                current.last = Last::Copied(key.to_vec(), *record);
+            }
+        }
+    }
+
+    /// Goes on in another snapshot, if the indexes are still there.
+    fn wake(
+        &mut self,
+        collection: &Collection,
+        snapshot: &Snapshot,
+        exact: bool,
+    ) -> Result<(), CommandError> {
+        let left = self.ranges.as_slice().iter().map(|(index, _)| index);
+        let mut became_multikey = false;
+        for index in left.chain(self.current.iter().map(|current| &current.index)) {
+            if !collection.indexes.iter().any(|known| known.id == index.id) {
+                return Err(plan_killed(&format!("index '{}' dropped", index.name)));
+            }
+            became_multikey |= index.is_multikey() && self.seen.is_none();
+        }
+        if became_multikey {
+            if exact {
+                return Err(plan_killed(
+                    "an index became multikey between getMore calls",
+                ));
+            }
+            // Only what was written meanwhile has several keys.
+            self.seen = Some(HashSet::new());
+        }
+        if let Some(current) = &mut self.current {
+            let scan = match current.last.entry() {
+                None => snapshot.scan_index(&current.index, current.range.clone(), self.reverse),
+                Some(last) => {
+                    snapshot.scan_index_after(&current.index, &current.range, self.reverse, last)
+                }
+            };
+            current.scan = Some(scan);
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,151 @@
+//! Cursors that lie idle: they keep a position, not a state.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use bson::{Document, doc};
+use mongodb::Database;
+
+use banyan_tests::{Launch, within};
+
+const DOCUMENTS: i32 = 1000;
+
+async fn fill(test: &Database) -> Result<()> {
+    let documents = (0..DOCUMENTS).map(|i| doc! { "_id": i, "a": i / 2, "tags": [i, -i - 1] });
+    let collection = test.collection::<Document>("c");
+    collection.insert_many(documents).await?;
+    for keys in [doc! { "a": 1 }, doc! { "tags": 1 }] {
+        let index = mongodb::IndexModel::builder().keys(keys).build();
+        collection.create_index(index).await?;
+    }
+    Ok(())
+}
+
+/// The `_id`s of a reply's batch, and the cursor's id.
+fn batch(reply: &Document) -> Result<(Vec<i32>, i64)> {
+    let cursor = reply.get_document("cursor")?;
+    let documents = cursor
+        .get_array("firstBatch")
+        .or_else(|_| cursor.get_array("nextBatch"))?;
+    let ids = documents.iter().map(|document| {
+        let document = document.as_document().context("no document")?;
+        Ok(document.get_i32("_id")?)
+    });
+    Ok((ids.collect::<Result<_>>()?, cursor.get_i64("id")?))
+}
+
+async fn holding(test: &Database) -> Result<i64> {
+    let status = test.run_command(doc! { "serverStatus": 1 }).await?;
+    let metrics = status.get_document("metrics")?;
+    let open = metrics.get_document("cursor")?.get_document("open")?;
+    Ok(open.get_i64("holdingSnapshots")?)
+}
+
+/// Waits until the idle cursors have let their snapshots go.
+async fn rested(test: &Database) {
+    within(Duration::from_secs(20), "the cursors rest", || async {
+        let holding = holding(test).await?;
+        ensure!(holding == 0, "{holding} hold a snapshot");
+        Ok(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_idle_cursor_goes_on_where_it_was_and_holds_no_state() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = mongod.direct().await.database("test");
+    fill(&test).await?;
+    let finds = [
+        doc! { "find": "c" },
+        doc! { "find": "c", "sort": { "$natural": -1 } },
+        doc! { "find": "c", "sort": { "a": 1 } },
+        doc! { "find": "c", "sort": { "a": -1 } },
+        doc! { "find": "c", "hint": { "_id": 1 } },
+        doc! { "find": "c", "filter": { "_id": { "$gte": 0 } }, "sort": { "_id": -1 } },
+        // Each document twice in the index, and once in the result.
+        doc! { "find": "c", "hint": { "tags": 1 } },
+        doc! { "find": "c", "filter": { "$or": [{ "a": { "$gte": 0 } }, { "tags": 5 }] } },
+        doc! { "aggregate": "c", "pipeline": [{ "$match": { "a": { "$gte": 0 } } }] },
+        doc! { "aggregate": "c", "pipeline": [
+            { "$lookup": { "from": "c", "localField": "_id", "foreignField": "_id", "as": "x" } },
+            { "$match": { "x._id": { "$exists": true } } },
+        ] },
+    ];
+    let mut cursors = Vec::new();
+    for mut find in finds.clone() {
+        if find.contains_key("find") {
+            find.insert("batchSize", 101);
+        } else {
+            find.insert("cursor", doc! { "batchSize": 101 });
+        }
+        cursors.push(batch(&test.run_command(find).await?)?);
+    }
+    ensure!(holding(&test).await? > 0, "nothing to let go");
+    rested(&test).await;
+    let collection = test.collection::<Document>("c");
+    for round in 0..3 {
+        let written = doc! { "$set": { "round": round } };
+        collection.update_many(doc! {}, written).await?;
+    }
+    for (find, (mut seen, id)) in finds.iter().zip(cursors) {
+        let more = doc! { "getMore": id, "collection": "c", "batchSize": 100 };
+        let (next, id) = batch(&test.run_command(more.clone()).await?)?;
+        seen.extend(next);
+        rested(&test).await;
+        let mut more = more;
+        more.insert("getMore", id);
+        more.remove("batchSize");
+        let (next, id) = batch(&test.run_command(more).await?)?;
+        ensure!(id == 0, "{find}: there is more");
+        seen.extend(next);
+        // Nothing twice, nothing left out.
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        ensure!(
+            count == seen.len() && count == DOCUMENTS as usize,
+            "{find}: {count}"
+        );
+    }
+    Ok(())
+}
+
+/// A cursor sees what has become of the documents that it has not read yet, and ends when what it
+/// reads is gone.
+#[tokio::test]
+async fn an_idle_cursor_sees_later_states_and_dropped_collections() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = mongod.direct().await.database("test");
+    fill(&test).await?;
+    let open = |hint: Document| {
+        let find = doc! { "find": "c", "hint": hint, "batchSize": 10 };
+        let test = test.clone();
+        async move { batch(&test.run_command(find).await?) }
+    };
+    let (_, by_id) = open(doc! { "_id": 1 }).await?;
+    let (_, by_a) = open(doc! { "a": 1 }).await?;
+    let (_, scan) = open(doc! { "$natural": 1 }).await?;
+    rested(&test).await;
+    let collection = test.collection::<Document>("c");
+    collection
+        .delete_many(doc! { "_id": { "$gte": 500 } })
+        .await?;
+    collection
+        .insert_one(doc! { "_id": 2000, "a": 7000 })
+        .await?;
+    let more = |id: i64| doc! { "getMore": id, "collection": "c" };
+    let (rest, _) = batch(&test.run_command(more(by_id)).await?)?;
+    let expected: Vec<i32> = (10..500).chain([2000]).collect();
+    ensure!(rest == expected, "{rest:?}");
+    let code = |result: mongodb::error::Result<Document>| match result.map_err(|error| *error.kind)
+    {
+        Err(mongodb::error::ErrorKind::Command(error)) => error.code,
+        other => panic!("{other:?}"),
+    };
+    collection.drop_index("a_1").await?;
+    ensure!(code(test.run_command(more(by_a)).await) == 175);
+    collection.drop().await?;
+    ensure!(code(test.run_command(more(scan)).await) == 175);
+    Ok(())
+}
