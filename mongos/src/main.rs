@@ -11,6 +11,7 @@ use banyan_mongos::router::{Identity, Router};
 use banyan_process::{Exit, Parsed, Started, fail};
 use banyan_wire::{Options, Server};
 use bson::oid::ObjectId;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -26,22 +27,28 @@ fn main() -> ExitCode {
     let program = concat!("mongos ", env!("CARGO_PKG_VERSION"));
     let without_effect = parsed.flags.without_effect();
     let started = banyan_process::start(program, &parsed, &parsed.flags.common, &without_effect);
-    let runtime = match banyan_wire::runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => fail(Exit::Abrupt, &format!("cannot start threads: {error}")),
+    let runtimes = (banyan_wire::runtime(), banyan_wire::vital_runtime());
+    let (runtime, vital) = match runtimes {
+        (Ok(runtime), Ok(vital)) => (runtime, vital),
+        (Err(error), _) | (_, Err(error)) => {
+            fail(Exit::Abrupt, &format!("cannot start threads: {error}"))
+        }
     };
-    runtime.block_on(serve(parsed, configdb, started));
+    runtime.block_on(serve(parsed, configdb, vital.handle().clone(), started));
     ExitCode::SUCCESS
 }
 
-async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, mut started: Started) {
+async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, vital: Handle, mut started: Started) {
     let stop = match banyan_process::signals::shutdown_token() {
         Ok(stop) => stop,
         Err(error) => fail(Exit::Abrupt, &format!("cannot handle signals: {error}")),
     };
     let common = &parsed.flags.common;
     let port = common.port.unwrap_or(PORT_DEFAULT);
-    let mut options = Options::default();
+    let mut options = Options {
+        vital: Some(vital),
+        ..Options::default()
+    };
     if let Some(connections_max) = common.max_connections {
         options.connections_max = connections_max;
     }

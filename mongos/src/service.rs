@@ -9,6 +9,10 @@ use crate::commands::{self, Context};
 use crate::router::Router;
 
 impl Service for Router {
+    fn is_vital(&self, name: &str) -> bool {
+        commands::find(name).is_some_and(|spec| matches!(spec.name, "hello" | "ping" | "buildInfo"))
+    }
+
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
         let completed = self.defaults.completed(&request);
         let context = Context {

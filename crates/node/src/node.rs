@@ -7,6 +7,7 @@ use banyan_consensus::Group;
 use banyan_query::JavaScript;
 use banyan_storage::{Catalog, Namespace, OpenError, Snapshot, Store, StoreOptions};
 use banyan_wire::{CommandError, ErrorCode};
+use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::counters::Counters;
@@ -35,6 +36,8 @@ pub struct NodeOptions {
     pub log_bytes_max: u64,
     /// `--oplogMinRetentionHours`.
     pub log_hours_min: f64,
+    /// The runtime that carries what holds the set together; without one, that of the caller.
+    pub vital: Option<Handle>,
 }
 
 impl NodeOptions {
@@ -46,6 +49,7 @@ impl NodeOptions {
             store: StoreOptions::default(),
             log_bytes_max: 256 << 20,
             log_hours_min: 0.0,
+            vital: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, signals};
 use banyan_wire::server::{Options, Server};
 use bson::RawBsonRef;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -50,13 +51,20 @@ impl<P> Program<'_, P> {
         }
         let title = format!("{} {}", self.name, env!("CARGO_PKG_VERSION"));
         let started = banyan_process::start(&title, self.parsed, self.common, &self.without_effect);
-        let runtime = match banyan_wire::server::runtime() {
-            Ok(runtime) => runtime,
-            Err(error) => fail(Exit::Abrupt, &format!("cannot start threads: {error}")),
+        let runtimes = (
+            banyan_wire::server::runtime(),
+            banyan_wire::server::vital_runtime(),
+        );
+        let (runtime, vital) = match runtimes {
+            (Ok(runtime), Ok(vital)) => (runtime, vital),
+            (Err(error), _) | (_, Err(error)) => {
+                fail(Exit::Abrupt, &format!("cannot start threads: {error}"))
+            }
         };
-        let served = runtime.block_on(self.serve(dbpath, started));
+        let served = runtime.block_on(self.serve(dbpath, vital.handle().clone(), started));
         // Whatever still runs has nothing to say to anybody.
         runtime.shutdown_timeout(Duration::from_secs(1));
+        vital.shutdown_timeout(Duration::from_secs(1));
         match served {
             Ok(()) => {}
             Err(error @ ProgramError::Listen { .. }) => fail(Exit::Network, &error.to_string()),
@@ -65,7 +73,12 @@ impl<P> Program<'_, P> {
         }
     }
 
-    async fn serve(self, dbpath: PathBuf, mut started: Started) -> Result<(), ProgramError> {
+    async fn serve(
+        self,
+        dbpath: PathBuf,
+        vital: Handle,
+        mut started: Started,
+    ) -> Result<(), ProgramError> {
         let stop = signals::shutdown_token().map_err(ProgramError::Signals)?;
         let address = format!("{}:{}", host(self.common), self.port);
         let mut info = ServerInfo::new(self.name, address, self.port, dbpath);
@@ -80,6 +93,7 @@ impl<P> Program<'_, P> {
             Err(error) => warn!(%error, "the options cannot be shown by getCmdLineOpts"),
         }
         let mut options = NodeOptions::new(info);
+        options.vital = Some(vital);
         options.replica_set.clone_from(&self.member.repl_set);
         options.self_initiate = self.member.self_initiate;
         options.log_hours_min = self.member.oplog_min_retention_hours.unwrap_or(0.0);
@@ -93,7 +107,10 @@ impl<P> Program<'_, P> {
     }
 
     async fn listen(self, options: NodeOptions, started: &mut Started) -> Result<(), ProgramError> {
-        let mut server_options = Options::default();
+        let mut server_options = Options {
+            vital: options.vital.clone(),
+            ..Options::default()
+        };
         if let Some(connections) = self.common.max_connections {
             server_options.connections_max = connections;
         }

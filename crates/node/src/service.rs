@@ -334,6 +334,14 @@ impl Service for NodeService {
         body.into()
     }
 
+    fn is_vital(&self, name: &str) -> bool {
+        self.table.find(name).is_some_and(|spec| spec.vital)
+    }
+
+    fn left(&self, conn: &Connection) {
+        self.node.operations.connection_closed(conn.id);
+    }
+
     fn closed(&self, conn: &Connection) {
         self.node.operations.connection_closed(conn.id);
     }

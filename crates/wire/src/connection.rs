@@ -25,7 +25,10 @@ pub struct Connection {
     /// The last failed write, and how many writes ago it was.
     previous_error: Mutex<Option<(LastError, i32)>>,
     closed: CancellationToken,
+    left: CancellationToken,
     requests: AtomicU64,
+    /// The number of the request that is being answered, if its client waits for that; else 0.
+    running: AtomicU64,
     hello_ok: AtomicBool,
     extension: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -67,7 +70,9 @@ impl Connection {
             last_write: Mutex::default(),
             previous_error: Mutex::default(),
             closed,
+            left: CancellationToken::new(),
             requests: AtomicU64::new(0),
+            running: AtomicU64::new(0),
             hello_ok: AtomicBool::new(false),
             extension: OnceLock::new(),
         }
@@ -129,12 +134,30 @@ impl Connection {
         &self.closed
     }
 
+    /// Cancelled when the client was seen to be gone while a command ran whose reply it wanted.
+    pub fn left(&self) -> &CancellationToken {
+        &self.left
+    }
+
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    /// A request begins. `awaited`: the client waits for its reply.
+    pub(crate) fn begin_request(&self, awaited: bool) {
+        // Only the connection's own task counts.
+        let number = self.requests.load(Ordering::Relaxed) + 1;
+        self.requests.store(number, Ordering::Relaxed);
+        self.running
+            .store(if awaited { number } else { 0 }, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_request(&self) {
+        self.running.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn running(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
     }
 
     /// A slot for the service's own state of this connection, made on first use. One service

@@ -2,8 +2,9 @@
 //!
 //! A request travels: [`frame`] cuts the byte stream into messages, never trusting a length;
 //! [`message`] decompresses, validates and makes a [`Request`] that shares the message's bytes
-//! ([`legacy`] does the same for the opcodes of old drivers); [`server`] calls the [`Service`] and
-//! writes the [`Reply`] in the form that the request came in. In the other direction [`client`]
+//! ([`legacy`] does the same for the opcodes of old drivers); [`server`] accepts, `serving` calls
+//! the [`Service`] and writes the [`Reply`] in the form that the request came in, and `presence`
+//! notices a client that leaves meanwhile. In the other direction [`client`]
 //! keeps bounded pools of connections to one address, and [`replica_set`] finds, and watches, the
 //! members that answer: which of them suit a read preference ([`read_preference`]) is a pure function
 //! ([`selection`]).
@@ -25,11 +26,14 @@ mod legacy;
 pub mod message;
 mod one_way;
 mod outgoing;
+mod presence;
 mod read_preference;
 mod replica_set;
 mod request;
 mod selection;
 pub mod server;
+mod serving;
+mod socket;
 pub mod version;
 
 pub use client::{ClientError, Pool, PoolOptions};
@@ -43,4 +47,4 @@ pub use outgoing::Outgoing;
 pub use read_preference::{ReadMode, ReadPreference, TagSet};
 pub use replica_set::{ReplicaSet, ReplicaSetError, Treatment};
 pub use request::{Doc, Origin, Request, Sequence};
-pub use server::{Counters, Options, Reply, Server, Service, runtime};
+pub use server::{Counters, Options, Reply, Server, Service, runtime, vital_runtime};

@@ -114,6 +114,37 @@ pub fn decode(message: Bytes) -> Result<Incoming, DecodeError> {
     decode_plain(Header { opcode, ..header }, &plain, 0, Some(compressor))
 }
 
+/// The name of a message's command, read without looking at anything else; `None` where that takes
+/// more than a look, as it does for what is compressed.
+pub fn peek_name(message: &[u8]) -> Option<&str> {
+    const BODY_AT: usize = HEADER_BYTES + 5;
+    let text = |at: usize| {
+        let rest = message.get(at..)?;
+        let end = rest.iter().take(256).position(|byte| *byte == 0)?;
+        std::str::from_utf8(&rest[..end]).ok()
+    };
+    let body_at = match Header::read(message)?.opcode {
+        OP_MSG if message.get(BODY_AT - 1) == Some(&SECTION_BODY) => BODY_AT,
+        OP_QUERY => {
+            let namespace = text(HEADER_BYTES + 4).filter(|name| name.ends_with(".$cmd"))?;
+            // Flags, the namespace and its terminator, how many to skip and to return.
+            HEADER_BYTES + 4 + namespace.len() + 1 + 8
+        }
+        _ => return None,
+    };
+    // The document's length, the first element's type.
+    text(body_at + 5)
+}
+
+/// About how many bytes decoding a message goes through.
+pub(crate) fn plain_size(message: &[u8]) -> usize {
+    const SIZE_AT: usize = HEADER_BYTES + 4;
+    let compressed = Header::read(message).is_some_and(|head| head.opcode == OP_COMPRESSED);
+    let announced = message.get(SIZE_AT..SIZE_AT + 4).filter(|_| compressed);
+    let announced = announced.map_or(0, |mut size| size.get_i32_le());
+    message.len().max(usize::try_from(announced).unwrap_or(0))
+}
+
 /// Unwraps an OP_COMPRESSED message: the opcode within and its bytes after the header.
 pub fn decompress(message: &Bytes) -> Result<(i32, Compressor, Bytes), DecodeError> {
     const ENVELOPE_BYTES: usize = HEADER_BYTES + 9;

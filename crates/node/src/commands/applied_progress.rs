@@ -12,7 +12,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("_appliedProgress", Run::Future(
     .admin_only()
     .privilege("internal")
     .help("among members: waits until more of the log is applied")
-    .fields(&["after"]);
+    .fields(&["after"])
+    .vital();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {

@@ -9,7 +9,8 @@ use crate::info;
 pub static SPEC: CommandSpec = CommandSpec::new("buildInfo", Run::Inline(run))
     .aliases(&["buildinfo"])
     .needs(Needs::Any)
-    .lenient();
+    .lenient()
+    .vital();
 
 fn run(_: &CommandContext<'_>) -> CommandResult {
     let version_array: RawArrayBuf = info::COMPATIBLE_VERSION_ARRAY.into_iter().collect();

@@ -10,7 +10,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("_giveLead", Run::Inline(run))
     .needs(Needs::Any)
     .admin_only()
     .privilege("internal")
-    .help("internal: gives the lead to a member");
+    .help("internal: gives the lead to a member")
+    .vital();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let to = ctx.argument().and_then(params::number);

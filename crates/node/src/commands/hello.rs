@@ -19,7 +19,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("hello", Run::Either(at_once, wh
     .needs(Needs::Any)
     .help("says what this member is and what it can do")
     .fields(&["topologyVersion", "maxAwaitTimeMS", "helloOk"])
-    .lenient();
+    .lenient()
+    .vital();
 
 /// No driver waits longer than this for one answer.
 const AWAIT_MAX: Duration = Duration::from_secs(3600);

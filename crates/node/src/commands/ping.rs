@@ -5,7 +5,9 @@ use bson::rawdoc;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 
-pub static SPEC: CommandSpec = CommandSpec::new("ping", Run::Inline(run)).needs(Needs::Any);
+pub static SPEC: CommandSpec = CommandSpec::new("ping", Run::Inline(run))
+    .needs(Needs::Any)
+    .vital();
 
 fn run(_: &CommandContext<'_>) -> CommandResult {
     Ok(rawdoc! { "ok": 1.0 })

@@ -12,7 +12,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("_raftMessages", Run::Inline(run
     .admin_only()
     .privilege("internal")
     .help("internal: consensus between members")
-    .fields(&["to", "messages"]);
+    .fields(&["to", "messages"])
+    .vital();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let replication = &ctx.node.replication;

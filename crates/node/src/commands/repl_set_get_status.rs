@@ -9,7 +9,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetGetStatus", Run::Inline(
     .admin_only()
     .lenient()
     .help("the members of the replica set and their states")
-    .ignored(&["initialSync", "forShell"]);
+    .ignored(&["initialSync", "forShell"])
+    .vital();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     ctx.node.replication.status_document()

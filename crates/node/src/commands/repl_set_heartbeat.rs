@@ -12,7 +12,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetHeartbeat", Run::Inline(
     .privilege("internal")
     .help("internal: how a member is")
     .fields(&["from", "to", "config", "arbiterOnly", "buildIndexes"])
-    .ignored(&["configVersion", "term", "fromPeer"]);
+    .ignored(&["configVersion", "term", "fromPeer"])
+    .vital();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let replication = &ctx.node.replication;

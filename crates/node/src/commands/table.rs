@@ -70,6 +70,9 @@ pub struct CommandSpec {
     pub fields: &'static [&'static str],
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
+    /// It only looks at memory, or waits, and others wait for it: connections that carry nothing
+    /// else are served on threads that no query can occupy (see `banyan_wire::server`).
+    pub vital: bool,
     /// Accepts any field, as some of MongoDB's oldest commands do.
     pub lenient: bool,
     pub run: Run,
@@ -90,6 +93,7 @@ impl CommandSpec {
             privilege: name,
             fields: &[],
             ignored: &[],
+            vital: false,
             lenient: false,
             run,
         }
@@ -144,6 +148,11 @@ impl CommandSpec {
 
     pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
         self.ignored = ignored;
+        self
+    }
+
+    pub const fn vital(mut self) -> Self {
+        self.vital = true;
         self
     }
 

@@ -207,7 +207,7 @@ impl Replication {
     ) -> Result<(Heartbeat, Duration), CommandError> {
         let pool = self
             .peers
-            .pool(host)
+            .vital_pool(host)
             .ok_or_else(|| super::unreachable(host, "no runtime"))?;
         let config = self.config();
         let own_host = self.shown_host();

@@ -137,7 +137,7 @@ impl Replication {
     async fn ask_for_lead(&self, primary: &str) -> Result<(), CommandError> {
         let pool = self
             .peers
-            .pool(primary)
+            .vital_pool(primary)
             .ok_or_else(|| super::unreachable(primary, "no runtime"))?;
         let body = bson::rawdoc! { "_giveLead": self.id as i64 };
         pool.command("admin", &body, Some(STEP_UP_TIMEOUT)).await?;

@@ -173,7 +173,8 @@ impl Replication {
         let log_dir = options.info.dbpath.join("log");
         let has_state = machine.applied_index() > 0;
         let peers = Arc::new(Peers::default());
-        if let Ok(handle) = tokio::runtime::Handle::try_current() {
+        let vital = options.vital.clone();
+        if let Some(handle) = vital.or_else(|| tokio::runtime::Handle::try_current().ok()) {
             peers.use_runtime(handle);
         }
         let replication = Arc::new(Replication {

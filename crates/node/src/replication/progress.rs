@@ -165,7 +165,7 @@ impl Replication {
     }
 
     async fn ask_progress(&self, host: &str, after: u64) -> Option<u64> {
-        let pool = self.peers.pool(host)?;
+        let pool = self.peers.vital_pool(host)?;
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let body = rawdoc! { "_appliedProgress": 1, "after": after };
         let reply = pool.command("admin", &body, Some(PATIENCE)).await.ok()?;

@@ -18,7 +18,9 @@ const COMMAND_BYTES_MAX: usize = 16 << 20;
 /// Connections to the other members, by address; shared by all that talk to them.
 #[derive(Default)]
 pub struct Peers {
-    pools: Mutex<HashMap<String, Pool>>,
+    /// They carry vital commands only: see [`crate::commands::table::CommandSpec::vital`].
+    vital: Mutex<HashMap<String, Pool>>,
+    ordinary: Mutex<HashMap<String, Pool>>,
     runtime: OnceLock<Handle>,
 }
 
@@ -33,9 +35,20 @@ impl Peers {
         self.runtime.get()
     }
 
+    /// For consensus, heartbeats and acknowledgements: the other end serves these connections on
+    /// threads that no query can occupy, for as long as they carry nothing else.
+    pub fn vital_pool(&self, address: &str) -> Option<Pool> {
+        self.pool_of(&self.vital, address)
+    }
+
+    /// For everything else.
     pub fn pool(&self, address: &str) -> Option<Pool> {
+        self.pool_of(&self.ordinary, address)
+    }
+
+    fn pool_of(&self, pools: &Mutex<HashMap<String, Pool>>, address: &str) -> Option<Pool> {
         let _context = self.runtime.get()?.enter();
-        let mut pools = self.pools.lock();
+        let mut pools = pools.lock();
         if let Some(pool) = pools.get(address) {
             return Some(pool.clone());
         }
@@ -46,13 +59,15 @@ impl Peers {
 
     /// Forgets those that are no longer members.
     pub fn keep_only(&self, keep: impl Fn(&str) -> bool) {
-        self.pools.lock().retain(|address, _| keep(address));
+        for pools in [&self.vital, &self.ordinary] {
+            pools.lock().retain(|address, _| keep(address));
+        }
     }
 }
 
 impl Transport for Peers {
     fn send(&self, to: PeerId, address: &str, messages: Vec<Bytes>) {
-        let Some(pool) = self.pool(address) else {
+        let Some(pool) = self.vital_pool(address) else {
             return;
         };
         let mut batch = RawArrayBuf::new();

@@ -1,0 +1,325 @@
+//! The loop that serves one connection.
+//!
+//! A connection is one task: read a message, call the service, write the reply. A small request
+//! costs one `read` and one `write`: the reader asks for more only when it has no whole message,
+//! and a reply is put together in a buffer that the connection keeps. Requests that were sent
+//! ahead wait in the reader's buffer and are served in order.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Instant;
+
+use bson::RawDocumentBuf;
+use bytes::Bytes;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use crate::compression::Compressor;
+use crate::connection::Connection;
+use crate::frame::FrameReader;
+use crate::last_error::{self, Question};
+use crate::message::{self, DecodeError, Incoming, ReplyForm};
+use crate::presence::Presence;
+use crate::request::Request;
+use crate::server::{Counters, Reply, Service};
+use crate::socket::Socket;
+use crate::{exhaust, hello, legacy};
+
+/// A reply buffer that a large reply left behind is given back above this size.
+const REPLY_BYTES_KEPT: usize = 64 * 1024;
+/// To check or compress more than this takes longer than to hand the other connections over.
+const BYTES_AT_ONCE: usize = 256 * 1024;
+
+/// One connection's loop. Telling the service that it ended, and counting it out, happens in
+/// `Drop`, so that it happens after a panic as well.
+pub(crate) struct Serving<S: Service> {
+    service: Arc<S>,
+    connection: Arc<Connection>,
+    counters: Arc<Counters>,
+    presence: Arc<Presence>,
+    socket: Arc<Socket>,
+}
+
+impl<S: Service> Drop for Serving<S> {
+    fn drop(&mut self) {
+        self.presence.leave(self.connection.id);
+        self.connection.closed().cancel();
+        self.counters.current.fetch_sub(1, Ordering::Relaxed);
+        self.service.closed(&self.connection);
+    }
+}
+
+/// What has been read of a connection.
+#[derive(Default)]
+struct Reading {
+    frames: FrameReader,
+    /// A message that was read and not answered.
+    next: Option<Bytes>,
+}
+
+/// Why a connection is not served any longer where it was.
+enum End {
+    Closed,
+    /// It carries an ordinary command.
+    Moves,
+}
+
+impl<S: Service> Serving<S> {
+    pub fn new(
+        service: Arc<S>,
+        connection: Arc<Connection>,
+        counters: Arc<Counters>,
+        presence: Arc<Presence>,
+        stream: TcpStream,
+    ) -> Serving<S> {
+        counters.current.fetch_add(1, Ordering::Relaxed);
+        let socket = Arc::new(Socket::new(stream));
+        presence.enter(&connection, &socket);
+        Serving {
+            service,
+            connection,
+            counters,
+            presence,
+            socket,
+        }
+    }
+
+    /// The whole life of a connection: first here, then, if there is such a place, on `ordinary`.
+    pub async fn run(self, ordinary: Option<Handle>, connections: TaskTracker) {
+        let mut reading = Reading::default();
+        let first = self.converse(&mut reading, ordinary.is_some()).await;
+        let ended = match (first, ordinary) {
+            (Ok(End::Moves), Some(ordinary)) => match self.socket.move_to(&ordinary) {
+                Ok(()) => {
+                    let rest = async move {
+                        let ended = self.converse(&mut reading, false).await;
+                        self.tell(ended);
+                    };
+                    connections.spawn_on(rest, &ordinary);
+                    return;
+                }
+                Err(error) => Err(error.to_string()),
+            },
+            (ended, _) => ended,
+        };
+        self.tell(ended);
+    }
+
+    fn tell(&self, ended: Result<End, String>) {
+        let connection = self.connection.id;
+        match ended {
+            Ok(_) => debug!(connection, "connection ended"),
+            Err(reason) => {
+                info!(connection, peer = %self.connection.peer, "connection ended: {reason}")
+            }
+        }
+    }
+
+    /// Answers what comes in; `only_vital`: until something else comes.
+    async fn converse(&self, reading: &mut Reading, only_vital: bool) -> Result<End, String> {
+        let mut out = Vec::new();
+        let mut stop = pin!(self.connection.closed().cancelled());
+        loop {
+            let frame = match reading.next.take() {
+                Some(frame) => frame,
+                None => {
+                    let mut stream = &*self.socket;
+                    let frame = tokio::select! {
+                        biased;
+                        frame = reading.frames.next(&mut stream) => frame,
+                        () = &mut stop => return Ok(End::Closed),
+                    };
+                    match frame.map_err(|error| error.to_string())? {
+                        Some(frame) => frame,
+                        None => return Ok(End::Closed),
+                    }
+                }
+            };
+            let is_vital = |name: &str| self.service.is_vital(name);
+            if only_vital && !message::peek_name(&frame).is_some_and(is_vital) {
+                reading.next = Some(frame);
+                return Ok(End::Moves);
+            }
+            self.take(frame, &mut out).await?;
+            if self.connection.closed().is_cancelled() || self.connection.left().is_cancelled() {
+                return Ok(End::Closed);
+            }
+        }
+    }
+
+    async fn take(&self, frame: Bytes, out: &mut Vec<u8>) -> Result<(), String> {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .bytes_in
+            .fetch_add(frame.len() as u64, Ordering::Relaxed);
+        let size = message::plain_size(&frame);
+        match aside(size, || message::decode(frame)) {
+            Ok(incoming) => {
+                let awaited = incoming.form != ReplyForm::None && !incoming.request.more_to_come;
+                self.connection.begin_request(awaited);
+                let answered = self.answer(incoming, out).await;
+                self.connection.end_request();
+                answered
+            }
+            Err(DecodeError::Malformed(what)) => Err(format!("malformed: {what}")),
+            Err(DecodeError::Refused {
+                request_id,
+                error,
+                form,
+            }) => {
+                encode(out, form, None, request_id, 0, &error.to_reply());
+                self.send(out).await
+            }
+        }
+    }
+
+    async fn answer(&self, incoming: Incoming, out: &mut Vec<u8>) -> Result<(), String> {
+        let Incoming {
+            mut request,
+            form,
+            compressor,
+        } = incoming;
+        let mut response_to = request.request_id;
+        if !request.exhaust_allowed || !matches!(form, ReplyForm::Msg { .. }) {
+            let reply = self.call(request).await;
+            encode(out, form, compressor, response_to, 0, &reply.body);
+            drop(reply);
+            return self.send(out).await;
+        }
+        loop {
+            let (again, started) = (request.clone(), Instant::now());
+            let reply = tokio::select! {
+                biased;
+                reply = self.call(request) => reply,
+                () = self.socket.ended() => return Ok(()),
+            };
+            let next = exhaust::next(again, &reply.body, started.elapsed())
+                .filter(|_| !self.connection.closed().is_cancelled());
+            let flags = next.as_ref().map_or(0, |_| message::FLAG_MORE_TO_COME);
+            let sent = encode(out, form, compressor, response_to, flags, &reply.body);
+            drop(reply);
+            self.send(out).await?;
+            match next {
+                Some(next) => request = next,
+                None => return Ok(()),
+            }
+            // Each reply of a stream answers the one before it.
+            response_to = sent;
+        }
+    }
+
+    /// The service's answer, and around it what belongs to the connection itself.
+    async fn call(&self, request: Request) -> Reply {
+        if let Some(question) = Question::of(&request.name) {
+            return self.last_error(question, request).await;
+        }
+        let greeting =
+            hello::is_hello(&request.name).then(|| hello::greet(&self.connection, &request));
+        let write = last_error::is_write(&request.name).then(|| request.name.clone());
+        let mut reply = self.service.call(&self.connection, request).await;
+        if let Some(compressors) = greeting {
+            hello::answer(&self.connection, compressors, &mut reply.body);
+        }
+        if let Some(name) = write {
+            self.connection
+                .record_write(last_error::outcome(&name, &reply.body));
+        }
+        reply
+    }
+
+    /// `getLastError`: from the connection's record, after the service has waited for the write
+    /// concern if that asks for more than a write gives by itself.
+    async fn last_error(&self, question: Question, request: Request) -> Reply {
+        let connection = &self.connection;
+        match question {
+            Question::LastError => {}
+            Question::PreviousError => return last_error::previous_reply(connection).into(),
+            Question::Reset => {
+                connection.forget_writes();
+                return bson::rawdoc! {"ok": 1.0}.into();
+            }
+        }
+        let write = connection.last_write();
+        let waiting = match &write.error {
+            None => last_error::wait(request),
+            Some(_) => None,
+        };
+        let Some(wait) = waiting else {
+            return last_error::reply(&write, connection.id).into();
+        };
+        let waited = self.service.call(connection, wait).await.body;
+        last_error::after_wait(&write, connection.id, &waited).into()
+    }
+
+    async fn send(&self, out: &mut Vec<u8>) -> Result<(), String> {
+        if !out.is_empty() {
+            let mut stream = &*self.socket;
+            stream
+                .write_all(out)
+                .await
+                .map_err(|error| error.to_string())?;
+            self.counters
+                .bytes_out
+                .fetch_add(out.len() as u64, Ordering::Relaxed);
+            out.clear();
+            out.shrink_to(REPLY_BYTES_KEPT);
+        }
+        Ok(())
+    }
+}
+
+/// Appends a reply in the form that its request asks for, and returns the reply's own id.
+fn encode(
+    out: &mut Vec<u8>,
+    form: ReplyForm,
+    compressor: Option<Compressor>,
+    response_to: i32,
+    flags: u32,
+    reply: &RawDocumentBuf,
+) -> i32 {
+    static IDS: AtomicI32 = AtomicI32::new(1);
+    let id = IDS.fetch_add(1, Ordering::Relaxed);
+    let start = out.len();
+    match form {
+        ReplyForm::Msg { checksum } => {
+            let flags = flags | if checksum { message::FLAG_CHECKSUM } else { 0 };
+            message::encode_msg(out, id, response_to, flags, reply);
+        }
+        ReplyForm::Command => legacy::encode_command_reply(out, id, response_to, reply),
+        ReplyForm::Cursor => legacy::encode_cursor_reply(out, id, response_to, reply),
+        ReplyForm::Namespaces => {
+            let listed = legacy::as_namespaces(reply);
+            legacy::encode_cursor_reply(out, id, response_to, &listed);
+        }
+        ReplyForm::Indexes => {
+            let listed = legacy::as_indexes(reply);
+            legacy::encode_cursor_reply(out, id, response_to, &listed);
+        }
+        ReplyForm::None => return id,
+    }
+    if let Some(compressor) = compressor
+        && let Err(error) = aside(out.len() - start, || {
+            message::compress_in_place(out, start, compressor)
+        })
+    {
+        // Only a compressor out of memory ends here; the client then sees the connection end.
+        warn!("cannot compress a reply: {error}");
+        out.truncate(start);
+    }
+    id
+}
+
+/// Runs work on so many bytes where it holds nobody up.
+fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let handed_over =
+        bytes > BYTES_AT_ONCE && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if handed_over {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
+}
