@@ -435,6 +435,16 @@ impl<'a> CommandContext<'a> {
         }
     }
 
+    /// Runs what may compute for long, or read from a disk, where it holds up nobody else: with a
+    /// ticket (see [`crate::tickets`]), and beside the connections that share this worker.
+    pub async fn compute<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
+        let work = async { work() };
+        self.node.tickets.run(self.interrupt(), work).await
+    }
+
     pub fn check_interrupt(&self) -> Result<(), CommandError> {
         self.interrupt().check()
     }

@@ -32,5 +32,6 @@ pub mod role;
 pub mod rw_defaults;
 pub mod service;
 pub mod snapshots;
+pub mod tickets;
 pub mod upkeep;
 pub mod write;

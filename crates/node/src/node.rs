@@ -21,6 +21,7 @@ use crate::replication::{Replication, readiness};
 use crate::role::{Change, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::snapshots::Snapshots;
+use crate::tickets::Tickets;
 use crate::upkeep::{self, Notes};
 use crate::write::{Latches, Machine, NamespaceLatches};
 
@@ -73,6 +74,8 @@ pub struct Node {
     pub parameters: Parameters,
     pub counters: Counters,
     pub operations: Operations,
+    /// Held by commands while they compute.
+    pub tickets: Tickets,
     pub cursors: CursorManager,
     pub clock: Arc<Clock>,
     pub store: Store,
@@ -139,6 +142,7 @@ impl Node {
             parameters: Parameters::new(),
             counters: Counters::default(),
             operations: Operations::new(),
+            tickets: Tickets::default(),
             cursors: CursorManager::new(),
             clock,
             store,

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::commands::table::CommandSpec;
+use crate::tickets;
 
 /// Running operations are spread over this many locks.
 const SHARDS: usize = 16;
@@ -89,7 +90,10 @@ impl Interrupt {
         self.raised.cause.load(Ordering::Acquire) != 0
     }
 
+    /// Whether the operation may go on. Looked at in every long loop: here a large operation also
+    /// lets others compute once its turn is over ([`crate::tickets`]).
     pub fn check(&self) -> Result<(), CommandError> {
+        tickets::breathe();
         match self.raised.cause.load(Ordering::Relaxed) {
             0 => {}
             cause if cause == Cause::CursorKilled as u8 => {
@@ -267,6 +271,10 @@ impl Operations {
 
     pub fn shut_down(&self) {
         self.shutdown.store(true, Ordering::Relaxed);
+        // Those who wait for something look at nothing.
+        for operation in self.all() {
+            operation.interrupt.raise(Cause::Shutdown);
+        }
     }
 
     pub fn is_shutting_down(&self) -> bool {

@@ -3,7 +3,9 @@
 //! 1. The command is found in the table, its generic fields are parsed, unknown ones are refused.
 //! 2. The member's state is checked against what the command needs, and the read concern against
 //!    what this member can honour ([`crate::read_concern`]).
-//! 3. The command runs: inline if it only looks something up, as a future otherwise.
+//! 3. The command runs: inline if it only looks something up, as a future otherwise; what is not
+//!    clearly small does so with a ticket, where it holds up no other connection
+//!    ([`crate::tickets`]).
 //! 4. The write concern is waited for ([`crate::write::concern`]).
 //! 5. The cluster time is attached, the command is counted, and logged if it was slow.
 
@@ -22,6 +24,7 @@ use crate::node::Node;
 use crate::read_concern;
 use crate::refusal;
 use crate::role::Versions;
+use crate::tickets::light;
 use crate::write::WriteConcern;
 use crate::write::{concern, report};
 
@@ -76,14 +79,28 @@ impl NodeService {
         }
         self.prepare_role(ctx).await;
         let result = match ctx.spec.run {
-            Run::Inline(run) => run(ctx),
-            Run::Future(run) => run(ctx).await,
             Run::Either(inline, run) => match inline(ctx) {
                 Some(result) => result,
-                None => run(ctx).await,
+                None => self.run_rest(ctx, Run::Future(run)).await,
             },
+            run => self.run_rest(ctx, run).await,
         };
         self.settle(ctx, result).await
+    }
+
+    /// Runs what is more than a point operation.
+    async fn run_rest(&self, ctx: &CommandContext<'_>, run: Run) -> CommandResult {
+        let work = async {
+            match run {
+                Run::Inline(run) => run(ctx),
+                Run::Future(run) | Run::Either(_, run) => run(ctx).await,
+            }
+        };
+        if ctx.spec.computes && !light::is_light(ctx.request) {
+            self.node.tickets.run(ctx.interrupt(), work).await
+        } else {
+            work.await
+        }
     }
 
     /// Lets the role catch up with what a routed request knows.

@@ -18,7 +18,7 @@ use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::first::{self, BatchOptions};
 use crate::execute::source::{Cost, Source};
-use crate::execute::{InterruptSlot, Row, Rows, blocking, local};
+use crate::execute::{InterruptSlot, Row, Rows, local};
 use crate::oplog::{self, view::Order};
 use crate::params;
 use crate::plan::{self, Query};
@@ -36,7 +36,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", Run::Future(run))
         "isMapReduceCommand",
         "runtimeConstants",
         "collectionUUID",
-    ]);
+    ])
+    .computes();
 
 /// What an `aggregate` asks for.
 #[derive(Default)]
@@ -123,7 +124,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
         if parameters.explain {
-            return blocking(|| explain(ctx, ctx.body(), Verbosity::Planner));
+            return ctx
+                .compute(|| explain(ctx, ctx.body(), Verbosity::Planner))
+                .await;
         }
         if !parameters.has_cursor {
             return Err(CommandError::new(
@@ -134,25 +137,27 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let options = BatchOptions::from_cursor_field(ctx)?;
         let context = query_context(ctx, parameters.variables)?;
         if change_stream::starts(&parameters.stages) {
-            return blocking(|| {
+            let open = || {
                 let cursor = change_stream::open(ctx, &parameters, &context)?;
                 first::reply(ctx, cursor, options)
-            });
+            };
+            return ctx.compute(open).await;
         }
         let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
         let namespace = parameters.namespace(ctx.database());
         if let Some(output) = pipeline.output().cloned() {
             read_concern::check_output(ctx, output.stage_name())?;
-            let results = blocking(|| rows(ctx, &parameters, pipeline))?;
+            let results = ctx.compute(|| rows(ctx, &parameters, pipeline)).await?;
             out::write(ctx, &output, results.rows).await?;
             return crate::execute::batch::single(&namespace, []);
         }
-        blocking(|| {
+        let open = || {
             let Results { rows, slot, cost } = rows(ctx, &parameters, pipeline)?;
             let mut cursor = Cursor::new(namespace, rows, slot);
             cursor.cost = cost;
             first::reply(ctx, cursor, options)
-        })
+        };
+        ctx.compute(open).await
     })
 }
 

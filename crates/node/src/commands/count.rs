@@ -13,14 +13,15 @@ use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::execute::find::Matching;
 use crate::execute::source::{Cost, Source};
-use crate::execute::{blocking, local};
+use crate::execute::local;
 use crate::oplog::{self, view::Order};
 use crate::params;
 use crate::plan::{self, Plan, Query};
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .fields(&["query", "limit", "skip", "hint", "collation"])
-    .ignored(&["fields", "mode", "encryptionInformation"]);
+    .ignored(&["fields", "mode", "encryptionInformation"])
+    .computes();
 
 #[derive(Default)]
 pub struct Parameters<'a> {
@@ -61,7 +62,7 @@ impl<'a> Parameters<'a> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
-        let (count, _, _) = blocking(|| count(ctx, &parameters))?;
+        let (count, _, _) = ctx.compute(|| count(ctx, &parameters)).await?;
         Ok(reply(count))
     })
 }

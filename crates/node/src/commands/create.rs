@@ -37,7 +37,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
         "encryptedFields",
         "temp",
         "flags",
-    ]);
+    ])
+    .computes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(create(ctx))

@@ -12,7 +12,6 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
-use crate::execute::blocking;
 use crate::params::{self, Field};
 
 pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
@@ -20,7 +19,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run
     .privilege("createIndex")
     .writes()
     .fields(&["indexes"])
-    .ignored(&["commitQuorum", "ignoreUnknownIndexOptions", "v"]);
+    .ignored(&["commitQuorum", "ignoreUnknownIndexOptions", "v"])
+    .computes();
 
 const INDEXES_MAX: usize = 64;
 
@@ -72,7 +72,8 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
         };
         if collection.documents() > 0 {
             let interrupt = ctx.interrupt();
-            blocking(|| catalog_ops::check_records(node, &collection, &index, interrupt))?;
+            ctx.compute(|| catalog_ops::check_records(node, &collection, &index, interrupt))
+                .await?;
         }
         // Whether it is multikey turns out when it is built.
         let collection = collection.id;

@@ -11,12 +11,12 @@ use md5::{Digest, Md5};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
 use crate::errors;
-use crate::execute::blocking;
 use crate::operations::Interrupt;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbHash", Run::Future(run))
     .aliases(&["dbhash"])
-    .fields(&["collections"]);
+    .fields(&["collections"])
+    .computes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
@@ -36,7 +36,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             if is_left_out {
                 continue;
             }
-            let hash = blocking(|| digest(collection, &snapshot, ctx.interrupt()))?;
+            let hash = ctx
+                .compute(|| digest(collection, &snapshot, ctx.interrupt()))
+                .await?;
             whole.update(&hash);
             let Ok(key) = bson::raw::CString::try_from(name) else {
                 continue;

@@ -21,7 +21,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .writes()
     .in_transaction()
     .fields(&["deletes", "ordered", "let"])
-    .ignored(&["runtimeConstants", "encryptionInformation"]);
+    .ignored(&["runtimeConstants", "encryptionInformation"])
+    .computes();
 
 /// What errors call a statement.
 const PARSER: &str = "delete.deletes";

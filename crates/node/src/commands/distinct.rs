@@ -14,7 +14,6 @@ use super::find::{ownership, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
-use crate::execute::blocking;
 use crate::execute::find::Matching;
 use crate::execute::local;
 use crate::execute::source::Source;
@@ -25,7 +24,8 @@ use crate::plan::{self, Query};
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .in_transaction()
-    .fields(&["key", "query", "hint", "collation"]);
+    .fields(&["key", "query", "hint", "collation"])
+    .computes();
 
 /// The values have to fit into one reply.
 const VALUES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -61,7 +61,7 @@ impl<'a> Parameters<'a> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
-        let values = blocking(|| distinct(ctx, &parameters))?;
+        let values = ctx.compute(|| distinct(ctx, &parameters)).await?;
         let mut reply = rawdoc! { "values": values };
         if let Some(time) = ctx.at_cluster_time() {
             reply.append(cstr!("atClusterTime"), time);

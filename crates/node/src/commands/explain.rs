@@ -9,14 +9,16 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{aggregate, count, distinct, find};
 use crate::context::CommandContext;
+use crate::execute::InterruptSlot;
 use crate::execute::source::Cost;
-use crate::execute::{InterruptSlot, blocking};
 use crate::info;
 use crate::params::Field;
 use crate::plan::explain::{Around, Ran, clamp, parsed, rejected, stages};
 use crate::plan::{Plan, Query};
 
-pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run)).fields(&["verbosity"]);
+pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run))
+    .fields(&["verbosity"])
+    .computes();
 
 /// How much is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +57,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         };
         let verbosity = Verbosity::parse(ctx.field("verbosity"))?;
-        blocking(|| explain(ctx, inner, verbosity))
+        ctx.compute(|| explain(ctx, inner, verbosity)).await
     })
 }
 

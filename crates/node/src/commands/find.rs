@@ -20,7 +20,7 @@ use crate::execute::first::{self, BatchOptions};
 use crate::execute::local::{self, Documents};
 use crate::execute::source::Source;
 use crate::execute::tail::Tailing;
-use crate::execute::{InterruptSlot, Row, Ticker, blocking};
+use crate::execute::{InterruptSlot, Row, Ticker};
 use crate::node::Node;
 use crate::oplog::{self, view::Order};
 use crate::params::{self, Field};
@@ -59,7 +59,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "_use44SortKeys",
         "includeQueryStatsMetrics",
         "runtimeConstants",
-    ]);
+    ])
+    .computes();
 
 /// What a `find` asks for.
 #[derive(Default)]
@@ -349,7 +350,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         if prepared.plan.is_point() {
             prepared.reply(ctx)
         } else {
-            blocking(|| prepared.reply(ctx))
+            ctx.compute(|| prepared.reply(ctx)).await
         }
     })
 }

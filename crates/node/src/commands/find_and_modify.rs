@@ -32,7 +32,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
         "let",
         "collation",
     ])
-    .ignored(&["bypassDocumentValidation", "runtimeConstants"]);
+    .ignored(&["bypassDocumentValidation", "runtimeConstants"])
+    .computes();
 
 struct Parameters<'a> {
     query: &'a RawDocument,

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::cursors::{Cursor, Tail};
-use crate::execute::{batch::Batch, blocking};
+use crate::execute::batch::Batch;
 use crate::logical_sessions;
 use crate::params::Field;
 
@@ -170,7 +170,7 @@ async fn continue_cursor(
     // Before the first look, so that nothing comes unnoticed between the two.
     let waits = cursor.tail == Tail::Waits;
     let mut applied = waits.then(|| ctx.node.machine.applied_watch());
-    let mut ended = fill(&mut batch, cursor, documents)?;
+    let mut ended = fill(ctx, &mut batch, cursor, documents).await?;
     if let Some(left) = &mut cursor.time_left {
         *left = left.saturating_sub(started.elapsed());
     }
@@ -182,9 +182,9 @@ async fn continue_cursor(
         while batch.count() == 0 && !cursor.is_invalidated() && Instant::now() < until {
             if cursor.is_behind() {
                 ctx.interrupt().with_deadline(None).check()?;
-                fill(&mut batch, cursor, documents)?;
+                fill(ctx, &mut batch, cursor, documents).await?;
             } else if wait(ctx, applied, until).await? {
-                ended = fill(&mut batch, cursor, documents)?;
+                ended = fill(ctx, &mut batch, cursor, documents).await?;
             } else {
                 break;
             }
@@ -195,11 +195,16 @@ async fn continue_cursor(
 }
 
 /// Handing this worker's other connections to another costs more than a few entries do.
-fn fill(batch: &mut Batch, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
+async fn fill(
+    ctx: &CommandContext<'_>,
+    batch: &mut Batch,
+    cursor: &mut Cursor,
+    documents: u64,
+) -> Result<bool, CommandError> {
     if cursor.is_close() {
         batch.fill(cursor, documents)
     } else {
-        blocking(|| batch.fill(cursor, documents))
+        ctx.compute(|| batch.fill(cursor, documents)).await
     }
 }
 

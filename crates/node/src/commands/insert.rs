@@ -14,7 +14,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
     .writes()
     .in_transaction()
     .fields(&["documents", "ordered"])
-    .ignored(&["bypassDocumentValidation", "encryptionInformation"]);
+    .ignored(&["bypassDocumentValidation", "encryptionInformation"])
+    .computes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(insert(ctx))

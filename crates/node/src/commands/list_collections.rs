@@ -11,7 +11,8 @@ use crate::params;
 pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Inline(run))
     .aliases(&["listcollections"])
     .fields(&["filter", "nameOnly", "cursor"])
-    .ignored(&["authorizedCollections", "includePendingDrops"]);
+    .ignored(&["authorizedCollections", "includePendingDrops"])
+    .computes();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     check_database_name(ctx.database())?;

@@ -10,7 +10,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Inline(run
     .aliases(&["listdatabases"])
     .admin_only()
     .fields(&["filter", "nameOnly"])
-    .ignored(&["authorizedDatabases"]);
+    .ignored(&["authorizedDatabases"])
+    .computes();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let filter = list_filter(ctx)?;

@@ -9,7 +9,8 @@ use crate::execute::first;
 pub static SPEC: CommandSpec = CommandSpec::new("listIndexes", Run::Inline(run))
     .aliases(&["listindexes"])
     .fields(&["cursor"])
-    .ignored(&["includeBuildUUIDs", "includeIndexBuildInfo"]);
+    .ignored(&["includeBuildUUIDs", "includeIndexBuildInfo"])
+    .computes();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = ctx.collection()?;

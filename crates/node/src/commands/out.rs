@@ -9,7 +9,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::context::{CommandContext, check_collection_name};
-use crate::execute::{Row, Rows, blocking};
+use crate::execute::{Row, Rows};
 use crate::read_concern;
 
 /// Results are written in batches of at most this many documents and about this many bytes.
@@ -171,7 +171,7 @@ async fn fill(
     mut rows: Rows,
 ) -> Result<(), CommandError> {
     loop {
-        let batch = blocking(|| next_batch(&mut rows))?;
+        let batch = ctx.compute(|| next_batch(&mut rows)).await?;
         if batch.is_empty() {
             return Ok(());
         }
@@ -203,7 +203,7 @@ async fn merge_into(
     let upsert = merge.when_not_matched == WhenNotMatched::Insert;
     let must_match = merge.when_not_matched == WhenNotMatched::Fail;
     loop {
-        let batch = blocking(|| next_batch(&mut rows))?;
+        let batch = ctx.compute(|| next_batch(&mut rows)).await?;
         if batch.is_empty() {
             return Ok(());
         }

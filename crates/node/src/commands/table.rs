@@ -70,6 +70,9 @@ pub struct CommandSpec {
     pub fields: &'static [&'static str],
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
+    /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
+    /// with a ticket (see [`crate::tickets`]).
+    pub computes: bool,
     /// It only looks at memory, or waits, and others wait for it: connections that carry nothing
     /// else are served on threads that no query can occupy (see `banyan_wire::server`).
     pub vital: bool,
@@ -93,6 +96,7 @@ impl CommandSpec {
             privilege: name,
             fields: &[],
             ignored: &[],
+            computes: false,
             vital: false,
             lenient: false,
             run,
@@ -148,6 +152,11 @@ impl CommandSpec {
 
     pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
         self.ignored = ignored;
+        self
+    }
+
+    pub const fn computes(mut self) -> Self {
+        self.computes = true;
         self
     }
 

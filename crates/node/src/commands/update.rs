@@ -24,7 +24,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
         "bypassDocumentValidation",
         "runtimeConstants",
         "encryptionInformation",
-    ]);
+    ])
+    .computes();
 
 /// What errors call a statement.
 const PARSER: &str = "update.updates";

@@ -13,7 +13,6 @@ use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::errors;
-use crate::execute::blocking;
 use crate::operations::Interrupt;
 use crate::params;
 use crate::write::effects;
@@ -29,7 +28,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
         "checkBSONConformance",
     ])
     .ignored(&["scandata"])
-    .lenient();
+    .lenient()
+    .computes();
 
 /// Between two looks whether it has to end, so many bytes may pass; a record counts as some more.
 const LOOK_BYTES: usize = 256 * 1024;
@@ -56,7 +56,8 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Ok(findings.reply(&namespace, collection, true));
         }
         let interrupt = ctx.interrupt();
-        blocking(|| findings.inspect(collection, &snapshot, interrupt))?;
+        ctx.compute(|| findings.inspect(collection, &snapshot, interrupt))
+            .await?;
         Ok(findings.reply(&namespace, collection, false))
     })
 }

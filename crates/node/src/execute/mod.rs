@@ -164,8 +164,11 @@ impl Ticker {
     }
 }
 
-/// Runs work that may read from disk or take long, without holding up the other connections that
-/// share this worker.
+/// Runs work that mostly waits (for script hosts, for the log), without holding up the other
+/// connections that share this worker. It takes no ticket: see [`CommandContext::compute`] for work
+/// that computes.
+///
+/// [`CommandContext::compute`]: crate::context::CommandContext::compute
 pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
 }

@@ -161,7 +161,11 @@ impl State {
             self.streak = 0;
             return self.large.pop_front();
         }
-        self.streak = if self.large.is_empty() { 0 } else { self.streak + 1 };
+        self.streak = if self.large.is_empty() {
+            0
+        } else {
+            self.streak + 1
+        };
         self.fresh.pop_front()
     }
 }
@@ -263,7 +267,9 @@ mod tests {
     fn the_fresh_go_first_and_the_large_are_not_starved() {
         let line = Line::new(1);
         let held = poll(&mut line.join(Class::Fresh)).unwrap();
-        let mut turns: Vec<_> = ["A", "B"].map(|name| (name, line.join(Class::Large))).into();
+        let mut turns: Vec<_> = ["A", "B"]
+            .map(|name| (name, line.join(Class::Large)))
+            .into();
         turns.extend(["1", "2", "3", "4", "5", "6"].map(|name| (name, line.join(Class::Fresh))));
         assert_eq!(
             order(turns, held),

@@ -13,6 +13,7 @@
 //!   ([`breathe`]). There is a limit to parked threads: beyond it whoever has begun goes on.
 //! - `killOp`, `maxTimeMS`, a client that leaves and a shutdown end the waiting, too.
 
+pub mod light;
 mod line;
 
 use std::cell::RefCell;
@@ -26,8 +27,8 @@ use banyan_wire::CommandError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::operations::Interrupt;
-use line::{Class, Line, Ticket};
 pub use line::Figures;
+use line::{Class, Line, Ticket};
 
 /// What ends within this is no large operation.
 const FRESH_TURN: Duration = Duration::from_millis(5);

@@ -23,6 +23,7 @@ use crate::errors;
 use crate::execute::source::Source;
 use crate::plan::{self, Plan, Query};
 use crate::role::Change;
+use crate::tickets;
 
 /// Which records a statement is about.
 pub struct Target<'a> {
@@ -110,7 +111,7 @@ pub async fn run(
         return Ok(effect);
     }
     loop {
-        match one(staging, &collection, target, action, &mut effect)? {
+        match one(staging, &collection, target, action, &mut effect).await? {
             Step::Busy(latch) => staging.wait_for(latch).await?,
             // It may be among what is staged.
             Step::Done if effect.matched == 0 && !staging.is_clear() => staging.flush().await?,
@@ -135,7 +136,7 @@ fn source(
 }
 
 /// Changes the first record that matches, if there is one.
-fn one(
+async fn one(
     staging: &mut Staging<'_>,
     collection: &Arc<Collection>,
     target: &Target<'_>,
@@ -145,6 +146,7 @@ fn one(
     if let (Some(id), Some(index)) = (target.id(), collection.id_index()) {
         return one_by_id(staging, collection, index, id, target, action, effect);
     }
+    let ctx = staging.ctx;
     let (plan, source) = source(staging, collection, target)?;
     let is_point = plan.is_point();
     let work = || {
@@ -169,7 +171,7 @@ fn one(
     if is_point {
         work()
     } else {
-        crate::execute::blocking(work)
+        ctx.compute(work).await
     }
 }
 
@@ -362,46 +364,78 @@ async fn many(
     action: &Action<'_>,
     effect: &mut Effect,
 ) -> Result<(), CommandError> {
+    let ctx = staging.ctx;
     let (_, mut source) = source(staging, collection, target)?;
     let mut retry: Option<RecordId> = None;
     loop {
-        let step =
-            crate::execute::blocking(|| -> Result<Option<(RecordId, LatchKey)>, CommandError> {
-                loop {
-                    if staging.is_full() {
-                        return Ok(None);
-                    }
-                    let record = match retry.take() {
-                        Some(record) => record,
-                        None => match source.next().transpose()? {
-                            Some((record, seen)) if target.matches(&seen)? => record,
-                            Some(_) => continue,
-                            None => return Ok(None),
-                        },
-                    };
-                    match latch_and_match(staging, collection, target, action, record)? {
-                        Latched::Busy(latch) => return Ok(Some((record, latch))),
-                        Latched::Gone => {}
-                        Latched::Found(found) => {
-                            if let Step::Busy(latch) =
-                                change(staging, collection, target, action, found, effect)?
-                            {
-                                return Ok(Some((record, latch)));
-                            }
-                        }
-                    }
-                }
-            })?;
-        match step {
-            Some((record, latch)) => {
+        let work = || {
+            some(
+                staging,
+                collection,
+                target,
+                action,
+                effect,
+                &mut source,
+                &mut retry,
+            )
+        };
+        match ctx.compute(work).await? {
+            Stretch::Busy(record, latch) => {
                 staging.wait_for(latch).await?;
                 retry = Some(record);
             }
-            None if staging.is_full() => {
+            Stretch::Staged => {
                 staging.flush().await?;
                 staging.ctx.check_interrupt()?;
             }
-            None => return Ok(()),
+            Stretch::End => return Ok(()),
+        }
+    }
+}
+
+/// Why changing record after record pauses.
+enum Stretch {
+    Busy(RecordId, LatchKey),
+    /// What is staged is to be committed: it fills an entry, or others want to compute, and perhaps
+    /// to change what is latched here.
+    Staged,
+    End,
+}
+
+/// Changes records for as long as that can go on at once.
+fn some(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    effect: &mut Effect,
+    source: &mut Source,
+    retry: &mut Option<RecordId>,
+) -> Result<Stretch, CommandError> {
+    loop {
+        let holds = !staging.is_clear();
+        tickets::hurry(holds);
+        if staging.is_full() || holds && tickets::turn_is_over() {
+            return Ok(Stretch::Staged);
+        }
+        let record = match retry.take() {
+            Some(record) => record,
+            None => match source.next().transpose()? {
+                Some((record, seen)) if target.matches(&seen)? => record,
+                Some(_) => continue,
+                None => return Ok(Stretch::End),
+            },
+        };
+        match latch_and_match(staging, collection, target, action, record)? {
+            Latched::Busy(latch) => return Ok(Stretch::Busy(record, latch)),
+            Latched::Gone => {}
+            Latched::Found(found) => {
+                if let Step::Busy(latch) =
+                    change(staging, collection, target, action, found, effect)?
+                {
+                    return Ok(Stretch::Busy(record, latch));
+                }
+            }
         }
     }
 }
