@@ -357,9 +357,15 @@ impl Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // Still here: the cursor ended or failed.
-        if self.cursor.is_some() {
-            self.cursors.slots.lock().remove(&self.id);
+        // Still here: the cursor ended or failed, or its client has left.
+        let Some(mut cursor) = self.cursor.take() else {
+            return;
+        };
+        self.cursors.slots.lock().remove(&self.id);
+        let elsewhere = matches!(cursor.source, Source::Merged(_) | Source::Piped(_));
+        if elsewhere && !cursor.is_done() {
+            // The shards keep their part until they are told.
+            tokio::spawn(async move { cursor.kill().await });
         }
     }
 }

@@ -21,12 +21,40 @@ impl Service for Router {
             request: completed.as_ref().unwrap_or(&request),
         };
         let answer = match self.gossip.hear(&request.body) {
+            Ok(()) if ends_with_client(context.request) => tokio::select! {
+                biased;
+                answer = run(&context) => answer,
+                // What was asked of the shards ends with the connections to them.
+                () = connection.left().cancelled() => Err(CommandError::new(
+                    ErrorCode::ClientDisconnect,
+                    "the client's connection is gone",
+                )),
+            },
             Ok(()) => run(&context).await,
             Err(error) => Err(error),
         };
         let mut reply = answer.unwrap_or_else(|error| error.to_reply());
         self.gossip.attach(&mut reply);
         reply.into()
+    }
+}
+
+/// A read that nobody waits for any more can be dropped wherever it is; a write goes to its end.
+fn ends_with_client(request: &Request) -> bool {
+    let Some(spec) = commands::find(&request.name) else {
+        return false;
+    };
+    match spec.name {
+        "find" | "getMore" | "count" | "distinct" | "explain" => true,
+        "aggregate" => !request.get("pipeline").is_some_and(|pipeline| {
+            let stages = pipeline.as_array().into_iter().flatten().flatten();
+            let mut stages = stages.filter_map(|stage| stage.as_document());
+            stages.any(|stage| {
+                let has = |name| stage.get(name).is_ok_and(|field| field.is_some());
+                has("$out") || has("$merge")
+            })
+        }),
+        _ => false,
     }
 }
 

@@ -5,6 +5,7 @@ mod changes;
 mod clients;
 mod cluster;
 mod concerns;
+mod crowds;
 mod durability;
 mod forced;
 mod house;

@@ -35,6 +35,7 @@ use crate::message::{self, Receiver};
 #[cfg(feature = "simulation")]
 use crate::stage::{Bug, planted};
 use asking::Asking;
+use election::Election;
 pub(crate) use forced::ForceError;
 pub(crate) use members::Wish;
 use members::conf_change;
@@ -94,6 +95,7 @@ pub(crate) struct Core<D: Disk> {
     since_heartbeat: usize,
     caretaker: Caretaker,
     asking: Asking,
+    election: Election,
     /// Entries are handed over only once their user says that they are due.
     delayed: bool,
     /// The last entry handed over, or not to be handed over at all.
@@ -141,6 +143,7 @@ impl<D: Disk> Core<D> {
             since_heartbeat: 0,
             caretaker: Caretaker::default(),
             asking: Asking::default(),
+            election: Election::default(),
             delayed: false,
             broken: None,
         };
@@ -338,6 +341,7 @@ impl<D: Disk> Core<D> {
             _ => {}
         }
         self.note_answer(&message);
+        self.note_election(&message);
         // An answer from somebody who is not a member is refused.
         let stepped = self.node.step(message).is_ok();
         self.settle();

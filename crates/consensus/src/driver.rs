@@ -11,6 +11,7 @@
 
 mod inbox;
 mod keeping;
+mod lead;
 #[cfg(feature = "simulation")]
 mod on_stage;
 mod reads;
@@ -71,9 +72,9 @@ pub(crate) enum Control {
     Reads,
     /// Entries were held back until there is room to apply them.
     Room,
-    Transfer(PeerId),
+    Transfer(PeerId, &'static str),
     AnnounceCommit,
-    StepDown,
+    StepDown(&'static str),
     Campaign,
     Suspect(PeerId),
     Electable(bool),
@@ -322,11 +323,13 @@ impl<S: StateMachine> Shared<S> {
             self.sync_log();
         }
         let ticking = now >= *next_tick;
+        let late = now.saturating_duration_since(*next_tick);
         if ticking {
             // A process that slept does not catch up on its ticks.
             *next_tick = now + self.tick();
         }
         let mut rounds = self.rounds.lock();
+        self.note_delay(&mut rounds, "its thread did not get to run", late);
         let work = self.inbox.lock().take();
         self.guarded(|| self.round(&mut rounds, work, ticking));
         drop(rounds);

@@ -316,7 +316,12 @@ impl<S: StateMachine> Group<S> {
     }
 
     pub fn transfer_leadership(&self, to: PeerId) {
-        self.shared.control(Control::Transfer(to));
+        self.hand_over(to, "told to hand the lead over");
+    }
+
+    /// Gives the lead to another member once that has everything; `why` is for the log.
+    pub fn hand_over(&self, to: PeerId, why: &'static str) {
+        self.shared.control(Control::Transfer(to, why));
     }
 
     /// Tells the followers what is committed at once, for somebody who waits until they have applied
@@ -327,7 +332,12 @@ impl<S: StateMachine> Group<S> {
 
     /// Gives leadership up at once, without naming a successor.
     pub fn step_down(&self) {
-        self.shared.control(Control::StepDown);
+        self.give_up("told to step down");
+    }
+
+    /// Steps down; `why` is for the log.
+    pub fn give_up(&self, why: &'static str) {
+        self.shared.control(Control::StepDown(why));
     }
 
     /// Asks for the lead now, unless there is a leader.

@@ -9,6 +9,7 @@ use futures::channel::oneshot;
 use raft::ReadState;
 use raft::eraftpb::Message;
 
+use super::lead::Lead;
 use super::reads::Reads;
 use super::{Control, Proposal, Shared, Work};
 use crate::apply::{Answer, Item, Job, Listener};
@@ -47,10 +48,11 @@ pub(crate) struct Rounds<S: StateMachine> {
     /// Followers have not heard of the newest commit index; they will by then.
     commit_due: Option<Instant>,
     commit_seen: u64,
-    role: Role,
-    leader: Option<PeerId>,
+    pub(super) role: Role,
+    pub(super) leader: Option<PeerId>,
+    pub(super) lead: Lead,
     membership_index: u64,
-    leading_term: u64,
+    pub(super) leading_term: u64,
 }
 
 impl<S: StateMachine> Rounds<S> {
@@ -67,6 +69,7 @@ impl<S: StateMachine> Rounds<S> {
             commit_due: None,
             role: Role::Outsider,
             leader: None,
+            lead: Lead::default(),
             membership_index: 0,
             leading_term: 0,
         }
@@ -191,6 +194,7 @@ impl<S: StateMachine> Shared<S> {
         self.begin_reads(rounds, now);
         let sync = self.must_sync(rounds);
         let last_before = rounds.core.log().last();
+        let pumping = surroundings::now();
         let mut pumped = rounds.core.pump(sync, &mut out);
         while pumped.is_ok() && self.answer_reads(rounds, &mut out, now) {
             pumped = rounds.core.pump(sync, &mut out);
@@ -199,6 +203,8 @@ impl<S: StateMachine> Shared<S> {
             self.fatal(&error.to_string());
             return;
         }
+        let took = surroundings::now().duration_since(pumping);
+        self.note_delay(rounds, "the log was slow to write", took);
         if sync {
             self.synced
                 .store(rounds.core.log().last(), Ordering::Release);
@@ -228,7 +234,11 @@ impl<S: StateMachine> Shared<S> {
     fn take(&self, rounds: &mut Rounds<S>, control: Control, out: &mut Out<'_>) {
         match control {
             Control::Message(frame) => {
+                let term = rounds.core.term();
                 if let Some(from) = rounds.core.step(&frame, out) {
+                    if rounds.core.term() > term {
+                        rounds.lead.newer_term(from, rounds.core.term());
+                    }
                     self.contacts.lock().insert(from, surroundings::now());
                 }
             }
@@ -246,14 +256,28 @@ impl<S: StateMachine> Shared<S> {
             }
             Control::Witness(witness) => rounds.core.set_witness(witness),
             Control::Witnesses(witnesses) => rounds.core.set_witnesses(witnesses),
-            Control::Transfer(to) => rounds.core.transfer_leadership(to),
+            Control::Transfer(to, why) => {
+                rounds.lead.told(why);
+                rounds.core.transfer_leadership(to);
+            }
             Control::AnnounceCommit => {
                 rounds.commit_due = None;
                 rounds.core.broadcast_commit();
             }
-            Control::StepDown => rounds.core.step_down(),
-            Control::Campaign => rounds.core.campaign(),
-            Control::Suspect(leader) => rounds.core.suspect(leader),
+            Control::StepDown(why) => {
+                rounds.lead.told(why);
+                rounds.core.step_down();
+            }
+            Control::Campaign => {
+                rounds.lead.told("told to ask for the lead");
+                rounds.core.campaign();
+            }
+            Control::Suspect(leader) => {
+                if rounds.core.leader() == Some(leader) {
+                    rounds.lead.told("the leader's host refuses connections");
+                }
+                rounds.core.suspect(leader);
+            }
             Control::Electable(electable) => rounds.core.set_electable(electable),
         }
     }
@@ -463,9 +487,13 @@ impl<S: StateMachine> Shared<S> {
             || core.membership().index != rounds.membership_index
             || leading_term != rounds.leading_term;
         let lost = rounds.leading_term != 0 && leading_term != rounds.leading_term;
+        if changed {
+            self.tell_of_lead(rounds);
+        }
         rounds.leading_term = leading_term;
         self.inline.store(inline, Ordering::Release);
-        self.sole.store(core.is_sole_voter(), Ordering::Release);
+        self.sole
+            .store(rounds.core.is_sole_voter(), Ordering::Release);
         // Whoever waits for more than a majority looks at the progress of the others.
         if changed || ticking || !alone {
             rounds.role = rounds.core.role();

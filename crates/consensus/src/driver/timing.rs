@@ -45,6 +45,10 @@ impl Timing {
         Duration::from_micros(self.tick_micros.load(Ordering::Relaxed))
     }
 
+    pub fn election_timeout(&self) -> Duration {
+        self.tick() * ELECTION_TICKS
+    }
+
     pub fn heartbeat_ticks(&self) -> usize {
         self.heartbeat_ticks.load(Ordering::Relaxed) as usize
     }

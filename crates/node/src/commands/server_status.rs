@@ -28,6 +28,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     };
     reply.append(cstr!("asserts"), asserts(ctx));
     reply.append(cstr!("globalLock"), global_lock(ctx));
+    reply.append(cstr!("queues"), queues(ctx));
     reply.append(cstr!("connections"), connections(ctx));
     reply.append(cstr!("network"), network(ctx));
     reply.append(cstr!("opcounters"), opcounters(ctx));
@@ -69,6 +70,25 @@ fn global_lock(ctx: &CommandContext<'_>) -> RawDocumentBuf {
             "total": count(operations.len()),
             "readers": count(operations.len() - writers),
             "writers": count(writers),
+        },
+    }
+}
+
+/// The tickets that large operations hold while they compute, and who waits for one: operations
+/// that have only begun, and those that give way to others from time to time.
+fn queues(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    let tickets = &ctx.node.tickets;
+    let figures = tickets.figures();
+    let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    rawdoc! {
+        "execution": {
+            "out": count(figures.out),
+            "available": count(figures.total - figures.out),
+            "totalTickets": count(figures.total),
+            "queueLength": count(figures.fresh + figures.large),
+            "queued": { "begun": count(figures.large), "new": count(figures.fresh) },
+            "parkedThreads": count(tickets.parked()),
+            "totalWaits": long(figures.waits.into()),
         },
     }
 }

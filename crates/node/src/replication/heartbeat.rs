@@ -369,7 +369,8 @@ impl Replication {
                 "the set's configuration does not have this member any more"
             );
             if let Some(node) = self.node() {
-                node.group.step_down();
+                node.group
+                    .give_up("the set's configuration does not have this member any more");
             }
             self.topology_changed();
         } else if heartbeat.lists_asker && known > 0 && heartbeat.config_version >= known {

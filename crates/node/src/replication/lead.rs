@@ -52,7 +52,8 @@ impl Replication {
                 Some(successor) => {
                     asked.push(successor);
                     self.stay_away(away);
-                    node.group.transfer_leadership(successor);
+                    node.group
+                        .hand_over(successor, "told to step down by command or by its own end");
                     let moved = || !node.is_primary();
                     if wait("the successor", SUCCESSOR_TIMEOUT, moved)
                         .await
@@ -157,7 +158,8 @@ impl Replication {
         if !member.is_some_and(MemberConfig::electable) {
             return Err(refused("the member that asks for the lead may not have it"));
         }
-        node.group.transfer_leadership(to);
+        node.group
+            .hand_over(to, "told to by a member that steps up");
         Ok(())
     }
 

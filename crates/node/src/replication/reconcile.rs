@@ -205,7 +205,7 @@ impl Replication {
                 to = member.host,
                 "giving the lead to a member of higher priority"
             );
-            group.transfer_leadership(raft.id);
+            group.hand_over(raft.id, "a member of higher priority takes over");
         }
     }
 }
