@@ -71,6 +71,7 @@ fn when_changed<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>
                 tokio::select! {
                     waited = replication.await_change(process, counter, most) => waited?,
                     () = ctx.conn.closed().cancelled() => {}
+                    () = ctx.conn.left().cancelled() => {}
                 }
             }
             (None, None) => {}
