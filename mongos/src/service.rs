@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service};
 use bson::RawDocumentBuf;
+use tokio::task::block_in_place;
 
 use crate::commands::{self, Context};
 use crate::router::Router;
@@ -72,5 +73,22 @@ async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
     if !matches!(spec.name, "insert" | "update" | "delete" | "findAndModify") {
         ReadPreference::of_command(&request.body)?;
     }
-    (spec.run)(context).await
+    let mut answer = (spec.run)(context);
+    if is_light(spec.name, request) {
+        return answer.await;
+    }
+    // Reading it may take long: the other connections of this worker are handed over meanwhile.
+    std::future::poll_fn(|cx| block_in_place(|| answer.as_mut().poll(cx))).await
+}
+
+/// What is read in no time, whatever is in it.
+fn is_light(command: &str, request: &Request) -> bool {
+    const BYTES_MAX: usize = 4 * 1024;
+    let documents = request
+        .sequences
+        .iter()
+        .flat_map(|sequence| sequence.docs());
+    let bytes: usize = documents.map(|document| document.as_bytes().len()).sum();
+    !matches!(command, "aggregate" | "explain")
+        && request.body.as_bytes().len() + bytes <= BYTES_MAX
 }
