@@ -17,6 +17,7 @@ mod map_reduce;
 mod members;
 mod migrations;
 mod monitoring;
+mod moved_reads;
 mod moved_sessions;
 mod operating;
 mod parts;

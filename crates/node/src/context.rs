@@ -15,7 +15,8 @@ use crate::execute::InterruptSlot;
 use crate::node::Node;
 use crate::operations::{Interrupt, Registration};
 use crate::params;
-use crate::read_concern::View;
+use crate::read_concern::{Level, View};
+use crate::role::Versions;
 use crate::write::WriteConcern;
 
 /// The fields that every command takes, as they stand in the request.
@@ -296,6 +297,27 @@ impl<'a> CommandContext<'a> {
     /// What the reply tells of the time of the state that was read, if that is to be told.
     pub fn at_cluster_time(&self) -> Option<Timestamp> {
         self.view.as_ref().map(|view| view.time)
+    }
+
+    /// Whether the request comes from a router that wants it held against what this shard owns.
+    /// A read of what is `available` on a secondary takes orphaned documents for the others'.
+    pub fn is_routed(&self) -> bool {
+        let is_available = || {
+            let level = self
+                .generic
+                .read_concern
+                .map(|concern| concern.get_str("level"));
+            matches!(level, Some(Ok(level)) if level == Level::Available.name())
+        };
+        self.generic.shard_version.is_some() && (!is_available() || self.node.is_primary())
+    }
+
+    /// What the request says about how it was routed.
+    pub fn versions(&self) -> Versions<'a> {
+        Versions {
+            shard: self.generic.shard_version,
+            database: self.generic.database_version,
+        }
     }
 
     pub fn database(&self) -> &'a str {

@@ -173,6 +173,11 @@ impl Node {
     /// Gives the node its part in a sharded cluster. Only the first one counts.
     pub fn set_role(&self, role: Arc<dyn Role>) {
         if self.role.set(role.clone()).is_ok() {
+            if let Some(namespace) = role.watches() {
+                let role = role.clone();
+                let listener = move |change: Option<Change<'_>>| role.learned(change);
+                self.machine.watch_collection(namespace, Box::new(listener));
+            }
             let listener = move |namespace: &Namespace, change: Change<'_>| {
                 role.wrote(namespace, change);
             };

@@ -73,6 +73,16 @@ pub trait Role: Any + Send + Sync {
         Ok(())
     }
 
+    /// The collection of whose changes [`Role::learned`] is told.
+    fn watches(&self) -> Option<Namespace> {
+        None
+    }
+
+    /// Called on every member for each change of the collection that the role watches, in the
+    /// order of the log: what comes before it can be read by then, and nothing that comes after
+    /// it. `None`: the whole state is another one. Must not block.
+    fn learned(&self, _change: Option<Change<'_>>) {}
+
     /// Called on the primary for every committed change, in commit order, before the latches of
     /// the write are released. Must not block.
     fn wrote(&self, namespace: &Namespace, change: Change<'_>);

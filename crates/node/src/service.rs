@@ -23,7 +23,6 @@ use crate::logical_sessions;
 use crate::node::Node;
 use crate::read_concern;
 use crate::refusal;
-use crate::role::Versions;
 use crate::tickets::light;
 use crate::write::WriteConcern;
 use crate::write::{concern, report};
@@ -105,21 +104,20 @@ impl NodeService {
 
     /// Lets the role catch up with what a routed request knows.
     async fn prepare_role(&self, ctx: &CommandContext<'_>) {
-        let generic = &ctx.generic;
-        let Some(version) = generic.shard_version else {
+        if !ctx.is_routed() {
             return;
-        };
+        }
         let Some(role) = self.node.role() else { return };
         let Some(collection) = ctx.argument().and_then(|value| value.as_str()) else {
             return;
         };
         let namespace = Namespace::new(ctx.database(), collection);
-        let versions = Versions {
-            shard: Some(version),
-            database: generic.database_version,
-        };
-        if let Some(waiting) = role.prepare(namespace, versions) {
-            waiting.await;
+        if let Some(waiting) = role.prepare(namespace, ctx.versions()) {
+            match ctx.deadline {
+                // Having waited too long is noticed when the command runs.
+                Some(deadline) => drop(tokio::time::timeout_at(deadline.into(), waiting).await),
+                None => waiting.await,
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use banyan_node::commands::find::ownership;
+use banyan_node::commands::find::{OwnedView, owned_view};
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
 use banyan_node::execute::InterruptSlot;
@@ -60,8 +60,11 @@ impl Prepared {
             .map(SortPattern::parse)
             .transpose()
             .map_err(errors::query)?;
-        let ownership = ownership(ctx, input.collection)?;
-        let (catalog, snapshot) = ctx.node.view();
+        let OwnedView {
+            ownership,
+            catalog,
+            snapshot,
+        } = owned_view(ctx, input.collection)?;
         let collection = catalog.get(ctx.database(), input.collection);
         if collection.is_some_and(|collection| collection.options.get_str("viewOn").is_ok()) {
             return Err(CommandError::new(

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use banyan_node::role::{Change, Ownership, Versions};
@@ -13,6 +13,7 @@ use bson::{RawBsonRef, RawDocument};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, watch};
 
+use super::logged::Log;
 use super::migration::capture::Capture;
 
 /// Requests may name as many collections as they like; beyond this many, those are forgotten of
@@ -53,6 +54,10 @@ pub struct Collection {
     pub state: RwLock<State>,
     /// One reader of the config servers at a time; the others use what it finds.
     pub refreshing: Mutex<()>,
+    /// Held from the reading of a table until it is in force, so that no older one follows a newer.
+    pub reading: Mutex<()>,
+    /// Counts how often this secondary has had its primary read.
+    pub asked: AtomicU64,
     /// Counts the changes of `state` that somebody may wait for.
     pub changes: watch::Sender<u64>,
 }
@@ -65,6 +70,9 @@ pub struct State {
     /// Counts the readings.
     pub generation: u64,
     pub block: Option<Block>,
+    /// What the log has come to say, and how often it has said something.
+    pub log: Log,
+    pub told: u64,
     /// The migration away from here that is under way.
     pub capture: Option<Arc<Capture>>,
 }
@@ -99,6 +107,8 @@ pub enum Verdict {
     Stale(ChunkVersion),
     /// Nothing is known here, or less than the request knows.
     Behind,
+    /// This secondary's log has not come to what the request knows.
+    Unlogged,
     Blocked,
 }
 
@@ -108,6 +118,8 @@ impl Collection {
             ns: ns.to_owned(),
             state: RwLock::default(),
             refreshing: Mutex::default(),
+            reading: Mutex::default(),
+            asked: AtomicU64::new(0),
             changes: watch::Sender::new(0),
         }
     }
@@ -125,6 +137,9 @@ impl Collection {
         {
             return Verdict::Blocked;
         }
+        if term == 0 {
+            return state.judge_by_log(received, shard);
+        }
         if state.term != term || state.block.is_some_and(|block| block.is_over()) {
             return Verdict::Behind;
         }
@@ -138,10 +153,18 @@ impl Collection {
         if received.is_write_compatible(&wanted) {
             return Verdict::Agreed(Some(filter.clone()));
         }
-        if received.same_collection(&wanted) && received.major < wanted.major {
+        if is_stale(received, &filter.table.version(), &wanted) {
             return Verdict::Stale(wanted);
         }
         Verdict::Behind
+    }
+
+    /// Takes in what the log says.
+    pub fn learned(&self, log: Log) {
+        self.change(|state| {
+            state.log = log;
+            state.told += 1;
+        });
     }
 
     /// Changes the state and wakes whoever waits for it.
@@ -150,10 +173,57 @@ impl Collection {
         self.changes.send_modify(|count| *count += 1);
     }
 
+    /// A migration away from here is in its critical section.
+    pub fn is_donating(&self) -> bool {
+        let state = self.state.read();
+        state.block.is_some_and(|block| block.until.is_none())
+    }
+
     pub fn filter(&self) -> Option<Arc<Filter>> {
         match &self.state.read().known {
             Known::Sharded(filter) => Some(filter.clone()),
             _ => None,
+        }
+    }
+}
+
+/// Whether a request that does not agree with this shard's version is older for certain. A shard
+/// without chunks has version 0, which is older or newer than any other.
+fn is_stale(received: &ChunkVersion, collection: &ChunkVersion, shard: &ChunkVersion) -> bool {
+    received.same_collection(shard)
+        && received.major != shard.major
+        && received.major != 0
+        && received.major <= collection.major
+}
+
+impl State {
+    /// On a secondary: the version that its log has come to counts, and a routing table only helps
+    /// if it is of that version. A newer table promises documents that have not arrived, an older
+    /// one those that are going.
+    fn judge_by_log(&self, received: &ChunkVersion, shard: &str) -> Verdict {
+        let logged = match self.log {
+            Log::Unread => return Verdict::Behind,
+            Log::Says(None) if received.is_unsharded() => return Verdict::Agreed(None),
+            Log::Says(None) => return Verdict::Unlogged,
+            Log::Says(Some(logged)) if logged.refreshing => return Verdict::Blocked,
+            Log::Says(Some(logged)) => logged,
+        };
+        if !received.is_write_compatible(&logged.shard) {
+            return match is_stale(received, &logged.collection, &logged.shard) {
+                true => Verdict::Stale(logged.shard),
+                false => Verdict::Unlogged,
+            };
+        }
+        let Known::Sharded(filter) = &self.known else {
+            return Verdict::Behind;
+        };
+        let (table, own) = (filter.table.version(), filter.table.shard_version(shard));
+        if own.is_write_compatible(&logged.shard) {
+            return Verdict::Agreed(Some(filter.clone()));
+        }
+        match is_stale(received, &table, &own) {
+            true => Verdict::Stale(own),
+            false => Verdict::Behind,
         }
     }
 }

@@ -14,6 +14,7 @@ mod commands;
 mod databases;
 mod errors;
 mod keys;
+mod logged;
 mod metadata;
 mod migration;
 mod refresh;

@@ -17,6 +17,9 @@ use banyan_sharding::ChunkVersion;
 /// How long a request waits for a critical section before its router is told to try again.
 const BLOCKED_PATIENCE: Duration = Duration::from_secs(10);
 
+/// A critical section is much shorter than this.
+const BLOCKED_USUALLY: Duration = Duration::from_secs(1);
+
 impl ShardRole {
     /// Reads the collection's routing table and puts it in force. Whoever asks while another one
     /// reads takes what that one found, unless it began before the asking.
@@ -43,6 +46,7 @@ impl ShardRole {
         term: u64,
     ) -> Result<(), CommandError> {
         let identity = self.identity().ok_or_else(not_a_shard)?;
+        let _turn = collection.reading.lock().await;
         let before = collection.filter();
         let known = before.as_deref().map(|filter| &*filter.table);
         let table = load_table(&identity.config, &collection.ns, known).await?;
@@ -65,6 +69,9 @@ impl ShardRole {
                 )))
             }
         };
+        if term != 0 {
+            self.log_version(collection, &known).await?;
+        }
         if self.term() != term {
             return Err(conflict(
                 "this member's state changed while it read a routing table",
@@ -100,18 +107,37 @@ impl ShardRole {
             return;
         };
         let until = tokio::time::Instant::now() + BLOCKED_PATIENCE;
-        let mut refreshed = false;
+        let ask_after = tokio::time::Instant::now() + BLOCKED_USUALLY;
+        let (mut refreshed, mut asked) = (false, false);
         loop {
             let mut changes = collection.changes.subscribe();
+            if self.term() == 0
+                && let Err(error) = self.read_logged(&collection)
+            {
+                tracing::warn!(ns = collection.ns, %error, "cannot read what the log says");
+                return;
+            }
             match collection.judge(&received, self.term(), true, &identity.name) {
                 Verdict::Agreed(_) | Verdict::Stale(_) => return,
                 Verdict::Behind if refreshed => return,
+                Verdict::Unlogged if asked => return,
+                Verdict::Unlogged => {
+                    self.have_primary_refresh(&collection, until).await;
+                    asked = true;
+                }
                 Verdict::Behind => {
                     if let Err(error) = self.refresh(&collection.ns).await {
                         tracing::warn!(ns = collection.ns, %error, "cannot read a routing table");
                         return;
                     }
                     refreshed = true;
+                }
+                // Perhaps nobody is left who would say that it is over.
+                Verdict::Blocked
+                    if self.term() == 0 && !asked && tokio::time::Instant::now() > ask_after =>
+                {
+                    self.have_primary_refresh(&collection, until).await;
+                    asked = true;
                 }
                 Verdict::Blocked => {
                     // A block may also end by its own time, which nobody announces.
@@ -122,6 +148,13 @@ impl ShardRole {
                     }
                 }
             }
+        }
+    }
+
+    async fn have_primary_refresh(&self, collection: &Collection, until: tokio::time::Instant) {
+        let asking = self.ask_primary_to_refresh(collection);
+        if let Ok(Err(error)) = tokio::time::timeout_at(until, asking).await {
+            tracing::debug!(ns = collection.ns, %error, "the primary did not refresh");
         }
     }
 }

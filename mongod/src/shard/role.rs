@@ -23,6 +23,7 @@ use tokio::sync::mpsc;
 
 use super::databases::Databases;
 use super::errors::{bad_value, not_a_shard, stale_config};
+use super::logged;
 use super::metadata::{Collection, Collections, Known, Limits, Verdict};
 use super::migration::donor::Donation;
 use super::migration::orphans::{self, Orphans};
@@ -63,7 +64,7 @@ pub struct ShardRole {
     itself: Weak<ShardRole>,
     pub local: Local,
     identity: RwLock<Option<Arc<Identity>>>,
-    collections: Collections,
+    pub(super) collections: Collections,
     pub databases: Databases,
     splits: mpsc::Sender<SplitHint>,
     pub orphans: Orphans,
@@ -329,6 +330,7 @@ impl Role for ShardRole {
             Verdict::Agreed(None) => Ok(None),
             Verdict::Stale(wanted) => stale(Some(wanted), "the routing table has changed"),
             Verdict::Blocked => stale(None, "a migration is being committed"),
+            Verdict::Unlogged => stale(None, "this secondary has not come to that version"),
             Verdict::Behind => match &collection.state.read().known {
                 Known::Unknown => stale(None, "the routing table has not been read yet"),
                 Known::Unsharded => stale(
@@ -376,6 +378,14 @@ impl Role for ShardRole {
                 ))
             }
         }
+    }
+
+    fn watches(&self) -> Option<Namespace> {
+        Some(logged::namespace())
+    }
+
+    fn learned(&self, change: Option<Change<'_>>) {
+        self.learn(change);
     }
 
     fn wrote(&self, namespace: &Namespace, change: Change<'_>) {

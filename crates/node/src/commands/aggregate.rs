@@ -8,7 +8,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::explain::{self, Verbosity, explain_query};
-use super::find::{later_states, ownership, query_context, simple_collation};
+use super::find::{OwnedView, later_states, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{out, pipeline_sources};
 use crate::change_stream;
@@ -239,8 +239,11 @@ fn scan(
         return Ok((Box::new(rows), Arc::default()));
     }
     let matched = take_matches(pipeline);
-    let ownership = ownership(ctx, collection)?;
-    let (catalog, snapshot) = ctx.view();
+    let OwnedView {
+        ownership,
+        catalog,
+        snapshot,
+    } = owned_view(ctx, collection)?;
     let found = catalog.get(ctx.database(), collection);
     let plan = plan::choose(found, &snapshot, &leading.query(parameters.hint))?;
     // What an index has sorted need not be sorted again; the limit that the stage took up stays.

@@ -7,7 +7,7 @@ use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::coll_stats::number;
-use super::find::{ownership, query_context, simple_collation};
+use super::find::{OwnedView, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
@@ -96,8 +96,11 @@ pub fn count(
         let left = count.saturating_sub(parameters.skip).min(most);
         return Ok((left, Plan::nothing(), Arc::default()));
     }
-    let ownership = ownership(ctx, parameters.collection)?;
-    let (catalog, snapshot) = ctx.view();
+    let OwnedView {
+        ownership,
+        catalog,
+        snapshot,
+    } = owned_view(ctx, parameters.collection)?;
     let collection = catalog.get(ctx.database(), parameters.collection);
     let query = Query {
         filter: parameters.filter,

@@ -10,7 +10,7 @@ use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
 
-use super::find::{ownership, query_context, simple_collation};
+use super::find::{OwnedView, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
@@ -98,8 +98,11 @@ fn distinct(
         }
         return Ok(values.array);
     }
-    let ownership = ownership(ctx, parameters.collection)?;
-    let (catalog, snapshot) = ctx.view();
+    let OwnedView {
+        ownership,
+        catalog,
+        snapshot,
+    } = owned_view(ctx, parameters.collection)?;
     let collection = catalog.get(ctx.database(), parameters.collection);
     let query = Query {
         filter: parameters.filter,

@@ -6,7 +6,7 @@ use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::sort::SortPattern;
-use banyan_storage::{Collection, Namespace, Snapshot};
+use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
@@ -25,7 +25,7 @@ use crate::node::Node;
 use crate::oplog::{self, view::Order};
 use crate::params::{self, Field};
 use crate::plan::{self, Plan, Query};
-use crate::role::{Ownership, Versions};
+use crate::role::Ownership;
 
 pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
     .parsed_as("FindCommandRequest")
@@ -262,24 +262,38 @@ fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
 /// so does one that a router sent: documents may move away, and their ranges are those of the state
 /// that it began in.
 pub fn later_states(ctx: &CommandContext<'_>) -> Option<Weak<Node>> {
-    let keeps = ctx.view.is_some() || ctx.generic.shard_version.is_some();
+    let keeps = ctx.view.is_some() || ctx.is_routed();
     (!keeps).then(|| Arc::downgrade(ctx.node))
 }
 
-/// What this shard may answer of the collection.
-pub fn ownership(
-    ctx: &CommandContext<'_>,
-    collection: &str,
-) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
-    let Some(role) = ctx.node.role() else {
-        return Ok(None);
+/// What a read sees of a collection: a state, and which documents in it this shard may answer.
+pub struct OwnedView {
+    pub ownership: Option<Arc<dyn Ownership>>,
+    pub catalog: Arc<Catalog>,
+    pub snapshot: Snapshot,
+}
+
+/// The state that a command reads, and what this shard may answer of the collection in it.
+pub fn owned_view(ctx: &CommandContext<'_>, collection: &str) -> Result<OwnedView, CommandError> {
+    let role = ctx.node.role().filter(|_| ctx.is_routed());
+    let ownership = match role {
+        Some(role) => {
+            let namespace = Namespace::new(ctx.database(), collection);
+            role.check(&namespace, ctx.versions(), false)?
+        }
+        None => None,
     };
-    let namespace = Namespace::new(ctx.database(), collection);
-    let versions = Versions {
-        shard: ctx.generic.shard_version,
-        database: ctx.generic.database_version,
-    };
-    role.check(&namespace, versions, false)
+    let (catalog, snapshot) = ctx.view();
+    if let Some(role) = role {
+        // A range may have left since, and its documents been removed before the snapshot.
+        let namespace = Namespace::new(ctx.database(), collection);
+        role.check(&namespace, ctx.versions(), false)?;
+    }
+    Ok(OwnedView {
+        ownership,
+        catalog,
+        snapshot,
+    })
 }
 
 /// `{_id: value}` without anything around it: two lookups, in place.
@@ -303,8 +317,11 @@ fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
 }
 
 fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> CommandResult {
-    let ownership = ownership(ctx, name)?;
-    let (catalog, snapshot) = ctx.view();
+    let OwnedView {
+        ownership,
+        catalog,
+        snapshot,
+    } = owned_view(ctx, name)?;
     let Some(collection) = catalog.get(ctx.database(), name) else {
         let mut batch = Batch::first(0);
         batch.at_cluster_time = ctx.at_cluster_time();
@@ -389,8 +406,11 @@ impl<'a> Prepared<'a> {
             .map(SortPattern::parse)
             .transpose()
             .map_err(errors::query)?;
-        let ownership = ownership(ctx, parameters.collection)?;
-        let (catalog, snapshot) = ctx.view();
+        let OwnedView {
+            ownership,
+            catalog,
+            snapshot,
+        } = owned_view(ctx, parameters.collection)?;
         let collection = catalog.get(ctx.database(), parameters.collection);
         let plan = plan::choose(collection, &snapshot, &parameters.query())?;
         let shape = Shape {

@@ -5,6 +5,7 @@
 //! to the same effect.
 
 mod remembering;
+mod watched;
 
 use std::collections::HashMap;
 use std::io;
@@ -32,6 +33,7 @@ use super::names::{Name, Names};
 use super::sessions::{LatestNumbers, SessionId, SessionRecord, meta_key};
 use crate::clock::{self, Clock};
 use crate::role::Change;
+use watched::Watched;
 
 /// Keys of the state's own place in meta.
 const APPLIED: &[u8] = b"applied";
@@ -130,6 +132,7 @@ pub struct Machine {
     pub(super) latest_numbers: LatestNumbers,
     configuration: RwLock<Option<RawDocumentBuf>>,
     on_change: RwLock<Option<ChangeListener>>,
+    watched: RwLock<Option<Watched>>,
     on_point: RwLock<Option<PointListener>>,
     on_config: RwLock<Option<ConfigListener>>,
     snapshots: RwLock<Option<SnapshotSource>>,
@@ -157,6 +160,7 @@ impl Machine {
             latest_numbers: LatestNumbers::default(),
             configuration: RwLock::default(),
             on_change: RwLock::default(),
+            watched: RwLock::default(),
             on_point: RwLock::default(),
             on_config: RwLock::default(),
             snapshots: RwLock::default(),
@@ -379,6 +383,8 @@ impl Machine {
             applied: self.last_applied(),
             sessions: HashMap::new(),
             done: Vec::new(),
+            watched: self.watched_collection(),
+            telling: None,
         };
         let started = Instant::now();
         let mut operations = 0;
@@ -458,6 +464,10 @@ struct Applying<'a> {
     sessions: HashMap<SessionId, SessionRecord>,
     /// Of our own proposals: what listeners are told, and what is let go of, after the commit.
     done: Vec<(Bytes, Prepared)>,
+    /// The collection whose changes somebody is told of at once.
+    watched: Option<CollectionId>,
+    /// The entry, the last in the batch, that changes it.
+    telling: Option<Bytes>,
 }
 
 impl Applying<'_> {
@@ -476,7 +486,7 @@ impl Applying<'_> {
             return Ok(false);
         }
         let entry = Entry::decode(&committed.data)?;
-        Ok(!changes_definitions(&entry)? && !is_snapshot_point(&entry))
+        Ok(!changes_definitions(&entry)? && !is_snapshot_point(&entry) && !self.is_watched(&entry))
     }
 
     /// Entries that can be worked out at once.
@@ -547,6 +557,7 @@ impl Applying<'_> {
             self.definitions(&entry, next.position.index)?;
             self.applied = next;
             self.commit()?;
+            self.watched = self.machine.watched_collection();
             if entry
                 .operations()
                 .any(|operation| matches!(operation, Ok(Operation::SetConfig { .. })))
@@ -564,6 +575,9 @@ impl Applying<'_> {
                 listener();
             }
             return Ok(());
+        }
+        if self.is_watched(&entry) {
+            return self.watched_entry(&entry, next, committed.prepared, &committed.data);
         }
         self.applied = next;
         if let Some(mut prepared) = committed.prepared {
@@ -665,6 +679,9 @@ impl Applying<'_> {
         // Before latches open: whoever holds a session's latch finds its number here or its record.
         self.machine.latest_numbers.note(self.sessions.iter());
         self.sessions.clear();
+        if let Some(data) = self.telling.take() {
+            self.machine.tell_of(&data)?;
+        }
         *self.machine.applied.lock() = self.applied;
         self.machine.publish(self.applied);
         for (data, prepared) in self.done.drain(..) {
@@ -772,6 +789,7 @@ impl StateMachine for Machine {
             .map_err(|error| ApplyError(error.to_string()))?;
         self.make_durable()
             .map_err(|error| ApplyError(error.to_string()))?;
+        self.tell_of_all();
         if let Some(listener) = &*self.on_config.read() {
             listener();
         }

@@ -22,7 +22,7 @@ use crate::clock;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::execute::local;
-use crate::role::{Change, Ownership, Versions};
+use crate::role::{Change, Ownership};
 
 /// One entry holds no more than this, but for a single document that is larger.
 const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
@@ -70,13 +70,7 @@ impl<'a> Staging<'a> {
             let term = node.writable_term()?;
             let shared = node.namespaces.shared(&namespace).await;
             let ownership = match node.role() {
-                Some(role) => {
-                    let versions = Versions {
-                        shard: ctx.generic.shard_version,
-                        database: ctx.generic.database_version,
-                    };
-                    role.check(&namespace, versions, true)?
-                }
+                Some(role) => role.check(&namespace, ctx.versions(), true)?,
                 None => None,
             };
             let found = node.store.catalog().find(&namespace).cloned();

@@ -223,8 +223,7 @@ async fn drop_collection(ctx: &CommandContext<'_>) -> CommandResult {
         Err(error) if error.code != ErrorCode::NamespaceNotFound => return Err(error),
         _ => {}
     }
-    role.collection(ns)
-        .change(|state| state.known = Known::Unknown);
+    role.log_dropped(&role.collection(ns)).await?;
     Ok(rawdoc! { "ok": 1.0 })
 }
 

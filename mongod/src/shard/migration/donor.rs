@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_node::read_concern;
 use banyan_sharding::{Chunk, ChunkRange, ShardKey, ShardKeyPattern};
 use banyan_wire::{CommandError, ErrorCode, Treatment};
 use bson::oid::ObjectId;
@@ -91,6 +92,10 @@ pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), Comma
     let started = Instant::now();
     let outcome = session.run(&note, &order).await;
     drop(session);
+    if let Err(error) = role.log_known(&collection).await {
+        // They ask for it when they have waited for long enough.
+        tracing::warn!(ns = note.ns, %error, "secondaries are not told that a migration is over");
+    }
     match &outcome {
         Ok(()) => tracing::info!(
             ns = note.ns, range = %donation.range, to = note.to,
@@ -184,7 +189,14 @@ impl<'a> Session<'a> {
             recovery::write(self.role, note).await?;
             self.block(false);
             self.role.drain_writes(&note.ns).await;
-            let request = rawdoc! { "_recvChunkCommit": &*note.ns, "migrationId": note.id };
+            self.role.log_refreshing(&note.ns).await?;
+            // Whatever is written there from now on is later than what has just been logged here,
+            // and so a secondary of this shard that is to have seen it knows of the migration.
+            let time = self.role.node().clock.now();
+            let request = rawdoc! {
+                "_recvChunkCommit": &*note.ns, "migrationId": note.id,
+                "$clusterTime": read_concern::gossip(time),
+            };
             self.ask(note, request, LAST_CHANGES_MAX).await?;
             if self.donation.capture.overflowed() {
                 return Err(conflict("the range changes faster than it can be moved"));

@@ -1,0 +1,276 @@
+//! What the shard's log says of the ranges that this shard owns.
+//!
+//! The primary reads routing tables from the config servers. Before it puts one in force it writes
+//! the version into `config.cache.collections`, and a donor marks the collection there as
+//! `refreshing` before it commits a migration. Secondaries learn of both in the order of the log:
+//! after the documents that a recipient has received, before the orphans that a donor removes. They
+//! answer a read whose version is the one that the log has come to, and no other: an older one is
+//! stale, for a newer one they wait.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use banyan_node::role::Change;
+use banyan_node::{clock, params};
+use banyan_sharding::{ChunkVersion, RoutingTable};
+use banyan_storage::{Catalog, Namespace, Snapshot};
+use banyan_wire::CommandError;
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
+
+use super::errors::{bad_value, conflict, internal};
+use super::metadata::{Collection, Known};
+use super::role::ShardRole;
+
+/// In the database `config` of the shard itself.
+const COLLECTION: &str = "cache.collections";
+
+pub const NAMESPACE: &str = "config.cache.collections";
+
+/// How long a primary may take to read a routing table for a secondary.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An entry of `config.cache.collections`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Logged {
+    /// Of the collection, when this shard's version last changed.
+    pub collection: ChunkVersion,
+    /// Of this shard.
+    pub shard: ChunkVersion,
+    /// A migration away from here may have been committed: nobody knows what the shard owns.
+    pub refreshing: bool,
+}
+
+impl Logged {
+    pub fn of(table: &RoutingTable, shard: &str) -> Logged {
+        Logged {
+            collection: table.version(),
+            shard: table.shard_version(shard),
+            refreshing: false,
+        }
+    }
+
+    fn parse(document: &RawDocument) -> Result<Logged, CommandError> {
+        let collection = ChunkVersion {
+            epoch: document.get_object_id("epoch").map_err(bad_value)?,
+            timestamp: document.get_timestamp("timestamp").map_err(bad_value)?,
+            major: 0,
+            minor: 0,
+        };
+        let version = |name| -> Result<Timestamp, CommandError> {
+            document.get_timestamp(name).map_err(bad_value)
+        };
+        Ok(Logged {
+            collection: collection
+                .with_lastmod(version("lastRefreshedCollectionMajorMinorVersion")?),
+            shard: collection.with_lastmod(version("lastRefreshedShardMajorMinorVersion")?),
+            refreshing: document.get_bool("refreshing").unwrap_or(false),
+        })
+    }
+
+    fn to_document(self, table: &RoutingTable) -> RawDocumentBuf {
+        let uuid = Binary {
+            subtype: BinarySubtype::Uuid,
+            bytes: table.uuid().to_vec(),
+        };
+        rawdoc! {
+            "_id": table.ns(),
+            "uuid": uuid,
+            "key": table.pattern().document().to_owned(),
+            "unique": table.is_unique(),
+            "epoch": self.collection.epoch,
+            "timestamp": self.collection.timestamp,
+            "lastRefreshedCollectionMajorMinorVersion": self.collection.lastmod(),
+            "lastRefreshedShardMajorMinorVersion": self.shard.lastmod(),
+            "refreshing": self.refreshing,
+        }
+    }
+}
+
+/// What a member knows of a collection's entry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Log {
+    #[default]
+    Unread,
+    /// `None`: the collection is not sharded.
+    Says(Option<Logged>),
+}
+
+/// The entry in a state of this member.
+pub fn read(
+    catalog: &Catalog,
+    snapshot: &Snapshot,
+    ns: &str,
+) -> Result<Option<Logged>, CommandError> {
+    let found = catalog.get("config", COLLECTION);
+    let Some((collection, index)) = found.and_then(|c| Some((c, c.id_index()?))) else {
+        return Ok(None);
+    };
+    let mut key = Vec::with_capacity(ns.len() + 8);
+    banyan_document::key::encode(bson::RawBsonRef::String(ns), &mut key);
+    let Some(record) = snapshot.unique_lookup(index, &key).map_err(internal)? else {
+        return Ok(None);
+    };
+    let document = snapshot.record(collection.id, record).map_err(internal)?;
+    document
+        .map(|document| Logged::parse(&document))
+        .transpose()
+}
+
+impl ShardRole {
+    /// Reads the collection's entry, unless a change of it is told meanwhile.
+    pub(super) fn read_logged(&self, collection: &Collection) -> Result<Log, CommandError> {
+        let seen = {
+            let state = collection.state.read();
+            if state.log != Log::Unread {
+                return Ok(state.log);
+            }
+            state.told
+        };
+        let (catalog, snapshot) = self.node().view();
+        let says = Log::Says(read(&catalog, &snapshot, &collection.ns)?);
+        let mut log = says;
+        collection.change(|state| {
+            if state.told == seen {
+                state.log = says;
+            }
+            log = state.log;
+        });
+        Ok(log)
+    }
+
+    /// Takes in a change of `config.cache.collections`.
+    pub(super) fn learn(&self, change: Option<Change<'_>>) {
+        let Some(change) = change else {
+            for collection in self.collections.look_at_all(|c| Some(c.clone())) {
+                collection.learned(Log::Unread);
+            }
+            return;
+        };
+        let (document, is_there) = match change {
+            Change::Insert { document } => (document, true),
+            Change::Update { after, .. } => (after, true),
+            Change::Delete { before } => (before, false),
+        };
+        let known = document.get_str("_id").ok();
+        let Some(collection) = known.and_then(|ns| self.collections.get(ns)) else {
+            return;
+        };
+        let log = match is_there.then(|| Logged::parse(document)).transpose() {
+            Ok(logged) => Log::Says(logged),
+            Err(error) => {
+                tracing::error!(ns = collection.ns, %error, "an entry of {NAMESPACE} is damaged");
+                Log::Unread
+            }
+        };
+        collection.learned(log);
+    }
+
+    /// Writes down what the primary is about to put in force, if it says something new.
+    pub(super) async fn log_version(
+        &self,
+        collection: &Collection,
+        known: &Known,
+    ) -> Result<(), CommandError> {
+        let Log::Says(before) = self.read_logged(collection)? else {
+            return Err(conflict(
+                "what the log says of the collection has just changed",
+            ));
+        };
+        let body = match known {
+            Known::Unknown => return Ok(()),
+            Known::Unsharded if before.is_none() => return Ok(()),
+            Known::Unsharded => rawdoc! {
+                "delete": COLLECTION,
+                "deletes": [{ "q": { "_id": collection.ns.as_str() }, "limit": 1 }],
+            },
+            Known::Sharded(filter) => {
+                let logged = Logged::of(&filter.table, &filter.shard);
+                let is_donating = collection.is_donating();
+                let is_news = |before: Logged| {
+                    !before.shard.is_write_compatible(&logged.shard)
+                        // What was read may have changed by the time a migration is committed.
+                        || before.refreshing && !is_donating
+                };
+                if !before.is_none_or(is_news) {
+                    return Ok(());
+                }
+                let document = logged.to_document(&filter.table);
+                rawdoc! {
+                    "update": COLLECTION,
+                    "updates": [{
+                        "q": { "_id": collection.ns.as_str() }, "u": document, "upsert": true,
+                    }],
+                }
+            }
+        };
+        self.local.write("config", body).await.map(drop)
+    }
+
+    /// From here on no secondary answers for the collection, until the primary has read who owns
+    /// what.
+    pub(super) async fn log_refreshing(&self, ns: &str) -> Result<(), CommandError> {
+        let body = rawdoc! {
+            "update": COLLECTION,
+            "updates": [{
+                "q": { "_id": ns },
+                "u": { "$set": { "refreshing": true }, "$inc": { "enterCriticalSectionCounter": 1 } },
+            }],
+        };
+        let reply = self.local.write("config", body).await?;
+        let found = reply.get("n").ok().flatten().and_then(params::number);
+        if found == Some(1) {
+            return Ok(());
+        }
+        Err(conflict(format!("{ns} has no entry in {NAMESPACE}")))
+    }
+
+    /// What is in force counts again, whatever a migration that is over has written down.
+    pub(super) async fn log_known(&self, collection: &Collection) -> Result<(), CommandError> {
+        let _turn = collection.reading.lock().await;
+        let known = collection.state.read().known.clone();
+        self.log_version(collection, &known).await
+    }
+
+    /// The collection is gone, and so is what the log says of it.
+    pub(super) async fn log_dropped(&self, collection: &Collection) -> Result<(), CommandError> {
+        let _turn = collection.reading.lock().await;
+        collection.change(|state| state.known = Known::Unknown);
+        self.log_version(collection, &Known::Unsharded).await
+    }
+
+    /// Has the primary read the routing table, and waits until what it found is here. Whoever comes
+    /// while another asks takes the answer of the next one.
+    pub(super) async fn ask_primary_to_refresh(
+        &self,
+        collection: &Collection,
+    ) -> Result<(), CommandError> {
+        let seen = collection.asked.load(Ordering::Acquire);
+        let _turn = collection.refreshing.lock().await;
+        if collection.asked.load(Ordering::Acquire) > seen + 1 {
+            return Ok(());
+        }
+        let outcome = self.ask_primary(collection).await;
+        collection.asked.fetch_add(1, Ordering::AcqRel);
+        outcome
+    }
+
+    async fn ask_primary(&self, collection: &Collection) -> Result<(), CommandError> {
+        let node = self.node();
+        let request = rawdoc! { "_flushRoutingTableCacheUpdates": collection.ns.as_str() };
+        let reply = node.replication.ask_primary(&request, ASK_TIMEOUT).await?;
+        let time = reply.get_timestamp("operationTime").map_err(bad_value)?;
+        let target = clock::to_bits(time);
+        let mut applied = node.machine.applied_watch();
+        let reached = applied.wait_for(|applied| *applied >= target);
+        match tokio::time::timeout(ASK_TIMEOUT, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(conflict("this member lags too far behind its primary")),
+        }
+    }
+}
+
+/// Where the entries are.
+pub fn namespace() -> Namespace {
+    Namespace::new("config", COLLECTION)
+}
