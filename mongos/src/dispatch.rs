@@ -177,6 +177,14 @@ impl Router {
         error: &CommandError,
     ) -> Result<(), CommandError> {
         tracing::debug!(%error, "stale routing");
+        // It may be about another collection that the command reads.
+        let named = error
+            .extra
+            .as_ref()
+            .and_then(|extra| extra.get_str("ns").ok());
+        if let Some(named) = named.filter(|ns| route.is_none_or(|route| route.ns != **ns)) {
+            self.catalog.forget(named);
+        }
         match route {
             Some(route) => self.catalog.refresh(route).await,
             None => Ok(()),

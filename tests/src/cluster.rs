@@ -34,7 +34,9 @@ impl Cluster {
         let mut shards = Vec::new();
         for shard in 0..shape.shards {
             let name = format!("shard{shard}");
-            shards.push(ReplicaSet::start(&name, shape.members_per_shard, &["--shardsvr"]).await);
+            // Orphans go at once, so that whoever counts on them is found out.
+            let flags = ["--shardsvr", "--setParameter", "orphanCleanupDelaySecs=0"];
+            shards.push(ReplicaSet::start(&name, shape.members_per_shard, &flags).await);
         }
         let router = Launch::mongos(&config.connection_string()).start().await;
         let cluster = Self {

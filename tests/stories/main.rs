@@ -20,6 +20,7 @@ mod monitoring;
 mod moved_reads;
 mod moved_sessions;
 mod operating;
+mod orphans;
 mod parts;
 mod power;
 mod reads;

@@ -152,5 +152,30 @@ async fn reads_of_every_member_miss_nothing_that_moves() -> Result<()> {
     for (name, task) in reading {
         task.await?.with_context(|| format!("under {name}"))?;
     }
+
+    // Only who asks for what is available sees the documents that are left behind.
+    for shard in &cluster.shards {
+        let admin = shard.client().await.database("admin");
+        let keep = doc! { "setParameter": 1, "orphanCleanupDelaySecs": 3600 };
+        admin.run_command(keep).await?;
+    }
+    let go = doc! { "moveChunk": "test.posts", "find": { "k": 0 }, "to": shards[1] };
+    admin.run_command(go).await?;
+    let count = async |concern: ReadConcern| {
+        let [_, _, (_, secondary), ..] = preferences();
+        let options = CollectionOptions::builder()
+            .selection_criteria(SelectionCriteria::ReadPreference(secondary))
+            .read_concern(concern)
+            .build();
+        let posts = client.database("test");
+        let posts = posts.collection_with_options::<Document>("posts", options);
+        posts.count_documents(doc! { "k": { "$gte": 0 } }).await
+    };
+    ensure!(count(ReadConcern::local()).await? == DOCUMENTS as u64);
+    let available = count(ReadConcern::available()).await?;
+    ensure!(
+        available == DOCUMENTS as u64 + 100,
+        "{available} are available"
+    );
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Read concern: what a read has to see, and what it may not see.
 //!
 //! What is applied here is committed: no election takes it back. So `local`, `available` and
-//! `majority` are the same, and each read is of one storage snapshot. What is left to do:
+//! `majority` are the same, and each read is of one storage snapshot (but a routed read of what is
+//! `available` does not ask a secondary what its shard owns). What is left to do:
 //!
 //! - `linearizable` asks a majority whether this is still the primary, and waits until everything
 //!   acknowledged by then is applied.

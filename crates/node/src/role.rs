@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use banyan_storage::Namespace;
 use banyan_wire::CommandError;
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::commands::table::BoxFuture;
 
@@ -63,6 +63,16 @@ pub trait Role: Any + Send + Sync {
         writes: bool,
     ) -> Result<Option<Arc<dyn Ownership>>, CommandError>;
 
+    /// As [`Role::prepare`] and [`Role::check`] for another collection that a routed pipeline reads
+    /// here: its router takes it to be on this shard alone, and that must be so.
+    fn prepare_local<'a>(&'a self, _namespace: Namespace) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn check_local(&self, _namespace: &Namespace) -> Result<(), CommandError> {
+        Ok(())
+    }
+
     /// Refuses a change that this shard may not make although the versions agree: a document
     /// without a full shard key, a changed shard key. Called before the write is proposed.
     fn check_change(
@@ -71,6 +81,11 @@ pub trait Role: Any + Send + Sync {
         _change: Change<'_>,
     ) -> Result<(), CommandError> {
         Ok(())
+    }
+
+    /// What `serverStatus` shows as `shardingStatistics`.
+    fn statistics(&self) -> Option<RawDocumentBuf> {
+        None
     }
 
     /// The collection of whose changes [`Role::learned`] is told.

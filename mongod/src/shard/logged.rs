@@ -209,12 +209,18 @@ impl ShardRole {
 
     /// From here on no secondary answers for the collection, until the primary has read who owns
     /// what.
-    pub(super) async fn log_refreshing(&self, ns: &str) -> Result<(), CommandError> {
+    pub(super) async fn log_refreshing(&self, collection: &Collection) -> Result<(), CommandError> {
+        // What was read before must not be written down afterwards.
+        let _turn = collection.reading.lock().await;
+        let ns = collection.ns.as_str();
         let body = rawdoc! {
             "update": COLLECTION,
             "updates": [{
                 "q": { "_id": ns },
-                "u": { "$set": { "refreshing": true }, "$inc": { "enterCriticalSectionCounter": 1 } },
+                "u": {
+                    "$set": { "refreshing": true },
+                    "$inc": { "enterCriticalSectionCounter": 1 },
+                },
             }],
         };
         let reply = self.local.write("config", body).await?;
@@ -246,7 +252,7 @@ impl ShardRole {
         collection: &Collection,
     ) -> Result<(), CommandError> {
         let seen = collection.asked.load(Ordering::Acquire);
-        let _turn = collection.refreshing.lock().await;
+        let _turn = collection.asking.lock().await;
         if collection.asked.load(Ordering::Acquire) > seen + 1 {
             return Ok(());
         }

@@ -56,7 +56,8 @@ pub struct Collection {
     pub refreshing: Mutex<()>,
     /// Held from the reading of a table until it is in force, so that no older one follows a newer.
     pub reading: Mutex<()>,
-    /// Counts how often this secondary has had its primary read.
+    /// Held while this secondary has its primary read one, and how often it has.
+    pub asking: Mutex<()>,
     pub asked: AtomicU64,
     /// Counts the changes of `state` that somebody may wait for.
     pub changes: watch::Sender<u64>,
@@ -119,6 +120,7 @@ impl Collection {
             state: RwLock::default(),
             refreshing: Mutex::default(),
             reading: Mutex::default(),
+            asking: Mutex::default(),
             asked: AtomicU64::new(0),
             changes: watch::Sender::new(0),
         }
@@ -397,6 +399,96 @@ impl Ownership for Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::logged::Logged;
+    use bson::oid::ObjectId;
+    use bson::spec::BinarySubtype;
+    use bson::{Binary, RawBson, Timestamp, rawdoc};
+
+    /// Two chunks, the upper one's owner and the majors as given.
+    fn table(upper: &str, lower_major: u32, upper_major: u32) -> Arc<RoutingTable> {
+        let time = |time, increment| Timestamp { time, increment };
+        let collection = rawdoc! {
+            "_id": "a.b",
+            "lastmodEpoch": ObjectId::from_bytes([7; 12]),
+            "timestamp": time(100, 1),
+            "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: vec![5; 16] },
+            "key": { "k": 1 },
+        };
+        let chunk = |n: u8, min: RawBson, max: RawBson, shard: &str, major: u32| {
+            rawdoc! {
+                "_id": ObjectId::from_bytes([n; 12]), "min": { "k": min }, "max": { "k": max },
+                "shard": shard, "lastmod": time(major, 0),
+            }
+        };
+        let middle = RawBson::Int32(0);
+        let chunks = [
+            chunk(1, RawBson::MinKey, middle.clone(), "one", lower_major),
+            chunk(2, middle, RawBson::MaxKey, upper, upper_major),
+        ];
+        let chunks = chunks.iter().map(|chunk| &**chunk);
+        Arc::new(RoutingTable::build(&collection, chunks).unwrap())
+    }
+
+    fn knows(collection: &Collection, table: &Arc<RoutingTable>) {
+        let filter = Filter::new(table.clone(), "one".into(), 1 << 20, None, 0);
+        collection.change(|state| state.known = Known::Sharded(Arc::new(filter)));
+    }
+
+    #[test]
+    fn a_secondary_answers_for_what_its_log_has_come_to() {
+        let judge = |collection: &Collection, version: &ChunkVersion| match collection
+            .judge(version, 0, false, "one")
+        {
+            Verdict::Agreed(_) => "agreed",
+            Verdict::Stale(_) => "stale",
+            Verdict::Behind => "behind",
+            Verdict::Unlogged => "unlogged",
+            Verdict::Blocked => "blocked",
+        };
+        // The upper chunk goes to the other shard, and comes back.
+        let tables = [table("one", 1, 1), table("two", 2, 2), table("one", 2, 3)];
+        let [here, gone, back] = tables.each_ref().map(|table| table.shard_version("one"));
+        let logged = tables.each_ref().map(|table| Logged::of(table, "one"));
+        let collection = Collection::new("a.b");
+        assert_eq!(
+            judge(&collection, &here),
+            "behind",
+            "the log has not been read"
+        );
+        collection.learned(Log::Says(None));
+        assert_eq!(judge(&collection, &ChunkVersion::UNSHARDED), "agreed");
+        assert_eq!(judge(&collection, &here), "unlogged");
+        collection.learned(Log::Says(Some(logged[0])));
+        assert_eq!(judge(&collection, &ChunkVersion::UNSHARDED), "unlogged");
+        assert_eq!(judge(&collection, &here), "behind", "no table yet");
+        knows(&collection, &tables[0]);
+        assert_eq!(judge(&collection, &here), "agreed");
+        assert_eq!(judge(&collection, &gone), "unlogged");
+        // A table from the config servers is ahead of the log.
+        knows(&collection, &tables[1]);
+        assert_eq!(judge(&collection, &here), "stale");
+        assert_eq!(judge(&collection, &gone), "unlogged");
+        knows(&collection, &tables[0]);
+        collection.learned(Log::Says(Some(Logged {
+            refreshing: true,
+            ..logged[0]
+        })));
+        assert_eq!(judge(&collection, &here), "blocked");
+        assert_eq!(judge(&collection, &gone), "blocked");
+        collection.learned(Log::Says(Some(logged[1])));
+        assert_eq!(judge(&collection, &here), "stale");
+        assert_eq!(
+            judge(&collection, &gone),
+            "behind",
+            "the table is older than the log"
+        );
+        // Everything is known of the return but the documents.
+        knows(&collection, &tables[2]);
+        assert_eq!(judge(&collection, &back), "unlogged");
+        collection.learned(Log::Says(Some(logged[2])));
+        assert_eq!(judge(&collection, &back), "agreed");
+        assert_eq!(judge(&collection, &gone), "stale");
+    }
 
     #[test]
     fn names_without_a_table_do_not_pile_up() {

@@ -17,7 +17,7 @@ use banyan_sharding::ChunkVersion;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode, PoolOptions, ReplicaSet};
 use bson::oid::ObjectId;
-use bson::{RawBsonRef, RawDocument, rawdoc};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
@@ -250,6 +250,13 @@ fn database_version<'a>(
     }
 }
 
+fn of_version(version: &RawDocument) -> Versions<'_> {
+    Versions {
+        shard: Some(RawBsonRef::Document(version)),
+        database: None,
+    }
+}
+
 fn is_internal(namespace: &Namespace) -> bool {
     matches!(namespace.database(), "admin" | "config" | "local")
 }
@@ -345,6 +352,20 @@ impl Role for ShardRole {
         }
     }
 
+    fn prepare_local<'a>(&'a self, namespace: Namespace) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let version = ChunkVersion::UNSHARDED.to_document();
+            if let Some(waiting) = self.prepare(namespace, of_version(&version)) {
+                waiting.await;
+            }
+        })
+    }
+
+    fn check_local(&self, namespace: &Namespace) -> Result<(), CommandError> {
+        let version = ChunkVersion::UNSHARDED.to_document();
+        self.check(namespace, of_version(&version), false).map(drop)
+    }
+
     fn check_change(&self, namespace: &Namespace, change: Change<'_>) -> Result<(), CommandError> {
         let Some(filter) = self
             .known_collection(namespace.as_str())
@@ -378,6 +399,13 @@ impl Role for ShardRole {
                 ))
             }
         }
+    }
+
+    fn statistics(&self) -> Option<RawDocumentBuf> {
+        self.identity()?;
+        let mut statistics = RawDocumentBuf::new();
+        self.orphans.statistics(&mut statistics);
+        Some(statistics)
     }
 
     fn watches(&self) -> Option<Namespace> {

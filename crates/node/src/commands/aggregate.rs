@@ -144,6 +144,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return ctx.compute(open).await;
         }
         let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+        pipeline_sources::prepare(ctx, &pipeline).await;
         let namespace = parameters.namespace(ctx.database());
         if let Some(output) = pipeline.output().cloned() {
             read_concern::check_output(ctx, output.stage_name())?;

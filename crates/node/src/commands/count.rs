@@ -116,7 +116,12 @@ pub fn count(
     let source = Source::new(snapshot, &plan, ctx.slot().clone());
     let cost = source.cost.clone();
     let found = if let Some(collection) = known.filter(|_| parameters.hint.is_none()) {
-        collection.documents().min(most)
+        let documents = collection.documents().min(most);
+        // It is counted as of now, not as of the snapshot.
+        if ctx.is_routed() {
+            owned_view(ctx, parameters.collection)?;
+        }
+        documents
     } else if plan.exact && ownership.is_none() {
         source.count_keys(most)?
     } else {

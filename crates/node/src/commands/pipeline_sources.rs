@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, Pipeline, Sources};
 use banyan_query::{Budget, Context, QueryError};
-use banyan_storage::{Catalog, Collection, Snapshot};
+use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
@@ -23,17 +23,47 @@ use crate::operations;
 use crate::params;
 use crate::plan::{self, Query};
 
+/// The names of the other collections that a pipeline reads.
+fn others(ctx: &CommandContext<'_>, pipeline: &Pipeline) -> Vec<Namespace> {
+    let names = pipeline.collections_read().into_iter();
+    names
+        .map(|(database, name)| {
+            Namespace::new(database.as_deref().unwrap_or(ctx.database()), &name)
+        })
+        .collect()
+}
+
+/// Lets the role learn what it has to know of them.
+pub async fn prepare(ctx: &CommandContext<'_>, pipeline: &Pipeline) {
+    let Some(role) = ctx.node.role().filter(|_| ctx.is_routed()) else {
+        return;
+    };
+    for other in others(ctx, pipeline) {
+        role.prepare_local(other).await;
+    }
+}
+
 /// The other collections that a pipeline reads, as of one moment. `None` if it reads none.
 pub fn of(
     ctx: &CommandContext<'_>,
     pipeline: &Pipeline,
     slot: &Arc<InterruptSlot>,
 ) -> Result<Option<Arc<dyn Sources>>, CommandError> {
-    if pipeline.collections_read().is_empty() {
+    let others = others(ctx, pipeline);
+    if others.is_empty() {
         return Ok(None);
     }
+    let role = ctx.node.role().filter(|_| ctx.is_routed());
+    let check = || match role {
+        Some(role) => others.iter().try_for_each(|other| role.check_local(other)),
+        None => Ok(()),
+    };
+    check()?;
+    let view = ctx.view();
+    // One may have been sharded since, and a part of it have left.
+    check()?;
     let database = ctx.database().to_owned();
-    let view = Arc::new(Mutex::new(Some(ctx.view())));
+    let view = Arc::new(Mutex::new(Some(view)));
     let later = later_states(ctx);
     if later.is_some() {
         let reader: Arc<dyn Rest> = view.clone();

@@ -34,6 +34,9 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     reply.append(cstr!("opcounters"), opcounters(ctx));
     reply.append(cstr!("mem"), memory());
     reply.append(cstr!("metrics"), metrics(ctx));
+    if let Some(statistics) = node.role().and_then(|role| role.statistics()) {
+        reply.append(cstr!("shardingStatistics"), statistics);
+    }
     reply.append(
         cstr!("storageEngine"),
         rawdoc! {

@@ -20,6 +20,7 @@
 //!
 //! Latches on records and keys travel with the prepared batch: they open when the entry is applied
 //! or known to be lost. Those on the namespace and the session are the command's own.
+//! A shard removes its orphans by record id ([`remove`]).
 //! What sessions have done moves with the documents from shard to shard ([`histories`]).
 //! [`report`] makes the reply.
 
@@ -35,6 +36,7 @@ pub mod latches;
 pub mod modify;
 pub mod names;
 pub mod propose;
+pub mod remove;
 pub mod report;
 pub mod sessions;
 pub mod staging;

@@ -49,6 +49,7 @@ async fn status(ctx: &CommandContext<'_>) -> CommandResult {
     let mut reply = rawdoc! {
         "ns": reception.ns.as_str(),
         "state": phase.name(),
+        "cleared": count(reception.cleared.load(Ordering::Relaxed)),
         "cloned": count(reception.cloned.load(Ordering::Relaxed)),
         "clonedBytes": count(reception.cloned_bytes.load(Ordering::Relaxed)),
         "caughtUp": count(reception.caught_up.load(Ordering::Relaxed)),

@@ -10,7 +10,7 @@ use bson::oid::ObjectId;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
 
 use super::capture::Capture;
-use super::recovery::{self, Note};
+use super::recovery::{self, Ended, Moved, Note};
 use crate::shard::errors::{bad_value, conflict, internal};
 use crate::shard::keys::KeyView;
 use crate::shard::metadata::{Block, Collection, Filter};
@@ -189,7 +189,9 @@ impl<'a> Session<'a> {
             recovery::write(self.role, note).await?;
             self.block(false);
             self.role.drain_writes(&note.ns).await;
-            self.role.log_refreshing(&note.ns).await?;
+            let marking = self.role.log_refreshing(self.collection);
+            let marked = tokio::time::timeout(LAST_CHANGES_MAX, marking).await;
+            marked.map_err(|_| conflict("secondaries cannot be told of the migration"))??;
             // Whatever is written there from now on is later than what has just been logged here,
             // and so a secondary of this shard that is to have seen it knows of the migration.
             let time = self.role.node().clock.now();
@@ -208,13 +210,20 @@ impl<'a> Session<'a> {
             Ok(received) => received,
             Err(error) => {
                 // No commit was sent, so this is the end of it.
-                recovery::conclude(self.role, note, false, 0).await?;
+                recovery::conclude(self.role, note, Ended::NotCommitted).await?;
                 return Err(error);
             }
         };
         self.block(true);
         let committed = self.commit(note).await?;
-        recovery::conclude(self.role, note, committed.is_ok(), received).await?;
+        let ended = match &committed {
+            Ok(()) => Ended::Committed {
+                moved: received,
+                is_awaited: order.wait_for_delete,
+            },
+            Err(_) => Ended::NotCommitted,
+        };
+        recovery::conclude(self.role, note, ended).await?;
         committed
     }
 
@@ -286,8 +295,8 @@ impl<'a> Session<'a> {
     }
 
     /// Waits until the recipient has everything, or what it lacks is so little that writes may
-    /// wait for it. The bytes it got.
-    async fn wait_until_steady(&self, note: &Note) -> Result<u64, CommandError> {
+    /// wait for it. What it got.
+    async fn wait_until_steady(&self, note: &Note) -> Result<Moved, CommandError> {
         let mut pause = LOOK_MIN;
         let mut progress = (Instant::now(), 0);
         let mut catching_up: Option<Instant> = None;
@@ -295,14 +304,14 @@ impl<'a> Session<'a> {
             let request = rawdoc! { "_recvChunkStatus": &*note.ns, "migrationId": note.id };
             let status = self.ask(note, request, ASK_TIMEOUT).await?;
             let bytes = number(&status, "clonedBytes");
-            let moved = bytes + number(&status, "caughtUp");
+            let documents = number(&status, "cloned");
+            let moved = bytes + number(&status, "caughtUp") + number(&status, "cleared");
             match status.get_str("state").unwrap_or_default() {
-                "steady" => return Ok(bytes),
+                "steady" => return Ok(Moved { documents, bytes }),
                 "catchup" => {
                     let since = catching_up.get_or_insert_with(Instant::now).elapsed();
-                    let cloned = number(&status, "cloned");
-                    if self.donation.capture.len() <= allowed_rest(cloned, since) {
-                        return Ok(bytes);
+                    if self.donation.capture.len() <= allowed_rest(documents, since) {
+                        return Ok(Moved { documents, bytes });
                     }
                 }
                 "fail" => {

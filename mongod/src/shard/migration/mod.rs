@@ -16,7 +16,7 @@
 //! 4. The donor reads the routing table. Whoever it names owns the range: nobody's memory of the
 //!    commit's outcome counts. A donor that cannot tell whether its commit is still under way
 //!    first raises the chunk's version on the config servers, so that a late one is refused.
-//! 5. The loser's documents are removed in the background ([`orphans`]).
+//! 5. The loser's documents are removed in the background ([`orphans`], [`removal`]).
 //!
 //! A donor that crashes between 3 and 5 leaves its note behind, and the next primary settles it
 //! before it takes any request for a sharded collection ([`recovery`]).
@@ -26,3 +26,4 @@ pub mod donor;
 pub mod orphans;
 pub mod recipient;
 pub mod recovery;
+mod removal;

@@ -9,15 +9,15 @@ use banyan_node::write::histories::History;
 use banyan_sharding::{ChunkRange, ShardKey, ShardKeyPattern};
 use banyan_wire::{CommandError, ErrorCode, Treatment};
 use bson::oid::ObjectId;
-use bson::spec::BinarySubtype;
 use bson::{
-    Binary, RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp,
-    cstr, rawdoc,
+    RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr,
+    rawdoc,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::orphans;
+use super::orphans::{Kind, NewTask};
+use super::removal;
 use crate::shard::errors::{bad_value, conflict, internal};
 use crate::shard::keys::documents_in_range;
 use crate::shard::role::ShardRole;
@@ -26,6 +26,9 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between two questions for what sessions have done, while the range is followed.
 const SESSIONS_PAUSE: Duration = Duration::from_secs(1);
+
+/// Between two looks whether orphans are still in the way.
+const ORPHANS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Between two questions for changes when there were none.
 const QUIET_PAUSE: Duration = Duration::from_millis(20);
@@ -64,6 +67,8 @@ pub struct Reception {
     from_host: String,
     cuts: Vec<ShardKey>,
     progress: Mutex<(Phase, Option<CommandError>)>,
+    /// Bytes of orphans that were in the way and are gone.
+    pub cleared: AtomicU64,
     pub cloned: AtomicU64,
     pub cloned_bytes: AtomicU64,
     pub caught_up: AtomicU64,
@@ -104,6 +109,7 @@ impl Reception {
             from_host: text("fromShardHost")?,
             cuts,
             progress: Mutex::new((Phase::Ready, None)),
+            cleared: AtomicU64::new(0),
             cloned: AtomicU64::new(0),
             cloned_bytes: AtomicU64::new(0),
             caught_up: AtomicU64::new(0),
@@ -278,9 +284,24 @@ async fn receive(role: &Arc<ShardRole>, reception: &Arc<Reception>) -> Result<()
     }
 }
 
-/// Writes down what is coming, and removes what an earlier attempt may have left of it.
+/// Waits until nothing is left of the range from before, writes down what is coming, and makes sure
+/// that the range may come.
 async fn make_room(role: &Arc<ShardRole>, reception: &Reception) -> Result<(), CommandError> {
-    let _removing = role.orphans.removing.lock().await;
+    let orphans = &role.orphans;
+    let before = orphans.bytes_removed();
+    loop {
+        reception.check()?;
+        let gate = orphans.gate.lock().await;
+        if !orphans.hurry(role, &reception.ns, &reception.range).await? {
+            orphans.add(role, task(reception)).await?;
+            break;
+        }
+        drop(gate);
+        let cleared = orphans.bytes_removed() - before;
+        reception.cleared.store(cleared, Ordering::Relaxed);
+        tokio::time::sleep(ORPHANS_PAUSE).await;
+    }
+    let term = role.node().writable_term()?;
     role.refresh(&reception.ns).await?;
     let filter = role.collection(&reception.ns).filter();
     let filter = filter.ok_or_else(|| conflict("the collection is not sharded any more"))?;
@@ -294,30 +315,31 @@ async fn make_room(role: &Arc<ShardRole>, reception: &Reception) -> Result<(), C
     {
         return Err(conflict("this shard owns a part of the range already"));
     }
-    orphans::remove_range(role, &reception.ns, &reception.pattern, &reception.range)
-        .await
-        .or_else(
-            // No collection or no index yet: nothing to remove either.
-            |error| {
-                if error.code == ErrorCode::IndexNotFound {
-                    Ok(0)
-                } else {
-                    Err(error)
-                }
-            },
-        )?;
-    let task = rawdoc! {
-        "_id": reception.id,
-        "nss": reception.ns.as_str(),
-        "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: reception.uuid.to_vec() },
-        "key": reception.pattern.document().to_owned(),
-        "min": reception.range.min.document().to_owned(),
-        "max": reception.range.max.document().to_owned(),
-        "donorShardId": reception.from.as_str(),
-        "donorHost": reception.from_host.as_str(),
-        "pending": true,
-    };
-    role.orphans.add(role, &reception.ns, task, 0).await
+    // What no task speaks of, such as that of a migration that is just being concluded here.
+    let (ns, pattern, range) = (&reception.ns, &reception.pattern, &reception.range);
+    match removal::remove_range(role, ns, pattern, range, term, |_| {}).await {
+        // No index yet: nothing to remove either.
+        Err(error) if error.code == ErrorCode::IndexNotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// What is to be removed if this comes to nothing.
+fn task(reception: &Reception) -> NewTask<'_> {
+    NewTask {
+        id: reception.id,
+        ns: &reception.ns,
+        uuid: reception.uuid,
+        key: reception.pattern.document().to_owned(),
+        min: reception.range.min.document().to_owned(),
+        max: reception.range.max.document().to_owned(),
+        donor: &reception.from,
+        documents: 0,
+        bytes: 0,
+        kind: Kind::Pending {
+            donor_host: &reception.from_host,
+        },
+    }
 }
 
 async fn ask(

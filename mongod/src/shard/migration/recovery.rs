@@ -11,6 +11,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
 
 use super::donor::{Donation, Order};
+use super::orphans::{Kind, NewTask};
 use crate::shard::errors::{bad_value, conflict};
 use crate::shard::role::{Identity, ShardRole};
 
@@ -189,26 +190,47 @@ pub async fn find_out(
     }
 }
 
+/// What went away.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Moved {
+    pub documents: u64,
+    pub bytes: u64,
+}
+
+/// How a migration ended.
+#[derive(Debug, Clone, Copy)]
+pub enum Ended {
+    NotCommitted,
+    Committed {
+        moved: Moved,
+        /// Somebody waits for the end of the orphans.
+        is_awaited: bool,
+    },
+}
+
 /// Acts on the outcome: documents that went away are to be removed, the recipient is told, the
-/// note is thrown away. `bytes` is what went away.
+/// note is thrown away.
 pub async fn conclude(
     role: &Arc<ShardRole>,
     note: &Note,
-    committed: bool,
-    bytes: u64,
+    ended: Ended,
 ) -> Result<(), CommandError> {
-    if committed {
-        let task = rawdoc! {
-            "_id": note.id,
-            "nss": note.ns.as_str(),
-            "uuid": note.uuid(),
-            "key": note.key.clone(),
-            "min": note.min.clone(),
-            "max": note.max.clone(),
-            "pending": false,
+    if let Ended::Committed { moved, is_awaited } = ended {
+        let task = NewTask {
+            id: note.id,
+            ns: &note.ns,
+            uuid: note.uuid,
+            key: note.key.clone(),
+            min: note.min.clone(),
+            max: note.max.clone(),
+            donor: &note.from,
+            documents: moved.documents,
+            bytes: moved.bytes,
+            kind: if is_awaited { Kind::Now } else { Kind::Delayed },
         };
-        role.orphans.add(role, &note.ns, task, bytes).await?;
+        role.orphans.add(role, task).await?;
     }
+    let committed = matches!(ended, Ended::Committed { .. });
     let body =
         rawdoc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": note.id }, "limit": 1 }] };
     role.local.write("config", body).await?;
@@ -248,7 +270,14 @@ impl ShardRole {
             let note = Note::parse(&document)?;
             tracing::info!(ns = note.ns, id = %note.id, "settling a migration left open");
             let committed = find_out(self, &note, true, term).await?;
-            conclude(&self.strong()?, &note, committed, 0).await?;
+            let ended = match committed {
+                true => Ended::Committed {
+                    moved: Moved::default(),
+                    is_awaited: false,
+                },
+                false => Ended::NotCommitted,
+            };
+            conclude(&self.strong()?, &note, ended).await?;
         }
         if self.term() != term {
             return Err(conflict(
