@@ -214,12 +214,40 @@ pub async fn replace(
         return Err(CommandError::new(ErrorCode::Location(17017), text));
     }
     let fresh = format!("tmp.agg_out.{}", ObjectId::new().to_hex());
-    let outcome = fill_and_rename(context, &database, collection, &fresh, cursor).await;
-    if outcome.is_err() {
-        // What was written so far is nobody's.
-        let _ = internal(context, &database, rawdoc! {"drop": fresh}).await;
+    let mut unfinished = Unfinished {
+        router: context.router.clone(),
+        ns: Some(format!("{database}.{fresh}")),
+    };
+    fill_and_rename(context, &database, collection, &fresh, cursor).await?;
+    unfinished.ns = None;
+    Ok(())
+}
+
+/// A collection that is dropped again unless it is finished: the command may fail, or be cut off
+/// at its deadline.
+struct Unfinished {
+    router: Arc<Router>,
+    ns: Option<String>,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let Some(ns) = self.ns.take() else { return };
+        let router = self.router.clone();
+        // Without a runtime the process is ending.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        runtime.spawn(async move {
+            let command = rawdoc! {"_configsvrDropCollection": ns.as_str()};
+            if let Err(error) = router.on_config("admin", &command).await
+                && error.code != ErrorCode::NamespaceNotFound
+            {
+                tracing::warn!(ns, %error, "an unfinished output could not be dropped");
+            }
+            router.catalog.forget(&ns);
+        });
     }
-    outcome
 }
 
 async fn fill_and_rename(

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::aggregation::Piped;
-use crate::merge::Merge;
+use crate::merge::{KILL_TIMEOUT, Merge};
 
 /// An idle cursor is closed after this, as in MongoDB.
 const IDLE_MAX: Duration = Duration::from_secs(600);
@@ -43,6 +43,8 @@ pub struct Cursor {
     done: bool,
     session: Option<RawDocumentBuf>,
     no_timeout: bool,
+    /// What is left of its command's `maxTimeMS`, which counts while the router works on it.
+    time_left: Option<Duration>,
 }
 
 enum Slot {
@@ -82,7 +84,26 @@ impl Cursor {
             done: false,
             session,
             no_timeout,
+            time_left: None,
         }
+    }
+
+    /// Has the batches that are still to come end when this batch's command would have.
+    pub fn within(mut self, deadline: Option<tokio::time::Instant>) -> Cursor {
+        self.keep_time(deadline);
+        self
+    }
+
+    /// When the batch that is asked for now has to be there.
+    pub fn deadline(&self) -> Option<tokio::time::Instant> {
+        self.time_left
+            .map(|left| tokio::time::Instant::now() + left)
+    }
+
+    /// Keeps what a batch has left of the time.
+    pub fn keep_time(&mut self, deadline: Option<tokio::time::Instant>) {
+        let now = tokio::time::Instant::now();
+        self.time_left = deadline.map(|deadline| deadline.saturating_duration_since(now));
     }
 
     fn session_id(&self) -> Option<&[u8]> {
@@ -139,7 +160,10 @@ impl Cursor {
                     command.append(bson::raw::cstr!("lsid"), session.clone());
                 }
                 // A cursor that can't be killed times out by itself.
-                let _ = remote.member.command(database, &command, None).await;
+                let killed = remote
+                    .member
+                    .command(database, &command, Some(KILL_TIMEOUT));
+                let _ = killed.await;
             }
             Source::Piped(piped) => piped.kill().await,
         }
@@ -328,6 +352,14 @@ fn not_found(id: i64) -> CommandError {
 impl Taken<'_> {
     pub fn cursor(&mut self) -> Option<&mut Cursor> {
         self.cursor.as_deref_mut()
+    }
+
+    /// Closes the cursor, while nobody waits for that.
+    pub fn give_up(mut self) {
+        if let Some(mut cursor) = self.cursor.take() {
+            self.cursors.slots.lock().remove(&self.id);
+            tokio::spawn(async move { cursor.kill().await });
+        }
     }
 
     /// Puts the cursor back for the next batch, unless it was killed meanwhile.

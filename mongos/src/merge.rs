@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use banyan_query::projection::Projection;
 use banyan_query::sort::SortPattern;
@@ -9,9 +10,14 @@ use banyan_wire::{CommandError, Doc, ErrorCode, Pool};
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use futures::future::join_all;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::commands::query_error;
 use crate::dispatch::Answer;
+
+/// How long a shard is waited for that is to close a cursor.
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A shard's cursor and what it has sent that nobody has taken yet.
 pub struct Remote {
@@ -103,17 +109,29 @@ impl Remote {
         self.accept(reply)
     }
 
-    async fn kill(&self) {
-        if self.cursor == 0 {
-            return;
-        }
-        let mut command =
-            rawdoc! {"killCursors": self.collection.as_str(), "cursors": [self.cursor]};
+    /// Closes the shard's cursor, if it is open, also if nobody waits for that.
+    fn kill(&mut self) -> Option<JoinHandle<()>> {
+        let cursor = std::mem::take(&mut self.cursor);
+        // Without a runtime the process is ending, and its connections with it.
+        let runtime = Handle::try_current().ok().filter(|_| cursor != 0)?;
+        let mut command = rawdoc! {"killCursors": self.collection.as_str(), "cursors": [cursor]};
         if let Some(session) = &self.session {
             command.append(cstr!("lsid"), session.clone());
         }
-        // A cursor that can't be killed times out by itself.
-        let _ = self.member.command(&self.database, &command, None).await;
+        let (member, database) = (self.member.clone(), self.database.clone());
+        Some(runtime.spawn(async move {
+            // A cursor that can't be killed times out by itself.
+            let _ = member
+                .command(&database, &command, Some(KILL_TIMEOUT))
+                .await;
+        }))
+    }
+}
+
+impl Drop for Remote {
+    /// A command that is cut off at its deadline leaves no cursors behind.
+    fn drop(&mut self) {
+        drop(self.kill());
     }
 }
 
@@ -249,9 +267,8 @@ impl Merge {
     }
 
     pub async fn kill(&mut self) {
-        join_all(self.remotes.iter().map(Remote::kill)).await;
+        join_all(self.remotes.iter_mut().filter_map(Remote::kill)).await;
         for remote in &mut self.remotes {
-            remote.cursor = 0;
             remote.ready.clear();
         }
     }

@@ -1,13 +1,21 @@
 //! The router as a server: finds a request's command and runs it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service};
-use bson::RawDocumentBuf;
+use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
+use tokio::time::Instant;
 
 use crate::commands::{self, Context};
+use crate::fields;
 use crate::router::Router;
+
+/// What waits for a shard ends with `maxTimeMS` by itself, and then closes what it has opened
+/// elsewhere. Whatever else is waited for (the config servers, another task's refresh) is cut off
+/// this much later.
+const GRACE: Duration = Duration::from_millis(100);
 
 impl Service for Router {
     fn is_vital(&self, name: &str) -> bool {
@@ -16,22 +24,20 @@ impl Service for Router {
 
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
         let completed = self.defaults.completed(&request);
-        let context = Context {
-            router: self,
-            connection,
-            request: completed.as_ref().unwrap_or(&request),
-        };
+        let request = completed.as_ref().unwrap_or(&request);
         let answer = match self.gossip.hear(&request.body) {
-            Ok(()) if ends_with_client(context.request) => tokio::select! {
-                biased;
-                answer = run(&context) => answer,
-                // What was asked of the shards ends with the connections to them.
-                () = connection.left().cancelled() => Err(CommandError::new(
-                    ErrorCode::ClientDisconnect,
-                    "the client's connection is gone",
-                )),
+            Ok(()) => match deadline(request) {
+                Ok(deadline) => {
+                    let context = Context {
+                        router: self,
+                        connection,
+                        request,
+                        deadline,
+                    };
+                    run_for_client(&context).await
+                }
+                Err(error) => Err(error),
             },
-            Ok(()) => run(&context).await,
             Err(error) => Err(error),
         };
         let mut reply = answer.unwrap_or_else(|error| error.to_reply());
@@ -57,6 +63,57 @@ fn ends_with_client(request: &Request) -> bool {
         }),
         _ => false,
     }
+}
+
+/// When the client's `maxTimeMS` ends. A `getMore` has what its cursor's command left of it; what it
+/// says itself is how long to wait for more documents.
+fn deadline(request: &Request) -> Result<Option<Instant>, CommandError> {
+    let value = match request.get("maxTimeMS") {
+        None | Some(RawBsonRef::Null) => return Ok(None),
+        Some(_) if request.name == "getMore" => return Ok(None),
+        Some(value) => value,
+    };
+    let bad = |text: String| CommandError::new(ErrorCode::BadValue, text);
+    let milliseconds =
+        fields::number(value).ok_or_else(|| bad("maxTimeMS must be a number".to_owned()))?;
+    match i32::try_from(milliseconds).map(u64::try_from) {
+        Ok(Ok(0)) => Ok(None),
+        Ok(Ok(milliseconds)) => Ok(Some(Instant::now() + Duration::from_millis(milliseconds))),
+        _ => Err(bad(format!(
+            "{milliseconds} value for maxTimeMS is out of range"
+        ))),
+    }
+}
+
+/// Runs a command for as long as its client is there to be answered.
+async fn run_for_client(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
+    if !ends_with_client(context.request) {
+        return run_in_time(context).await;
+    }
+    tokio::select! {
+        biased;
+        answer = run_in_time(context) => answer,
+        // What was asked of the shards ends with the connections to them.
+        () = context.connection.left().cancelled() => Err(CommandError::new(
+            ErrorCode::ClientDisconnect,
+            "the client's connection is gone",
+        )),
+    }
+}
+
+async fn run_in_time(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let Some(deadline) = context.deadline else {
+        return run(context).await;
+    };
+    match tokio::time::timeout_at(deadline + GRACE, run(context)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(expired()),
+    }
+}
+
+/// The client's time is over.
+pub fn expired() -> CommandError {
+    CommandError::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit")
 }
 
 async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {

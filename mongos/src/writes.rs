@@ -24,7 +24,7 @@ use futures::future::join_all;
 use self::parts::{Limits, Part, Ran};
 use crate::catalog::Route;
 use crate::commands::{self, Context};
-use crate::dispatch::{Answer, Patience, treatment};
+use crate::dispatch::{Answer, Patience};
 use crate::fields;
 use crate::targeting::{self, Target};
 
@@ -312,7 +312,7 @@ impl<'a> Batch<'a> {
             .sequence(self.kind.batch_field(), statements);
         self.context
             .router
-            .send(&child.shard, treatment(request, true), &outgoing)
+            .send(&child.shard, self.context.treatment(true), &outgoing)
             .await
     }
 

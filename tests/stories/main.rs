@@ -25,5 +25,6 @@ mod parts;
 mod power;
 mod reads;
 mod replica_set;
+mod routing;
 mod standalone;
 mod wire;

@@ -11,6 +11,10 @@ use crate::role::ConfigRole;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrRemoveShard", |ctx| boxed(run(ctx)));
 
+/// MongoDB's note, and what it comes to here.
+const NOTE: &str = "you need to drop or movePrimary these databases; movePrimary is not supported \
+                    yet, so copy what is to stay into a database on another shard and drop these";
+
 async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
     let name = ctx.required("_configsvrRemoveShard")?.str()?;
@@ -29,7 +33,6 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
         homes.push(database.name.as_str());
         databases += 1;
     }
-    let note = "you need to drop or movePrimary these databases";
     if !shard.draining {
         if !others
             .iter()
@@ -48,7 +51,7 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
             "msg": "draining started successfully",
             "state": "started",
             "shard": &*shard.id,
-            "note": note,
+            "note": NOTE,
             "dbsToMove": homes,
             "ok": 1.0,
         });
@@ -64,7 +67,7 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
             "msg": "draining ongoing",
             "state": "ongoing",
             "remaining": { "chunks": chunks, "dbs": databases as i64, "jumboChunks": jumbo },
-            "note": note,
+            "note": NOTE,
             "dbsToMove": homes,
             "ok": 1.0,
         });

@@ -108,8 +108,14 @@ impl NodeService {
             return;
         }
         let Some(role) = self.node.role() else { return };
-        let Some(collection) = ctx.argument().and_then(|value| value.as_str()) else {
-            return;
+        let collection = match ctx.argument() {
+            Some(RawBsonRef::String(collection)) => collection,
+            // `explain` names the collection in the command that it explains.
+            Some(RawBsonRef::Document(inner)) => match inner.iter().next() {
+                Some(Ok((_, RawBsonRef::String(collection)))) => collection,
+                _ => return,
+            },
+            _ => return,
         };
         let namespace = Namespace::new(ctx.database(), collection);
         if let Some(waiting) = role.prepare(namespace, ctx.versions()) {

@@ -2,11 +2,13 @@
 //!
 //! Writes count what they add to their chunk ([`super::metadata::Filter::account`]) and send a
 //! hint when it goes over the limit. The count is a guess (after a restart it starts from one), so
-//! the chunk is measured before it is cut.
+//! the chunk is measured before it is cut. Whoever wants to cut chunks himself sets `enabled: false`
+//! in the document `autosplit` of config.settings.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use banyan_configsvr::ConfigReader;
 use banyan_sharding::{Chunk, ShardKey};
 use banyan_wire::{CommandError, Treatment};
 use bson::{RawArrayBuf, rawdoc};
@@ -33,15 +35,58 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// After a failed split its chunk is left alone for this long.
 const BACKOFF: Duration = Duration::from_secs(1);
 
+/// How long the operator's wish is taken to be what it was.
+const SETTING_KEPT: Duration = Duration::from_secs(1);
+
+/// Whether chunks are to be cut, as the cluster's settings had it a moment ago.
+#[derive(Default)]
+struct Setting {
+    read: Option<(Instant, bool)>,
+}
+
+impl Setting {
+    async fn check(&mut self, role: &ShardRole) -> Result<(), CommandError> {
+        let enabled = match self.read {
+            Some((at, enabled)) if at.elapsed() < SETTING_KEPT => enabled,
+            _ => {
+                let enabled = is_enabled(role).await?;
+                self.read = Some((Instant::now(), enabled));
+                enabled
+            }
+        };
+        match enabled {
+            true => Ok(()),
+            false => Err(super::errors::conflict("splitting is switched off")),
+        }
+    }
+}
+
+/// `{_id: "autosplit", enabled: <bool>}`; where nothing is said, chunks are cut.
+async fn is_enabled(role: &ShardRole) -> Result<bool, CommandError> {
+    let body = rawdoc! {
+        "find": "settings", "filter": { "_id": "autosplit" }, "limit": 1_i64, "singleBatch": true,
+    };
+    let found = role.identified()?.config.find(body).await?;
+    let enabled = found
+        .first()
+        .and_then(|setting| setting.get("enabled").ok()?);
+    Ok(enabled.is_none_or(banyan_document::is_true))
+}
+
 pub async fn run(role: Arc<ShardRole>, mut hints: mpsc::Receiver<SplitHint>) {
     let stop = role.node().info.stop.clone();
+    let mut setting = Setting::default();
     loop {
         let hint = tokio::select! {
             () = stop.cancelled() => return,
             hint = hints.recv() => hint,
         };
         let Some(hint) = hint else { return };
-        match consider(&role, &hint).await {
+        let considered = async {
+            setting.check(&role).await?;
+            consider(&role, &hint).await
+        };
+        match considered.await {
             Ok(measured) => hint.filter.checked(hint.position, measured),
             Err(error) => {
                 tracing::debug!(ns = hint.ns, %error, "a chunk was not split");

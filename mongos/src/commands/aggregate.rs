@@ -14,7 +14,6 @@ use super::{
 use crate::aggregation::{self, Piped, RouterSources};
 use crate::catalog::Route;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
-use crate::dispatch::treatment;
 use crate::fields;
 use crate::merge::{Merge, Shape};
 
@@ -228,7 +227,7 @@ async fn split(
         .collect();
     let answers = context
         .router
-        .send_all(requests, treatment(context.request, false))
+        .send_all(requests, context.treatment(false))
         .await;
     let remotes = find::open_all(context, answers).await?;
     let sort = split.order.map(|order| order.pattern);
@@ -312,6 +311,7 @@ async fn respond(
     if cursor.is_done() {
         return Ok(reply("firstBatch", &batch, 0, ns));
     }
+    let cursor = cursor.within(context.deadline);
     let id = context.router.cursors.insert(cursor);
     Ok(reply("firstBatch", &batch, id, ns))
 }

@@ -24,7 +24,7 @@ async fn wait(context: &Context<'_>) -> CommandResult {
         command.append(cstr!("writeConcern"), concern);
     }
     let shards: Vec<Arc<str>> = router.shards.all().keys().cloned().collect();
-    let treatment = Treatment::write().idempotent();
+    let treatment = Treatment::write().idempotent().deadline(context.deadline);
     let mut unmet: Option<RawDocumentBuf> = None;
     for (_, reply) in router
         .broadcast(&shards, treatment, "admin", &command)

@@ -6,7 +6,6 @@ use banyan_document::DocumentWriter;
 use bson::{RawBsonRef, RawDocument};
 
 use super::{CommandResult, CommandSpec, Context, run};
-use crate::dispatch::treatment;
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("currentOp", "what is running", run!(run))
@@ -24,7 +23,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
         }
     }
     let shards: Vec<Arc<str>> = context.router.shards.all().keys().cloned().collect();
-    let treatment = treatment(context.request, false);
+    let treatment = context.treatment(false);
     let answers = context
         .router
         .broadcast(&shards, treatment, "admin", &body.finish())

@@ -7,7 +7,6 @@ use banyan_document::DocumentWriter;
 use bson::RawDocumentBuf;
 
 use super::{CommandResult, CommandSpec, Context, run};
-use crate::dispatch::treatment;
 use crate::fields;
 use crate::shards::CONFIG;
 
@@ -38,7 +37,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     if let Some(scale) = fields::get(&context.request.body, "scale") {
         command.append("scale", scale);
     }
-    let treatment = treatment(context.request, false);
+    let treatment = context.treatment(false);
     let answers = router
         .broadcast(&shards, treatment, name, &command.finish())
         .await;

@@ -11,7 +11,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use super::{CommandResult, CommandSpec, Context, forward, query_error, run};
 use crate::catalog::Route;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
-use crate::dispatch::{Answer, treatment};
+use crate::dispatch::Answer;
 use crate::fields;
 use crate::merge::{Merge, Remote, Shape};
 
@@ -115,7 +115,7 @@ async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> C
         .collect();
     let answers = context
         .router
-        .send_all(requests, treatment(request, false))
+        .send_all(requests, context.treatment(false))
         .await;
     let remotes = open_all(context, answers).await?;
     respond(context, &route.ns, remotes, shape, parts.single_batch).await
@@ -167,6 +167,7 @@ async fn respond(
         cursor.kill().await;
         return Ok(reply("firstBatch", &batch, 0, ns));
     }
+    let cursor = cursor.within(context.deadline);
     let id = context.router.cursors.insert(cursor);
     Ok(reply("firstBatch", &batch, id, ns))
 }

@@ -9,7 +9,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crate::catalog::Route;
 use crate::commands::Context;
 use crate::cursors::{Cursor, Forwarded, Source, with_cursor_id};
-use crate::dispatch::{Answer, read_preference, treatment};
+use crate::dispatch::{Answer, read_preference};
 use crate::fields;
 
 /// The request as it came, with the versions of the route.
@@ -91,7 +91,7 @@ pub async fn forward(
     let outgoing = outgoing(request, route, shard);
     let answer = context
         .router
-        .send(shard, treatment(request, writes), &outgoing)
+        .send(shard, context.treatment(writes), &outgoing)
         .await?;
     match answer.error() {
         Some(error) if error.code.is_stale_routing() => Err(error),
@@ -126,7 +126,7 @@ pub fn adopt_cursor(context: &Context<'_>, answer: Answer) -> RawDocumentBuf {
         member: answer.member,
         cursor: id,
     });
-    let cursor = Cursor::new(ns.to_owned(), source, &context.request.body);
+    let cursor = Cursor::new(ns.to_owned(), source, &context.request.body).within(context.deadline);
     let id = context.router.cursors.insert(cursor);
     with_cursor_id(answer.reply, id)
 }
@@ -145,7 +145,7 @@ pub async fn gather(
     requests: Vec<(Arc<str>, Outgoing)>,
     writes: bool,
 ) -> Result<Vec<Answer>, CommandError> {
-    let treatment = treatment(context.request, writes);
+    let treatment = context.treatment(writes);
     let answers = context.router.send_all(requests, treatment).await;
     answers
         .into_iter()

@@ -2,10 +2,12 @@
 
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
+use tokio::time::Instant;
 
 use super::{CommandResult, CommandSpec, Context, run};
 use crate::cursors::{Source, forward_get_more, reply, with_cursor_id};
 use crate::fields;
+use crate::service::expired;
 
 pub const SPEC: CommandSpec = CommandSpec::new("getMore", "the next batch of a cursor", run!(run));
 
@@ -42,8 +44,17 @@ async fn run(context: &Context<'_>) -> CommandResult {
             "cursor not found",
         ));
     };
+    let deadline = cursor.deadline();
     if let Source::Forwarded(remote) = &cursor.source {
-        let answer = forward_get_more(remote, &request.body).await?;
+        let asked = in_time(deadline, forward_get_more(remote, &request.body));
+        let answer = match asked.await {
+            Some(answer) => answer?,
+            None => {
+                taken.give_up();
+                return Err(expired());
+            }
+        };
+        cursor.keep_time(deadline);
         let open = match fields::get(&answer, "cursor") {
             Some(RawBsonRef::Document(cursor)) => fields::get_number(cursor, "id") != Some(0),
             _ => false,
@@ -54,16 +65,26 @@ async fn run(context: &Context<'_>) -> CommandResult {
         taken.put_back().await;
         return Ok(with_cursor_id(answer, id));
     }
-    let batch = match cursor.batch(batch_size).await {
+    let batch = in_time(deadline, cursor.batch(batch_size)).await;
+    let batch = match batch.unwrap_or_else(|| Err(expired())) {
         Ok(batch) => batch,
         Err(error) => {
-            cursor.kill().await;
+            taken.give_up();
             return Err(error);
         }
     };
+    cursor.keep_time(deadline);
     if cursor.is_done() {
         return Ok(reply("nextBatch", &batch, 0, &ns));
     }
     taken.put_back().await;
     Ok(reply("nextBatch", &batch, id, &ns))
+}
+
+/// What the future brings, unless the deadline comes first.
+async fn in_time<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
+        None => Some(work.await),
+    }
 }

@@ -5,7 +5,7 @@ use banyan_wire::{CommandError, ErrorCode, Outgoing};
 use bson::{RawBsonRef, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, run};
-use crate::dispatch::{Answer, treatment};
+use crate::dispatch::Answer;
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("killOp", "ends an operation", run!(run))
@@ -23,7 +23,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let (shard, number) = operation.rsplit_once(':').ok_or_else(wrong)?;
     let number: i64 = number.parse().map_err(|_| wrong())?;
     let outgoing = Outgoing::command("admin", &rawdoc! {"killOp": 1, "op": number});
-    let treatment = treatment(context.request, false);
+    let treatment = context.treatment(false);
     let answer = context.router.send(shard, treatment, &outgoing).await;
     Ok(answer.and_then(Answer::checked)?.reply)
 }

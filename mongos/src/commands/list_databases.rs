@@ -8,7 +8,6 @@ use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, query_error, run};
-use crate::dispatch::treatment;
 use crate::fields;
 use crate::shards::CONFIG;
 
@@ -37,7 +36,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let mut shards: Vec<Arc<str>> = router.shards.all().keys().cloned().collect();
     shards.push(CONFIG.into());
     let command = rawdoc! {"listDatabases": 1};
-    let treatment = treatment(context.request, false);
+    let treatment = context.treatment(false);
     let answers = router
         .broadcast(&shards, treatment, "admin", &command)
         .await;

@@ -13,7 +13,7 @@ use futures::future::join_all;
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
 use crate::catalog::Route;
-use crate::dispatch::{Answer, treatment};
+use crate::dispatch::Answer;
 use crate::fields;
 
 pub const SPEC: CommandSpec =
@@ -127,7 +127,7 @@ impl Parts {
         // A part that is lost on the way is mapped again: it has changed nothing.
         let answers = context
             .router
-            .send_all(requests, treatment(request, false))
+            .send_all(requests, context.treatment(false))
             .await;
         let mut parts = Parts {
             answers: Vec::new(),
@@ -159,7 +159,11 @@ impl Parts {
                 let outgoing = Outgoing::command(&context.request.database, &command);
                 context
                     .router
-                    .send(home, Treatment::write(), &outgoing)
+                    .send(
+                        home,
+                        Treatment::write().deadline(context.deadline),
+                        &outgoing,
+                    )
                     .await
             }
             Err(error) => Err(error),

@@ -63,14 +63,15 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
 use banyan_query::QueryError;
-use banyan_wire::{CommandError, Connection, ErrorCode, Request};
+use banyan_wire::{CommandError, Connection, ErrorCode, Request, Treatment};
 use bson::RawDocumentBuf;
+use tokio::time::Instant;
 
 pub use forward::passed_on;
 pub use host_info::hostname;
 
 use crate::catalog::Route;
-use crate::dispatch::Answer;
+use crate::dispatch::{Answer, treatment};
 use crate::router::Router;
 
 /// What a command runs with.
@@ -79,9 +80,16 @@ pub struct Context<'a> {
     pub router: &'a Arc<Router>,
     pub connection: &'a Arc<Connection>,
     pub request: &'a Request,
+    /// When the client's `maxTimeMS` ends.
+    pub deadline: Option<Instant>,
 }
 
 impl Context<'_> {
+    /// How the request, or one that is made for it, may be treated on its way to a shard.
+    pub fn treatment(&self, writes: bool) -> Treatment {
+        treatment(self.request, writes).deadline(self.deadline)
+    }
+
     /// `database.collection` for the collection that the command's first field names.
     pub fn namespace(&self) -> Result<String, CommandError> {
         let collection = crate::fields::collection(self.request)?;

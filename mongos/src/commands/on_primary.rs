@@ -8,7 +8,6 @@ use bson::{RawDocumentBuf, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
 use crate::catalog::Database;
-use crate::dispatch::treatment;
 
 pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new(
@@ -33,7 +32,7 @@ pub async fn route(context: &Context<'_>) -> Result<Option<Arc<Database>>, Comma
 pub async fn forward_cursor(context: &Context<'_>, database: &Database) -> CommandResult {
     let request = context.request;
     let outgoing = forward::passed_on(&request.body, &[], &RawDocumentBuf::new());
-    let treatment = treatment(request, false);
+    let treatment = context.treatment(false);
     let answer = context
         .router
         .send(&database.primary, treatment, &outgoing)
@@ -99,7 +98,7 @@ async fn rename(context: &Context<'_>) -> CommandResult {
         return Err(CommandError::new(ErrorCode::CommandFailed, text));
     }
     let outgoing = forward::passed_on(&request.body, &[], &RawDocumentBuf::new());
-    let treatment = treatment(request, true);
+    let treatment = context.treatment(true);
     let answer = context
         .router
         .send(&source.database.primary, treatment, &outgoing)

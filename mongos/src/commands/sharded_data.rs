@@ -9,7 +9,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use super::{CommandResult, Context, query_error};
 use crate::catalog::Route;
 use crate::cursors::reply;
-use crate::dispatch::{Answer, treatment};
+use crate::dispatch::Answer;
 use crate::fields;
 use crate::shards::find_all;
 
@@ -61,7 +61,7 @@ async fn distribution(
         .collect();
     let answers = context
         .router
-        .send_all(requests, treatment(context.request, false))
+        .send_all(requests, context.treatment(false))
         .await;
     let mut out = DocumentWriter::new();
     out.append_str("ns", &route.ns);

@@ -210,21 +210,11 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// This environment with one more variable.
-    pub(super) fn bind(&self, slot: usize, value: Value<'a>) -> Env<'a> {
-        self.with(slot, Bound::One(value))
-    }
-
     /// This environment with more variables, in slots from `first` on.
     pub(super) fn bind_all(&self, first: usize, values: &[Value<'a>]) -> Env<'a> {
-        let values = self.arena.bump.alloc_slice_copy(values);
-        self.with(first, Bound::Several(values))
-    }
-
-    fn with(&self, first: usize, bound: Bound<'a>) -> Env<'a> {
         let frame = self.arena.bump.alloc(Frame {
             first,
-            bound,
+            bound: Bound::Several(self.arena.bump.alloc_slice_copy(values)),
             outer: self.frame,
         });
         Env {

@@ -43,6 +43,9 @@ pub enum ReplicaSetError {
         waited: Duration,
         last: String,
     },
+    /// What whoever asked had allowed for the whole of it has passed.
+    #[error("operation exceeded time limit")]
+    Expired,
     #[error(transparent)]
     Client(#[from] ClientError),
 }
@@ -52,6 +55,7 @@ impl ReplicaSetError {
         match self {
             ReplicaSetError::Address(_) => ErrorCode::FailedToParse,
             ReplicaSetError::NoMember { .. } => ErrorCode::FailedToSatisfyReadPreference,
+            ReplicaSetError::Expired => ErrorCode::MaxTimeMSExpired,
             ReplicaSetError::Client(error) => error.code(),
         }
     }
@@ -78,6 +82,9 @@ pub struct Treatment {
     pub patience: Duration,
     /// A primary that takes longer to answer makes the others be asked who the primary is.
     pub ask_others_after: Duration,
+    /// When all of it is given up, whatever it is that is waited for: the end of the client's
+    /// `maxTimeMS`.
+    pub deadline: Option<Instant>,
 }
 
 /// An election takes a second or two; a restart of the whole set a little longer.
@@ -96,6 +103,7 @@ impl Treatment {
             timeout: None,
             patience: PATIENCE,
             ask_others_after: ASK_OTHERS_AFTER,
+            deadline: None,
         }
     }
 
@@ -126,6 +134,10 @@ impl Treatment {
 
     pub fn patience(self, patience: Duration) -> Treatment {
         Treatment { patience, ..self }
+    }
+
+    pub fn deadline(self, deadline: Option<Instant>) -> Treatment {
+        Treatment { deadline, ..self }
     }
 }
 
@@ -233,8 +245,23 @@ impl ReplicaSet {
 
     /// Sends a prepared request and returns the reply whatever it says, with the member that gave
     /// it. Members that refuse because of their state, and (for what is idempotent) failed
-    /// connections, are looked past until the treatment's patience ends.
+    /// connections, are looked past until the treatment's patience or its deadline ends.
     pub async fn exchange(
+        &self,
+        treatment: Treatment,
+        request: &Outgoing,
+    ) -> Result<(RawDocumentBuf, Pool), ReplicaSetError> {
+        let Some(deadline) = treatment.deadline else {
+            return self.patiently(treatment, request).await;
+        };
+        let exchange = self.patiently(treatment, request);
+        match tokio::time::timeout_at(deadline, exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(ReplicaSetError::Expired),
+        }
+    }
+
+    async fn patiently(
         &self,
         treatment: Treatment,
         request: &Outgoing,

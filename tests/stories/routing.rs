@@ -1,0 +1,264 @@
+//! What a router does with a request that it can't, or must not, carry out at once.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use banyan_tests::{Cluster, ClusterShape, eventually};
+use bson::{Document, doc};
+use mongodb::error::ErrorKind;
+use mongodb::{Client, Database};
+
+/// Much more than what `maxTimeMS` allows below, much less than what a router waits without it.
+const SOON: Duration = Duration::from_secs(6);
+
+const MAX_TIME_MS_EXPIRED: i32 = 50;
+
+/// The code of the error that a command ends with, which has to come soon.
+async fn refused(database: &Database, command: Document) -> Result<i32> {
+    let started = Instant::now();
+    let outcome = database.run_command(command.clone()).await;
+    let taken = started.elapsed();
+    ensure!(taken < SOON, "{command} took {taken:?}: {outcome:?}");
+    match outcome {
+        Ok(reply) => match reply.get_array("writeErrors") {
+            Ok(errors) => Ok(errors[0]
+                .as_document()
+                .context("an error")?
+                .get_i32("code")?),
+            Err(_) => bail!("{command}: {reply}"),
+        },
+        Err(error) => match *error.kind {
+            ErrorKind::Command(error) => Ok(error.code),
+            other => bail!("{command}: {other}"),
+        },
+    }
+}
+
+fn plan(explained: &Document) -> Result<&Document> {
+    Ok(explained
+        .get_document("queryPlanner")?
+        .get_document("winningPlan")?)
+}
+
+/// The stage that the only shard of a plan names.
+fn stage_on_the_shard(explained: &Document) -> Result<&str> {
+    let shard = plan(explained)?.get_array("shards")?[0].as_document();
+    let plan = shard
+        .context("a shard's plan")?
+        .get_document("winningPlan")?;
+    Ok(plan.get_str("stage")?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_explained_at_once() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape {
+        shards: 1,
+        ..ClusterShape::default()
+    })
+    .await;
+    let test = cluster.client().await.database("test");
+    let missing = doc! { "explain": { "find": "missing", "filter": { "k": 1 } } };
+
+    let explained = test.run_command(missing.clone()).await?;
+    ensure!(
+        plan(&explained)?.get_str("stage")? == "EOF",
+        "no database: {explained}"
+    );
+
+    // Neither the collection nor its shard's knowledge of it is there.
+    test.collection::<Document>("other")
+        .insert_one(doc! {})
+        .await?;
+    let started = Instant::now();
+    let explained = test.run_command(missing).await?;
+    ensure!(started.elapsed() < SOON, "it took {:?}", started.elapsed());
+    ensure!(
+        stage_on_the_shard(&explained)? == "EOF",
+        "no collection: {explained}"
+    );
+
+    let pipeline = doc! { "aggregate": "missing", "pipeline": [{ "$match": {} }], "cursor": {} };
+    let explained = test.run_command(doc! { "explain": pipeline }).await?;
+    ensure!(explained.to_string().contains("EOF"), "{explained}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_router_waits_for_ends_with_max_time() -> Result<()> {
+    let mut cluster = Cluster::start(ClusterShape {
+        shards: 2,
+        ..ClusterShape::default()
+    })
+    .await;
+    let client = cluster.client().await;
+    let (test, admin) = (client.database("test"), client.database("admin"));
+    admin
+        .run_command(doc! { "enableSharding": "test", "primaryShard": "shard0" })
+        .await?;
+    admin
+        .run_command(doc! { "shardCollection": "test.posts", "key": { "k": "hashed" } })
+        .await?;
+    let posts = test.collection::<Document>("posts");
+    posts
+        .insert_many((0..1_000).map(|k| doc! { "k": k }))
+        .await?;
+
+    // There is no secondary.
+    let secondary = doc! { "mode": "secondary" };
+    for command in [
+        doc! { "find": "posts", "maxTimeMS": 300, "$readPreference": secondary.clone() },
+        doc! { "count": "posts", "maxTimeMS": 300, "$readPreference": secondary.clone() },
+        doc! { "explain": { "find": "posts" }, "maxTimeMS": 300, "$readPreference": secondary },
+    ] {
+        ensure!(refused(&test, command).await? == MAX_TIME_MS_EXPIRED);
+    }
+    let bad = doc! { "find": "posts", "maxTimeMS": -1 };
+    ensure!(refused(&test, bad).await? == 2, "BadValue");
+
+    // What one shard sent is closed when the other one is not there.
+    let first = test
+        .run_command(doc! { "find": "posts", "batchSize": 10, "maxTimeMS": 2_000 })
+        .await?;
+    let cursor = first.get_document("cursor")?.get_i64("id")?;
+    cluster.shards[1].members[0].kill();
+    for command in [
+        doc! { "find": "posts", "batchSize": 10, "maxTimeMS": 300 },
+        doc! { "aggregate": "posts", "pipeline": [{ "$group": { "_id": null, "n": { "$sum": 1 } } }], "cursor": {}, "maxTimeMS": 300 },
+        doc! { "distinct": "posts", "key": "k", "maxTimeMS": 300 },
+        doc! { "update": "posts", "updates": [{ "q": {}, "u": { "$set": { "n": 1 } }, "multi": true }], "maxTimeMS": 300 },
+    ] {
+        ensure!(refused(&test, command).await? == MAX_TIME_MS_EXPIRED);
+    }
+    let more = doc! { "getMore": cursor, "collection": "posts", "batchSize": 10_000 };
+    let code = refused(&test, more).await;
+    ensure!(
+        code.is_err() || code? != MAX_TIME_MS_EXPIRED,
+        "a shard that is gone is an error"
+    );
+    let shard = cluster.shards[0].client().await;
+    eventually("no cursor is left open on the other shard", || async {
+        let status = shard
+            .database("admin")
+            .run_command(doc! { "serverStatus": 1 })
+            .await?;
+        let open = status
+            .get_document("metrics")?
+            .get_document("cursor")?
+            .get_document("open")?;
+        let total = open
+            .get("total")
+            .and_then(|n| n.as_i64().or(n.as_i32().map(i64::from)));
+        ensure!(total == Some(0), "{open}");
+        Ok(())
+    })
+    .await;
+
+    // The config servers are asked for what the router does not know yet.
+    cluster.config.members[0].kill();
+    let unknown = doc! { "find": "unknown", "maxTimeMS": 300 };
+    ensure!(refused(&client.database("other"), unknown).await? == MAX_TIME_MS_EXPIRED);
+    let begun = doc! { "balancerStatus": 1, "maxTimeMS": 300 };
+    ensure!(refused(&admin, begun).await? == MAX_TIME_MS_EXPIRED);
+    Ok(())
+}
+
+async fn chunks_on(client: &Client, filter: Document) -> Result<u64> {
+    let chunks = client.database("config").collection::<Document>("chunks");
+    Ok(chunks.count_documents(filter).await?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_are_cut_and_moved_as_the_settings_say() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let client = cluster.client().await;
+    let (test, admin) = (client.database("test"), client.database("admin"));
+    let settings = client.database("config").collection::<Document>("settings");
+    settings
+        .insert_many([
+            doc! { "_id": "chunksize", "value": 1 },
+            doc! { "_id": "autosplit", "enabled": false },
+            doc! { "_id": "balancer", "stopped": true },
+        ])
+        .await?;
+    admin
+        .run_command(doc! { "enableSharding": "test", "primaryShard": "shard0" })
+        .await?;
+    admin
+        .run_command(doc! { "shardCollection": "test.posts", "key": { "k": 1 } })
+        .await?;
+    let posts = test.collection::<Document>("posts");
+    let pad = "x".repeat(10_000);
+    for batch in 0..8 {
+        let documents = (0..100).map(|n| doc! { "k": batch * 100 + n, "pad": &pad });
+        posts.insert_many(documents).await?;
+    }
+    ensure!(
+        chunks_on(&client, doc! {}).await? == 1,
+        "the operator cuts chunks himself"
+    );
+
+    settings
+        .update_one(
+            doc! { "_id": "autosplit" },
+            doc! { "$set": { "enabled": true } },
+        )
+        .await?;
+    eventually("the chunk is cut", || async {
+        posts.insert_one(doc! { "k": 400, "pad": &pad }).await?;
+        ensure!(chunks_on(&client, doc! {}).await? >= 4);
+        Ok(())
+    })
+    .await;
+    let status = admin.run_command(doc! { "balancerStatus": 1 }).await?;
+    ensure!(status.get_str("mode")? == "off", "{status}");
+    ensure!(
+        chunks_on(&client, doc! { "shard": "shard1" }).await? == 0,
+        "nothing is to move"
+    );
+
+    settings
+        .update_one(
+            doc! { "_id": "balancer" },
+            doc! { "$set": { "stopped": false } },
+        )
+        .await?;
+    eventually("chunks move", || async {
+        ensure!(chunks_on(&client, doc! { "shard": "shard1" }).await? > 0);
+        Ok(())
+    })
+    .await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_home_to_databases_says_what_keeps_it() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let client = cluster.client().await;
+    let admin = client.database("admin");
+    admin
+        .run_command(doc! { "enableSharding": "home", "primaryShard": "shard1" })
+        .await?;
+    let home = client.database("home");
+    home.collection::<Document>("posts")
+        .insert_one(doc! {})
+        .await?;
+
+    for state in ["started", "ongoing", "ongoing"] {
+        let reply = admin.run_command(doc! { "removeShard": "shard1" }).await?;
+        ensure!(reply.get_str("state")? == state, "{reply}");
+        ensure!(
+            reply.get_array("dbsToMove")? == &vec![bson::Bson::from("home")],
+            "{reply}"
+        );
+        let note = reply.get_str("note")?;
+        ensure!(note.contains("movePrimary is not supported"), "{note}");
+    }
+    let moved = admin
+        .run_command(doc! { "movePrimary": "home", "to": "shard0" })
+        .await;
+    ensure!(moved.is_err_and(|error| error.to_string().contains("no such command")));
+    home.drop().await?;
+    let reply = admin.run_command(doc! { "removeShard": "shard1" }).await?;
+    ensure!(reply.get_str("state")? == "completed", "{reply}");
+    Ok(())
+}
