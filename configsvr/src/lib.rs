@@ -4,7 +4,7 @@
 //! other data ([`metadata`]); whoever is primary of the set runs the commands below, one change of
 //! a collection at a time ([`locks`]), and the balancer ([`balancer`]). Nothing that matters is
 //! kept in memory: a new primary starts from the documents, and finishes what its predecessor left
-//! half done ([`pending`]).
+//! half done ([`pending`], [`index_changes`]).
 //!
 //! Routers pass the administrator's commands on under these names (all on `admin`, on the config
 //! primary; the command's own field is the same as in the public command unless noted):
@@ -21,6 +21,8 @@
 //! | `balancerStart`, `…Stop`, `…Status` | `_configsvrBalancerStart`, … | |
 //! | `drop` | `_configsvrDropCollection: "db.coll"` | |
 //! | `dropDatabase` | `_configsvrDropDatabase: "db"` | |
+//! | `renameCollection` | `_configsvrRenameCollection` | `to`, `dropTarget` |
+//! | `createIndexes`, `dropIndexes`, `collMod` | `_configsvrChangeIndexes: "db.coll"` | `command` |
 //! | `addShardToZone`, `removeShardFromZone` | `_configsvrAddShardToZone`, … | `zone` |
 //! | `updateZoneKeyRange` | `_configsvrUpdateZoneKeyRange` | `min`, `max`, `zone` |
 //!
@@ -30,6 +32,7 @@
 pub mod balancer;
 pub mod changelog;
 pub mod commands;
+pub mod index_changes;
 pub mod locks;
 pub mod metadata;
 pub mod pending;

@@ -1,14 +1,23 @@
 //! Who may change what at once, on this config primary.
 //!
 //! Changes of one collection's metadata run one after another under the namespace's lock; a shard
-//! takes part in at most one migration at a time.
+//! takes part in at most one migration at a time. Definitions (what exists, which indexes it has)
+//! change one after another as well, each under its namespace's lock for them, and indexes only
+//! while no chunk of the collection moves. Whoever needs more than one takes them in this order: the
+//! database's, the definitions', the moves', the namespace's.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+use tokio::sync::{
+    Mutex as AsyncMutex, Notify, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard,
+    RwLock,
+};
+
+/// Names that nobody holds or waits for are forgotten beyond this many.
+const NAMES_KEPT: usize = 10_000;
 
 /// Locks by name, made when first used.
 #[derive(Default)]
@@ -21,12 +30,36 @@ impl NamedLocks {
         let lock = {
             let mut locks = self.locks.lock();
             // Names that nobody holds or waits for are forgotten now and then.
-            if locks.len() > 10_000 {
+            if locks.len() > NAMES_KEPT {
                 locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             }
             locks.entry(name.to_owned()).or_default().clone()
         };
         lock.lock_owned().await
+    }
+}
+
+/// As [`NamedLocks`], to be had by many readers at once.
+#[derive(Default)]
+pub struct NamedRwLocks {
+    locks: Mutex<HashMap<String, Arc<RwLock<()>>>>,
+}
+
+impl NamedRwLocks {
+    pub async fn read(&self, name: &str) -> OwnedRwLockReadGuard<()> {
+        self.named(name).read_owned().await
+    }
+
+    pub async fn write(&self, name: &str) -> OwnedRwLockWriteGuard<()> {
+        self.named(name).write_owned().await
+    }
+
+    fn named(&self, name: &str) -> Arc<RwLock<()>> {
+        let mut locks = self.locks.lock();
+        if locks.len() > NAMES_KEPT {
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        }
+        locks.entry(name.to_owned()).or_default().clone()
     }
 }
 

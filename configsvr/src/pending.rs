@@ -7,6 +7,7 @@
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
+use crate::index_changes;
 use crate::role::ConfigRole;
 use crate::shards::SHORT;
 
@@ -70,8 +71,13 @@ async fn perform(role: &ConfigRole, target: Target<'_>) -> Result<(), CommandErr
 /// it can commit. What the shards hold goes next.
 async fn drop_collection(role: &ConfigRole, ns: &str) -> Result<(), CommandError> {
     let metadata = &role.metadata;
+    let _definition = role.definitions.lock(ns).await;
     {
         let _lock = role.namespaces.lock(ns).await;
+        // Shards that still build an index for it are told that this is over.
+        metadata
+            .remove(index_changes::COLLECTION, rawdoc! { "_id": ns })
+            .await?;
         metadata
             .remove("collections", rawdoc! { "_id": ns })
             .await?;

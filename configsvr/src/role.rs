@@ -15,10 +15,10 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{RawDocumentBuf, rawdoc};
 
-use crate::locks::{NamedLocks, Slots};
+use crate::locks::{NamedLocks, NamedRwLocks, Slots};
 use crate::metadata::Metadata;
 use crate::shards::Shards;
-use crate::{balancer, changelog, pending};
+use crate::{balancer, changelog, index_changes, pending};
 
 /// How often a member looks whether it has become primary.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -28,6 +28,10 @@ pub struct ConfigRole {
     pub shards: Shards,
     /// One change of a collection's chunks at a time.
     pub namespaces: NamedLocks,
+    /// One change of a collection's definition at a time: sharding it, its indexes, dropping it.
+    pub definitions: NamedLocks,
+    /// Held by the moves of a collection's chunks, and alone by a change of its indexes.
+    pub moves: NamedRwLocks,
     /// One creation or drop in a database at a time.
     pub databases: NamedLocks,
     /// Two changes of config.shards at once would each see the other's absence.
@@ -48,6 +52,8 @@ impl ConfigRole {
             metadata: Metadata::new(Local::new(service)),
             shards: Shards::default(),
             namespaces: NamedLocks::default(),
+            definitions: NamedLocks::default(),
+            moves: NamedRwLocks::default(),
             databases: NamedLocks::default(),
             membership: tokio::sync::Mutex::default(),
             initializing: tokio::sync::Mutex::default(),
@@ -71,6 +77,19 @@ impl ConfigRole {
                 let message = format!("{} can only be run on config servers", ctx.spec.name);
                 CommandError::new(ErrorCode::IllegalOperation, message)
             })
+    }
+
+    /// As [`ConfigRole::of`], for work that outlives the command.
+    pub fn shared(ctx: &CommandContext<'_>) -> Result<Arc<ConfigRole>, CommandError> {
+        let role = ctx
+            .node
+            .role()
+            .cloned()
+            .map(|role| -> Arc<dyn Any + Send + Sync> { role });
+        role.and_then(|role| role.downcast().ok()).ok_or_else(|| {
+            let message = format!("{} can only be run on config servers", ctx.spec.name);
+            CommandError::new(ErrorCode::IllegalOperation, message)
+        })
     }
 
     pub fn address(&self) -> &str {
@@ -177,6 +196,7 @@ async fn run(role: Arc<ConfigRole>) {
         tokio::select! {
             () = stop.cancelled() => return,
             () = balancer::run(&role) => {}
+            () = index_changes::keep_settling(&role) => {}
         }
     }
 }

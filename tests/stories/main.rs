@@ -6,6 +6,7 @@ mod clients;
 mod cluster;
 mod concerns;
 mod crowds;
+mod definitions;
 mod durability;
 mod forced;
 mod house;

@@ -4,11 +4,13 @@ use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
 use banyan_sharding::commit::Expected;
 use banyan_sharding::{ChunkRange, CommitError, commit};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::rawdoc;
 
 use super::target::{bad_value, refused};
 use super::{boxed, primary_only};
+use crate::index_changes;
 use crate::role::ConfigRole;
 
 pub static SPEC: CommandSpec =
@@ -38,6 +40,15 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
         Err(CommitError::AlreadyDone) => return Ok(rawdoc! { "ok": 1.0 }),
         Err(error) => return Err(refused(error)),
     };
+    // The recipient has the indexes that the donor had when the move began.
+    let known = ctx.body().get_timestamp("indexesChanged").ok();
+    if known != table.entry().indexes_changed || index_changes::is_open(role, ns).await? {
+        let message = format!("the indexes of {ns} have changed since the move began");
+        return Err(CommandError::new(
+            ErrorCode::ConflictingOperationInProgress,
+            message,
+        ));
+    }
     role.metadata.put_chunks(&table, &done.changed).await?;
     let details = rawdoc! {
         "min": min.to_owned(), "max": max.to_owned(), "from": from, "to": &*to,

@@ -2,6 +2,7 @@
 
 mod add_shard;
 mod balancer_control;
+mod change_indexes;
 mod commit_migration;
 mod commit_split;
 mod create_database;
@@ -9,6 +10,7 @@ mod drop;
 mod fence;
 pub mod move_range;
 mod remove_shard;
+mod rename_collection;
 mod shard_collection;
 mod split_chunk;
 mod target;
@@ -23,6 +25,7 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &balancer_control::START,
         &balancer_control::STOP,
         &balancer_control::STATUS,
+        &change_indexes::SPEC,
         &commit_migration::SPEC,
         &commit_split::SPEC,
         &create_database::SPEC,
@@ -31,6 +34,7 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &fence::SPEC,
         &move_range::SPEC,
         &remove_shard::SPEC,
+        &rename_collection::SPEC,
         &shard_collection::SPEC,
         &split_chunk::SPEC,
         &zones::ADD,

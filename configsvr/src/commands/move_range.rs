@@ -11,6 +11,7 @@ use bson::rawdoc;
 
 use super::target::{bad_value, bound, chunk};
 use super::{boxed, primary_only};
+use crate::index_changes;
 use crate::metadata::uuid_binary;
 use crate::role::ConfigRole;
 
@@ -21,6 +22,9 @@ const MOVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How long an operator's move waits for the balancer's moves of the same shards.
 const SLOT_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long a move waits for a change of the collection's indexes; both shards wait with it.
+const DEFINITION_PATIENCE: Duration = Duration::from_secs(5);
 
 async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
@@ -113,6 +117,15 @@ pub struct MoveOrder {
 
 /// Has the donor move the range. The donor commits; this only waits for it.
 pub async fn carry_out(role: &ConfigRole, order: &MoveOrder) -> Result<(), CommandError> {
+    let busy = || {
+        let message = format!("the indexes of {} are being changed", order.ns);
+        CommandError::new(ErrorCode::ConflictingOperationInProgress, message)
+    };
+    let waiting = tokio::time::timeout(DEFINITION_PATIENCE, role.moves.read(&order.ns));
+    let _indexes_stay = waiting.await.map_err(|_| busy())?;
+    if index_changes::is_open(role, &order.ns).await? {
+        return Err(busy());
+    }
     let started = Instant::now();
     let from = role.metadata.shard(&order.from).await?;
     let to = role.metadata.shard(&order.to).await?;

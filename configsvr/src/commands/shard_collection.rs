@@ -42,6 +42,7 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let wanted = Wanted::parse(ctx)?;
     let database = create_database::create(role, wanted.database, None, true).await?;
     let _lock = role.databases.lock(wanted.database).await;
+    let _definition = role.definitions.lock(wanted.ns).await;
     if already_sharded(role, &wanted).await? {
         return Ok(rawdoc! { "collectionsharded": wanted.ns, "ok": 1.0 });
     }

@@ -15,6 +15,7 @@ pub mod counters;
 pub mod cursors;
 pub mod errors;
 pub mod execute;
+pub mod index_changes;
 pub mod info;
 pub mod local;
 pub mod logical_sessions;

@@ -18,7 +18,7 @@ use crate::operations::{Interrupt, Operations};
 use crate::oplog::Recent;
 use crate::parameters::Parameters;
 use crate::replication::{Replication, readiness};
-use crate::role::{Change, Role};
+use crate::role::{Change, IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::snapshots::Snapshots;
 use crate::tickets::Tickets;
@@ -187,6 +187,11 @@ impl Node {
 
     pub fn role(&self) -> Option<&Arc<dyn Role>> {
         self.role.get()
+    }
+
+    /// What the role demands of the collection's indexes.
+    pub fn index_rules(&self, namespace: &Namespace) -> Option<Arc<dyn IndexRules>> {
+        self.role()?.index_rules(namespace)
     }
 
     /// Plugs in what runs `$where`. Only the first one counts.

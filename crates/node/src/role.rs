@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use banyan_storage::Namespace;
+use banyan_storage::{Index, Namespace};
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -13,6 +13,30 @@ use crate::commands::table::BoxFuture;
 /// Which documents of a collection this shard owns, as of one shard version.
 pub trait Ownership: Send + Sync {
     fn owns(&self, document: &RawDocument) -> bool;
+}
+
+/// What a role demands of a collection's indexes.
+pub trait IndexRules: Send + Sync {
+    /// Refuses an index that must not be made.
+    fn check_new(&self, spec: &RawDocument) -> Result<(), CommandError>;
+
+    /// Whether the index is kept when all of them are dropped.
+    fn keeps(&self, index: &Index) -> bool;
+
+    /// Refuses to do without an index where no other one serves for it.
+    fn check_loss(
+        &self,
+        index: &Index,
+        others: &[&Index],
+        loss: IndexLoss,
+    ) -> Result<(), CommandError>;
+}
+
+/// How an index is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexLoss {
+    Dropped,
+    Hidden,
 }
 
 /// What the request says about the routing table that it was routed with.
@@ -97,6 +121,11 @@ pub trait Role: Any + Send + Sync {
     /// order of the log: what comes before it can be read by then, and nothing that comes after
     /// it. `None`: the whole state is another one. Must not block.
     fn learned(&self, _change: Option<Change<'_>>) {}
+
+    /// What holds for the collection's indexes; `None` where anything goes.
+    fn index_rules(&self, _namespace: &Namespace) -> Option<Arc<dyn IndexRules>> {
+        None
+    }
 
     /// Called on the primary for every committed change, in commit order, before the latches of
     /// the write are released. Must not block.

@@ -46,6 +46,8 @@ pub struct CollectionEntry {
     /// A collection may have its own chunk size.
     pub chunk_bytes_max: Option<u64>,
     pub default_collation: Option<RawDocumentBuf>,
+    /// When the last change of its indexes was over.
+    pub indexes_changed: Option<Timestamp>,
 }
 
 impl CollectionEntry {
@@ -78,6 +80,7 @@ impl CollectionEntry {
             balanced: !flag("noBalance"),
             chunk_bytes_max: chunk_bytes_max.filter(|bytes| *bytes > 0),
             default_collation: collation.filter(|c| !c.is_empty()).map(|c| c.to_owned()),
+            indexes_changed: document.get_timestamp("indexesChanged").ok(),
         })
     }
 }

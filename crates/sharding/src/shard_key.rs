@@ -202,6 +202,19 @@ impl ShardKeyPattern {
         })
     }
 
+    /// Whether a unique index over these fields is unique in the whole collection because it is so
+    /// on each shard: equal keys have equal shard keys, so they meet on one shard. (An `_id` is taken
+    /// to be unique by itself.)
+    pub fn keeps_unique(&self, index: &RawDocument) -> bool {
+        let names: Vec<&str> = index
+            .iter()
+            .flatten()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let own: Vec<&str> = self.fields.iter().map(Field::name).collect();
+        names.first() == Some(&"_id") || names.starts_with(&own)
+    }
+
     fn filled(&self, value: RawBsonRef<'_>) -> ShardKey {
         let mut values = RawDocumentBuf::new();
         let mut encoded = Vec::new();

@@ -238,6 +238,7 @@ codes! {
     CurrentConfigNotCommittedYet = 310,
     ObjectIsBusy = 316,
     CollectionUUIDMismatch = 361,
+    CannotDropShardKeyIndex = 373,
     SocketException = 9001,
     NotWritablePrimary = 10107,
     BSONObjectTooLarge = 10334,

@@ -44,3 +44,8 @@ pub fn not_a_shard() -> CommandError {
         "this server has not been added to a cluster yet",
     )
 }
+
+pub fn not_sharded(ns: &str) -> CommandError {
+    let message = format!("Namespace {ns} is not sharded");
+    CommandError::new(ErrorCode::NamespaceNotSharded, message)
+}

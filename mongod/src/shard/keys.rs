@@ -31,13 +31,21 @@ pub fn supporting_index<'a>(
     collection: &'a Collection,
     pattern: &ShardKeyPattern,
 ) -> Option<&'a Arc<Index>> {
-    collection.indexes.iter().find(|index| {
-        let key = index.spec.get_document("key");
-        key.is_ok_and(|key| pattern.is_prefix_of(key))
-            && !index.sparse
-            && index.partial_filter.is_none()
-            && !index.is_multikey()
-    })
+    let mut indexes = collection.indexes.iter();
+    indexes.find(|index| serves(index, pattern))
+}
+
+/// Whether the index has one entry for each document, in the order of the shard key.
+pub fn serves(index: &Index, pattern: &ShardKeyPattern) -> bool {
+    leads_with(index, pattern) && !index.is_multikey()
+}
+
+/// Whether it would if no document had an array in its fields.
+pub fn leads_with(index: &Index, pattern: &ShardKeyPattern) -> bool {
+    let key = index.spec.get_document("key");
+    key.is_ok_and(|key| pattern.is_prefix_of(key))
+        && !index.sparse
+        && index.partial_filter.is_none()
 }
 
 impl KeyView {

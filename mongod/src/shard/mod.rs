@@ -12,7 +12,9 @@
 
 mod commands;
 mod databases;
+mod definitions;
 mod errors;
+mod index_rules;
 mod keys;
 mod logged;
 mod metadata;

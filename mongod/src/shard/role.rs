@@ -7,11 +7,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use banyan_configsvr::RemoteConfig;
+use banyan_configsvr::locks::NamedLocks;
 use banyan_node::commands::table::BoxFuture;
 use banyan_node::context::CommandContext;
 use banyan_node::local::Local;
 use banyan_node::node::Node;
-use banyan_node::role::{Change, Ownership, Role, Versions};
+use banyan_node::role::{Change, IndexRules, Ownership, Role, Versions};
 use banyan_node::service::NodeService;
 use banyan_sharding::ChunkVersion;
 use banyan_storage::Namespace;
@@ -23,6 +24,7 @@ use tokio::sync::mpsc;
 
 use super::databases::Databases;
 use super::errors::{bad_value, not_a_shard, stale_config};
+use super::index_rules::ShardKeyRules;
 use super::logged;
 use super::metadata::{Collection, Collections, Known, Limits, Verdict};
 use super::migration::donor::Donation;
@@ -76,6 +78,8 @@ pub struct ShardRole {
     /// The term in which the migrations of earlier primaries have been settled.
     pub recovered_term: AtomicU64,
     pub recovering: tokio::sync::Mutex<()>,
+    /// One change of a collection's indexes at a time.
+    pub index_changes: NamedLocks,
     peers: Mutex<HashMap<String, ReplicaSet>>,
 }
 
@@ -97,6 +101,7 @@ impl ShardRole {
             reception: Mutex::default(),
             recovered_term: AtomicU64::new(0),
             recovering: tokio::sync::Mutex::default(),
+            index_changes: NamedLocks::default(),
             peers: Mutex::default(),
         });
         service.node.set_role(role.clone());
@@ -414,6 +419,11 @@ impl Role for ShardRole {
 
     fn learned(&self, change: Option<Change<'_>>) {
         self.learn(change);
+    }
+
+    fn index_rules(&self, namespace: &Namespace) -> Option<Arc<dyn IndexRules>> {
+        let filter = self.known_collection(namespace.as_str())?.filter()?;
+        Some(Arc::new(ShardKeyRules::new(filter)))
     }
 
     fn wrote(&self, namespace: &Namespace, change: Change<'_>) {

@@ -2,7 +2,7 @@
 
 use banyan_wire::{CommandError, ErrorCode};
 
-use super::{CommandResult, CommandSpec, Context, create_indexes, run};
+use super::{CommandResult, CommandSpec, Context, index_changes, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new("dropIndexes", "drops indexes", run!(run))
     .aliases(&["dropindexes", "deleteIndexes"]);
@@ -16,7 +16,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
             let route = route.ok_or_else(|| {
                 CommandError::new(ErrorCode::NamespaceNotFound, format!("ns not found {ns}"))
             })?;
-            create_indexes::on_every_owner(context, &route).await
+            index_changes::run(context, &route).await
         })
         .await
 }

@@ -30,6 +30,7 @@ mod get_shard_map;
 mod get_shard_version;
 mod hello;
 mod host_info;
+mod index_changes;
 mod is_db_grid;
 mod kill_cursors;
 mod kill_op;

@@ -6,16 +6,12 @@ use std::sync::Arc;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::{CommandResult, CommandSpec, Context, forward, index_changes, pass, run};
 use crate::catalog::Database;
 
 pub const SPECS: &[CommandSpec] = &[
-    CommandSpec::new(
-        "collMod",
-        "changes a collection's options",
-        run!(unsharded_write),
-    ),
-    CommandSpec::new("validate", "checks a collection", run!(unsharded_read)),
+    CommandSpec::new("collMod", "changes a collection's options", run!(coll_mod)),
+    CommandSpec::new("validate", "checks a collection", run!(validate)),
     CommandSpec::new("renameCollection", "renames a collection", run!(rename)).admin_only(),
 ];
 
@@ -40,11 +36,23 @@ pub async fn forward_cursor(context: &Context<'_>, database: &Database) -> Comma
     Ok(forward::adopt_cursor(context, answer))
 }
 
-async fn unsharded_write(context: &Context<'_>) -> CommandResult {
-    on_all_owners(context, true).await
+/// Hiding an index of a sharded collection is a change of its indexes.
+async fn coll_mod(context: &Context<'_>) -> CommandResult {
+    let ns = context.namespace()?;
+    let hides = context.request.get("index").is_some();
+    let hidden = context.router.with_route(&ns, false, |route| async move {
+        match route.filter(|route| hides && route.is_sharded()) {
+            Some(route) => index_changes::coordinate(context, &route).await.map(Some),
+            None => Ok(None),
+        }
+    });
+    match hidden.await? {
+        Some((reply, _)) => Ok(reply),
+        None => on_all_owners(context, true).await,
+    }
 }
 
-async fn unsharded_read(context: &Context<'_>) -> CommandResult {
+async fn validate(context: &Context<'_>) -> CommandResult {
     on_all_owners(context, false).await
 }
 
@@ -85,25 +93,8 @@ async fn rename(context: &Context<'_>) -> CommandResult {
             return Err(CommandError::new(ErrorCode::TypeMismatch, text));
         }
     };
-    let catalog = &context.router.catalog;
-    let missing = || CommandError::new(ErrorCode::NamespaceNotFound, format!("{from} not found"));
-    let source = catalog.route(&from).await?.ok_or_else(missing)?;
-    let target = catalog.route_or_create(&to).await?;
-    if source.is_sharded() || target.is_sharded() {
-        let text = "renaming to or from a sharded collection is not supported";
-        return Err(CommandError::new(ErrorCode::IllegalOperation, text));
-    }
-    if source.database.primary != target.database.primary {
-        let text = "source and destination collections must be on the same shard";
-        return Err(CommandError::new(ErrorCode::CommandFailed, text));
-    }
-    let outgoing = forward::passed_on(&request.body, &[], &RawDocumentBuf::new());
-    let treatment = context.treatment(true);
-    let answer = context
-        .router
-        .send(&source.database.primary, treatment, &outgoing)
-        .await?;
-    catalog.forget(&from);
-    catalog.forget(&to);
-    Ok(answer.reply)
+    let reply = pass::to_config(context, "_configsvrRenameCollection", &[]).await;
+    context.router.catalog.forget(&from);
+    context.router.catalog.forget(&to);
+    reply
 }

@@ -7,7 +7,7 @@ use bson::RawDocumentBuf;
 use super::Context;
 
 /// What belongs to the request and not to the command.
-const GENERIC: &[&str] = &[
+pub const GENERIC: &[&str] = &[
     "$db",
     "lsid",
     "$clusterTime",

@@ -12,7 +12,9 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::index_changes;
 use crate::params::{self, Field};
+use crate::role::IndexLoss;
 use crate::write::names::keeps_pre_images;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
@@ -46,6 +48,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         .transpose()?;
     let term = node.writable_term()?;
     let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+    index_changes::check_routing(ctx, &namespace)?;
     let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
@@ -56,6 +59,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(wish) = asked {
         let index = wish.find(&collection)?;
         if index.hidden != wish.hidden {
+            check_hiding(ctx, &collection, &index, wish.hidden)?;
             let change = CatalogChange::SetIndexSpec {
                 collection: collection.id,
                 index: IndexDefinition {
@@ -64,8 +68,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
                 },
             };
             catalog_ops::apply(node, &[change], term).await?;
-            reply.append(cstr!("hidden_old"), index.hidden);
-            reply.append(cstr!("hidden_new"), wish.hidden);
+            told(&mut reply, wish.hidden);
         }
     }
     if let Some(keep) = keep_images
@@ -77,6 +80,61 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+/// The list of indexes as the command would leave it, and what it would answer.
+pub fn plan(
+    ctx: &CommandContext<'_>,
+    collection: &Collection,
+) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
+    refuse_unsupported(ctx)?;
+    if ctx.field(IMAGES).is_some() {
+        let text = "an index and changeStreamPreAndPostImages of a sharded collection can only be \
+                    changed by one collMod each";
+        return Err(CommandError::new(ErrorCode::InvalidOptions, text));
+    }
+    let wish = Wish::parse(ctx.required("index")?)?;
+    let index = wish.find(collection)?;
+    let mut list = index_changes::list(collection);
+    let mut reply = RawDocumentBuf::new();
+    if index.hidden != wish.hidden {
+        check_hiding(ctx, collection, &index, wish.hidden)?;
+        let same =
+            |spec: &&mut RawDocumentBuf| spec.get_str("name").ok() == Some(index.name.as_str());
+        if let Some(spec) = list.iter_mut().find(same) {
+            *spec = with_hidden(spec, wish.hidden);
+        }
+        told(&mut reply, wish.hidden);
+    }
+    reply.append(cstr!("ok"), 1.0);
+    Ok((list, reply))
+}
+
+fn told(reply: &mut RawDocumentBuf, hidden: bool) {
+    reply.append(cstr!("hidden_old"), !hidden);
+    reply.append(cstr!("hidden_new"), hidden);
+}
+
+/// Refuses to hide what the role cannot do without.
+fn check_hiding(
+    ctx: &CommandContext<'_>,
+    collection: &Collection,
+    index: &Index,
+    hidden: bool,
+) -> Result<(), CommandError> {
+    let Some(rules) = ctx.node.index_rules(&collection.namespace) else {
+        return Ok(());
+    };
+    if !hidden {
+        return Ok(());
+    }
+    let others: Vec<&Index> = collection
+        .indexes
+        .iter()
+        .filter(|other| other.id != index.id)
+        .map(|other| &**other)
+        .collect();
+    rules.check_loss(index, &others, IndexLoss::Hidden)
 }
 
 /// What errors call the `index` of a `collMod`.
@@ -144,7 +202,7 @@ impl<'a> Wish<'a> {
     }
 }
 
-fn with_hidden(spec: &RawDocument, hidden: bool) -> RawDocumentBuf {
+pub fn with_hidden(spec: &RawDocument, hidden: bool) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     for (name, value) in spec
         .iter()

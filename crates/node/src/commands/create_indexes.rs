@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_document::key::{KeyPattern, KeyPatternError};
-use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
+use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -12,6 +12,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::index_changes;
 use crate::params::{self, Field};
 
 pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
@@ -31,6 +32,44 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let asked = asked(ctx)?;
+    let created = catalog_ops::create_if_missing(node, &namespace).await?;
+    let term = node.writable_term()?;
+    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+    index_changes::check_routing(ctx, &namespace)?;
+    let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            "the collection was dropped",
+        ));
+    };
+    let fresh = fresh(ctx, &collection, asked)?;
+    let mut changes = Vec::new();
+    for spec in &fresh {
+        let interrupt = ctx.interrupt();
+        let creation = || index_changes::creation(node, &collection, spec.clone(), interrupt);
+        changes.push(ctx.compute(creation).await?);
+    }
+    if !changes.is_empty() {
+        catalog_ops::apply(node, &changes, term).await?;
+    }
+    Ok(reply(&collection, fresh.len(), created))
+}
+
+/// The list as the command would leave it, and what it would answer.
+pub fn plan(
+    ctx: &CommandContext<'_>,
+    collection: &Arc<Collection>,
+) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
+    let fresh = fresh(ctx, collection, asked(ctx)?)?;
+    let reply = reply(collection, fresh.len(), false);
+    let mut list = index_changes::list(collection);
+    list.extend(fresh);
+    Ok((list, reply))
+}
+
+/// The specifications in the command, as they are kept.
+fn asked(ctx: &CommandContext<'_>) -> Result<Vec<RawDocumentBuf>, CommandError> {
     let asked = params::documents(ctx.required("indexes")?)?;
     if asked.is_empty() {
         return Err(CommandError::new(
@@ -38,68 +77,55 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
             "Must specify at least one index to create",
         ));
     }
-    let specs = asked
+    asked
         .into_iter()
         .map(|spec| normalize(spec).map_err(|error| in_specification(spec, error)))
-        .collect::<Result<Vec<_>, _>>()?;
-    let created = catalog_ops::create_if_missing(node, &namespace).await?;
-    let term = node.writable_term()?;
-    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
-    let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceNotFound,
-            "the collection was dropped",
-        ));
-    };
-    let before = collection.indexes.len();
+        .collect()
+}
+
+/// Those of the asked indexes that are not there yet, if all of them may be.
+fn fresh(
+    ctx: &CommandContext<'_>,
+    collection: &Arc<Collection>,
+    asked: Vec<RawDocumentBuf>,
+) -> Result<Vec<RawDocumentBuf>, CommandError> {
+    let rules = ctx.node.index_rules(&collection.namespace);
     let mut fresh: Vec<RawDocumentBuf> = Vec::new();
-    for spec in specs {
-        if !is_known(&collection, &fresh, &spec)? {
-            fresh.push(spec);
+    for spec in asked {
+        if is_known(collection, &fresh, &spec)? {
+            continue;
         }
+        if let Some(rules) = &rules {
+            rules.check_new(&spec)?;
+        }
+        fresh.push(spec);
     }
-    if before + fresh.len() > INDEXES_MAX {
+    if collection.indexes.len() + fresh.len() > INDEXES_MAX {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
-            format!("add index fails, too many indexes for {namespace}"),
+            format!(
+                "add index fails, too many indexes for {}",
+                collection.namespace
+            ),
         ));
     }
-    let mut changes = Vec::new();
-    for spec in fresh {
-        let index = IndexDefinition {
-            id: node.store.allocate_id(),
-            spec,
-        };
-        if collection.documents() > 0 {
-            let interrupt = ctx.interrupt();
-            ctx.compute(|| catalog_ops::check_records(node, &collection, &index, interrupt))
-                .await?;
-        }
-        // Whether it is multikey turns out when it is built.
-        let collection = collection.id;
-        changes.push(CatalogChange::CreateIndex {
-            collection,
-            index,
-            multikey: false,
-        });
-    }
-    let after = before + changes.len();
-    let all_known = changes.is_empty();
-    if !all_known {
-        catalog_ops::apply(node, &changes, term).await?;
-    }
+    Ok(fresh)
+}
+
+fn reply(collection: &Collection, fresh: usize, created: bool) -> RawDocumentBuf {
+    let before = collection.indexes.len();
     let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let mut reply = rawdoc! {
         "numIndexesBefore": count(before),
-        "numIndexesAfter": count(after),
+        "numIndexesAfter": count(before + fresh),
     };
-    if all_known {
+    if fresh == 0 {
         reply.append(cstr!("note"), "all indexes already exist");
     } else {
         reply.append(cstr!("createdCollectionAutomatically"), created);
     }
     reply.append(cstr!("ok"), 1.0);
-    Ok(reply)
+    reply
 }
 
 fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError {

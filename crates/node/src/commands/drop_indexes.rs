@@ -5,13 +5,15 @@ use std::sync::Arc;
 use banyan_document::key::KeyPattern;
 use banyan_storage::{CatalogChange, Collection, Index, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::index_changes;
 use crate::params::Field;
+use crate::role::{IndexLoss, IndexRules};
 
 pub static SPEC: CommandSpec = CommandSpec::new("dropIndexes", Run::Future(run))
     .aliases(&["deleteIndexes", "dropindexes"])
@@ -26,13 +28,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let field = ctx.required("index")?;
         let term = node.writable_term()?;
         let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+        index_changes::check_routing(ctx, &namespace)?;
         let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,
                 format!("ns not found {namespace}"),
             ));
         };
-        let chosen = choose(&collection, field)?;
+        let rules = node.index_rules(&namespace);
+        let chosen = choose(&collection, field, rules.as_deref())?;
         let changes: Vec<CatalogChange> = chosen
             .iter()
             .map(|index| CatalogChange::DropIndex {
@@ -43,17 +47,66 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         if !changes.is_empty() {
             catalog_ops::apply(node, &changes, term).await?;
         }
-        let before = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
-        let mut reply = rawdoc! { "nIndexesWas": before };
-        if matches!(field.value, RawBsonRef::String("*")) {
-            reply.append(cstr!("msg"), "non-_id indexes dropped for collection");
-        }
-        reply.append(cstr!("ok"), 1.0);
-        Ok(reply)
+        Ok(reply(&collection, field, rules.is_some()))
     })
 }
 
-fn choose(collection: &Collection, field: Field<'_>) -> Result<Vec<Arc<Index>>, CommandError> {
+/// The list as the command would leave it, and what it would answer.
+pub fn plan(
+    ctx: &CommandContext<'_>,
+    collection: &Collection,
+) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
+    let field = ctx.required("index")?;
+    let rules = ctx.node.index_rules(&collection.namespace);
+    let chosen = choose(collection, field, rules.as_deref())?;
+    let stays = |index: &&Arc<Index>| !chosen.iter().any(|gone| gone.id == index.id);
+    let list = collection.indexes.iter().filter(stays);
+    let list = list.map(|index| index.spec.clone()).collect();
+    Ok((list, reply(collection, field, rules.is_some())))
+}
+
+fn reply(collection: &Collection, field: Field<'_>, ruled: bool) -> RawDocumentBuf {
+    let before = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
+    let mut reply = rawdoc! { "nIndexesWas": before };
+    if matches!(field.value, RawBsonRef::String("*")) {
+        let told = match ruled {
+            true => "non-_id indexes and non-shard key indexes dropped for collection",
+            false => "non-_id indexes dropped for collection",
+        };
+        reply.append(cstr!("msg"), told);
+    }
+    reply.append(cstr!("ok"), 1.0);
+    reply
+}
+
+/// What the field names, if it may be dropped.
+fn choose(
+    collection: &Collection,
+    field: Field<'_>,
+    rules: Option<&dyn IndexRules>,
+) -> Result<Vec<Arc<Index>>, CommandError> {
+    let mut chosen = named(collection, field)?;
+    let Some(rules) = rules else {
+        return Ok(chosen);
+    };
+    if matches!(field.value, RawBsonRef::String("*")) {
+        chosen.retain(|index| !rules.keeps(index));
+        return Ok(chosen);
+    }
+    let gone = |index: &&Arc<Index>| chosen.iter().any(|other| other.id == index.id);
+    let rest: Vec<&Index> = collection
+        .indexes
+        .iter()
+        .filter(|index| !gone(index))
+        .map(|index| &**index)
+        .collect();
+    for index in &chosen {
+        rules.check_loss(index, &rest, IndexLoss::Dropped)?;
+    }
+    Ok(chosen)
+}
+
+fn named(collection: &Collection, field: Field<'_>) -> Result<Vec<Arc<Index>>, CommandError> {
     match field.value {
         RawBsonRef::String("*") => Ok(collection
             .indexes

@@ -5,17 +5,18 @@ use std::time::{Duration, Instant};
 
 use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
+use banyan_node::errors::shown;
 use banyan_sharding::{ChunkRange, ShardKeyPattern, split};
 use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
-use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::{boxed, primary_only};
+use crate::shard::definitions::create_collection;
 use crate::shard::errors::{bad_value, internal};
 use crate::shard::keys::{KeyView, supporting_index};
 use crate::shard::metadata::{Block, Known};
-use crate::shard::migration::recipient::create_collection;
 use crate::shard::role::ShardRole;
 
 pub static PREPARE: CommandSpec =
@@ -146,7 +147,8 @@ async fn ensure_index(
     }
 }
 
-/// Uniqueness can only be held within one shard, so a unique index must start with the shard key.
+/// Uniqueness can only be held within one shard, so a unique index must start with the shard key's
+/// fields.
 fn refuse_other_unique(
     collection: &Collection,
     pattern: &ShardKeyPattern,
@@ -157,11 +159,12 @@ fn refuse_other_unique(
         .filter(|index| index.unique && !index.is_id())
     {
         let key = index.spec.get_document("key").map_err(internal)?;
-        if !pattern.is_prefix_of(key) {
+        if !pattern.keeps_unique(key) {
             let message = format!(
                 "can't shard collection '{}' with unique index on {} and proposed shard key \
                  {pattern}. Uniqueness can't be maintained unless shard key is a prefix",
-                collection.namespace, index.name
+                collection.namespace,
+                shown(RawBsonRef::Document(key))
             );
             return Err(CommandError::new(ErrorCode::InvalidOptions, message));
         }

@@ -3,6 +3,7 @@
 mod add_shard;
 mod collections;
 mod donate;
+mod indexes;
 mod receive;
 mod state;
 
@@ -24,6 +25,8 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &donate::MOVE_RANGE,
         &donate::SESSION_MODS,
         &donate::TRANSFER_MODS,
+        &indexes::ALIGN,
+        &indexes::PLAN,
         &receive::ABORT,
         &receive::COMMIT,
         &receive::FINISH,

@@ -7,7 +7,7 @@ use banyan_node::read_concern;
 use banyan_sharding::{Chunk, ChunkRange, ShardKey, ShardKeyPattern};
 use banyan_wire::{CommandError, ErrorCode, Treatment};
 use bson::oid::ObjectId;
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
 
 use super::capture::Capture;
 use super::recovery::{self, Ended, Moved, Note};
@@ -44,6 +44,8 @@ pub struct Donation {
     pub range: ChunkRange,
     pub pattern: ShardKeyPattern,
     pub capture: Arc<Capture>,
+    /// As the collection's entry had it when the migration began.
+    indexes_changed: Option<Timestamp>,
 }
 
 /// What `_shardsvrMoveRange` asks for.
@@ -85,6 +87,7 @@ pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), Comma
         range: range.clone(),
         pattern: filter.table.pattern().clone(),
         capture: Arc::new(Capture::new(filter.table.pattern().clone(), range)),
+        indexes_changed: filter.table.entry().indexes_changed,
     });
     let session = Session::begin(role, &collection, &donation)?;
     drop(stays);
@@ -341,10 +344,11 @@ impl<'a> Session<'a> {
         let treatment = Treatment::write()
             .idempotent()
             .timeout(Some(COMMIT_TIMEOUT));
-        let sent = identity
-            .config
-            .command(treatment, &note.commit_command())
-            .await;
+        let mut command = note.commit_command();
+        if let Some(changed) = self.donation.indexes_changed {
+            command.append(cstr!("indexesChanged"), changed);
+        }
+        let sent = identity.config.command(treatment, &command).await;
         let certain = match &sent {
             Ok(_) => true,
             Err(error) => is_refusal(error.code),

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use super::orphans::{Kind, NewTask};
 use super::removal;
+use crate::shard::definitions;
 use crate::shard::errors::{bad_value, conflict, internal};
 use crate::shard::keys::documents_in_range;
 use crate::shard::role::ShardRole;
@@ -363,51 +364,7 @@ async fn make_collection(role: &ShardRole, reception: &Reception) -> Result<(), 
     let described = ask(role, reception, &request).await?;
     let options = described.get_document("options").map_err(bad_value)?;
     let indexes = described.get_array("indexes").map_err(bad_value)?;
-    create_collection(role, &reception.ns, options, indexes).await
-}
-
-/// Makes a collection and its indexes where they are not there yet.
-pub async fn create_collection(
-    role: &ShardRole,
-    ns: &str,
-    options: &RawDocument,
-    indexes: &RawArray,
-) -> Result<(), CommandError> {
-    let (database, collection) = ns
-        .split_once('.')
-        .ok_or_else(|| internal("a namespace without a dot"))?;
-    let mut create = rawdoc! { "create": collection };
-    for element in options.iter() {
-        let (name, value) = element.map_err(bad_value)?;
-        create.append(name, RawBson::from(value));
-    }
-    match role.local.command(database, create).await {
-        Err(error) if error.code != ErrorCode::NamespaceExists => return Err(error),
-        _ => {}
-    }
-    let mut specs = RawArrayBuf::new();
-    for index in indexes {
-        let index = index.map_err(bad_value)?;
-        let index = index
-            .as_document()
-            .ok_or_else(|| bad_value("an index is no document"))?;
-        if index.get_str("name").is_ok_and(|name| name == "_id_") {
-            continue;
-        }
-        let mut spec = RawDocumentBuf::new();
-        for element in index.iter() {
-            let (name, value) = element.map_err(bad_value)?;
-            if name.as_str() != "ns" {
-                spec.append(name, RawBson::from(value));
-            }
-        }
-        specs.push(spec);
-    }
-    if specs.is_empty() {
-        return Ok(());
-    }
-    let body = rawdoc! { "createIndexes": collection, "indexes": specs };
-    role.local.command(database, body).await.map(drop)
+    definitions::create_collection(role, &reception.ns, options, indexes).await
 }
 
 /// Clones all parts of the range at once.

@@ -12,7 +12,6 @@ use bson::{RawBsonRef, RawDocument};
 
 use super::super::{Context, find, forward, query_error};
 use crate::catalog::Route;
-use crate::dispatch::treatment;
 use crate::fields;
 use crate::merge::{Merge, Shape};
 
@@ -101,7 +100,7 @@ async fn first(
     let requests = for_each(route, shards, &command.finish());
     let answers = context
         .router
-        .send_all(requests, treatment(context.request, false))
+        .send_all(requests, context.treatment(false))
         .await;
     let remotes = find::open_all(context, answers).await?;
     let shape = Shape {
