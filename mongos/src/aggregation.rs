@@ -175,7 +175,7 @@ async fn internal(
         request: &request,
         ..*context
     };
-    let Some(spec) = commands::find(&request.name) else {
+    let Some((_, spec)) = commands::find(&request.name) else {
         return Err(CommandError::new(
             ErrorCode::CommandNotFound,
             request.name.clone(),

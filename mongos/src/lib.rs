@@ -18,6 +18,7 @@ pub mod cursors;
 pub mod defaults;
 pub mod dispatch;
 pub mod fields;
+pub mod figures;
 pub mod flags;
 pub mod gossip;
 pub mod merge;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use banyan_process::figures::Sharded;
 use banyan_wire::{Counters, ReplicaSet};
 use bson::RawDocumentBuf;
 use bson::oid::ObjectId;
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::Catalog;
 use crate::cursors::Cursors;
 use crate::defaults::Defaults;
+use crate::figures::Figures;
 use crate::gossip::Gossip;
 use crate::shards::Shards;
 
@@ -37,6 +39,7 @@ pub struct Router {
     pub catalog: Catalog,
     pub cursors: Cursors,
     pub counters: Arc<Counters>,
+    pub figures: Sharded<Figures>,
     pub gossip: Gossip,
     pub defaults: Defaults,
 }
@@ -55,6 +58,7 @@ impl Router {
             cursors: Cursors::default(),
             config,
             counters,
+            figures: Sharded::default(),
             gossip: Gossip::default(),
             defaults: Defaults::default(),
         }

@@ -8,7 +8,7 @@ use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-use crate::commands::{self, Context};
+use crate::commands::{self, CommandSpec, Context};
 use crate::fields;
 use crate::router::Router;
 
@@ -118,10 +118,23 @@ pub fn expired() -> CommandError {
 
 async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
     let request = context.request;
-    let Some(spec) = commands::find(&request.name) else {
+    let figures = &context.router.figures;
+    let Some((place, spec)) = commands::find(&request.name) else {
+        figures.local().unknown_commands.add(1);
         let text = format!("no such command: '{}'", request.name);
         return Err(CommandError::new(ErrorCode::CommandNotFound, text));
     };
+    let result = run_found(context, spec).await;
+    let failed = result.is_err();
+    figures.local().note(place, spec, request, failed);
+    result
+}
+
+async fn run_found(
+    context: &Context<'_>,
+    spec: &CommandSpec,
+) -> Result<RawDocumentBuf, CommandError> {
+    let request = context.request;
     if spec.admin_only && request.database != "admin" {
         let text = format!("{} may only be run against the admin database.", spec.name);
         return Err(CommandError::new(ErrorCode::Unauthorized, text));

@@ -156,3 +156,75 @@ fn what_would_be_relied_on_without_effect_ends_the_start() -> Result<()> {
     ensure!(code == Some(2) && said.contains("logAppend"), "{said}");
     Ok(())
 }
+
+/// What the log says of the slow operations of a kind, newest last.
+fn slow(server: &Process, kind: &str) -> Vec<serde_json::Value> {
+    let text = server.log();
+    let lines = text.lines().filter_map(json);
+    let slow = lines.filter(|line| line["msg"] == "Slow query");
+    slow.map(|line| line["attr"].clone())
+        .filter(|attributes| attributes["type"] == kind && attributes["ns"] == "logs.c")
+        .collect()
+}
+
+#[tokio::test]
+async fn a_slow_operation_is_logged_with_its_plan_and_what_it_examined() -> Result<()> {
+    // Everything counts as slow.
+    let server = Launch::mongod().with(["--slowms", "0"]).start().await;
+    let database = server.direct().await.database("logs");
+    let run = |command: Document| database.run_command(command);
+    let documents: Vec<Document> = (0..50)
+        .map(|n| doc! { "_id": n, "a": n % 5, "secret": "not for the log" })
+        .collect();
+    run(doc! { "insert": "c", "documents": documents }).await?;
+    run(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a_1" }] }).await?;
+    let long = "x".repeat(100_000);
+    run(doc! { "find": "c", "filter": { "a": 3, "b": { "$ne": long } }, "batchSize": 4 }).await?;
+    run(doc! { "update": "c", "updates": [
+        { "q": { "_id": { "$lt": 3 } }, "u": { "$set": { "b": 1 } }, "multi": true },
+    ] })
+    .await?;
+    run(doc! { "delete": "c", "deletes": [{ "q": { "_id": 7 }, "limit": 1 }] }).await?;
+    let refused = run(doc! { "find": "c", "filter": { "$no": 1 } }).await;
+    ensure!(refused.is_err());
+
+    let inserted = &slow(&server, "insert")[0];
+    ensure!(inserted["ninserted"] == 50, "{inserted}");
+    ensure!(inserted["commitWaitMicros"].is_u64(), "{inserted}");
+    ensure!(!server.log().contains("not for the log"));
+
+    let found = slow(&server, "query");
+    ensure!(found.len() == 2, "{found:?}");
+    let (found, failed) = (&found[0], &found[1]);
+    for (name, value) in [
+        ("planSummary", serde_json::json!("IXSCAN { a: 1 }")),
+        ("nreturned", 4.into()),
+        ("keysExamined", 4.into()),
+        ("docsExamined", 4.into()),
+    ] {
+        ensure!(found[name] == value, "{name}: {found}");
+    }
+    ensure!(found["reslen"].as_u64() > Some(100) && found["durationMillis"].is_i64());
+    let command = found["command"].as_str().unwrap_or_default();
+    ensure!(
+        command.starts_with(r#"{"find":"c","filter":{"a":3"#),
+        "{command}"
+    );
+    ensure!(command.len() < 1_000, "{} bytes", command.len());
+    ensure!(failed["errCode"] == 2, "{failed}");
+
+    let updated = &slow(&server, "update")[0];
+    ensure!(
+        updated["nMatched"] == 3 && updated["nModified"] == 3,
+        "{updated}"
+    );
+    ensure!(updated["docsExamined"] == 3, "{updated}");
+    let command = updated["command"].as_str().unwrap_or_default();
+    ensure!(command.contains(r#""q":{"_id":{"$lt":3}}"#), "{command}");
+    let deleted = &slow(&server, "remove")[0];
+    ensure!(
+        deleted["planSummary"] == "IDHACK" && deleted["ndeleted"] == 1,
+        "{deleted}"
+    );
+    Ok(())
+}

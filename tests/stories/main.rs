@@ -8,6 +8,7 @@ mod concerns;
 mod crowds;
 mod definitions;
 mod durability;
+mod figures;
 mod forced;
 mod house;
 mod idle_cursors;

@@ -10,13 +10,16 @@ use banyan_storage::{Catalog, Snapshot};
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadMode, ReadPreference, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
+use crate::account;
 use crate::commands::table::{CommandSpec, Run, Table};
 use crate::execute::InterruptSlot;
+use crate::execute::source::Cost;
 use crate::node::Node;
 use crate::operations::{Interrupt, Registration};
 use crate::params;
 use crate::read_concern::{Level, View};
 use crate::role::Versions;
+use crate::work::Work;
 use crate::write::WriteConcern;
 
 /// The fields that every command takes, as they stand in the request.
@@ -208,6 +211,8 @@ pub struct CommandContext<'a> {
     /// Where what it runs looks whether it has to end.
     slot: OnceLock<Arc<InterruptSlot>>,
     budget: OnceLock<Budget>,
+    /// What it has done so far.
+    pub work: Work,
     /// The entry in `currentOp`, made for commands that may take a while.
     operation: OnceLock<Registration>,
 }
@@ -240,6 +245,7 @@ impl<'a> CommandContext<'a> {
             last_write: AtomicU64::new(0),
             late: AtomicBool::new(false),
             waited_micros: AtomicU64::new(0),
+            work: Work::default(),
             handle: OnceLock::new(),
             slot: OnceLock::new(),
             budget: OnceLock::new(),
@@ -251,6 +257,14 @@ impl<'a> CommandContext<'a> {
     pub fn note_wait(&self, waited: Duration) {
         let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
         self.waited_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// A plan begins to run for this command, or goes on: its work is counted and shown.
+    pub fn run_plan(&self, cost: &Arc<Cost>) {
+        self.work.begin(cost);
+        if let Some(registration) = self.operation.get() {
+            registration.show_plan(cost);
+        }
     }
 
     /// How long it has taken so far, without what it has waited.
@@ -378,9 +392,13 @@ impl<'a> CommandContext<'a> {
     pub fn interrupt(&self) -> &Interrupt {
         let registration = self.operation.get_or_init(|| {
             let handle = self.handle().clone();
-            self.node
-                .operations
-                .register(self.conn, self.request, self.spec, handle)
+            let operations = &self.node.operations;
+            let listed = operations.register(self.conn, self.request, self.spec, handle);
+            // It may have run a plan for a while before it was worth listing.
+            if let Some(plan) = self.work.plan() {
+                listed.show_plan(&plan);
+            }
+            listed
         });
         registration.interrupt()
     }
@@ -447,7 +465,9 @@ impl<'a> CommandContext<'a> {
         let reply = match spec.run {
             Run::Inline(run) => run(&ctx),
             Run::Future(run) | Run::Either(_, run) => run(&ctx).await,
-        }?;
+        };
+        account::settle_part(self, &ctx);
+        let reply = reply?;
         if spec.writes {
             self.note_write(self.node.machine.applied_index());
         }

@@ -1,35 +1,28 @@
-//! Counts since the start, for `serverStatus` and `top`.
+//! Counts since the start, for `serverStatus`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+pub use banyan_process::figures::{CommandCounts, Counter, Latencies, OpCounters, Sharded};
 
-macro_rules! counters {
-    ($($name:ident),* $(,)?) => {
-        /// Relaxed atomics: each is exact on its own, together they are a rough picture.
-        #[derive(Default)]
-        pub struct Counters { $(pub $name: Counter),* }
-    };
-}
-
-counters! {
-    // opcounters
-    insert, query, update, delete, getmore, command,
-    // metrics.document and metrics.queryExecutor
-    documents_returned, documents_inserted, documents_updated, documents_deleted,
-    keys_examined, documents_examined, collection_scans,
-    // asserts
-    user_errors,
-    slow_commands,
-}
-
+/// What each thread counts. A command counts its own work ([`crate::work::Work`]), which is added
+/// here once, when it ends.
 #[derive(Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> i64 {
-        i64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
-    }
+pub struct Counters {
+    pub operations: OpCounters,
+    pub latencies: Latencies,
+    // metrics.document
+    pub returned: Counter,
+    pub inserted: Counter,
+    pub updated: Counter,
+    pub deleted: Counter,
+    // metrics.queryExecutor
+    pub keys_examined: Counter,
+    pub documents_examined: Counter,
+    pub collection_scans: Counter,
+    pub tailable_scans: Counter,
+    // metrics.operation
+    pub sorts: Counter,
+    // transactions
+    pub retried_commands: Counter,
+    pub retried_statements: Counter,
+    pub user_errors: Counter,
+    pub unknown_commands: Counter,
 }

@@ -6,6 +6,7 @@
 //! proposed in [`write`], which also holds the state machine that every member of a set applies
 //! the log to; [`replication`] keeps the set together. A [`node::Node`] is all of it, assembled.
 
+pub mod account;
 pub mod catalog_ops;
 pub mod change_stream;
 pub mod clock;
@@ -32,7 +33,10 @@ pub mod replication;
 pub mod role;
 pub mod rw_defaults;
 pub mod service;
+pub mod shape;
 pub mod snapshots;
 pub mod tickets;
+pub mod top;
 pub mod upkeep;
+pub mod work;
 pub mod write;

@@ -10,7 +10,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
-use crate::counters::Counters;
+use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
 use crate::info::ServerInfo;
 use crate::logical_sessions::LogicalSessions;
@@ -22,6 +22,7 @@ use crate::role::{Change, IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::snapshots::Snapshots;
 use crate::tickets::Tickets;
+use crate::top::Top;
 use crate::upkeep::{self, Notes};
 use crate::write::{Latches, Machine, NamespaceLatches};
 
@@ -72,7 +73,8 @@ pub enum NodeError {
 pub struct Node {
     pub info: ServerInfo,
     pub parameters: Parameters,
-    pub counters: Counters,
+    pub counters: Sharded<Counters>,
+    pub top: Top,
     pub operations: Operations,
     /// Held by commands while they compute.
     pub tickets: Tickets,
@@ -140,7 +142,8 @@ impl Node {
         let node = Arc::new(Node {
             info: options.info,
             parameters: Parameters::new(),
-            counters: Counters::default(),
+            counters: Sharded::default(),
+            top: Top::default(),
             operations: Operations::new(),
             tickets: Tickets::default(),
             cursors: CursorManager::new(),

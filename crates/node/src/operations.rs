@@ -10,7 +10,9 @@ use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::account::operation_word;
 use crate::commands::table::CommandSpec;
+use crate::execute::source::Cost;
 use crate::tickets;
 
 /// Running operations are spread over this many locks.
@@ -151,6 +153,8 @@ pub struct Operation {
     pub started: Instant,
     pub started_at: SystemTime,
     pub interrupt: Interrupt,
+    /// The plan that it runs, once it runs one.
+    plan: Mutex<Option<Arc<Cost>>>,
 }
 
 type Shard = Mutex<HashMap<i32, Arc<Operation>>>;
@@ -175,6 +179,11 @@ impl Registration {
 
     pub fn id(&self) -> i32 {
         self.operation.id
+    }
+
+    /// The operation runs that plan now.
+    pub fn show_plan(&self, plan: &Arc<Cost>) {
+        *self.operation.plan.lock() = Some(plan.clone());
     }
 }
 
@@ -223,6 +232,7 @@ impl Operations {
             started: Instant::now(),
             started_at: SystemTime::now(),
             interrupt,
+            plan: Mutex::default(),
         });
         shard(&self.shards, id).lock().insert(id, operation.clone());
         Registration {
@@ -287,9 +297,10 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
     let running = operation.started.elapsed();
     let mut document = bson::rawdoc! {
         "type": "op",
+        "desc": format!("conn{}", operation.connection.id),
         "opid": operation.id,
         "active": true,
-        "op": "command",
+        "op": operation_word(operation.command),
         "secs_running": i64::try_from(running.as_secs()).unwrap_or(i64::MAX),
         "microsecs_running": i64::try_from(running.as_micros()).unwrap_or(i64::MAX),
         "connectionId": i64::try_from(operation.connection.id).unwrap_or(i64::MAX),
@@ -298,12 +309,15 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
             .try_to_rfc3339_string()
             .unwrap_or_default(),
     };
-    let collection = operation
-        .body
-        .iter()
-        .next()
-        .and_then(Result::ok)
-        .map(|(_, value)| value);
+    let collection = match operation.command {
+        "getMore" => operation.body.get("collection").ok().flatten(),
+        _ => operation
+            .body
+            .iter()
+            .flatten()
+            .next()
+            .map(|(_, value)| value),
+    };
     let namespace = match collection.and_then(|value| value.as_str()) {
         Some(collection) => format!("{}.{collection}", operation.database),
         None => format!("{}.$cmd", operation.database),
@@ -313,5 +327,9 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         bson::cstr!("command"),
         bson::RawDocument::to_owned(&operation.body),
     );
+    let plan = operation.plan.lock().clone();
+    if let Some(plan) = plan {
+        document.append(bson::cstr!("planSummary"), plan.summary.to_string());
+    }
     document
 }

@@ -10,11 +10,13 @@
 //! 5. The cluster time is attached, the command is counted, and logged if it was slow.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
 use bson::{RawBsonRef, rawdoc};
 
+use crate::account;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::context::{CommandContext, Generic};
 use crate::info::ClusterRole;
@@ -47,19 +49,23 @@ impl NodeService {
     }
 
     async fn answer(&self, conn: &Arc<Connection>, request: &Request) -> CommandResult {
-        let Some(spec) = self.table.find(&request.name) else {
+        let Some((place, spec)) = self.table.locate(&request.name) else {
+            account::refused(self.node.counters.local(), false);
             return Err(CommandError::new(
                 ErrorCode::CommandNotFound,
                 format!("no such command: '{}'", request.name),
             ));
         };
-        let generic = Generic::parse(request, spec)?;
+        let refused = |error| {
+            account::refused(self.node.counters.local(), true);
+            error
+        };
+        let generic = Generic::parse(request, spec).map_err(refused)?;
         self.admit(request, spec, &generic)
-            .map_err(|error| refusal::label(error, spec, &generic))?;
-        self.count(spec);
+            .map_err(|error| refused(refusal::label(error, spec, &generic)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
         let result = self.run(&mut ctx).await;
-        self.note_slow(&ctx, &result);
+        account::settle(&ctx, place, &result);
         match result {
             Ok(reply) if spec.writes => {
                 let replication = &self.node.replication;
@@ -272,6 +278,18 @@ impl NodeService {
         if !wrote {
             return result;
         }
+        let began = Instant::now();
+        let settled = self.settle_concern(ctx, result).await;
+        let waited = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        ctx.work.concern_wait.add(waited);
+        settled
+    }
+
+    async fn settle_concern(
+        &self,
+        ctx: &CommandContext<'_>,
+        result: CommandResult,
+    ) -> CommandResult {
         match result {
             Ok(reply) => Ok(match ctx.concern.wait(ctx).await {
                 Some(failure) => concern::with_failure(&reply, failure),
@@ -289,43 +307,6 @@ impl NodeService {
                 None => error,
             }),
         }
-    }
-
-    fn count(&self, spec: &CommandSpec) {
-        let counters = &self.node.counters;
-        match spec.name {
-            "find" => counters.query.add(1),
-            "getMore" => counters.getmore.add(1),
-            // Writes are counted by document, where they are made.
-            "insert" | "update" | "delete" => {}
-            _ => counters.command.add(1),
-        }
-    }
-
-    fn note_slow(&self, ctx: &CommandContext<'_>, result: &CommandResult) {
-        let elapsed = ctx.busy();
-        let limit_ms = self.node.parameters.slow_ms();
-        if i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX) < limit_ms || limit_ms < 0 {
-            return;
-        }
-        // Drivers ask to be answered when something has changed.
-        if ctx.spec.name == "hello" {
-            return;
-        }
-        self.node.counters.slow_commands.add(1);
-        // The cursor's own name says enough; the whole command may hold the client's data.
-        let namespace = ctx
-            .argument()
-            .and_then(|value| value.as_str().map(str::to_owned));
-        tracing::info!(
-            connection = ctx.conn.id,
-            command = ctx.spec.name,
-            database = ctx.database(),
-            collection = namespace.unwrap_or_default(),
-            milliseconds = elapsed.as_millis() as u64,
-            error = result.as_ref().err().map(|error| error.code.code()),
-            "slow command"
-        );
     }
 }
 
@@ -346,7 +327,6 @@ impl Service for NodeService {
         let mut body = match self.answer(conn, &request).await {
             Ok(body) => body,
             Err(error) => {
-                self.node.counters.user_errors.add(1);
                 tracing::debug!(connection = conn.id, command = %request.name, %error, "refused");
                 refusal::reply(error, conn, &request, &self.node.replication)
             }

@@ -6,6 +6,7 @@
 //! program early goes through [`fail`], so that the exit codes are MongoDB's.
 
 pub mod daemon;
+pub mod figures;
 pub mod lock;
 pub mod logging;
 pub mod member;

@@ -213,19 +213,26 @@ pub static TABLE: &[&[CommandSpec]] = &[
     refused::SPECS,
 ];
 
-static BY_NAME: LazyLock<HashMap<&'static str, &'static CommandSpec>> = LazyLock::new(|| {
-    let specs = TABLE.iter().flat_map(|group| group.iter());
-    specs
-        .flat_map(|spec| {
-            std::iter::once(spec.name)
-                .chain(spec.aliases.iter().copied())
-                .map(move |n| (n, spec))
-        })
-        .collect()
-});
+/// Every command by every spelling, with its place in the table.
+static BY_NAME: LazyLock<HashMap<&'static str, (usize, &'static CommandSpec)>> =
+    LazyLock::new(|| {
+        all()
+            .enumerate()
+            .flat_map(|(place, spec)| {
+                std::iter::once(spec.name)
+                    .chain(spec.aliases.iter().copied())
+                    .map(move |name| (name, (place, spec)))
+            })
+            .collect()
+    });
 
-pub fn find(name: &str) -> Option<&'static CommandSpec> {
+pub fn find(name: &str) -> Option<(usize, &'static CommandSpec)> {
     BY_NAME.get(name).copied()
+}
+
+/// The table's lines, in the order of their places.
+pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
+    TABLE.iter().flat_map(|group| group.iter())
 }
 
 /// Passes a write on to the one shard that takes all of it.

@@ -2,50 +2,161 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use banyan_process::figures::{CommandCounts, Counter, usage};
 use banyan_wire::version::COMPATIBLE_VERSION;
-use bson::rawdoc;
+use bson::raw::{CStr, CString};
+use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, host_info, run};
+use super::{CommandResult, CommandSpec, Context, all, host_info, run};
+use crate::fields;
+use crate::figures::Figures;
+use crate::router::Router;
 
 pub const SPEC: CommandSpec = CommandSpec::new("serverStatus", "the process in numbers", run!(run))
     .aliases(&["serverstatus"]);
 
+/// A section; `None` where it has nothing to tell.
+type Section = (&'static CStr, fn(&Router) -> Option<RawDocumentBuf>);
+
+static SECTIONS: &[Section] = &[
+    (cstr!("asserts"), |router| Some(asserts(router))),
+    (cstr!("connections"), |router| Some(connections(router))),
+    (cstr!("extra_info"), |_| extra_info()),
+    (cstr!("network"), |router| Some(network(router))),
+    (cstr!("opcounters"), |router| Some(opcounters(router))),
+    (cstr!("sharding"), |router| Some(sharding(router))),
+    (cstr!("mem"), |_| Some(memory())),
+    (cstr!("metrics"), |router| Some(metrics(router))),
+];
+
 async fn run(context: &Context<'_>) -> CommandResult {
     let router = context.router;
     let uptime = router.identity.started_instant.elapsed();
-    let counters = &router.counters;
-    let long = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let memory = |field| host_info::proc_megabytes("/proc/self/status", field);
-    let current = counters.current.load(Relaxed) as u64;
-    let room = banyan_wire::Options::default().connections_max as u64;
-    Ok(rawdoc! {
+    let mut reply = rawdoc! {
         "host": router.identity.address.as_str(),
         "version": COMPATIBLE_VERSION,
         "process": "mongos",
         "pid": i64::from(std::process::id()),
-        "uptime": uptime.as_secs_f64(),
+        // Whole seconds as a double: tools read it as an integer.
+        "uptime": uptime.as_secs() as f64,
         "uptimeMillis": uptime.as_millis() as i64,
         "uptimeEstimate": uptime.as_secs() as i64,
         "localTime": bson::DateTime::now(),
-        "connections": {
-            "current": long(current),
-            "available": long(room.saturating_sub(current)),
-            "totalCreated": long(counters.total.load(Relaxed)),
-            "rejected": long(counters.rejected.load(Relaxed)),
-        },
-        "network": {
-            "bytesIn": long(counters.bytes_in.load(Relaxed)),
-            "bytesOut": long(counters.bytes_out.load(Relaxed)),
-            "numRequests": long(counters.requests.load(Relaxed)),
-        },
-        "mem": {
-            "bits": 64,
-            "resident": memory("VmRSS") as i32,
-            "virtual": memory("VmSize") as i32,
-            "supported": true,
-        },
-        "metrics": {"cursor": {"open": {"total": long(router.cursors.len() as u64)}}},
-        "sharding": {"configsvrConnectionString": router.shards.config().address.as_str()},
-        "ok": 1.0,
+    };
+    for (name, section) in SECTIONS {
+        if is_wanted(&context.request.body, name)
+            && let Some(section) = section(router)
+        {
+            reply.append(*name, section);
+        }
+    }
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
+}
+
+fn is_wanted(body: &RawDocument, section: &CStr) -> bool {
+    fields::get(body, section.as_str()).is_none_or(banyan_document::is_true)
+}
+
+fn long(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn sum(router: &Router, counter: fn(&Figures) -> &Counter) -> i64 {
+    router.figures.sum(counter)
+}
+
+fn asserts(router: &Router) -> RawDocumentBuf {
+    rawdoc! {
+        "regular": 0, "warning": 0, "msg": 0,
+        "user": sum(router, |figures| &figures.user_errors),
+        "rollovers": 0,
+    }
+}
+
+fn connections(router: &Router) -> RawDocumentBuf {
+    let counters = &router.counters;
+    let current = counters.current.load(Relaxed) as u64;
+    let room = banyan_wire::Options::default().connections_max as u64;
+    rawdoc! {
+        "current": long(current),
+        "available": long(room.saturating_sub(current)),
+        "totalCreated": long(counters.total.load(Relaxed)),
+        "rejected": long(counters.rejected.load(Relaxed)),
+    }
+}
+
+fn extra_info() -> Option<RawDocumentBuf> {
+    let usage = usage()?;
+    Some(rawdoc! {
+        "note": "fields vary by platform",
+        "user_time_us": usage.user_time_us,
+        "system_time_us": usage.system_time_us,
+        "maximum_resident_set_kb": usage.maximum_resident_set_kb,
+        "page_reclaims": usage.page_reclaims,
+        "page_faults": usage.page_faults,
+        "voluntary_context_switches": usage.voluntary_context_switches,
+        "involuntary_context_switches": usage.involuntary_context_switches,
     })
+}
+
+fn network(router: &Router) -> RawDocumentBuf {
+    let counters = &router.counters;
+    rawdoc! {
+        "bytesIn": long(counters.bytes_in.load(Relaxed)),
+        "bytesOut": long(counters.bytes_out.load(Relaxed)),
+        "numRequests": long(counters.requests.load(Relaxed)),
+    }
+}
+
+fn opcounters(router: &Router) -> RawDocumentBuf {
+    rawdoc! {
+        "insert": sum(router, |figures| &figures.operations.insert),
+        "query": sum(router, |figures| &figures.operations.query),
+        "update": sum(router, |figures| &figures.operations.update),
+        "delete": sum(router, |figures| &figures.operations.delete),
+        "getmore": sum(router, |figures| &figures.operations.getmore),
+        "command": sum(router, |figures| &figures.operations.command),
+    }
+}
+
+fn sharding(router: &Router) -> RawDocumentBuf {
+    rawdoc! { "configsvrConnectionString": router.shards.config().address.as_str() }
+}
+
+fn memory() -> RawDocumentBuf {
+    let memory = |field| host_info::proc_megabytes("/proc/self/status", field);
+    rawdoc! {
+        "bits": 64,
+        "resident": memory("VmRSS") as i32,
+        "virtual": memory("VmSize") as i32,
+        "supported": true,
+    }
+}
+
+fn metrics(router: &Router) -> RawDocumentBuf {
+    let mut commands = RawDocumentBuf::new();
+    let unknown = sum(router, |figures| &figures.unknown_commands);
+    commands.append(cstr!("<UNKNOWN>"), unknown);
+    let mut used: Vec<_> = all()
+        .enumerate()
+        .filter_map(|(place, spec)| {
+            let of = |counter: fn(&CommandCounts) -> &Counter| {
+                let figures = &router.figures;
+                figures.sum(|figures| counter(&figures.commands[place]))
+            };
+            let total = of(|counts| &counts.total);
+            (total > 0).then(|| (spec.name, total, of(|counts| &counts.failed)))
+        })
+        .collect();
+    used.sort_unstable();
+    for (name, total, failed) in used {
+        if let Ok(name) = CString::try_from(name) {
+            commands.append(name, rawdoc! { "failed": failed, "total": total });
+        }
+    }
+    rawdoc! {
+        "commands": commands,
+        "cursor": { "open": { "total": long(router.cursors.len() as u64) } },
+    }
 }

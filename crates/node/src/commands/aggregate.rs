@@ -258,6 +258,7 @@ fn scan(
         source = source.may_rest(&node);
     }
     let cost = source.cost.clone();
+    ctx.run_plan(&cost);
     let mut matched = matched.into_iter();
     let first = matched.next().filter(|_| !plan.exact);
     let rest: Vec<_> = matched.filter(|_| !plan.exact).collect();

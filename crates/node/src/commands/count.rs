@@ -115,7 +115,11 @@ pub fn count(
     let known = collection.filter(|_| filter.is_empty() && ownership.is_none());
     let source = Source::new(snapshot, &plan, ctx.slot().clone());
     let cost = source.cost.clone();
-    let found = if let Some(collection) = known.filter(|_| parameters.hint.is_none()) {
+    let known = known.filter(|_| parameters.hint.is_none());
+    if known.is_none() {
+        ctx.run_plan(&cost);
+    }
+    let found = if let Some(collection) = known {
         let documents = collection.documents().min(most);
         // It is counted as of now, not as of the snapshot.
         if ctx.is_routed() {
@@ -136,6 +140,5 @@ pub fn count(
         }
         found
     };
-    cost.count(&ctx.node.counters);
     Ok((found.saturating_sub(parameters.skip), plan, cost))
 }

@@ -85,6 +85,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
             break;
         }
         report::look(ctx, at)?;
+        ctx.work.delete_tried.add(1);
         match one(&mut staging, statement, &context, ids.of(at), &mut report).await {
             Ok(deleted) => report.n += deleted,
             Err(error) if report::ends_command(&error) => return Err(error),
@@ -94,8 +95,8 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
             staging.flush().await?;
         }
     }
-    ctx.node.counters.delete.add(report.n);
     staging.finish().await?;
+    report.count(ctx);
     Ok(report.reply(|_| {}))
 }
 

@@ -111,6 +111,7 @@ fn distinct(
     };
     let plan = plan::choose(collection, &snapshot, &query)?;
     let source = Source::new(snapshot, &plan, ctx.slot().clone());
+    ctx.run_plan(&source.cost);
     let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
     for matched in Matching::new(source, filter, ownership) {
         let (_, record) = matched?;

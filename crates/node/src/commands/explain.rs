@@ -182,7 +182,7 @@ fn explain_parameters(
     let plan = prepared.plan.clone();
     let ran = if verbosity > Verbosity::Planner {
         let started = Instant::now();
-        let (rows, cost) = prepared.rows(slot(ctx))?;
+        let (rows, cost) = prepared.rows(ctx, slot(ctx))?;
         let most = usize::try_from(parameters.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let mut returned = 0;
         for row in rows.take(most) {

@@ -18,7 +18,7 @@ use crate::execute::batch::Batch;
 use crate::execute::find::{Matching, Shape, rows};
 use crate::execute::first::{self, BatchOptions};
 use crate::execute::local::{self, Documents};
-use crate::execute::source::Source;
+use crate::execute::source::{Cost, Source};
 use crate::execute::tail::Tailing;
 use crate::execute::{InterruptSlot, Row, Ticker};
 use crate::node::Node;
@@ -331,9 +331,10 @@ fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> Com
     let found = found.filter(|record| ownership.as_ref().is_none_or(|own| own.owns(record)));
     let mut batch = Batch::first(found.as_ref().map_or(0, |record| record.as_bytes().len()));
     batch.at_cluster_time = ctx.at_cluster_time();
+    ctx.work.found_by_id(found.is_some());
     if let Some(record) = &found {
         batch.push(record);
-        ctx.node.counters.documents_returned.add(1);
+        ctx.work.returned.add(1);
     }
     batch.finish(0, collection.namespace.as_str())
 }
@@ -440,13 +441,16 @@ impl<'a> Prepared<'a> {
     /// The rows, and what finding them costs.
     pub fn rows(
         self,
+        ctx: &CommandContext<'_>,
         slot: Arc<InterruptSlot>,
-    ) -> Result<(crate::execute::Rows, Arc<crate::execute::source::Cost>), CommandError> {
+    ) -> Result<(crate::execute::Rows, Arc<Cost>), CommandError> {
         let mut source = Source::new(self.snapshot, &self.plan, slot);
         if let Some(node) = &self.later {
             source = source.may_rest(node);
         }
         let cost = source.cost.clone();
+        // A sort reads everything right here.
+        ctx.run_plan(&cost);
         let filter = Some(self.filter).filter(|_| !self.plan.exact);
         let matching = Matching::new(source, filter, self.ownership);
         Ok((rows(matching.rows(), self.shape)?, cost))
@@ -490,8 +494,7 @@ impl<'a> Prepared<'a> {
         let namespace = format!("{}.{}", ctx.database(), parameters.collection);
         ctx.interrupt();
         let slot = ctx.slot().clone();
-        let scans = matches!(self.plan.access, plan::Access::Collection { .. });
-        ctx.node.counters.collection_scans.add(u64::from(scans));
+        ctx.work.sorts.add(u64::from(self.shape.sort.is_some()));
         let order = Order {
             times: parameters.filter.and_then(oplog::view::times),
             reverse: parameters.sort.and_then(plan::natural_direction) == Some(true),
@@ -508,7 +511,7 @@ impl<'a> Prepared<'a> {
         } else if parameters.tailable {
             self.tailing(ctx, namespace, slot)?
         } else {
-            let (rows, cost) = self.rows(slot.clone())?;
+            let (rows, cost) = self.rows(ctx, slot.clone())?;
             let mut cursor = Cursor::new(namespace, rows, slot);
             cursor.cost = Some(cost);
             cursor
@@ -541,6 +544,7 @@ impl<'a> Prepared<'a> {
             slot.clone(),
         );
         let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
+        cursor.cost = Some(Arc::new(Cost::of_tailing()));
         cursor.tail = self.parameters.tail();
         Ok(cursor)
     }

@@ -92,13 +92,13 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         }
         let guard = node.cursors.guard(parameters.id);
+        if let Some(cost) = &cursor.cost {
+            ctx.run_plan(cost);
+        }
         let result = continue_cursor(ctx, &parameters, &mut cursor).await;
         cursor.slot.set(None);
         let (batch, ended) = result?;
-        node.counters.documents_returned.add(batch.count());
-        if let Some(cost) = &cursor.cost {
-            cost.count(&node.counters);
-        }
+        ctx.work.returned.add(batch.count());
         let mut id = 0;
         if !ended {
             node.cursors.put_back(parameters.id, cursor)?;

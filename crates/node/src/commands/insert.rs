@@ -35,8 +35,11 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         }
         at = stage_some(&mut staging, &documents, at, &statements, &mut report).await?;
     }
-    ctx.node.counters.insert.add(report.n);
     staging.finish().await?;
+    report.count(ctx);
+    ctx.work
+        .inserted
+        .add(report.n - report.retried.len() as u64);
     Ok(report.reply(|_| {}))
 }
 
@@ -77,6 +80,7 @@ async fn stage_some(
             Err(error) => {
                 // The documents before it come first: an ordered batch ends here.
                 if candidates.is_empty() {
+                    staging.ctx.work.insert_tried.add(1);
                     report.refuse(at, error);
                     return Ok(at + 1);
                 }
@@ -87,6 +91,7 @@ async fn stage_some(
     }
     let snapshot = staging.ctx.node.store.snapshot();
     for (position, candidate) in candidates {
+        staging.ctx.work.insert_tried.add(1);
         match candidate.stage(staging, &collection, &snapshot) {
             Ok(()) => {
                 report.n += 1;

@@ -66,6 +66,7 @@ mod server_status;
 pub mod sessions;
 mod set_parameter;
 mod shutdown;
+mod top;
 mod update;
 mod validate;
 mod whats_my_uri;
@@ -99,6 +100,7 @@ static SERVER: &[&CommandSpec] = &[
     &sessions::REFRESH_CACHE,
     &set_parameter::SPEC,
     &shutdown::SPEC,
+    &top::SPEC,
     &whats_my_uri::SPEC,
 ];
 

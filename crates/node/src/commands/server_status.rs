@@ -1,17 +1,50 @@
 //! `serverStatus`: the process in numbers.
+//!
+//! What has no meaning here (a storage engine's own figures, locks, transactions of many
+//! statements) is left out.
 
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use banyan_process::figures::{Counter, LatencySum, OperationClass, usage};
+use bson::raw::{CStr, CString};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::number;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
+use crate::counters::Counters;
 use crate::info;
+use crate::replication::hello::Asked;
 
 pub static SPEC: CommandSpec = CommandSpec::new("serverStatus", Run::Inline(run))
     .aliases(&["serverstatus"])
     .needs(Needs::Any)
-    // Each section can be switched on or off by its name; all of them are cheap here.
+    // Each section can be switched off by its name.
     .lenient();
+
+/// A section; `None` where it has nothing to tell.
+type Section = (
+    &'static CStr,
+    for<'a> fn(&CommandContext<'a>) -> Option<RawDocumentBuf>,
+);
+
+static SECTIONS: &[Section] = &[
+    (cstr!("asserts"), |ctx| Some(asserts(ctx))),
+    (cstr!("connections"), connections),
+    (cstr!("extra_info"), |_| extra_info()),
+    (cstr!("globalLock"), |ctx| Some(global_lock(ctx))),
+    (cstr!("network"), network),
+    (cstr!("queues"), |ctx| Some(queues(ctx))),
+    (cstr!("shardingStatistics"), |ctx| {
+        ctx.node.role()?.statistics()
+    }),
+    (cstr!("opLatencies"), |ctx| Some(latencies(ctx))),
+    (cstr!("opcounters"), |ctx| Some(opcounters(ctx))),
+    (cstr!("opcountersRepl"), |ctx| Some(opcounters_repl(ctx))),
+    (cstr!("repl"), repl),
+    (cstr!("storageEngine"), |_| Some(storage_engine())),
+    (cstr!("transactions"), |ctx| Some(transactions(ctx))),
+    (cstr!("mem"), |_| Some(memory())),
+    (cstr!("metrics"), |ctx| Some(metrics(ctx))),
+];
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
@@ -21,39 +54,38 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "version": info::COMPATIBLE_VERSION,
         "process": node.info.program.as_str(),
         "pid": i64::from(std::process::id()),
-        "uptime": uptime.as_secs_f64(),
+        // Whole seconds as a double: tools read it as an integer.
+        "uptime": uptime.as_secs() as f64,
         "uptimeMillis": long(uptime.as_millis()),
         "uptimeEstimate": long(uptime.as_secs().into()),
         "localTime": bson::DateTime::now(),
     };
-    reply.append(cstr!("asserts"), asserts(ctx));
-    reply.append(cstr!("globalLock"), global_lock(ctx));
-    reply.append(cstr!("queues"), queues(ctx));
-    reply.append(cstr!("connections"), connections(ctx));
-    reply.append(cstr!("network"), network(ctx));
-    reply.append(cstr!("opcounters"), opcounters(ctx));
-    reply.append(cstr!("mem"), memory());
-    reply.append(cstr!("metrics"), metrics(ctx));
-    if let Some(statistics) = node.role().and_then(|role| role.statistics()) {
-        reply.append(cstr!("shardingStatistics"), statistics);
+    for (name, section) in SECTIONS {
+        if is_wanted(ctx.body(), name)
+            && let Some(section) = section(ctx)
+        {
+            reply.append(*name, section);
+        }
     }
-    reply.append(
-        cstr!("storageEngine"),
-        rawdoc! {
-            "name": "banyan",
-            "supportsCommittedReads": true,
-            "persistent": true,
-            "supportsSnapshotReadConcern": true,
-        },
-    );
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+fn is_wanted(body: &RawDocument, section: &CStr) -> bool {
+    match body.get(section.as_str()) {
+        Ok(Some(value)) => banyan_document::is_true(value),
+        _ => true,
+    }
+}
+
+fn sum(ctx: &CommandContext<'_>, counter: fn(&Counters) -> &Counter) -> i64 {
+    ctx.node.counters.sum(counter)
 }
 
 fn asserts(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     rawdoc! {
         "regular": 0, "warning": 0, "msg": 0,
-        "user": ctx.node.counters.user_errors.get(),
+        "user": number(sum(ctx, |counters| &counters.user_errors)),
         "rollovers": 0,
     }
 }
@@ -96,45 +128,149 @@ fn queues(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     }
 }
 
-fn connections(ctx: &CommandContext<'_>) -> RawDocumentBuf {
-    let Some(counters) = ctx.node.info.wire_counters.get() else {
-        return RawDocumentBuf::new();
-    };
+fn connections(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
+    let counters = ctx.node.info.wire_counters.get()?;
     use std::sync::atomic::Ordering::Relaxed;
     let current = counters.current.load(Relaxed) as u64;
     let available =
         (banyan_wire::server::Options::default().connections_max as u64).saturating_sub(current);
     let count = |n: u64| number(i64::try_from(n).unwrap_or(i64::MAX));
-    rawdoc! {
+    Some(rawdoc! {
         "current": count(current),
         "available": count(available),
         "totalCreated": count(counters.total.load(Relaxed)),
         "rejected": count(counters.rejected.load(Relaxed)),
         "active": count(ctx.node.operations.all().len() as u64),
-    }
+    })
 }
 
-fn network(ctx: &CommandContext<'_>) -> RawDocumentBuf {
-    let Some(counters) = ctx.node.info.wire_counters.get() else {
-        return RawDocumentBuf::new();
-    };
+fn extra_info() -> Option<RawDocumentBuf> {
+    let usage = usage()?;
+    Some(rawdoc! {
+        "note": "fields vary by platform",
+        "user_time_us": usage.user_time_us,
+        "system_time_us": usage.system_time_us,
+        "maximum_resident_set_kb": usage.maximum_resident_set_kb,
+        "input_blocks": usage.input_blocks,
+        "output_blocks": usage.output_blocks,
+        "page_reclaims": usage.page_reclaims,
+        "page_faults": usage.page_faults,
+        "voluntary_context_switches": usage.voluntary_context_switches,
+        "involuntary_context_switches": usage.involuntary_context_switches,
+    })
+}
+
+fn network(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
+    let counters = ctx.node.info.wire_counters.get()?;
     use std::sync::atomic::Ordering::Relaxed;
-    rawdoc! {
+    Some(rawdoc! {
         "bytesIn": long(counters.bytes_in.load(Relaxed).into()),
         "bytesOut": long(counters.bytes_out.load(Relaxed).into()),
         "numRequests": long(counters.requests.load(Relaxed).into()),
+    })
+}
+
+/// With `{opLatencies: {histograms: true}}` the distributions as well.
+fn latencies(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    let histograms = ctx
+        .body()
+        .get_document("opLatencies")
+        .and_then(|options| options.get_bool("histograms"))
+        .unwrap_or(false);
+    let of = |class: OperationClass| {
+        let parts = ctx.node.counters.all();
+        let sum = LatencySum::of(parts.map(|part| part.latencies.of(class)));
+        let mut out = RawDocumentBuf::new();
+        if histograms {
+            let mut buckets = RawArrayBuf::new();
+            for (micros, count) in sum.histogram {
+                buckets.push(rawdoc! { "micros": micros, "count": count });
+            }
+            out.append(cstr!("histogram"), buckets);
+        }
+        out.append(cstr!("latency"), sum.micros);
+        out.append(cstr!("ops"), sum.operations);
+        out
+    };
+    rawdoc! {
+        "reads": of(OperationClass::Read),
+        "writes": of(OperationClass::Write),
+        "commands": of(OperationClass::Command),
     }
 }
 
 fn opcounters(ctx: &CommandContext<'_>) -> RawDocumentBuf {
-    let counters = &ctx.node.counters;
     rawdoc! {
-        "insert": counters.insert.get(),
-        "query": counters.query.get(),
-        "update": counters.update.get(),
-        "delete": counters.delete.get(),
-        "getmore": counters.getmore.get(),
-        "command": counters.command.get(),
+        "insert": sum(ctx, |counters| &counters.operations.insert),
+        "query": sum(ctx, |counters| &counters.operations.query),
+        "update": sum(ctx, |counters| &counters.operations.update),
+        "delete": sum(ctx, |counters| &counters.operations.delete),
+        "getmore": sum(ctx, |counters| &counters.operations.getmore),
+        "command": sum(ctx, |counters| &counters.operations.command),
+    }
+}
+
+/// What was applied of the entries of others. A lone server has none: it applies its own again.
+fn opcounters_repl(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    let is_member = ctx.node.replication.is_replica_set();
+    let applied = is_member.then(|| ctx.node.machine.apply_counts().tally);
+    let tally = applied.unwrap_or_default();
+    rawdoc! {
+        "insert": long(tally.inserts.into()),
+        "query": 0_i64,
+        "update": long(tally.updates.into()),
+        "delete": long(tally.deletes.into()),
+        "getmore": 0_i64,
+        "command": long(tally.commands.into()),
+    }
+}
+
+/// What the set is and this member in it, as `hello` tells.
+fn repl(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
+    let replication = &ctx.node.replication;
+    if !replication.is_replica_set() {
+        return None;
+    }
+    let asked = Asked {
+        old_name: false,
+        hello_ok: false,
+        connection: ctx.conn.id,
+        session_minutes: 0,
+    };
+    let hello = replication.hello(asked).ok()?;
+    let mut out = RawDocumentBuf::new();
+    for (name, value) in hello.iter().flatten() {
+        match name.as_str() {
+            "isWritablePrimary" => {
+                // Older tools know it by its first name.
+                out.append(cstr!("ismaster"), value);
+                out.append(name, value);
+            }
+            "setName" | "setVersion" | "secondary" | "hosts" | "passives" | "arbiters"
+            | "primary" | "me" | "electionId" | "lastWrite" | "arbiterOnly" | "passive"
+            | "hidden" | "tags" | "topologyVersion" | "isreplicaset" | "info" => {
+                out.append(name, value);
+            }
+            _ => {}
+        }
+    }
+    Some(out)
+}
+
+fn storage_engine() -> RawDocumentBuf {
+    rawdoc! {
+        "name": "banyan",
+        "supportsCommittedReads": true,
+        "persistent": true,
+        "supportsSnapshotReadConcern": true,
+    }
+}
+
+/// Statements that were sent again under their numbers.
+fn transactions(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    rawdoc! {
+        "retriedCommandsCount": sum(ctx, |counters| &counters.retried_commands),
+        "retriedStatementsCount": sum(ctx, |counters| &counters.retried_statements),
     }
 }
 
@@ -148,10 +284,12 @@ fn memory() -> RawDocumentBuf {
 }
 
 fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
-    let counters = &ctx.node.counters;
     let cursors = ctx.node.cursors.counts();
     let applied = ctx.node.machine.apply_counts();
+    let scans = sum(ctx, |counters| &counters.collection_scans);
+    let tailable = sum(ctx, |counters| &counters.tailable_scans);
     rawdoc! {
+        "commands": commands(ctx),
         "cursor": {
             "timedOut": long(cursors.timed_out.into()),
             "totalOpened": long(cursors.opened.into()),
@@ -161,17 +299,20 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
             },
         },
         "document": {
-            "deleted": counters.documents_deleted.get(),
-            "inserted": counters.documents_inserted.get(),
-            "returned": counters.documents_returned.get(),
-            "updated": counters.documents_updated.get(),
+            "deleted": sum(ctx, |counters| &counters.deleted),
+            "inserted": sum(ctx, |counters| &counters.inserted),
+            "returned": sum(ctx, |counters| &counters.returned),
+            "updated": sum(ctx, |counters| &counters.updated),
         },
+        "operation": { "scanAndOrder": sum(ctx, |counters| &counters.sorts) },
         "queryExecutor": {
-            "scanned": counters.keys_examined.get(),
-            "scannedObjects": counters.documents_examined.get(),
-            "collectionScans": { "total": counters.collection_scans.get() },
+            "scanned": sum(ctx, |counters| &counters.keys_examined),
+            "scannedObjects": sum(ctx, |counters| &counters.documents_examined),
+            "collectionScans": {
+                "nonTailable": scans.saturating_sub(tailable),
+                "total": scans,
+            },
         },
-        "operation": { "slow": counters.slow_commands.get() },
         "repl": {
             "apply": {
                 "batches": {
@@ -182,6 +323,19 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
             },
         },
     }
+}
+
+/// The commands that have been used.
+fn commands(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    let unknown = sum(ctx, |counters| &counters.unknown_commands);
+    out.append(cstr!("<UNKNOWN>"), unknown);
+    for (name, total, failed) in ctx.table.used() {
+        if let Ok(name) = CString::try_from(name) {
+            out.append(name, rawdoc! { "failed": failed, "total": total });
+        }
+    }
+    out
 }
 
 fn long(value: u128) -> i64 {

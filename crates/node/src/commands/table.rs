@@ -11,6 +11,7 @@ use banyan_wire::CommandError;
 use bson::RawDocumentBuf;
 
 use crate::context::CommandContext;
+use crate::counters::{CommandCounts, Counter, Sharded};
 
 /// What a command answers: the reply without `operationTime` and `$clusterTime`, which the service
 /// adds. `ok: 1` is part of it.
@@ -177,7 +178,9 @@ impl CommandSpec {
 
 /// The commands of this process by every spelling.
 pub struct Table {
-    by_name: HashMap<&'static str, &'static CommandSpec>,
+    by_name: HashMap<&'static str, (usize, &'static CommandSpec)>,
+    /// By the places of the commands.
+    counts: Sharded<Box<[CommandCounts]>>,
 }
 
 impl Table {
@@ -186,17 +189,48 @@ impl Table {
     pub fn new(extra: &[&'static CommandSpec]) -> Table {
         let mut by_name = HashMap::new();
         let built_in = super::BUILT_IN.iter().flat_map(|group| group.iter());
-        for spec in built_in.chain(extra) {
-            by_name.insert(spec.name, *spec);
+        let mut places = 0;
+        for (place, spec) in built_in.chain(extra).enumerate() {
+            places = place + 1;
+            by_name.insert(spec.name, (place, *spec));
             for alias in spec.aliases {
-                by_name.insert(*alias, *spec);
+                by_name.insert(*alias, (place, *spec));
             }
         }
-        Table { by_name }
+        let counts = Sharded::new(|| (0..places).map(|_| CommandCounts::default()).collect());
+        Table { by_name, counts }
     }
 
     pub fn find(&self, name: &str) -> Option<&'static CommandSpec> {
+        self.locate(name).map(|(_, spec)| spec)
+    }
+
+    /// A command and its place among the counts.
+    pub fn locate(&self, name: &str) -> Option<(usize, &'static CommandSpec)> {
         self.by_name.get(name).copied()
+    }
+
+    /// This thread's counts of the command at a place.
+    pub fn counts(&self, place: usize) -> Option<&CommandCounts> {
+        self.counts.local().get(place)
+    }
+
+    /// How often each command that was used has been run, and how often that failed; by name.
+    pub fn used(&self) -> Vec<(&'static str, i64, i64)> {
+        let mut used: Vec<_> = self
+            .by_name
+            .iter()
+            .filter_map(|(name, (place, spec))| {
+                let sum = |counter: fn(&CommandCounts) -> &Counter| {
+                    self.counts.sum(|counts| counter(&counts[*place]))
+                };
+                let total = sum(|counts| &counts.total);
+                (*name == spec.name && total > 0)
+                    .then(|| (*name, total, sum(|counts| &counts.failed)))
+            })
+            .collect();
+        used.sort_unstable();
+        used
     }
 
     /// Every command once, by name.
@@ -204,8 +238,8 @@ impl Table {
         let mut all: Vec<_> = self
             .by_name
             .iter()
-            .filter(|(name, spec)| **name == spec.name)
-            .map(|(_, s)| *s)
+            .filter(|(name, (_, spec))| **name == spec.name)
+            .map(|(_, (_, s))| *s)
             .collect();
         all.sort_by_key(|spec| spec.name);
         all

@@ -138,6 +138,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
             break;
         }
         report::look(ctx, at)?;
+        ctx.work.update_tried.add(1);
         match one(&mut staging, statement, &context, ids.of(at)).await {
             Ok(done) => {
                 report.n += done.matched;
@@ -161,8 +162,8 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
             staging.flush().await?;
         }
     }
-    ctx.node.counters.update.add(statements.len() as u64);
     staging.finish().await?;
+    report.count(ctx);
     Ok(report.reply(|reply| {
         if !upserted.is_empty() {
             reply.append(cstr!("upserted"), upserted);

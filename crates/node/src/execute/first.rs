@@ -54,13 +54,13 @@ pub fn reply(
     options: BatchOptions,
 ) -> Result<RawDocumentBuf, CommandError> {
     cursor.at_cluster_time = ctx.at_cluster_time();
+    if let Some(cost) = &cursor.cost {
+        ctx.run_plan(cost);
+    }
     let mut batch = Batch::first(4096);
     batch.at_cluster_time = cursor.at_cluster_time;
     let ended = batch.fill(&mut cursor, options.size.unwrap_or(FIRST_BATCH_DEFAULT))?;
-    ctx.node.counters.documents_returned.add(batch.count());
-    if let Some(cost) = &cursor.cost {
-        cost.count(&ctx.node.counters);
-    }
+    ctx.work.returned.add(batch.count());
     let namespace = cursor.namespace.clone();
     let ended = match cursor.tail {
         Tail::Ends => ended,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use banyan_storage::{
@@ -13,9 +13,9 @@ use banyan_wire::{CommandError, ErrorCode};
 use parking_lot::Mutex;
 
 use super::{InterruptSlot, Rest, Ticker};
-use crate::counters::Counters;
 use crate::errors;
 use crate::node::Node;
+use crate::plan::summary::Summary;
 use crate::plan::{Access, IndexBounds, Plan, ScanRange};
 
 /// What running a plan has cost so far, for `explain` and the counters.
@@ -23,9 +23,19 @@ use crate::plan::{Access, IndexBounds, Plan, ScanRange};
 pub struct Cost {
     keys: AtomicU64,
     documents: AtomicU64,
-    /// What of it the process's counters know already.
+    /// What of it has been taken note of already.
     counted_keys: AtomicU64,
     counted_documents: AtomicU64,
+    has_begun: AtomicBool,
+    /// The plan in a line.
+    pub summary: Summary,
+    tailable: bool,
+}
+
+/// A scan of a whole collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scan {
+    pub tailable: bool,
 }
 
 impl Cost {
@@ -37,15 +47,41 @@ impl Cost {
         self.documents.load(Ordering::Relaxed)
     }
 
-    /// Adds what is new since the last call to the process's counters.
-    pub fn count(&self, counters: &Counters) {
+    /// What a plan is going to cost.
+    pub fn of(plan: &Plan) -> Cost {
+        Cost {
+            summary: Summary::of(plan),
+            ..Cost::default()
+        }
+    }
+
+    /// What a cursor that tails a collection is going to cost.
+    pub fn of_tailing() -> Cost {
+        Cost {
+            summary: Summary::Scan,
+            tailable: true,
+            ..Cost::default()
+        }
+    }
+
+    /// It begins, or goes on; the scan of a collection that has just begun.
+    pub fn begin(&self) -> Option<Scan> {
+        let is_scan = matches!(self.summary, Summary::Scan);
+        let begins = is_scan && !self.has_begun.swap(true, Ordering::Relaxed);
+        begins.then_some(Scan {
+            tailable: self.tailable,
+        })
+    }
+
+    /// The keys and documents that were examined since this was last asked.
+    pub fn take_new(&self) -> (u64, u64) {
         let (keys, documents) = (self.keys(), self.documents());
         let known_keys = self.counted_keys.swap(keys, Ordering::Relaxed);
         let known_documents = self.counted_documents.swap(documents, Ordering::Relaxed);
-        counters.keys_examined.add(keys.saturating_sub(known_keys));
-        counters
-            .documents_examined
-            .add(documents.saturating_sub(known_documents));
+        (
+            keys.saturating_sub(known_keys),
+            documents.saturating_sub(known_documents),
+        )
     }
 }
 
@@ -109,7 +145,7 @@ impl Source {
             reading: Arc::new(Mutex::new(reading)),
             ticker: Ticker::new(slot.clone()),
             slot,
-            cost: Arc::default(),
+            cost: Arc::new(Cost::of(plan)),
         }
     }
 

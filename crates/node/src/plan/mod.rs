@@ -14,6 +14,7 @@ pub mod choose;
 pub mod conditions;
 pub mod explain;
 pub mod interval;
+pub mod summary;
 #[cfg(test)]
 mod tests;
 

@@ -4,6 +4,7 @@
 //! batch. An entry that was applied before a crash and whose position was lost is applied again,
 //! to the same effect.
 
+mod counts;
 mod remembering;
 mod watched;
 
@@ -24,10 +25,13 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
+pub use counts::ApplyCounts;
+use counts::Counters;
+
 use super::ahead;
 use super::base::Base;
 use super::effects::{self, EffectError};
-use super::entry::{self, Entry, Header, Operation};
+use super::entry::{self, Entry, Header, Operation, Tally};
 use super::latches::Held;
 use super::names::{Name, Names};
 use super::sessions::{LatestNumbers, SessionId, SessionRecord, meta_key};
@@ -91,22 +95,6 @@ pub type ChangeListener = Box<dyn Fn(&Namespace, Change<'_>) + Send + Sync>;
 pub type SnapshotSource =
     Box<dyn Fn(&SnapshotMeta, ImportScope) -> Result<(), String> + Send + Sync>;
 type ConfigListener = Box<dyn Fn() + Send + Sync>;
-
-/// What was applied since the start, for `serverStatus`.
-#[derive(Default)]
-struct Counters {
-    batches: AtomicU64,
-    operations: AtomicU64,
-    micros: AtomicU64,
-}
-
-/// The same as plain numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ApplyCounts {
-    pub batches: u64,
-    pub operations: u64,
-    pub total_millis: u64,
-}
 
 pub struct Machine {
     store: Store,
@@ -354,12 +342,7 @@ impl Machine {
 
     /// What was applied since the start.
     pub fn apply_counts(&self) -> ApplyCounts {
-        let counters = &self.counters;
-        ApplyCounts {
-            batches: counters.batches.load(Ordering::Relaxed),
-            operations: counters.operations.load(Ordering::Relaxed),
-            total_millis: counters.micros.load(Ordering::Relaxed) / 1000,
-        }
+        self.counters.counts()
     }
 
     pub fn fetch_snapshots_from(&self, source: SnapshotSource) {
@@ -377,10 +360,11 @@ impl Machine {
     }
 
     fn take(&self, entries: Vec<Committed<Prepared>>) -> Result<(), EffectError> {
+        let before = self.last_applied();
         let mut applying = Applying {
             machine: self,
             batch: Batch::new(),
-            applied: self.last_applied(),
+            applied: before,
             sessions: HashMap::new(),
             done: Vec::new(),
             watched: self.watched_collection(),
@@ -388,12 +372,16 @@ impl Machine {
         };
         let started = Instant::now();
         let mut operations = 0;
+        let mut tally = Tally::default();
         let mut entries = entries.into_iter().peekable();
         let mut run = Vec::new();
         while let Some(entry) = entries.next() {
             if entry.prepared.is_none() {
                 operations +=
                     Header::read(&entry.data).map_or(0, |header| header.operations.into());
+                if !entry.data.is_empty() && entry.position.index > before.position.index {
+                    tally += Entry::decode(&entry.data)?.tally()?;
+                }
             }
             if applying.can_wait(&entry)? {
                 run.push(entry);
@@ -410,11 +398,7 @@ impl Machine {
         applying.commit()?;
         // Entries of others, as MongoDB counts them.
         if operations > 0 {
-            let counters = &self.counters;
-            counters.batches.fetch_add(1, Ordering::Relaxed);
-            counters.operations.fetch_add(operations, Ordering::Relaxed);
-            let micros = started.elapsed().as_micros() as u64;
-            counters.micros.fetch_add(micros, Ordering::Relaxed);
+            self.counters.note(operations, tally, started.elapsed());
         }
         Ok(())
     }

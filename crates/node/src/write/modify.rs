@@ -132,6 +132,7 @@ fn source(
         staging.ctx.interrupt();
     }
     let source = Source::new(snapshot, &plan, staging.ctx.slot().clone());
+    staging.ctx.run_plan(&source.cost);
     Ok((plan, source))
 }
 
@@ -153,6 +154,7 @@ async fn one(
         let candidates: Box<dyn Iterator<Item = Result<RecordId, CommandError>>> = match target.sort
         {
             Some(sort) if !plan.sorted => {
+                staging.ctx.work.sorts.add(1);
                 Box::new(sorted(staging, source, target, sort)?.into_iter().map(Ok))
             }
             _ => Box::new(source.map(|found| found.map(|(record, _)| record))),
@@ -191,6 +193,7 @@ fn one_by_id(
     let found = snapshot
         .unique_lookup(id_index, &key)
         .map_err(errors::storage)?;
+    staging.ctx.work.found_by_id(found.is_some());
     let Some(record) = found else {
         return Ok(Step::Done);
     };
@@ -281,6 +284,7 @@ fn change(
             effects::delete(&mut staging.batch, collection, found.record, before)
                 .map_err(no_keys)?;
             staging.entry.delete(collection.id, found.record, before);
+            staging.ctx.work.deleted.add(1);
             effect.modified += 1;
         }
         Action::Update(update, context) => {
@@ -292,12 +296,16 @@ fn change(
                 {
                     return Ok(Step::Busy(latch));
                 }
+                staging.ctx.work.modified.add(1);
                 effect.modified += 1;
                 effect.after = target.keep_documents.then_some(after);
             } else {
                 effect.after = target.keep_documents.then(|| before.to_owned());
             }
         }
+    }
+    if matches!(action, Action::Update(..)) {
+        staging.ctx.work.matched.add(1);
     }
     effect.matched += 1;
     effect.before = target.keep_documents.then(|| before.to_owned());
@@ -464,7 +472,10 @@ pub async fn upsert(
     }
     let snapshot = staging.ctx.node.store.snapshot();
     match candidate.stage(staging, &collection, &snapshot) {
-        Ok(()) => Ok(Some(candidate.document.clone().into_owned())),
+        Ok(()) => {
+            staging.ctx.work.upserted.add(1);
+            Ok(Some(candidate.document.clone().into_owned()))
+        }
         Err(error)
             if error.code == ErrorCode::DuplicateKey
                 && matches_now(staging, &collection, target)? =>

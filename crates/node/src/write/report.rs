@@ -95,6 +95,12 @@ impl WriteReport {
         self.errors.push((at, error));
     }
 
+    /// Notes in the command's work what was refused, and what an earlier try had settled.
+    pub fn count(&self, ctx: &CommandContext<'_>) {
+        ctx.work.write_errors.add(self.errors.len() as u64);
+        ctx.work.retried.add(self.retried.len() as u64);
+    }
+
     /// Nothing further is tried.
     pub fn is_over(&self) -> bool {
         self.ordered && !self.errors.is_empty()

@@ -5,7 +5,7 @@
 //! whoever holds latches never waits for another.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_storage::{Batch, Collection, Namespace};
@@ -143,7 +143,9 @@ impl<'a> Staging<'a> {
         self.flush().await?;
         self.held.shrink_to(0);
         self.claimed = 0;
+        let began = Instant::now();
         let turn = self.ctx.node.latches.wait(key).await;
+        self.ctx.work.latch_wait.add(micros_since(began));
         self.held.merge(turn);
         self.ctx.check_interrupt()
     }
@@ -193,6 +195,7 @@ impl<'a> Staging<'a> {
         let batch = std::mem::take(&mut self.batch);
         let prepared = Prepared { batch, latches };
         let (term, journal) = (self.term, self.ctx.concern.journal());
+        let began = Instant::now();
         let outcome = match self.ctx.concern.commit_time_max() {
             None => node.propose(&entry, prepared, term, journal).await?,
             Some(patience) => {
@@ -204,6 +207,7 @@ impl<'a> Staging<'a> {
                 }
             }
         };
+        self.ctx.work.commit_wait.add(micros_since(began));
         self.ctx.note_write(outcome.position.index);
         Ok(())
     }
@@ -260,6 +264,10 @@ impl Retry {
             held: Arc::new(held),
         }))
     }
+}
+
+fn micros_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Names that are views of something else, or nobody's to write to.

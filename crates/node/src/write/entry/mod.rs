@@ -99,6 +99,25 @@ impl<'a> Style<'a> {
     }
 }
 
+/// Numbers of operations by kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub inserts: u64,
+    pub updates: u64,
+    pub deletes: u64,
+    /// Changes of the catalog.
+    pub commands: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.inserts += other.inserts;
+        self.updates += other.updates;
+        self.deletes += other.deletes;
+        self.commands += other.commands;
+    }
+}
+
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("log entry: {0}")]
 pub struct EntryError(String);
@@ -263,6 +282,32 @@ impl<'a> Entry<'a> {
             }
         }
         Ok(Some(collections))
+    }
+
+    /// How many operations of each kind it has, without reading the documents.
+    pub fn tally(&self) -> Result<Tally, EntryError> {
+        let mut reader = self.operations.clone();
+        let mut tally = Tally::default();
+        let mut left = u64::from(self.header.operations);
+        while let Some(kind) = reader.bytes.first() {
+            let count = match *kind {
+                tag::INSERT => &mut tally.inserts,
+                tag::DELETE => &mut tally.deletes,
+                tag::UPDATE | tag::REPLACE | tag::UPDATE_BY_PIPELINE => &mut tally.updates,
+                _ => &mut tally.commands,
+            };
+            match reader.pass_over()? {
+                Passed::Document(_) => *count += 1,
+                Passed::Note => {}
+                // What changes the catalog is an entry of its own.
+                Passed::Definition => {
+                    *count += left;
+                    break;
+                }
+            }
+            left = left.saturating_sub(1);
+        }
+        Ok(tally)
     }
 
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, EntryError>> + use<'a> {

@@ -1,0 +1,63 @@
+//! What the router counts, for `serverStatus`.
+
+use banyan_process::figures::{CommandCounts, Counter, OpCounters};
+use banyan_wire::Request;
+use bson::RawBsonRef;
+
+use crate::commands::{self, CommandSpec};
+use crate::fields;
+
+/// One thread's counts.
+pub struct Figures {
+    pub operations: OpCounters,
+    /// By the command's place in the table.
+    pub commands: Box<[CommandCounts]>,
+    pub unknown_commands: Counter,
+    pub user_errors: Counter,
+}
+
+impl Default for Figures {
+    fn default() -> Figures {
+        Figures {
+            operations: OpCounters::default(),
+            commands: commands::all().map(|_| CommandCounts::default()).collect(),
+            unknown_commands: Counter::default(),
+            user_errors: Counter::default(),
+        }
+    }
+}
+
+impl Figures {
+    /// A command has ended.
+    pub fn note(&self, place: usize, spec: &CommandSpec, request: &Request, failed: bool) {
+        if let Some(counts) = self.commands.get(place) {
+            counts.total.add(1);
+            counts.failed.add(u64::from(failed));
+        }
+        self.user_errors.add(u64::from(failed));
+        let operations = &self.operations;
+        match spec.name {
+            "find" => operations.query.add(1),
+            "getMore" => operations.getmore.add(1),
+            "insert" => operations.insert.add(statements(request, "documents")),
+            "update" => operations.update.add(statements(request, "updates")),
+            "delete" => operations.delete.add(statements(request, "deletes")),
+            _ => operations.command.add(1),
+        }
+    }
+}
+
+/// How many statements a write has.
+fn statements(request: &Request, name: &str) -> u64 {
+    let sequence = request
+        .sequences
+        .iter()
+        .find(|sequence| sequence.identifier == name);
+    if let Some(sequence) = sequence {
+        return sequence.len() as u64;
+    }
+    match fields::get(&request.body, name) {
+        Some(RawBsonRef::Array(array)) => array.into_iter().count() as u64,
+        _ => 0,
+    }
+}
