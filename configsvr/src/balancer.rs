@@ -17,6 +17,7 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, rawdoc};
 use chrono::Timelike;
 use tokio::task::JoinSet;
 
+use crate::changelog;
 use crate::commands::move_range::{MoveOrder, carry_out};
 use crate::metadata::{ShardEntry, is_true, uuid_binary};
 use crate::role::ConfigRole;
@@ -34,11 +35,15 @@ const STATS_TIMEOUT: Duration = Duration::from_secs(3);
 pub async fn run(role: &Arc<ConfigRole>) {
     let mut moves: JoinSet<(String, Result<(), CommandError>)> = JoinSet::new();
     let mut resting: BTreeMap<String, Instant> = BTreeMap::new();
+    let mut told = Told::default();
     while role.is_primary() {
         resting.retain(|_, until| *until > Instant::now());
         if is_enabled(role).await.unwrap_or(false) {
             role.balancer_in_round.store(true, Ordering::Relaxed);
-            match round(role, &resting).await {
+            let began = Instant::now();
+            let planned = round(role, &resting).await;
+            told.tell(role, began, &planned).await;
+            match planned {
                 Ok(planned) => {
                     for order in planned {
                         start(role, order, &mut moves).await;
@@ -60,6 +65,52 @@ pub async fn run(role: &Arc<ConfigRole>) {
             tracing::warn!(ns, %error, "a chunk could not be moved");
             resting.insert(ns, Instant::now() + BACKOFF);
         }
+    }
+}
+
+/// Of rounds that fail alike one is told of in this time.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// The failure that was told of last.
+#[derive(Default)]
+struct Told(Option<(String, Instant)>);
+
+impl Told {
+    /// Notes a round that found something to do, or failed.
+    async fn tell(
+        &mut self,
+        role: &ConfigRole,
+        began: Instant,
+        planned: &Result<Vec<Move>, CommandError>,
+    ) {
+        // Spelt as in MongoDB: status pages look for it.
+        let millis = i32::try_from(began.elapsed().as_millis()).unwrap_or(i32::MAX);
+        let details = match planned {
+            Ok(planned) if planned.is_empty() => return,
+            Ok(planned) => {
+                self.0 = None;
+                rawdoc! {
+                    "executionTimeMillis": millis,
+                    "errorOccured": false,
+                    "candidateChunks": i32::try_from(planned.len()).unwrap_or(i32::MAX),
+                }
+            }
+            Err(error) => {
+                let again = self.0.as_ref().is_some_and(|(message, at)| {
+                    *message == error.message && at.elapsed() < TELL_EVERY
+                });
+                if again {
+                    return;
+                }
+                self.0 = Some((error.message.clone(), Instant::now()));
+                rawdoc! {
+                    "executionTimeMillis": millis,
+                    "errorOccured": true,
+                    "errmsg": error.message.as_str(),
+                }
+            }
+        };
+        changelog::note_round(role, details).await;
     }
 }
 

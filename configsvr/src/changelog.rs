@@ -1,4 +1,5 @@
-//! config.changelog: what happened to the cluster, for people who want to know.
+//! config.changelog: what happened to the cluster, for people who want to know, and
+//! config.actionlog: what the balancer's rounds came to.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,13 +16,21 @@ const TRIM_EVERY: u64 = 1_000;
 
 /// Writes an entry. The log is for people: its failure fails nothing else.
 pub async fn note(role: &ConfigRole, what: &str, ns: &str, details: RawDocumentBuf) {
-    if let Err(error) = write(role, what, ns, details).await {
+    if let Err(error) = write(role, "changelog", what, ns, details).await {
         tracing::warn!(what, ns, %error, "cannot write to the changelog");
+    }
+}
+
+/// Writes down what a round of the balancer came to.
+pub async fn note_round(role: &ConfigRole, details: RawDocumentBuf) {
+    if let Err(error) = write(role, "actionlog", "balancer.round", "", details).await {
+        tracing::debug!(%error, "cannot write to the action log");
     }
 }
 
 async fn write(
     role: &ConfigRole,
+    log: &str,
     what: &str,
     ns: &str,
     details: RawDocumentBuf,
@@ -39,12 +48,14 @@ async fn write(
         "ns": ns,
         "details": details,
     };
-    role.metadata.insert("changelog", entry).await?;
+    role.metadata.insert(log, entry).await?;
     let entries = role.changelog_entries.fetch_add(1, Ordering::Relaxed);
     if entries.is_multiple_of(TRIM_EVERY) {
         let oldest = now.timestamp_millis() - KEPT.as_millis() as i64;
         let old = rawdoc! { "time": { "$lt": DateTime::from_millis(oldest) } };
-        role.metadata.remove("changelog", old).await?;
+        for log in ["changelog", "actionlog"] {
+            role.metadata.remove(log, old.clone()).await?;
+        }
     }
     Ok(())
 }

@@ -19,7 +19,8 @@ const GRACE: Duration = Duration::from_millis(100);
 
 impl Service for Router {
     fn is_vital(&self, name: &str) -> bool {
-        commands::find(name).is_some_and(|spec| matches!(spec.name, "hello" | "ping" | "buildInfo"))
+        commands::find(name)
+            .is_some_and(|(_, spec)| matches!(spec.name, "hello" | "ping" | "buildInfo"))
     }
 
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
@@ -48,7 +49,7 @@ impl Service for Router {
 
 /// A read that nobody waits for any more can be dropped wherever it is; a write goes to its end.
 fn ends_with_client(request: &Request) -> bool {
-    let Some(spec) = commands::find(&request.name) else {
+    let Some((_, spec)) = commands::find(&request.name) else {
         return false;
     };
     match spec.name {

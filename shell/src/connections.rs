@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::event::EventHandler;
 use mongodb::event::command::CommandEvent;
 use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria, ServerAddress};
 use mongodb::{Client, ClientSession};
 use tokio::runtime::Runtime;
-use tokio::sync::Notify;
 
+use crate::ending::{self, Whose};
+use crate::interrupt::Interrupt;
 use crate::preference;
 
 /// How long a server may take to be found.
@@ -24,7 +25,7 @@ pub struct Connections {
     open: Vec<Connection>,
     /// The sessions that scripts started; `None` once they have ended.
     sessions: Vec<Option<ClientSession>>,
-    interrupt: Arc<Notify>,
+    interrupt: Interrupt,
 }
 
 struct Connection {
@@ -34,7 +35,14 @@ struct Connection {
     defaults: Document,
     /// Whether a router answers: it is told the read preference in full.
     routed: bool,
-    last_server: Arc<Mutex<Option<ServerAddress>>>,
+    last_server: Arc<Mutex<Option<Server>>>,
+}
+
+/// A server, and the number that it gives the connection that was used.
+#[derive(Clone)]
+struct Server {
+    address: ServerAddress,
+    connection: Option<i64>,
 }
 
 /// Where a command goes, and as a part of what.
@@ -59,7 +67,7 @@ impl fmt::Display for ConnectionLost {
 impl std::error::Error for ConnectionLost {}
 
 impl Connections {
-    pub fn new(interrupt: Arc<Notify>) -> Result<Self> {
+    pub fn new(interrupt: Interrupt) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -135,10 +143,20 @@ impl Connections {
     pub fn last_server(&self, number: usize) -> Option<String> {
         let last = &self.open.get(number)?.last_server;
         let last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map(ServerAddress::to_string)
+        Some(last.as_ref()?.address.to_string())
     }
 
-    /// Runs a command and returns the server's reply, also one with `ok: 0`.
+    /// Waits, unless it is interrupted.
+    pub fn sleep(&self, time: Duration) {
+        let interrupted = self.interrupt.raised();
+        // Either end will do.
+        let _ = self
+            .runtime
+            .block_on(async { tokio::time::timeout(time, interrupted).await });
+    }
+
+    /// Runs a command and returns the server's reply, also one with `ok: 0`. If it is interrupted
+    /// the server is told to end what it does for it.
     pub fn run(
         &mut self,
         number: usize,
@@ -155,6 +173,13 @@ impl Connections {
             }
             None => None,
         };
+        if self.interrupt.is_raised() {
+            bail!("interrupted");
+        }
+        connection.forget_server();
+        let whose = session
+            .as_ref()
+            .and_then(|session| session.id().get("id").cloned());
         let database = connection.client.database(database);
         let reply = self.runtime.block_on(async {
             let mut action = database.run_raw_command(command);
@@ -164,10 +189,15 @@ impl Connections {
             if let Some(session) = session {
                 action = action.session(session);
             }
+            let mut action = action.into_future();
             tokio::select! {
-                reply = action => reply.map_err(Failure::Driver),
-                () = self.interrupt.notified() => Err(Failure::Interrupted),
+                reply = &mut action => return reply.map_err(Failure::Driver),
+                () = self.interrupt.raised() => {}
             }
+            if let Some((server, whose)) = connection.running(whose) {
+                ending::end(action, &connection.client, server, whose).await;
+            }
+            Err(Failure::Interrupted)
         });
         match reply {
             Ok(reply) => Ok(RawDocumentBuf::try_from(reply)?),
@@ -220,6 +250,26 @@ impl Connections {
 }
 
 impl Connection {
+    fn forget_server(&self) {
+        *self
+            .last_server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Where a command of the session runs, if it has been sent, and what it can be told by there.
+    fn running(&self, session: Option<Bson>) -> Option<(ServerAddress, Whose)> {
+        let last = self.last_server.lock();
+        let server = last.unwrap_or_else(PoisonError::into_inner).clone()?;
+        let whose = match (session, server.connection) {
+            (Some(id), _) => Whose::Session(id),
+            // A router's number means nothing to the shards, where the operations are.
+            (None, Some(number)) if !self.routed => Whose::Connection(number),
+            _ => return None,
+        };
+        Some((server.address, whose))
+    }
+
     /// The command as it is sent, and which servers may get it.
     fn routed(
         &self,
@@ -307,11 +357,14 @@ fn servers(message: &str) -> String {
 }
 
 /// The driver chooses servers; a cursor lives on the one that was chosen.
-fn noting_the_server(last: Arc<Mutex<Option<ServerAddress>>>) -> EventHandler<CommandEvent> {
+fn noting_the_server(last: Arc<Mutex<Option<Server>>>) -> EventHandler<CommandEvent> {
     EventHandler::callback(move |event| {
         if let CommandEvent::Started(started) = event {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            *last = Some(started.connection.address);
+            *last = Some(Server {
+                address: started.connection.address,
+                connection: started.connection.server_id,
+            });
         }
     })
 }

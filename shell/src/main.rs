@@ -2,12 +2,15 @@
 //!
 //! - `options`: the command line;
 //! - `connections`: the official driver, one command at a time;
+//! - `interrupt`: Ctrl-C, and `ending` what it does on the servers;
 //! - `preference`: read preferences, between commands and the driver;
 //! - `natives`: what the shell's JavaScript asks of Rust;
 //! - `session`: an isolate with the shell's own scripts (`js/`) in it, and how a line is evaluated;
 //! - `prompt`: line editing, history, completion, statements over several lines.
 
 mod connections;
+mod ending;
+mod interrupt;
 mod natives;
 mod options;
 mod preference;

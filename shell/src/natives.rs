@@ -265,14 +265,15 @@ fn print<'s>(
 fn sleep<'s>(
     scope: Scope<'_, 's>,
     arguments: &Arguments<'s>,
-    _outside: &Outside,
+    outside: &Outside,
 ) -> Result<v8::Local<'s, v8::Value>> {
     let milliseconds = arguments
         .get(0)
         .number_value(scope)
         .unwrap_or(0.0)
         .clamp(0.0, 86_400_000.0);
-    std::thread::sleep(Duration::from_secs_f64(milliseconds / 1000.0));
+    let time = Duration::from_secs_f64(milliseconds / 1000.0);
+    outside.connections.borrow().sleep(time);
     undefined(scope)
 }
 

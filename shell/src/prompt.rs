@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::Result;
-use rustyline::completion::Completer;
+use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Config, Context, Editor, Helper};
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use crate::session::{Ended, Session};
 
@@ -21,7 +21,9 @@ const HISTORY_LINES_MAX: usize = 1_000;
 pub fn run(session: Session) -> Result<u8> {
     let config = Config::builder()
         .max_history_size(HISTORY_LINES_MAX)?
-        .auto_add_history(true);
+        .auto_add_history(true)
+        .completion_type(CompletionType::List)
+        .completion_show_all_if_ambiguous(true);
     let mut editor: Editor<Assistant, FileHistory> = Editor::with_config(config.build())?;
     let session = Rc::new(RefCell::new(session));
     editor.set_helper(Some(Assistant {
@@ -92,14 +94,14 @@ impl Hinter for Assistant {
 }
 
 impl Completer for Assistant {
-    type Candidate = String;
+    type Candidate = Pair;
 
     fn complete(
         &self,
         line: &str,
         position: usize,
         _context: &Context<'_>,
-    ) -> rustyline::Result<(usize, Vec<String>)> {
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = &line[..position];
         let is_name = |character: char| character.is_alphanumeric() || "_$.".contains(character);
         let start = before
@@ -107,10 +109,17 @@ impl Completer for Assistant {
             .map_or(0, |at| {
                 at + before[at..].chars().next().map_or(1, char::len_utf8)
             });
-        Ok((
-            start,
-            self.session.borrow_mut().completions(&before[start..]),
-        ))
+        let names = self.session.borrow_mut().completions(before);
+        Ok((start, names.into_iter().map(candidate).collect()))
+    }
+}
+
+/// A list shows the last part of a name: what stands before it is the same for all.
+fn candidate(name: String) -> Pair {
+    let last = name.rsplit('.').next().unwrap_or(&name);
+    Pair {
+        display: last.to_owned(),
+        replacement: name,
     }
 }
 

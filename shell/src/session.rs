@@ -3,14 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use banyan_script::{Runtime, RuntimeOptions, ScriptError, v8};
-use tokio::sync::Notify;
 
 use crate::connections::Connections;
+use crate::interrupt::Interrupt;
 use crate::natives::{self, Outside};
 
 /// The shell's own scripts, in the order in which they stand on each other.
@@ -37,19 +36,21 @@ pub enum Ended {
 pub struct Session {
     runtime: Runtime,
     outside: Rc<Outside>,
+    interrupt: Interrupt,
 }
 
 impl Session {
     pub fn new() -> Result<Self> {
         let mut runtime = Runtime::new(&RuntimeOptions::default());
-        let interrupt = Arc::new(Notify::new());
+        let interrupt = Interrupt::default();
         let connections = Connections::new(interrupt.clone())?;
         let terminator = runtime.terminator();
+        let raised = interrupt.clone();
         connections.runtime().spawn(async move {
-            // Ctrl-C ends the running script, or the command that it waits for.
+            // Ctrl-C ends the running script, and the command that it waits for.
             while tokio::signal::ctrl_c().await.is_ok() {
+                raised.raise();
                 terminator.terminate();
-                interrupt.notify_waiters();
             }
         });
         let outside = Rc::new(Outside {
@@ -58,7 +59,11 @@ impl Session {
         });
         let natives = outside.clone();
         runtime.with_scope(|scope| natives::install(scope, natives));
-        let mut session = Self { runtime, outside };
+        let mut session = Self {
+            runtime,
+            outside,
+            interrupt,
+        };
         for (name, source) in SCRIPTS {
             let loaded = session.runtime.evaluate(name, source);
             loaded.map_err(|error| anyhow!("the shell's own {name}: {error}"))?;
@@ -82,6 +87,7 @@ impl Session {
 
     fn evaluate(&mut self, name: &str, source: &str) -> Result<v8::Global<v8::Value>, Ended> {
         // An interrupt that came while nothing ran is void.
+        self.interrupt.lower();
         self.runtime.isolate().cancel_terminate_execution();
         let value = self
             .runtime
@@ -99,6 +105,8 @@ impl Session {
         match (self.outside.quit.get(), error) {
             (Some(code), _) => Ended::Quit(code),
             (None, ScriptError::Terminated) => Ended::Failed("interrupted".to_owned()),
+            // Whatever was thrown then is only what became of it.
+            (None, _) if self.interrupt.is_raised() => Ended::Failed("interrupted".to_owned()),
             (None, ScriptError::Thrown { message, stack, .. }) => {
                 Ended::Failed(shown(message, stack.as_deref()))
             }

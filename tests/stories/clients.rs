@@ -139,6 +139,63 @@ async fn tagged_set() -> Result<ReplicaSet> {
     Ok(set)
 }
 
+fn prompt(address: &str) -> Command {
+    let mut command = python("shell_prompt.py", &format!("mongodb://{address}/"));
+    command.arg(program("mongo")).arg(address);
+    command
+}
+
+async fn two_documents(address: &str) -> Result<()> {
+    let made = "db.prompted.insertMany([{_id: 1}, {_id: 2}]); print('made')";
+    ensure!(shell_prints(address, made).await?.starts_with("made"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_prompt_completes_lists_and_is_interrupted() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    two_documents(&mongod.host()).await?;
+    let told = run(prompt(&mongod.host())).await?;
+    ensure!(told.ends_with("prompt complete\n"), "{told}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_prompt_of_a_router_is_interrupted_on_the_shards() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let address = cluster.router.host();
+    let sharded = "sh.enableSharding('test', 'shard0'); sh.shardCollection('test.prompted', {_id: 1}); \
+        sh.splitAt('test.prompted', {_id: 2}); sh.moveChunk('test.prompted', {_id: 2}, 'shard1').ok";
+    let moved = shell_prints(&address, sharded).await?;
+    ensure!(moved == "1\n", "{moved}");
+    two_documents(&address).await?;
+    let told = run(prompt(&address)).await?;
+    ensure!(told.ends_with("prompt complete\n"), "{told}");
+
+    // What the balancer does, and what came of moves, is on the status page.
+    let failed = "db.getSiblingDB('config').changelog.insert({_id: 'made up', what: 'moveChunk.from', \
+        time: new Date(), ns: 'test.a', details: {from: 'shard0', to: 'shard1', note: 'aborted', \
+        errmsg: 'no such luck'}}); db.getSiblingDB('config').actionlog.insert({_id: 'made up', \
+        what: 'balancer.round', time: new Date(), details: {errorOccured: true, errmsg: 'no luck'}}); \
+        sh.stopBalancer(); sh.status()";
+    let status = shell_prints(&address, failed).await?;
+    for expected in [
+        "  balancer:\n",
+        "\tCurrently enabled:  no\n",
+        "\tCurrently running:  no\n",
+        "\tFailed balancer rounds in last 5 attempts:  ",
+        "\tLast reported error:  no luck\n",
+        "\t\t1 : Success\n",
+        "\t\t1 : Failed with error 'no such luck', from shard0 to shard1\n",
+    ] {
+        ensure!(
+            status.contains(expected),
+            "{expected} is missing:\n{status}"
+        );
+    }
+    Ok(())
+}
+
 /// What `--eval` prints, on either of its outputs.
 async fn shell_prints(address: &str, source: &str) -> Result<String> {
     let mut command = Command::new(program("mongo"));
@@ -155,6 +212,17 @@ async fn the_shell_uses_a_whole_set() -> Result<()> {
     let address = format!("tour/{}/sets", hosts.join(","));
     let toured = run(shell(&address, "shell_set.js")).await?;
     ensure!(toured.ends_with("set tour complete\n"), "{toured}");
+    // Each member by itself shows all that it has.
+    for member in &set.members {
+        let shown = "shellWord('show dbs')";
+        let names = shell_prints(&member.host(), shown).await?;
+        for name in ["config", "local", "sets"] {
+            let listed = names
+                .lines()
+                .any(|line| line.split('\t').next() == Some(name));
+            ensure!(listed, "{name} is missing:\n{names}");
+        }
+    }
     Ok(())
 }
 

@@ -163,7 +163,10 @@ pub async fn carry_out(role: &ConfigRole, order: &MoveOrder) -> Result<(), Comma
         Err(error) => {
             details.append(bson::cstr!("note"), "aborted");
             details.append(bson::cstr!("errmsg"), error.message.as_str());
-            role.note("moveChunk.error", &order.ns, details).await;
+            role.note("moveChunk.error", &order.ns, details.clone())
+                .await;
+            // Status pages count by what the donor says at its end.
+            role.note("moveChunk.from", &order.ns, details).await;
             Err(error)
         }
     }

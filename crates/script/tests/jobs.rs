@@ -437,7 +437,6 @@ fn a_job_starts_clean_whatever_ran_before() {
     }
 }
 
-/// A job's query may call functions while the job holds its host.
 #[test]
 fn calls_do_not_wait_for_jobs() {
     let mut options = options();

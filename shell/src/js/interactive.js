@@ -91,12 +91,20 @@ function stateOfSelf() {
   return self ? self.stateStr : 'OTHER';
 }
 
-// Names that can follow what stands before the cursor: `db.po` → `db.posts`.
+// What can follow `show` and `use`.
+function wordsAfter(word) {
+  if (word === 'use') return db.getMongo().getDBNames();
+  return ['dbs', 'databases', 'collections', 'tables', 'profile', 'logs', 'log'];
+}
+
+// Names that can stand in the place of the word before the cursor: `db.po` → `db.posts`.
 function shellComplete(text) {
+  const own = /^\s*(show|use)\s+([\w$-]*)$/.exec(text);
+  if (own) return wordsAfter(own[1]).filter((name) => name.startsWith(own[2]) && /^[\w$]+$/.test(name)).sort();
+  text = /[\p{L}\p{N}_$.]*$/u.exec(text)[0];
   const dot = text.lastIndexOf('.');
   const stem = dot < 0 ? '' : text.slice(0, dot);
   const start = text.slice(dot + 1);
-  if (!/^[\w$.]*$/.test(text)) return [];
   let names = [];
   if (stem === '') {
     names = Object.getOwnPropertyNames(globalThis).concat(['db', 'rs', 'sh', 'show', 'use', 'it', 'help', 'exit', 'var', 'function', 'return']);

@@ -105,6 +105,7 @@ function printShardingStatus(config, verbose) {
   print('  sharding version: ' + line(version));
   print('  shards:');
   config.shards.find().sort({_id: 1}).forEach((shard) => print('\t' + line(shard)));
+  printBalancer(config);
   print('  databases:');
   const databases = config.databases.find().sort({_id: 1}).toArray();
   if (!databases.some((database) => database._id === 'admin')) {
@@ -118,6 +119,49 @@ function printShardingStatus(config, verbose) {
       printChunks(config, collection, verbose);
     });
   }
+}
+
+const BALANCER_ROUNDS = 5;
+
+// Whether the balancer may and does move chunks, and what came of it lately.
+function printBalancer(config) {
+  const yesNo = (truth) => (truth ? 'yes' : 'no');
+  const settings = config.settings.findOne({_id: 'balancer'}) || {};
+  print('  balancer:');
+  print('\tCurrently enabled:  ' + yesNo(!settings.stopped && settings.mode !== 'off'));
+  if (config.getMongo().isMongos()) {
+    print('\tCurrently running:  ' + yesNo(okOrThrow(config.adminCommand({balancerStatus: 1})).inBalancerRound));
+  }
+  if (settings.activeWindow) {
+    print('\t\tBalancer active window is set between ' + settings.activeWindow.start + ' and ' + settings.activeWindow.stop +
+      ' server local time');
+  }
+  const rounds = config.actionlog.find({what: 'balancer.round'}).sort({time: -1}).limit(BALANCER_ROUNDS).toArray();
+  const failed = rounds.filter((round) => round.details.errorOccured);
+  print('\tFailed balancer rounds in last ' + BALANCER_ROUNDS + ' attempts:  ' + failed.length);
+  if (failed.length > 0) {
+    print('\tLast reported error:  ' + failed[0].details.errmsg);
+    print('\tTime of Reported error:  ' + failed[0].time);
+  }
+  print('\tMigration Results for the last 24 hours: ');
+  const results = migrationResults(config);
+  if (results.length === 0) print('\t\tNo recent migrations');
+  for (const result of results) print('\t\t' + result);
+}
+
+function migrationResults(config) {
+  const yesterday = new Date(Date.now() - 24 * 3600 * 1000);
+  const counted = config.changelog.aggregate([
+    {$match: {what: 'moveChunk.from', time: {$gt: yesterday}}},
+    {$project: {failed: {$or: [{$ne: ['$details.note', 'success']}, {$gt: ['$details.errmsg', null]}]}, details: 1}},
+    {$group: {
+      _id: {$cond: ['$failed', {msg: {$ifNull: ['$details.errmsg', 'aborted']}, from: '$details.from', to: '$details.to'}, null]},
+      n: {$sum: 1},
+    }},
+    {$sort: {_id: 1}},
+  ]).toArray();
+  return counted.map(({_id, n}) => n + ' : ' +
+    (_id === null ? 'Success' : "Failed with error '" + _id.msg + "', from " + _id.from + ' to ' + _id.to));
 }
 
 function printChunks(config, collection, verbose) {

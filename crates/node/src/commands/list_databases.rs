@@ -1,10 +1,14 @@
 //! `listDatabases`: what there is, and how large.
 
+use std::collections::BTreeMap;
+
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::execute::first::{is_listed, list_filter};
+use crate::execute::local;
+use crate::node::Node;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Inline(run))
     .aliases(&["listdatabases"])
@@ -20,22 +24,13 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|field| field.bool())
         .transpose()?
         .unwrap_or(false);
-    let catalog = ctx.node.store.catalog();
     let mut databases = RawArrayBuf::new();
     let mut total = 0;
-    for database in catalog.databases() {
-        let size: u64 = database
-            .collections()
-            .map(|c| c.bytes() + index_bytes(c))
-            .sum();
-        let size = i64::try_from(size).unwrap_or(i64::MAX);
-        let mut described: RawDocumentBuf = rawdoc! { "name": &*database.name };
+    for (name, Database { size, empty }) in databases_of(ctx.node) {
+        let mut described: RawDocumentBuf = rawdoc! { "name": name.as_str() };
         if !name_only {
             described.append(bson::cstr!("sizeOnDisk"), size);
-            described.append(
-                bson::cstr!("empty"),
-                database.collections().all(|c| c.documents() == 0),
-            );
+            described.append(bson::cstr!("empty"), empty);
         }
         if is_listed(filter.as_ref(), &described)? {
             total += size;
@@ -51,6 +46,41 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "totalSizeMb": total / (1024 * 1024),
         "ok": 1.0,
     })
+}
+
+struct Database {
+    size: i64,
+    empty: bool,
+}
+
+/// Those that are stored, and those that a set's member has in views only.
+fn databases_of(node: &Node) -> BTreeMap<String, Database> {
+    let long = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut databases = BTreeMap::new();
+    for name in ["config", "local"] {
+        let views = local::collections(node, name);
+        if !views.is_empty() {
+            let bytes = views
+                .iter()
+                .filter_map(|(view, _)| local::stats(node, name, view))
+                .filter_map(|stats| stats.get_i64("size").ok());
+            let size = bytes.sum();
+            databases.insert(name.to_owned(), Database { size, empty: false });
+        }
+    }
+    for database in node.store.catalog().databases() {
+        let collections = database.collections();
+        let bytes = collections.map(|c| c.bytes() + index_bytes(c)).sum();
+        let is_empty = database.collections().all(|c| c.documents() == 0);
+        let known = databases.entry(database.name.to_string());
+        let known = known.or_insert(Database {
+            size: 0,
+            empty: true,
+        });
+        known.size = known.size.saturating_add(long(bytes));
+        known.empty &= is_empty;
+    }
+    databases
 }
 
 pub fn index_bytes(collection: &banyan_storage::Collection) -> u64 {

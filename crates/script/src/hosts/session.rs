@@ -1,8 +1,8 @@
 //! Calls of single functions, for queries: the calls of one session share a global object.
 //!
-//! They run in hosts of their own, apart from those of map-reduce: a job whose query calls
-//! functions holds its host while it waits for these. A session stays with the host in which its
-//! variables are, for as long as nobody else's script keeps that host busy.
+//! They run in hosts of their own, apart from those of map-reduce: a call is short and a job may be
+//! long, and neither waits for the other. A session stays with the host in which its variables are,
+//! for as long as nobody else's script keeps that host busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
