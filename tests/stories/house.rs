@@ -29,6 +29,7 @@ const FLOORS: &[(&str, u32)] = &[
 const TEST_PACKAGES: &[&str] = &[
     "banyan-tests",
     "banyan-bench",
+    "banyan-diff",
     "banyan-faults",
     "banyan-sim",
 ];

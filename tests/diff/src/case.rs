@@ -1,0 +1,99 @@
+//! A case: documents, and one command on them. A scene: several commands on the same documents.
+
+use bson::{Bson, Document, doc};
+
+use crate::notation;
+
+/// The name that stands for the collection in a command.
+pub const COLLECTION: &str = "c";
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    pub documents: Vec<Document>,
+    pub command: Document,
+}
+
+#[derive(Clone, Debug)]
+pub struct Scene {
+    pub documents: Vec<Document>,
+    pub commands: Vec<Document>,
+    /// Which set of indexes the scene is run on besides.
+    pub indexes: usize,
+}
+
+impl Case {
+    pub fn writes(&self) -> bool {
+        writes(&self.command)
+    }
+
+    /// As one would type it.
+    pub fn shell_text(&self) -> String {
+        let documents: Vec<Bson> = self.documents.iter().cloned().map(Bson::Document).collect();
+        let insert = if documents.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "db.c.insertMany({})\n",
+                notation::print_value(&Bson::Array(documents))
+            )
+        };
+        let command = notation::print_document(&self.command);
+        format!("db.c.deleteMany({{}})\n{insert}db.runCommand({command})")
+    }
+}
+
+pub fn writes(command: &Document) -> bool {
+    let name = command.keys().next().map_or("", String::as_str);
+    matches!(name, "update" | "delete" | "insert" | "findAndModify")
+}
+
+/// The command for a collection of this name.
+pub fn on(command: &Document, collection: &str) -> Document {
+    let mut command = command.clone();
+    if let Some((_, value)) = command.iter_mut().next()
+        && *value == Bson::String(COLLECTION.to_owned())
+    {
+        *value = Bson::String(collection.to_owned());
+    }
+    command
+}
+
+/// The sets of indexes; the first has none.
+pub fn index_sets() -> Vec<Vec<Document>> {
+    let plain = |key: Document| doc! { "key": key };
+    vec![
+        vec![],
+        vec![plain(doc! { "a": 1 })],
+        vec![plain(doc! { "a": 1, "b": -1 }), plain(doc! { "c": 1 })],
+        vec![
+            plain(doc! { "a.x": 1 }),
+            plain(doc! { "b": 1 }),
+            plain(doc! { "c.y": -1, "d": 1 }),
+        ],
+        vec![
+            doc! { "key": { "a": 1 }, "sparse": true },
+            plain(doc! { "d": -1 }),
+        ],
+        vec![
+            doc! { "key": { "a": 1 }, "partialFilterExpression": { "b": { "$gt": 0 } } },
+            plain(doc! { "b": 1, "a": 1 }),
+        ],
+    ]
+}
+
+/// The name of the collection that has this set of indexes.
+pub fn collection_with(indexes: usize) -> String {
+    match indexes {
+        0 => COLLECTION.to_owned(),
+        set => format!("{COLLECTION}{set}"),
+    }
+}
+
+/// The documents of the collection `d`, which `$lookup` and others read.
+pub fn foreign_documents() -> Vec<Document> {
+    let text = r#"[
+        {_id: 1, a: 1, b: "a"}, {_id: 2, a: 2.0, b: null}, {_id: 3, a: [1, 2], x: {y: 1}},
+        {_id: 4, b: ["a", "b"]}, {_id: 5, a: NumberLong("3"), b: "abc"}, {_id: 6, a: null, x: []}
+    ]"#;
+    notation::split(text).expect("the foreign documents are well formed")
+}

@@ -1,0 +1,163 @@
+//! Whole commands.
+
+use bson::{Bson, Document, doc};
+
+use super::Generator;
+use crate::case::COLLECTION;
+
+/// More than any case returns, so that no cursor stays open.
+const BATCH: i32 = 10_000;
+
+impl Generator {
+    /// A command on a collection that holds this many documents, with ids from 1 on.
+    pub fn command(&mut self, documents: usize) -> Document {
+        let kinds = [
+            (24, "find"),
+            (26, "aggregate"),
+            (18, "project"),
+            (16, "update"),
+            (7, "findAndModify"),
+            (3, "delete"),
+            (3, "count"),
+            (3, "distinct"),
+        ];
+        match *self.random.weighted(&kinds) {
+            "find" => self.find(),
+            "aggregate" => aggregate(self.pipeline(6)),
+            "project" => {
+                let expression = self.expression(2);
+                aggregate(vec![doc! { "$project": { "v": expression } }])
+            }
+            "update" => self.update_command(documents),
+            "findAndModify" => self.find_and_modify(documents),
+            "delete" => {
+                let statement = doc! { "q": self.filter(1), "limit": 0 };
+                doc! { "delete": COLLECTION, "deletes": [statement] }
+            }
+            "count" => {
+                let mut count = doc! { "count": COLLECTION, "query": self.filter(2) };
+                if self.random.percent(20) {
+                    count.insert("limit", self.random.between(0, 3) as i32);
+                }
+                count
+            }
+            _ => {
+                let key = self.path();
+                doc! { "distinct": COLLECTION, "key": key, "query": self.filter(1) }
+            }
+        }
+    }
+
+    fn find(&mut self) -> Document {
+        let mut find = doc! { "find": COLLECTION, "filter": self.filter(2) };
+        if self.random.percent(35) {
+            find.insert("projection", self.find_projection());
+        }
+        if self.random.percent(50) {
+            let mut sort = self.sort();
+            let cut = self.random.percent(30);
+            if cut {
+                sort.insert("_id", 1);
+            }
+            find.insert("sort", sort);
+            if cut {
+                find.insert("limit", self.random.between(0, 4) as i32);
+                find.insert("skip", self.random.between(0, 2) as i32);
+            }
+        }
+        find.insert("batchSize", BATCH);
+        find
+    }
+
+    fn find_projection(&mut self) -> Document {
+        let mut fields = self.projection_fields();
+        match self.random.below(6) {
+            0 => {
+                let slice: Bson = match self.random.percent(50) {
+                    true => Bson::Int32(self.random.between(-3, 3) as i32),
+                    false => {
+                        let skip = self.random.between(-3, 3) as i32;
+                        vec![skip, self.random.between(0, 3) as i32].into()
+                    }
+                };
+                fields.insert("a", doc! { "$slice": slice });
+            }
+            1 => {
+                let matching = self.condition(1);
+                fields.insert("a", doc! { "$elemMatch": matching });
+            }
+            2 => drop(fields.insert("a.$", 1)),
+            _ => {}
+        }
+        fields
+    }
+
+    /// A filter that names one document, and more about it for positional paths.
+    fn one(&mut self, documents: usize) -> Document {
+        // Sometimes an id that no document has.
+        let id = self.random.between(1, documents as i64 + 2) as i32;
+        let mut filter = if self.random.percent(50) {
+            self.filter(1)
+        } else {
+            Document::new()
+        };
+        filter.insert("_id", id);
+        filter
+    }
+
+    fn update_command(&mut self, documents: usize) -> Document {
+        let multi = self.random.percent(40);
+        let filter = if multi {
+            self.filter(1)
+        } else {
+            self.one(documents)
+        };
+        let update = self.update();
+        let mut statement = doc! { "q": filter, "u": update.update, "multi": multi };
+        if self.random.percent(30) {
+            statement.insert("upsert", true);
+        }
+        if let Some(filters) = update.array_filters {
+            statement.insert("arrayFilters", filters);
+        }
+        doc! { "update": COLLECTION, "updates": [statement] }
+    }
+
+    fn find_and_modify(&mut self, documents: usize) -> Document {
+        let total = self.random.percent(40);
+        let query = if total {
+            self.filter(1)
+        } else {
+            self.one(documents)
+        };
+        let mut command = doc! { "findAndModify": COLLECTION, "query": query };
+        if total {
+            let mut sort = self.sort();
+            sort.insert("_id", 1);
+            command.insert("sort", sort);
+        }
+        if self.random.percent(20) {
+            command.insert("remove", true);
+        } else {
+            let update = self.update();
+            command.insert("update", update.update);
+            if let Some(filters) = update.array_filters {
+                command.insert("arrayFilters", filters);
+            }
+            if self.random.percent(60) {
+                command.insert("new", true);
+            }
+            if self.random.percent(30) {
+                command.insert("upsert", true);
+            }
+        }
+        if self.random.percent(20) {
+            command.insert("fields", self.projection_fields());
+        }
+        command
+    }
+}
+
+fn aggregate(pipeline: Vec<Document>) -> Document {
+    doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": { "batchSize": BATCH } }
+}

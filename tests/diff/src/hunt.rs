@@ -1,0 +1,301 @@
+//! Plays generated scenes on both servers until one answers differently, and then makes that small.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use bson::Document;
+
+use crate::case::{Case, Scene, index_sets};
+use crate::compare::{Difference, Told, compare};
+use crate::generate;
+use crate::known::Known;
+use crate::order;
+use crate::shrink::shrink;
+use crate::side::Side;
+
+/// Cases of one class that are shrunk; the rest is counted.
+const SHRUNK_PER_CLASS: usize = 60;
+
+pub struct Hunt {
+    pub seed: u64,
+    pub first: u64,
+    pub operations: usize,
+    pub known: Known,
+    next: AtomicU64,
+    done: AtomicUsize,
+    found: Mutex<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    /// By class and operators: how many, and the first.
+    classes: BTreeMap<(String, String), (usize, Finding)>,
+    shrunk: BTreeMap<String, usize>,
+    uncounted: BTreeMap<String, usize>,
+}
+
+/// What was found, as small as it became.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub number: u64,
+    pub case: Case,
+    pub difference: Difference,
+}
+
+/// Where a worker sends its cases.
+pub struct Bench {
+    pub banyan: Side,
+    pub reference: Option<Side>,
+    pub router: Option<Side>,
+}
+
+/// What an answer is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// Banyan with the reference.
+    Reference,
+    /// Banyan with indexes with Banyan without.
+    Indexes(usize),
+    /// The same, told which of the indexes to use.
+    Hint(usize),
+    /// Banyan's router over two shards with one node.
+    Router,
+}
+
+impl Check {
+    fn name(self) -> &'static str {
+        match self {
+            Check::Reference => "",
+            Check::Indexes(_) => "with indexes: ",
+            Check::Hint(_) => "with a hint: ",
+            Check::Router => "through a router: ",
+        }
+    }
+}
+
+impl Hunt {
+    pub fn new(seed: u64, first: u64, operations: usize, known: Known) -> Self {
+        Self {
+            seed,
+            first,
+            operations,
+            known,
+            next: AtomicU64::new(first),
+            done: AtomicUsize::new(0),
+            found: Mutex::default(),
+        }
+    }
+
+    /// A worker: plays scenes until there were enough operations.
+    pub fn work(&self, bench: &mut Bench, revive: &dyn Fn(&mut Bench) -> Result<()>) -> Result<()> {
+        while self.done.load(Ordering::Relaxed) < self.operations {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            self.play(number, &generate::scene(self.seed, number), bench, revive)?;
+        }
+        Ok(())
+    }
+
+    fn play(
+        &self,
+        number: u64,
+        scene: &Scene,
+        bench: &mut Bench,
+        revive: &dyn Fn(&mut Bench) -> Result<()>,
+    ) -> Result<()> {
+        for command in &scene.commands {
+            let case = Case {
+                documents: scene.documents.clone(),
+                command: command.clone(),
+            };
+            self.done.fetch_add(1, Ordering::Relaxed);
+            for check in [
+                Check::Reference,
+                Check::Indexes(scene.indexes),
+                Check::Hint(scene.indexes),
+                Check::Router,
+            ] {
+                let Some(difference) = bench.check(check, &case) else {
+                    continue;
+                };
+                let gone = is_gone(&difference);
+                self.judge(number, case.clone(), check, difference, bench);
+                if gone {
+                    revive(bench)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, number: u64, case: Case, check: Check, first: Difference, bench: &mut Bench) {
+        let named = |mut difference: Difference| {
+            difference.class.insert_str(0, check.name());
+            difference
+        };
+        let difference = named(first.clone());
+        // An error code says what it is; of a value only a small case does.
+        let says_itself =
+            first.class.contains("code ") || first.class == "order of fields" || is_gone(&first);
+        if says_itself && self.known.absorb(&case.command, &difference).is_some() {
+            return;
+        }
+        let lock = || self.found.lock().expect("no worker panics with it");
+        let gone = is_gone(&first);
+        let enough = {
+            let mut found = lock();
+            let shrunk = found.shrunk.entry(difference.class.clone()).or_default();
+            *shrunk += 1;
+            *shrunk > SHRUNK_PER_CLASS
+        };
+        if enough {
+            *lock().uncounted.entry(difference.class).or_default() += 1;
+            return;
+        }
+        let small = match gone {
+            true => case,
+            false => shrink(&case, |smaller| {
+                let difference = bench.check(check, smaller);
+                difference.is_some_and(|difference| difference.class == first.class)
+            }),
+        };
+        let difference = match gone {
+            true => difference,
+            false => bench.check(check, &small).map_or(difference, named),
+        };
+        if self.known.absorb(&small.command, &difference).is_some() {
+            return;
+        }
+        let key = (difference.class.clone(), operators(&small.command));
+        let finding = Finding {
+            number,
+            case: small,
+            difference,
+        };
+        lock().classes.entry(key).or_insert((0, finding)).0 += 1;
+    }
+
+    pub fn operations_done(&self) -> usize {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// What was found, and whether that was nothing.
+    pub fn report(&self, started: Instant) -> (String, bool) {
+        let found = self.found.lock().expect("no worker panics with it");
+        let seconds = started.elapsed().as_secs_f64();
+        let done = self.operations_done();
+        let mut out = String::new();
+        for ((class, operators), (count, finding)) in &found.classes {
+            out.push_str(&format!(
+                "\n== {class} [{operators}] {count} times; --seed {} --case {}\n{}\n\
+                 // at {}\n// expected {}\n// found    {}\n",
+                self.seed,
+                finding.number,
+                finding.case.shell_text(),
+                finding.difference.path,
+                short(&finding.difference.expected),
+                short(&finding.difference.found),
+            ));
+        }
+        for (class, count) in &found.uncounted {
+            out.push_str(&format!("{count} more of {class}, not looked at\n"));
+        }
+        out.push_str("\nknown differences:\n");
+        for (name, count) in self.known.counts() {
+            out.push_str(&format!("{count:>7} {name}\n"));
+        }
+        out.push_str(&format!(
+            "{done} operations in {seconds:.0} s ({:.0}/s), {} new differences\n",
+            done as f64 / seconds,
+            found.classes.len()
+        ));
+        (out, found.classes.is_empty())
+    }
+}
+
+impl Bench {
+    /// The difference that this check finds, if it applies to the case.
+    fn check(&mut self, check: Check, case: &Case) -> Option<Difference> {
+        let order = order::of(&case.command);
+        match check {
+            Check::Reference => {
+                let expected = self.reference.as_mut()?.tell(case, 0)?;
+                compare(&expected, &self.banyan.tell(case, 0)?, order)
+            }
+            Check::Indexes(set) => {
+                let plain = self.banyan.tell(case, 0)?;
+                same_without_types(plain, self.banyan.tell(case, set)?, order)
+            }
+            Check::Hint(set) => {
+                let hinted = hinted(case, set)?;
+                let plain = self.banyan.tell(case, 0)?;
+                same_without_types(plain, self.banyan.tell(&hinted, set)?, order)
+            }
+            Check::Router => {
+                let router = self.router.as_mut()?;
+                let plain = self.banyan.tell(case, 0)?;
+                same_without_types(plain, router.tell(case, 0)?, order)
+            }
+        }
+    }
+}
+
+/// The case with a hint, if the first index of the set has every document.
+fn hinted(case: &Case, set: usize) -> Option<Case> {
+    let reads = ["find", "count", "aggregate"];
+    let name = case.command.keys().next()?;
+    let sets = index_sets();
+    let index = sets.get(set)?.first()?;
+    if !reads.contains(&name.as_str()) || index.len() > 1 {
+        return None;
+    }
+    let mut hinted = case.clone();
+    hinted
+        .command
+        .insert("hint", index.get_document("key").ok()?.clone());
+    Some(hinted)
+}
+
+/// Whether a server gave no answer: it may have ended, or be busy for long.
+fn is_gone(difference: &Difference) -> bool {
+    let outcomes = ["hang", "connection closed", "the reference"];
+    outcomes
+        .iter()
+        .any(|outcome| difference.class.starts_with(outcome))
+}
+
+/// Of equal numbers any may stand for all, and whether an error is met depends on what is read.
+fn same_without_types(mut plain: Told, mut other: Told, order: order::Order) -> Option<Difference> {
+    if other.is_reply() && (plain.is_error() || other.is_error()) {
+        return None;
+    }
+    plain.unify_numbers();
+    other.unify_numbers();
+    compare(&plain, &other, order)
+}
+
+/// The operators, stages and options of a command, for putting like to like.
+fn operators(command: &Document) -> String {
+    let text = crate::notation::print_document(command);
+    let mut names: Vec<String> = Vec::new();
+    for part in text.split(['{', ' ']) {
+        if let Some(name) = part.strip_suffix(':')
+            && name.starts_with('$')
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+    }
+    let command = command.keys().next().map_or("", String::as_str);
+    names.sort();
+    format!("{command} {}", names.join(" "))
+}
+
+fn short(text: &str) -> String {
+    match text.char_indices().nth(400) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

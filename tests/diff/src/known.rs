@@ -1,0 +1,200 @@
+//! The known differences, all in `known.txt`: stanzas that each say which differences they take in
+//! and why that is so. Everything in a stanza must hold for a difference to be taken in; in a list
+//! (`|`) one of the patterns; `*` stands for anything.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, bail};
+use bson::Document;
+
+use crate::compare::Difference;
+use crate::notation;
+
+#[derive(Debug, Default)]
+pub struct Known {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    name: String,
+    reason: String,
+    /// Against [`Difference::class`].
+    class: Vec<String>,
+    /// Operators, options or stages: the command has one of them as a field's name.
+    mentions: Vec<Vec<String>>,
+    /// The command's name.
+    command: Vec<String>,
+    /// Against the values that differ.
+    expected: Vec<String>,
+    found: Vec<String>,
+    /// Against the path of what differs.
+    path: Vec<String>,
+    /// Against the text of the command.
+    text: Vec<String>,
+    absorbed: AtomicUsize,
+}
+
+impl Known {
+    pub fn read(path: &Path) -> Result<Known> {
+        let text = fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        Known::parse(&text).with_context(|| format!("{}", path.display()))
+    }
+
+    pub fn parse(text: &str) -> Result<Known> {
+        let mut entries: Vec<Entry> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(name) = line
+                .strip_prefix('[')
+                .and_then(|line| line.strip_suffix(']'))
+            {
+                entries.push(Entry {
+                    name: name.to_owned(),
+                    ..Entry::default()
+                });
+                continue;
+            }
+            let (Some((field, value)), Some(entry)) = (line.split_once(':'), entries.last_mut())
+            else {
+                bail!("line {}: neither [name] nor field: value", at + 1);
+            };
+            entry
+                .set(field, value.trim())
+                .with_context(|| format!("line {}", at + 1))?;
+        }
+        for entry in &entries {
+            let complete = !entry.reason.is_empty() && !entry.class.is_empty();
+            anyhow::ensure!(complete, "[{}] needs a reason and a class", entry.name);
+        }
+        Ok(Known { entries })
+    }
+
+    /// The name of the first entry that takes this difference in, which counts it.
+    pub fn absorb(&self, command: &Document, difference: &Difference) -> Option<&str> {
+        let text = notation::print_document(command);
+        let entry = self
+            .entries
+            .iter()
+            .find(|entry| entry.takes(command, &text, difference))?;
+        entry.absorbed.fetch_add(1, Ordering::Relaxed);
+        Some(&entry.name)
+    }
+
+    /// How many each has taken in, in the order of the file.
+    pub fn counts(&self) -> impl Iterator<Item = (&str, usize)> {
+        let count = |entry: &Entry| entry.absorbed.load(Ordering::Relaxed);
+        self.entries
+            .iter()
+            .map(move |entry| (entry.name.as_str(), count(entry)))
+    }
+}
+
+impl Entry {
+    fn set(&mut self, field: &str, value: &str) -> Result<()> {
+        let list = || {
+            value
+                .split('|')
+                .map(|part| part.trim().to_owned())
+                .collect()
+        };
+        match field {
+            "reason" => self.reason = value.to_owned(),
+            "class" => self.class = list(),
+            "mentions" => self.mentions.push(list()),
+            "command" => self.command = list(),
+            "expected" => self.expected = list(),
+            "found" => self.found = list(),
+            "path" => self.path = list(),
+            "text" => self.text = list(),
+            _ => bail!("{field} is no field of an entry"),
+        }
+        Ok(())
+    }
+
+    fn takes(&self, command: &Document, text: &str, difference: &Difference) -> bool {
+        let one_of = |patterns: &[String], value: &str| {
+            patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, value))
+        };
+        let mentioned = |names: &Vec<String>| names.iter().any(|name| mentions(text, name));
+        let name = command.keys().next().map_or("", String::as_str);
+        one_of(&self.class, &difference.class)
+            && one_of(&self.command, name)
+            && one_of(&self.path, &difference.path)
+            && one_of(&self.expected, &difference.expected)
+            && one_of(&self.found, &difference.found)
+            && self.mentions.iter().all(mentioned)
+            && one_of(&self.text, text)
+    }
+}
+
+/// Whether a field of that name is somewhere in the text of a command.
+fn mentions(text: &str, name: &str) -> bool {
+    let with_colon = format!("{name}: ");
+    let mut found = text.match_indices(&with_colon);
+    found.any(|(at, _)| text[..at].ends_with(['{', ' ']))
+}
+
+/// Whether the pattern, in which `*` stands for anything, is the whole value.
+fn matches(pattern: &str, value: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else {
+        return pattern == value;
+    };
+    let Some(rest) = value.strip_prefix(head) else {
+        return false;
+    };
+    let mut ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+    ends.any(|at| matches(tail, &rest[at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference(class: &str) -> Difference {
+        Difference {
+            class: class.to_owned(),
+            path: "results.a".to_owned(),
+            expected: "1".to_owned(),
+            found: "2".to_owned(),
+        }
+    }
+
+    #[test]
+    fn stars_stand_for_anything() {
+        assert!(matches("code * -> 238", "code 2 -> 238"));
+        assert!(matches("*", ""));
+        assert!(!matches("code * -> 2", "code 2 -> 238"));
+        assert!(matches("a*b*c", "aXbbYc"));
+    }
+
+    #[test]
+    fn an_entry_takes_in_what_it_says_and_counts_it() {
+        let text = "[fill]\nreason: not there\nclass: ok -> 238 | code * -> 238\nmentions: $fill";
+        let known = Known::parse(text).unwrap();
+        let fill = notation::parse_document("{aggregate: \"c\", pipeline: [{$fill: {}}]}").unwrap();
+        let other = notation::parse_document("{aggregate: \"c\", pipeline: [{$a: \"$fill\"}]}");
+        assert_eq!(
+            known.absorb(&fill, &difference("code 9 -> 238")),
+            Some("fill")
+        );
+        assert_eq!(known.absorb(&fill, &difference("code 9 -> 2")), None);
+        assert_eq!(
+            known.absorb(&other.unwrap(), &difference("code 9 -> 238")),
+            None
+        );
+        assert_eq!(known.counts().collect::<Vec<_>>(), [("fill", 1)]);
+    }
+
+    #[test]
+    fn an_entry_without_a_reason_is_refused() {
+        assert!(Known::parse("[a]\nclass: x").is_err());
+        assert!(Known::parse("reason: x").is_err());
+        assert!(Known::parse("[a]\nreason: x\nclass: y\nnosuch: z").is_err());
+    }
+}

@@ -1,0 +1,269 @@
+//! Whether the order of a command's results is defined.
+
+use bson::{Bson, Document};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Sorted by something unique: result by result.
+    Exact,
+    /// The same results in any order.
+    Multiset,
+    /// Arrays within the results have no order either.
+    LooseArrays,
+    /// Which results there are depends on an order that nothing defines.
+    Undefined,
+}
+
+pub fn of(command: &Document) -> Order {
+    let empty = Document::new();
+    match command.keys().next().map(String::as_str) {
+        Some("find") => {
+            let cut = ["limit", "skip"]
+                .iter()
+                .any(|name| command.contains_key(*name));
+            match command.get_document("sort") {
+                Ok(sort) if is_total(sort) => Order::Exact,
+                _ if cut => Order::Undefined,
+                _ => Order::Multiset,
+            }
+        }
+        Some("findAndModify") => match command.get_document("sort") {
+            Ok(sort) if is_total(sort) => Order::Exact,
+            _ if command
+                .get_document("query")
+                .unwrap_or(&empty)
+                .contains_key("_id") =>
+            {
+                Order::Exact
+            }
+            _ => Order::Undefined,
+        },
+        Some("aggregate") => match command.get("pipeline") {
+            Some(Bson::Array(stages)) => Walk::default().pipeline(stages),
+            _ => Order::Exact,
+        },
+        Some("distinct") => Order::Multiset,
+        Some("update") => of_update(command),
+        Some("delete") => of_delete(command),
+        Some("count") if command.contains_key("limit") || command.contains_key("skip") => {
+            Order::Exact
+        }
+        _ => Order::Exact,
+    }
+}
+
+/// One of several documents is chosen by no order, unless the id names it.
+fn of_update(command: &Document) -> Order {
+    let chosen =
+        |statement: &Document| statement.get_bool("multi").unwrap_or(false) || names_one(statement);
+    all_statements(command, "updates", chosen)
+}
+
+fn of_delete(command: &Document) -> Order {
+    let chosen = |statement: &Document| {
+        !matches!(statement.get("limit"), Some(Bson::Int32(1))) || names_one(statement)
+    };
+    all_statements(command, "deletes", chosen)
+}
+
+fn all_statements(command: &Document, field: &str, holds: impl Fn(&Document) -> bool) -> Order {
+    let Some(Bson::Array(statements)) = command.get(field) else {
+        return Order::Exact;
+    };
+    let holds = |statement: &Bson| statement.as_document().is_none_or(&holds);
+    if statements.iter().all(holds) {
+        Order::Exact
+    } else {
+        Order::Undefined
+    }
+}
+
+fn names_one(statement: &Document) -> bool {
+    let id = statement.get_document("q").ok().and_then(|q| q.get("_id"));
+    id.is_some_and(|id| !matches!(id, Bson::Document(_) | Bson::RegularExpression(_)))
+}
+
+/// A sort ends with the id, which no two documents share.
+fn is_total(sort: &Document) -> bool {
+    sort.keys().any(|name| name == "_id")
+}
+
+/// What is known of the stream between two stages.
+struct Walk {
+    sorted: bool,
+    unique_id: bool,
+    loose: bool,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self {
+            sorted: false,
+            unique_id: true,
+            loose: false,
+        }
+    }
+}
+
+impl Walk {
+    fn pipeline(mut self, stages: &[Bson]) -> Order {
+        for stage in stages {
+            let Some((name, argument)) = stage.as_document().and_then(|s| s.iter().next()) else {
+                return Order::Exact;
+            };
+            if !self.stage(name, argument) {
+                return Order::Undefined;
+            }
+        }
+        match (self.loose, self.sorted) {
+            (true, _) => Order::LooseArrays,
+            (false, true) => Order::Exact,
+            (false, false) => Order::Multiset,
+        }
+    }
+
+    /// `false` if what comes out depends on an order that nothing defines.
+    fn stage(&mut self, name: &str, argument: &Bson) -> bool {
+        match name {
+            "$sort" => {
+                let total = argument.as_document().is_some_and(is_total);
+                self.sorted = total && self.unique_id;
+            }
+            "$limit" | "$skip" => return self.sorted,
+            "$group" | "$bucket" | "$bucketAuto" | "$sortByCount" => {
+                self.notes_order_of_accumulators(argument);
+                if !self.sorted && chooses_by_order(argument) {
+                    return false;
+                }
+                self.sorted = false;
+                self.unique_id = true;
+            }
+            "$project" | "$addFields" | "$set" | "$unset" | "$replaceRoot" | "$replaceWith" => {
+                let touches = match argument {
+                    Bson::Document(fields) => fields.keys().any(|n| n.starts_with("_id")),
+                    _ => true,
+                };
+                self.unique_id &= !touches && !name.starts_with("$replace");
+            }
+            "$unwind" | "$unionWith" => {
+                self.unique_id = false;
+                self.sorted &= name == "$unwind";
+            }
+            "$lookup" | "$graphLookup" => self.loose = true,
+            "$facet" => {
+                self.loose = true;
+                let sub = |pipeline: &Bson| {
+                    let stages = pipeline.as_array().map_or(&[][..], Vec::as_slice);
+                    let inner = Walk {
+                        sorted: self.sorted,
+                        unique_id: self.unique_id,
+                        loose: false,
+                    };
+                    inner.pipeline(stages) != Order::Undefined
+                };
+                let facets = argument.as_document();
+                return facets.is_none_or(|facets| facets.values().all(sub));
+            }
+            "$sample" => self.sorted = false,
+            "$setWindowFields" | "$fill" | "$densify" => self.sorted = false,
+            _ => {}
+        }
+        true
+    }
+
+    fn notes_order_of_accumulators(&mut self, argument: &Bson) {
+        let text = crate::notation::print_value(argument);
+        self.loose |= text.contains("$addToSet");
+        self.loose |= !self.sorted && text.contains("$push");
+    }
+}
+
+/// Accumulators whose result is decided by which document comes first or last.
+fn chooses_by_order(group: &Bson) -> bool {
+    let by_order = [
+        "$first",
+        "$last",
+        "$mergeObjects",
+        "$top",
+        "$bottom",
+        "$firstN",
+        "$lastN",
+    ];
+    let Some(fields) = group.as_document() else {
+        return false;
+    };
+    let fields = match fields.get_document("output") {
+        Ok(output) => output,
+        Err(_) => fields,
+    };
+    let chooses = |value: &Bson| {
+        let names = value.as_document().and_then(|d| d.keys().next());
+        names.is_some_and(|name| by_order.iter().any(|o| name.starts_with(o)))
+    };
+    fields
+        .iter()
+        .any(|(name, value)| name != "_id" && chooses(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn holds(text: &str, order: Order) {
+        assert_eq!(
+            of(&crate::notation::parse_document(text).unwrap()),
+            order,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn of_finds() {
+        holds("{find: \"c\"}", Order::Multiset);
+        holds(
+            "{find: \"c\", sort: {a: 1, _id: 1}, limit: 1}",
+            Order::Exact,
+        );
+        holds("{find: \"c\", sort: {a: 1}, limit: 1}", Order::Undefined);
+    }
+
+    #[test]
+    fn of_pipelines() {
+        let pipeline = |stages: &str| format!("{{aggregate: \"c\", pipeline: [{stages}]}}");
+        holds(&pipeline("{$sort: {_id: 1}}, {$limit: 1}"), Order::Exact);
+        holds(&pipeline("{$limit: 1}"), Order::Undefined);
+        holds(
+            &pipeline("{$unwind: \"$a\"}, {$sort: {_id: 1}}"),
+            Order::Multiset,
+        );
+        holds(
+            &pipeline("{$group: {_id: 1, a: {$push: 1}}}"),
+            Order::LooseArrays,
+        );
+        holds(
+            &pipeline("{$group: {_id: 1, a: {$first: \"$a\"}}}"),
+            Order::Undefined,
+        );
+        holds(
+            &pipeline("{$sort: {_id: 1}}, {$group: {_id: 1, a: {$first: 1}}}"),
+            Order::Multiset,
+        );
+    }
+
+    #[test]
+    fn of_writes() {
+        holds(
+            "{update: \"c\", updates: [{q: {a: 1}, u: {}}]}",
+            Order::Undefined,
+        );
+        holds(
+            "{update: \"c\", updates: [{q: {_id: 1}, u: {}}]}",
+            Order::Exact,
+        );
+        holds(
+            "{update: \"c\", updates: [{q: {a: 1}, u: {}, multi: true}]}",
+            Order::Exact,
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! One server under test, with the database that a worker has there.
+
+use anyhow::Result;
+use bson::{Document, doc};
+
+use crate::case::{self, COLLECTION, Case, collection_with, foreign_documents, index_sets};
+use crate::compare::Told;
+use crate::peer::{Answer, Peer};
+use crate::shape::Shape;
+
+pub struct Side {
+    peer: Peer,
+    database: String,
+    /// What each collection holds, by its set of indexes; `None` once that is unknown.
+    loaded: Vec<Option<Vec<Document>>>,
+}
+
+impl Side {
+    pub fn new(address: &str, database: &str) -> Self {
+        Self {
+            peer: Peer::new(address),
+            database: database.to_owned(),
+            loaded: vec![None; index_sets().len()],
+        }
+    }
+
+    /// Makes the collections and their indexes.
+    pub fn prepare(&mut self) -> Result<()> {
+        self.peer
+            .must(&self.database, &doc! { "dropDatabase": 1 })?;
+        for (number, indexes) in index_sets().into_iter().enumerate() {
+            let collection = collection_with(number);
+            self.peer
+                .must(&self.database, &doc! { "create": &collection })?;
+            let name = |(at, mut index): (usize, Document)| {
+                index.insert("name", format!("i{at}"));
+                index
+            };
+            let indexes: Vec<Document> = indexes.into_iter().enumerate().map(name).collect();
+            if !indexes.is_empty() {
+                let create = doc! { "createIndexes": collection, "indexes": indexes };
+                self.peer.must(&self.database, &create)?;
+            }
+        }
+        self.peer.must(&self.database, &doc! { "create": "d" })?;
+        let insert = doc! { "insert": "d", "documents": foreign_documents() };
+        self.peer.must(&self.database, &insert)?;
+        self.loaded.fill(None);
+        Ok(())
+    }
+
+    /// Through a router: the collection `c` alone, half of it on each of two shards.
+    pub fn prepare_sharded(&mut self, shards: [&str; 2]) -> Result<()> {
+        let namespace = format!("{}.{COLLECTION}", self.database);
+        self.peer
+            .must(&self.database, &doc! { "dropDatabase": 1 })?;
+        self.peer
+            .must("admin", &doc! { "enableSharding": &self.database })?;
+        let shard = doc! { "shardCollection": &namespace, "key": { "_id": 1 } };
+        self.peer.must("admin", &shard)?;
+        self.peer.must(
+            "admin",
+            &doc! { "split": &namespace, "middle": { "_id": 4 } },
+        )?;
+        for (id, shard) in [(0, shards[0]), (9, shards[1])] {
+            let to = doc! { "moveChunk": &namespace, "find": { "_id": id }, "to": shard };
+            // It may be there already.
+            let _ = self.peer.run("admin", &to);
+        }
+        let insert = doc! { "insert": "d", "documents": foreign_documents() };
+        self.peer.must(&self.database, &insert)?;
+        self.loaded.fill(None);
+        Ok(())
+    }
+
+    pub fn drop_database(&mut self) {
+        let _ = self.peer.run(&self.database, &doc! { "dropDatabase": 1 });
+    }
+
+    /// What the server says to a case, in the collection with this set of indexes. `None` if the
+    /// documents cannot be put there.
+    pub fn tell(&mut self, case: &Case, indexes: usize) -> Option<Told> {
+        if let Err(told) = self.load(&case.documents, indexes) {
+            return told;
+        }
+        Some(self.told(&case.command, indexes))
+    }
+
+    /// Puts the documents there, and nothing else; they may be there already.
+    fn load(&mut self, documents: &[Document], indexes: usize) -> Result<(), Option<Told>> {
+        if self.loaded[indexes].as_deref() == Some(documents) {
+            return Ok(());
+        }
+        let collection = collection_with(indexes);
+        self.loaded[indexes] = None;
+        let clear = doc! { "delete": &collection, "deletes": [{ "q": {}, "limit": 0 }] };
+        self.reply(&clear).map_err(Some)?;
+        if !documents.is_empty() {
+            let insert = doc! { "insert": collection, "documents": documents, "ordered": false };
+            let reply = self.reply(&insert).map_err(Some)?;
+            if reply.number("n") != Some(documents.len() as i64) {
+                return Err(None);
+            }
+        }
+        self.loaded[indexes] = Some(documents.to_vec());
+        Ok(())
+    }
+
+    fn told(&mut self, command: &Document, indexes: usize) -> Told {
+        let collection = collection_with(indexes);
+        let writes = case::writes(command);
+        if writes {
+            self.loaded[indexes] = None;
+        }
+        let reply = match self.reply(&case::on(command, &collection)) {
+            Ok(reply) => reply,
+            Err(told) => return told,
+        };
+        if !writes {
+            return Told::Reply { reply, state: None };
+        }
+        let find = doc! { "find": collection, "sort": { "_id": 1 }, "batchSize": 1000 };
+        match self.reply(&find) {
+            Ok(after) => {
+                let state = after
+                    .get("cursor")
+                    .and_then(|cursor| cursor.get("firstBatch"));
+                Told::Reply {
+                    reply,
+                    state: state.cloned(),
+                }
+            }
+            Err(told) => told,
+        }
+    }
+
+    fn reply(&mut self, command: &Document) -> Result<Shape, Told> {
+        match self.peer.run(&self.database, command) {
+            Answer::Reply(reply) => Ok(Shape::of_reply(&reply)),
+            Answer::Hung => Err(Told::Hung),
+            Answer::Closed => Err(Told::Closed),
+        }
+    }
+}
