@@ -104,18 +104,34 @@ fn add<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     }
     let total = sum.total();
     let Some(date) = date else { return raw(total) };
-    match rounded_i64(total).and_then(|millis| date.checked_add(millis)) {
+    let millis = match total {
+        Number::Double(total) => later_by(date, total),
+        total => whole_millis(total).and_then(|millis| date.checked_add(millis)),
+    };
+    match millis {
         Some(millis) => Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis)))),
         None => date_overflow("$add"),
     }
 }
 
-/// Whole milliseconds, rounded; `None` for what does not fit.
-fn rounded_i64(number: Number) -> Option<i64> {
+/// A date so much later: the sum is rounded, halves toward zero. `None` for what does not fit.
+fn later_by(date: i64, millis: f64) -> Option<i64> {
+    let below = Number::Double(millis.floor()).to_i64_exact()?;
+    let sum = date.checked_add(below)?;
+    let rest = millis - millis.floor();
+    if rest > 0.5 || rest == 0.5 && sum < 0 {
+        sum.checked_add(1)
+    } else {
+        Some(sum)
+    }
+}
+
+/// Whole milliseconds, as a number is converted to a long; `None` for what does not fit.
+fn whole_millis(number: Number) -> Option<i64> {
     match number {
         Number::Int32(v) => Some(i64::from(v)),
         Number::Int64(v) => Some(v),
-        Number::Double(v) => Number::Double(v.round()).to_i64_exact(),
+        Number::Double(v) => Number::Double(v.trunc()).to_i64_exact(),
         Number::Decimal(v) => v.round_to(0, Rounding::HalfEven).to_i64_exact(),
     }
 }
@@ -140,7 +156,10 @@ fn subtract<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
             };
         }
         if let Some(b) = right.and_then(Number::from_raw) {
-            return match rounded_i64(b).and_then(|b| a.checked_sub(b)) {
+            let Some(b) = whole_millis(b) else {
+                return error(31109, "Can't coerce out of range value to long");
+            };
+            return match a.checked_sub(b) {
                 Some(millis) => Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis)))),
                 None => date_overflow("$subtract"),
             };

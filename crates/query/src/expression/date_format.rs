@@ -168,12 +168,7 @@ fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
                 let minutes = offset_minutes.abs();
                 write!(text, "{sign}{:02}{:02}", minutes / 60, minutes % 60)
             }
-            Some('Z') => write!(
-                text,
-                "{}{}",
-                if offset_minutes < 0 { "" } else { "+" },
-                offset_minutes
-            ),
+            Some('Z') => write!(text, "{offset_minutes}"),
             other => write!(text, "{}", other.unwrap_or('%')),
         };
     }

@@ -160,7 +160,12 @@ fn intersection<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         let next = set(array(args, index, 17047, message)?, env)?;
         result = Some(match result {
             None => next,
-            Some(known) => filtered(next.into_iter(), &known, true, env)?,
+            Some(known) => {
+                // Of equal values those of the smaller set stay.
+                let swap = known.len() > next.len();
+                let (kept, other) = if swap { (next, known) } else { (known, next) };
+                filtered(kept.into_iter(), &other, true, env)?
+            }
         });
     }
     env.array_of(result.unwrap_or_default())

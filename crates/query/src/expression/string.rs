@@ -213,22 +213,20 @@ fn index_of_code_points<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'
         return Ok(NULL);
     };
     let (start, end) = search_range(args)?;
-    // Where the n-th character begins; the end of the text for the one after the last.
-    let position = |n: usize| {
-        let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-        starts.nth(n)
-    };
-    let window = match (position(start), position(end).unwrap_or(text.len())) {
-        (Some(start), end) => text.get(start..end),
-        (None, _) => None,
-    };
-    let found = window.and_then(|window| {
-        window
-            .find(token)
-            .map(|at| start + window[..at].chars().count())
+    if text.is_empty() && token.is_empty() && start == 0 {
+        return Ok(Some(RawBsonRef::Int32(0)));
+    }
+    // A match begins at a character of the range; it may end after the range.
+    let begin = text.char_indices().nth(start).map(|(at, _)| at);
+    let found = begin.and_then(|begin| {
+        let rest = &text[begin..];
+        let at = rest.find(token)?;
+        Some(start + rest[..at].chars().count())
     });
     Ok(Some(RawBsonRef::Int32(
-        found.map_or(-1, |index| index as i32),
+        found
+            .filter(|index| *index < end)
+            .map_or(-1, |index| index as i32),
     )))
 }
 
