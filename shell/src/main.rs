@@ -40,6 +40,9 @@ fn run(options: &Options) -> anyhow::Result<u8> {
         println!("Banyan shell version {}", env!("CARGO_PKG_VERSION"));
     }
     let mut session = Session::new()?;
+    if !interactive {
+        session.end_scripts_on_ctrl_c();
+    }
     if !options.nodb {
         if !options.quiet {
             println!("connecting to: {address}");

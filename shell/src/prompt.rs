@@ -18,13 +18,14 @@ use crate::session::{Ended, Session};
 const HISTORY_LINES_MAX: usize = 1_000;
 
 /// Reads, evaluates and prints until the input ends; the code to leave with.
-pub fn run(session: Session) -> Result<u8> {
+pub fn run(mut session: Session) -> Result<u8> {
     let config = Config::builder()
         .max_history_size(HISTORY_LINES_MAX)?
         .auto_add_history(true)
         .completion_type(CompletionType::List)
         .completion_show_all_if_ambiguous(true);
     let mut editor: Editor<Assistant, FileHistory> = Editor::with_config(config.build())?;
+    session.end_scripts_on_ctrl_c();
     let session = Rc::new(RefCell::new(session));
     editor.set_helper(Some(Assistant {
         session: session.clone(),

@@ -44,15 +44,6 @@ impl Session {
         let mut runtime = Runtime::new(&RuntimeOptions::default());
         let interrupt = Interrupt::default();
         let connections = Connections::new(interrupt.clone())?;
-        let terminator = runtime.terminator();
-        let raised = interrupt.clone();
-        connections.runtime().spawn(async move {
-            // Ctrl-C ends the running script, and the command that it waits for.
-            while tokio::signal::ctrl_c().await.is_ok() {
-                raised.raise();
-                terminator.terminate();
-            }
-        });
         let outside = Rc::new(Outside {
             connections: RefCell::new(connections),
             quit: Cell::new(None),
@@ -69,6 +60,24 @@ impl Session {
             loaded.map_err(|error| anyhow!("the shell's own {name}: {error}"))?;
         }
         Ok(session)
+    }
+
+    /// From now on Ctrl-C ends the running script, and the command that it waits for. Whoever takes
+    /// the signal last has it, so a line editor must be there before.
+    pub fn end_scripts_on_ctrl_c(&mut self) {
+        let terminator = self.runtime.terminator();
+        let raised = self.interrupt.clone();
+        self.outside
+            .connections
+            .borrow()
+            .runtime()
+            .spawn(async move {
+                while tokio::signal::ctrl_c().await.is_ok() {
+                    // Whoever waits and is woken finds the script ended.
+                    terminator.terminate();
+                    raised.raise();
+                }
+            });
     }
 
     /// Makes `db` the database that the address names.
@@ -94,10 +103,15 @@ impl Session {
             .evaluate(name, source)
             .map_err(|error| self.ended(&error))?;
         // A script whose last call is `quit()` ends before V8 sees the termination.
-        self.outside
-            .quit
-            .get()
-            .map_or(Ok(value), |code| Err(Ended::Quit(code)))
+        match self.outside.quit.get() {
+            Some(code) => Err(Ended::Quit(code)),
+            // What waited came back early, and there was nothing left to end.
+            None if self.interrupt.is_raised() => {
+                self.runtime.isolate().cancel_terminate_execution();
+                Err(Ended::Failed("interrupted".to_owned()))
+            }
+            None => Ok(value),
+        }
     }
 
     fn ended(&mut self, error: &ScriptError) -> Ended {

@@ -122,8 +122,8 @@ fn reason(member: &Process, message: &str) -> Option<String> {
     let lines = log
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let told = lines.filter(|line| line["msg"] == message);
-    let last = told.last()?;
+    let mut told = lines.filter(|line| line["msg"] == message);
+    let last = told.next_back()?;
     Some(last["attr"]["reason"].as_str()?.to_owned())
 }
 

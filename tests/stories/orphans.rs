@@ -8,26 +8,28 @@ use bson::oid::ObjectId;
 use bson::{Document, doc};
 use mongodb::{Client, Collection};
 
-/// Enough that one entry of the log for each of them would take minutes.
-const MANY: i32 = 16_000;
-const SOON: Duration = Duration::from_secs(60);
+/// As many of the least size as one chunk takes without being cut.
+const MANY: i32 = 12_000;
+const SOON: Duration = Duration::from_secs(30);
 
+/// A collection that is cut in two.
 async fn shard(
     client: &Client,
     name: &str,
     documents: i32,
     middle: i32,
 ) -> Result<Collection<Document>> {
+    let collection = client.database("test").collection::<Document>(name);
+    let documents = (0..documents).map(|k| doc! { "_id": k, "k": k });
+    collection.insert_many(documents).await?;
+    let index = mongodb::IndexModel::builder().keys(doc! { "k": 1 }).build();
+    collection.create_index(index).await?;
     let ns = format!("test.{name}");
     let admin = client.database("admin");
     let key = doc! { "shardCollection": &ns, "key": { "k": 1 } };
     admin.run_command(key).await?;
     let split = doc! { "split": &ns, "middle": { "k": middle } };
     admin.run_command(split).await?;
-    let collection = client.database("test").collection::<Document>(name);
-    let pad = "x".repeat(500);
-    let document = |k: i32| doc! { "_id": k, "k": k, "pad": &pad };
-    collection.insert_many((0..documents).map(document)).await?;
     Ok(collection)
 }
 

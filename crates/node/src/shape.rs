@@ -47,9 +47,12 @@ pub fn of(request: &Request) -> String {
 
 /// A text of bounded length, cut between two characters.
 pub fn shortened(text: &str) -> Cow<'_, str> {
-    let end = text.floor_char_boundary(STRING_BYTES_MAX);
-    if end == text.len() {
+    if text.len() <= STRING_BYTES_MAX {
         return text.into();
+    }
+    let mut end = STRING_BYTES_MAX;
+    while !text.is_char_boundary(end) {
+        end -= 1;
     }
     format!("{}…", &text[..end]).into()
 }

@@ -213,10 +213,8 @@ fn fields(path: &str, expected: &Fields, found: &Fields) -> Option<Difference> {
             found: right.map(Shape::text).unwrap_or_default(),
         })
     };
-    let find = |fields: &'_ Fields, wanted: &str| {
-        let field = fields.iter().position(|(name, _)| name == wanted);
-        field
-    };
+    let find =
+        |fields: &'_ Fields, wanted: &str| fields.iter().position(|(name, _)| name == wanted);
     let errors = |fields: &Fields| Some(fields.get(find(fields, "writeErrors")?)?.1.clone());
     if let (expected, found) = (errors(expected), errors(found))
         && expected.is_some() != found.is_some()

@@ -133,14 +133,11 @@ mod tests {
         assert!(!light(
             rawdoc! {"find": "c", "filter": {"a": {"$regex": "x"}}}
         ));
-        let mut regex = RawDocumentBuf::new();
-        regex.append(
-            cstr!("a"),
-            RawBsonRef::RegularExpression(RawRegexRef {
-                pattern: cstr!("(a+)+b"),
-                options: cstr!(""),
-            }),
-        );
+        let pattern = Regex {
+            pattern: bson::cstr!("(a+)+b").to_owned(),
+            options: bson::cstr!("").to_owned(),
+        };
+        let regex = rawdoc! {"a": pattern};
         assert!(!light(rawdoc! {"find": "c", "filter": regex}));
         assert!(!light(
             rawdoc! {"find": "c", "filter": {"a": "x".repeat(5000)}}

@@ -49,7 +49,7 @@ pub const DOUBLES: &[f64] = &[
     f64::INFINITY,
     f64::NEG_INFINITY,
     9_007_199_254_740_993.0,
-    9.223_372_036_854_775_8e18,
+    9.223_372_036_854_776e18,
     2_147_483_648.0,
     1e21,
     123_456.789,
@@ -276,7 +276,7 @@ impl Generator {
     }
 
     pub fn path(&mut self) -> &'static str {
-        *self.random.pick::<&'static str>(PATHS)
+        self.random.pick::<&'static str>(PATHS)
     }
 
     /// A sort; it mostly ends with the id, so that it decides every order.
