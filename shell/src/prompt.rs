@@ -25,6 +25,9 @@ pub fn run(mut session: Session) -> Result<u8> {
         .completion_type(CompletionType::List)
         .completion_show_all_if_ambiguous(true);
     let mut editor: Editor<Assistant, FileHistory> = Editor::with_config(config.build())?;
+    // The editor needs SIGINT at no time: while it reads a line, Ctrl-C is a key like any other.
+    // SAFETY: the default action can be set at any time; nobody else handles the signal yet.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     session.end_scripts_on_ctrl_c();
     let session = Rc::new(RefCell::new(session));
     editor.set_helper(Some(Assistant {
