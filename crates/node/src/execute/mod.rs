@@ -96,10 +96,9 @@ impl InterruptSlot {
     }
 
     pub fn check(&self) -> Result<(), CommandError> {
-        match &*self.interrupt.lock() {
-            Some(interrupt) => interrupt.check(),
-            None => Ok(()),
-        }
+        // The check may wait for a turn to compute: the lock is not held meanwhile.
+        let interrupt = self.interrupt.lock().clone();
+        interrupt.map_or(Ok(()), |interrupt| interrupt.check())
     }
 
     /// Has `reader` rest when the cursor does, as long as it lives.
