@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use banyan_execution::ShardFilter;
 use banyan_node::context::CommandContext;
 use banyan_node::local::Local;
-use banyan_node::role::{Change, Ownership, Role, Versions};
+use banyan_node::role::{Change, Role, Versions};
 use banyan_node::service::NodeService;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
@@ -166,7 +167,7 @@ impl Role for ConfigRole {
         _: &Namespace,
         _: Versions<'_>,
         _: bool,
-    ) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
+    ) -> Result<Option<Arc<dyn ShardFilter>>, CommandError> {
         Ok(None)
     }
 

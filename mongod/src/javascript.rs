@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use banyan_document::writer::DocumentWriter;
-use banyan_node::operations::Interrupt;
+use banyan_execution::Interrupt;
 use banyan_query::filter::JavaScript;
 use banyan_query::{ErrorKind, QueryError};
 use banyan_script::hosts::Session;
@@ -63,11 +63,7 @@ impl Engine {
         if error == JobError::Interrupted
             && let Err(cause) = self.interrupt.check()
         {
-            let kind = ErrorKind::Location(cause.code.code().unsigned_abs());
-            return QueryError {
-                kind,
-                message: cause.message,
-            };
+            return cause;
         }
         let kind = match &error {
             JobError::Script { code: 146, .. } | JobError::OutOfMemory => {

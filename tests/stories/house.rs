@@ -16,6 +16,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("banyan-storage", 1),
     ("banyan-sharding", 1),
     ("banyan-consensus", 1),
+    ("banyan-execution", 2),
     ("banyan-script", 2),
     ("banyan-security", 3),
     ("banyan-node", 4),

@@ -15,15 +15,15 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::errors;
-use crate::execute::local;
 use crate::node::Node;
-use crate::operations::Interrupt;
 use crate::params;
+use crate::virtual_collections::local;
 use crate::write::apply::Prepared;
 use crate::write::effects;
 use crate::write::entry::EntryBuilder;
 use crate::write::insert::duplicate;
 use crate::write::propose::Outcome;
+use banyan_execution::Interrupt;
 
 pub const ID_INDEX: &str = "_id_";
 
@@ -230,7 +230,7 @@ fn for_each_record(
         let (_, document) = found.map_err(errors::storage)?;
         if since_look >= LOOK_BYTES {
             since_look = 0;
-            interrupt.check()?;
+            interrupt.check().map_err(errors::query)?;
         }
         since_look += RECORD_BYTES + document.as_bytes().len();
         look(&document)?;

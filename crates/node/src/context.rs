@@ -12,15 +12,17 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
 use crate::account;
 use crate::commands::table::{CommandSpec, Run, Table};
-use crate::execute::InterruptSlot;
-use crate::execute::source::Cost;
+use crate::errors;
 use crate::node::Node;
-use crate::operations::{Interrupt, Registration};
+use crate::operations::Registration;
 use crate::params;
 use crate::read_concern::{Level, View};
 use crate::role::Versions;
 use crate::work::Work;
 use crate::write::WriteConcern;
+use banyan_execution::Interrupt;
+use banyan_execution::InterruptSlot;
+use banyan_execution::source::Cost;
 
 /// The fields that every command takes, as they stand in the request.
 #[derive(Debug, Default, Clone, Copy)]
@@ -478,17 +480,18 @@ impl<'a> CommandContext<'a> {
     }
 
     /// Runs what may compute for long, or read from a disk, where it holds up nobody else: with a
-    /// ticket (see [`crate::tickets`]), and beside the connections that share this worker.
+    /// ticket (see [`tickets`]), and beside the connections that share this worker.
     pub async fn compute<T>(
         &self,
         work: impl FnOnce() -> Result<T, CommandError>,
     ) -> Result<T, CommandError> {
         let work = async { work() };
-        self.node.tickets.run(self.interrupt(), work).await
+        let outcome = self.node.tickets.run(self.interrupt(), work).await;
+        outcome.map_err(errors::query)?
     }
 
     pub fn check_interrupt(&self) -> Result<(), CommandError> {
-        self.interrupt().check()
+        self.interrupt().check().map_err(errors::query)
     }
 }
 

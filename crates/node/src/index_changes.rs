@@ -13,10 +13,10 @@ use bson::{RawDocument, RawDocumentBuf};
 use crate::catalog_ops;
 use crate::commands::{coll_mod, create_indexes, drop_indexes};
 use crate::context::CommandContext;
-use crate::execute::blocking;
 use crate::node::Node;
-use crate::operations::Interrupt;
 use crate::role::Versions;
+use banyan_execution::Interrupt;
+use banyan_execution::tickets::blocking;
 
 /// What a command would make of a list.
 pub struct Planned {

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use crate::clock;
 use crate::node::Node;
-use crate::operations::Cause;
 use crate::params;
+use banyan_execution::Cause;
 
 /// The UUID in `lsid`. Who the user is is no part of it while nobody logs in.
 pub type SessionId = [u8; 16];

@@ -14,17 +14,18 @@ use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
 use crate::info::ServerInfo;
 use crate::logical_sessions::LogicalSessions;
-use crate::operations::{Interrupt, Operations};
+use crate::operations::Operations;
 use crate::oplog::Recent;
 use crate::parameters::Parameters;
 use crate::replication::{Replication, readiness};
 use crate::role::{Change, IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::snapshots::Snapshots;
-use crate::tickets::Tickets;
 use crate::top::Top;
 use crate::upkeep::{self, Notes};
 use crate::write::{Latches, Machine, NamespaceLatches};
+use banyan_execution::Interrupt;
+use banyan_execution::tickets::Tickets;
 
 /// How a node is opened.
 pub struct NodeOptions {

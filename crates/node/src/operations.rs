@@ -2,144 +2,20 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Instant, SystemTime};
 
-use banyan_wire::{CommandError, Connection, ErrorCode, Request};
+use banyan_execution::{Cause, Interrupt};
+use banyan_wire::{Connection, Request};
 use bson::RawDocumentBuf;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::account::operation_word;
 use crate::commands::table::CommandSpec;
-use crate::execute::source::Cost;
-use crate::tickets;
+use banyan_execution::source::Cost;
 
 /// Running operations are spread over this many locks.
 const SHARDS: usize = 16;
-
-/// Why an operation has to end; kept in an atomic so that the running thread only loads a byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Cause {
-    Killed = 1,
-    CursorKilled = 2,
-    Shutdown = 3,
-    SteppedDown = 4,
-    ClientGone = 5,
-}
-
-/// What ends an operation from outside. Cheap to clone and to look at.
-#[derive(Debug, Clone)]
-pub struct Interrupt {
-    raised: Arc<Raised>,
-    shutdown: Arc<AtomicBool>,
-    deadline: Option<Instant>,
-}
-
-#[derive(Debug, Default)]
-struct Raised {
-    /// A [`Cause`], or 0.
-    cause: AtomicU8,
-    wake: Notify,
-}
-
-impl Interrupt {
-    pub fn new(shutdown: Arc<AtomicBool>, deadline: Option<Instant>) -> Interrupt {
-        Interrupt {
-            raised: Arc::default(),
-            shutdown,
-            deadline,
-        }
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// The same handle with another end, for a cursor whose `getMore`s each have a time limit.
-    pub fn with_deadline(&self, deadline: Option<Instant>) -> Interrupt {
-        Interrupt {
-            raised: self.raised.clone(),
-            shutdown: self.shutdown.clone(),
-            deadline,
-        }
-    }
-
-    pub fn raise(&self, cause: Cause) {
-        // The first cause is the one that is told.
-        let _ =
-            self.raised
-                .cause
-                .compare_exchange(0, cause as u8, Ordering::AcqRel, Ordering::Relaxed);
-        self.raised.wake.notify_waiters();
-    }
-
-    /// Resolves once the operation has to end for a [`Cause`].
-    pub async fn raised(&self) {
-        loop {
-            let woken = self.raised.wake.notified();
-            tokio::pin!(woken);
-            woken.as_mut().enable();
-            if self.is_raised() {
-                return;
-            }
-            woken.await;
-        }
-    }
-
-    pub fn is_raised(&self) -> bool {
-        self.raised.cause.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether the operation may go on. Looked at in every long loop: here a large operation also
-    /// lets others compute once its turn is over ([`crate::tickets`]).
-    pub fn check(&self) -> Result<(), CommandError> {
-        tickets::breathe();
-        match self.raised.cause.load(Ordering::Relaxed) {
-            0 => {}
-            cause if cause == Cause::CursorKilled as u8 => {
-                return Err(CommandError::new(
-                    ErrorCode::CursorKilled,
-                    "cursor was killed",
-                ));
-            }
-            cause if cause == Cause::SteppedDown as u8 => {
-                return Err(CommandError::new(
-                    ErrorCode::InterruptedDueToReplStateChange,
-                    "operation was interrupted",
-                ));
-            }
-            cause if cause == Cause::Shutdown as u8 => return Err(shutting_down()),
-            cause if cause == Cause::ClientGone as u8 => {
-                return Err(CommandError::new(
-                    ErrorCode::ClientDisconnect,
-                    "the client's connection is gone",
-                ));
-            }
-            _ => {
-                return Err(CommandError::new(
-                    ErrorCode::Interrupted,
-                    "operation was interrupted",
-                ));
-            }
-        }
-        if self.shutdown.load(Ordering::Relaxed) {
-            return Err(shutting_down());
-        }
-        match self.deadline {
-            Some(deadline) if Instant::now() >= deadline => Err(CommandError::new(
-                ErrorCode::MaxTimeMSExpired,
-                "operation exceeded time limit",
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-fn shutting_down() -> CommandError {
-    CommandError::new(ErrorCode::InterruptedAtShutdown, "interrupted at shutdown")
-}
 
 /// One running operation, as `currentOp` tells it.
 pub struct Operation {

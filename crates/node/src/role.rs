@@ -4,16 +4,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use banyan_execution::ShardFilter;
 use banyan_storage::{Index, Namespace};
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::commands::table::BoxFuture;
-
-/// Which documents of a collection this shard owns, as of one shard version.
-pub trait Ownership: Send + Sync {
-    fn owns(&self, document: &RawDocument) -> bool;
-}
 
 /// What a role demands of a collection's indexes.
 pub trait IndexRules: Send + Sync {
@@ -85,7 +81,7 @@ pub trait Role: Any + Send + Sync {
         namespace: &Namespace,
         versions: Versions<'_>,
         writes: bool,
-    ) -> Result<Option<Arc<dyn Ownership>>, CommandError>;
+    ) -> Result<Option<Arc<dyn ShardFilter>>, CommandError>;
 
     /// As [`Role::prepare`] and [`Role::check`] for another collection that a routed pipeline reads
     /// here: its router takes it to be on this shard alone, and that must be so.

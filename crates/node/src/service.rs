@@ -5,7 +5,7 @@
 //!    what this member can honour ([`crate::read_concern`]).
 //! 3. The command runs: inline if it only looks something up, as a future otherwise; what is not
 //!    clearly small does so with a ticket, where it holds up no other connection
-//!    ([`crate::tickets`]).
+//!    ([`tickets`]).
 //! 4. The write concern is waited for ([`crate::write::concern`]).
 //! 5. The cluster time is attached, the command is counted, and logged if it was slow.
 
@@ -19,13 +19,14 @@ use bson::{RawBsonRef, rawdoc};
 use crate::account;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::context::{CommandContext, Generic};
+use crate::errors;
 use crate::info::ClusterRole;
+use crate::light;
 use crate::local;
 use crate::logical_sessions;
 use crate::node::Node;
 use crate::read_concern;
 use crate::refusal;
-use crate::tickets::light;
 use crate::write::WriteConcern;
 use crate::write::{concern, report};
 
@@ -102,7 +103,8 @@ impl NodeService {
             }
         };
         if ctx.spec.computes && !light::is_light(ctx.request) {
-            self.node.tickets.run(ctx.interrupt(), work).await
+            let outcome = self.node.tickets.run(ctx.interrupt(), work).await;
+            outcome.map_err(errors::query)?
         } else {
             work.await
         }

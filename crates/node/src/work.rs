@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_process::figures::Counter;
 use parking_lot::Mutex;
 
-use crate::execute::source::Cost;
+use banyan_execution::source::Cost;
 
 /// One command's counts.
 #[derive(Default)]

@@ -31,6 +31,14 @@ pub enum ErrorKind {
     ConversionFailure,
     QueryExceededMemoryLimitNoDiskUseAllowed,
     BsonObjectTooLarge,
+    MaxTimeMSExpired,
+    QueryPlanKilled,
+    CursorKilled,
+    ClientDisconnect,
+    DataCorruptionDetected,
+    InterruptedAtShutdown,
+    Interrupted,
+    InterruptedDueToReplStateChange,
     /// An error that has a number and no name.
     Location(u32),
 }
@@ -65,6 +73,14 @@ impl ErrorKind {
             ErrorKind::ConversionFailure => 241,
             ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed => 292,
             ErrorKind::BsonObjectTooLarge => 10334,
+            ErrorKind::MaxTimeMSExpired => 50,
+            ErrorKind::QueryPlanKilled => 175,
+            ErrorKind::CursorKilled => 237,
+            ErrorKind::ClientDisconnect => 279,
+            ErrorKind::DataCorruptionDetected => 301,
+            ErrorKind::InterruptedAtShutdown => 11600,
+            ErrorKind::Interrupted => 11601,
+            ErrorKind::InterruptedDueToReplStateChange => 11602,
             ErrorKind::Location(code) => code as i32,
         }
     }

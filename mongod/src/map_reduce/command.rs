@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use banyan_execution::Interrupt;
+use banyan_execution::tickets::blocking;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use banyan_node::context::CommandContext;
-use banyan_node::execute::blocking;
-use banyan_node::operations::Interrupt;
 use banyan_script::hosts::{Counters, Interrupted, MapReduceJob, Reduced};
 use banyan_script::{JobError, MapReduceSpec};
 use banyan_wire::{CommandError, ErrorCode};

@@ -1,6 +1,8 @@
 //! What a job's failure is on the wire.
 
-use banyan_node::operations::Interrupt;
+use banyan_execution::Interrupt;
+use banyan_node::errors;
+use banyan_query::QueryError;
 use banyan_script::JobError;
 use banyan_wire::{CommandError, ErrorCode};
 
@@ -14,6 +16,12 @@ pub enum Failure {
 impl From<JobError> for Failure {
     fn from(error: JobError) -> Self {
         Failure::Job(error)
+    }
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        Failure::Command(errors::query(error))
     }
 }
 
@@ -33,7 +41,7 @@ impl Failure {
         if job == JobError::Interrupted
             && let Err(error) = interrupt.check()
         {
-            return error;
+            return errors::query(error);
         }
         let code = match &job {
             JobError::Script { code, .. } => ErrorCode::from_code(*code),

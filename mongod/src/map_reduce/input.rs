@@ -7,15 +7,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use banyan_execution::Interrupt;
+use banyan_execution::InterruptSlot;
+use banyan_execution::ShardFilter;
+use banyan_execution::matching::{Matching, Shape, rows};
+use banyan_execution::plan::{self, Access, Plan, Query};
+use banyan_execution::source::Source;
 use banyan_node::commands::find::{OwnedView, owned_view};
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
-use banyan_node::execute::InterruptSlot;
-use banyan_node::execute::find::{Matching, Shape, rows};
-use banyan_node::execute::source::Source;
-use banyan_node::operations::Interrupt;
-use banyan_node::plan::{self, Access, Plan, Query};
-use banyan_node::role::Ownership;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::sort::SortPattern;
@@ -41,7 +41,7 @@ pub struct Prepared {
     plan: Plan,
     snapshot: Snapshot,
     filter: Option<Arc<Filter>>,
-    ownership: Option<Arc<dyn Ownership>>,
+    ownership: Option<Arc<dyn ShardFilter>>,
     sort: Option<SortPattern>,
     limit: Option<u64>,
     sort_bytes_max: usize,
@@ -78,7 +78,7 @@ impl Prepared {
             wanted: input.limit,
             ..Query::default()
         };
-        let plan = plan::choose(collection, &snapshot, &query)?;
+        let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
         let sort = sort.filter(|_| !plan.sorted);
         let filter = filter.filter(|_| !plan.exact);
         let sort_bytes = ctx

@@ -23,9 +23,9 @@ mod shard_cursor;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use banyan_execution::Interrupt;
 use banyan_node::commands::table::CommandSpec;
 use banyan_node::node::Node;
-use banyan_node::operations::Interrupt;
 use banyan_query::JavaScript;
 use banyan_script::{HostOptions, Hosts};
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use banyan_execution::tickets::blocking;
+use banyan_execution::{InterruptSlot, Row, Rows};
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use banyan_node::context::CommandContext;
 use banyan_node::cursors::Cursor;
-use banyan_node::execute::first::{self, BatchOptions};
-use banyan_node::execute::{InterruptSlot, Row, Rows, blocking};
+use banyan_node::cursors::first::{self, BatchOptions};
+use banyan_query::{ErrorKind, QueryError};
 use banyan_script::hosts::{Counters, Run as SortedRun};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf};
@@ -74,7 +76,7 @@ fn open_cursor(ctx: &CommandContext<'_>, collection: &str, partials: SortedRun) 
     let rows: Rows = Box::new(partials.documents().map(|document| {
         document
             .map(Row::Owned)
-            .map_err(|error| CommandError::new(ErrorCode::OperationFailed, error.to_string()))
+            .map_err(|error| QueryError::new(ErrorKind::Location(96), error.to_string()))
     }));
     let slot = Arc::new(InterruptSlot::default());
     let cursor = Cursor::new(namespace, rows, slot);

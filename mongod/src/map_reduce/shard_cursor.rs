@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use banyan_node::operations::Interrupt;
+use banyan_execution::Interrupt;
+use banyan_node::errors;
 use banyan_wire::{ClientError, CommandError, ErrorCode, Pool, PoolOptions};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use tokio::runtime::Handle;
@@ -106,7 +107,7 @@ impl ShardCursor {
                 Ok(batch) => return batch,
                 Err(_) => {
                     if let Err(error) = self.interrupt.check() {
-                        return Some(Err(error));
+                        return Some(Err(errors::query(error)));
                     }
                 }
             }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use banyan_configsvr::ConfigReader;
+use banyan_execution::Interrupt;
 use banyan_node::index_changes::align;
-use banyan_node::operations::Interrupt;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawBson, RawDocument, RawDocumentBuf, rawdoc};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
-use banyan_node::role::{Change, Ownership, Versions};
+use banyan_execution::ShardFilter;
+use banyan_node::role::{Change, Versions};
 use banyan_sharding::split::chunk_bytes_limit;
 use banyan_sharding::{ChunkError, ChunkVersion, Coverage, RoutingTable, ShardKey};
 use bson::{RawBsonRef, RawDocument};
@@ -345,7 +346,7 @@ impl Filter {
     }
 }
 
-impl Ownership for Filter {
+impl ShardFilter for Filter {
     fn owns(&self, document: &RawDocument) -> bool {
         // A document without a usable key belongs to nobody; hiding it could lose it for good.
         let Some(position) = self.position(document) else {
@@ -386,7 +387,7 @@ impl Limits {
     }
 }
 
-impl Ownership for Limits {
+impl ShardFilter for Limits {
     fn owns(&self, document: &RawDocument) -> bool {
         let inside = self
             .filter

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use banyan_configsvr::RemoteConfig;
 use banyan_configsvr::locks::NamedLocks;
+use banyan_execution::ShardFilter;
 use banyan_node::commands::table::BoxFuture;
 use banyan_node::context::CommandContext;
 use banyan_node::local::Local;
 use banyan_node::node::Node;
-use banyan_node::role::{Change, IndexRules, Ownership, Role, Versions};
+use banyan_node::role::{Change, IndexRules, Role, Versions};
 use banyan_node::service::NodeService;
 use banyan_sharding::ChunkVersion;
 use banyan_storage::Namespace;
@@ -310,7 +311,7 @@ impl Role for ShardRole {
         namespace: &Namespace,
         versions: Versions<'_>,
         writes: bool,
-    ) -> Result<Option<Arc<dyn Ownership>>, CommandError> {
+    ) -> Result<Option<Arc<dyn ShardFilter>>, CommandError> {
         let Some(received) = received(&versions)? else {
             return Ok(None);
         };

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use banyan_query::QueryError;
 use banyan_query::pipeline::Execution;
 use banyan_storage::CollectionId;
 use banyan_wire::{CommandError, ErrorCode};
@@ -16,11 +17,11 @@ use super::scope::Scope;
 use super::token::{Kind, Token};
 use crate::cursors::Following;
 use crate::errors;
-use crate::execute::{InterruptSlot, Row, Ticker};
 use crate::node::Node;
 use crate::oplog::{About, LogReader, ReadError, Seen, reader};
 use crate::write::entry::{Entry, Operation};
 use crate::write::names::Name;
+use banyan_execution::{InterruptSlot, Row, Ticker};
 
 /// So many bytes of the log are read in one go if nothing in them is of interest; then the client
 /// hears how far the stream has come.
@@ -267,7 +268,7 @@ impl Stream {
             return Ok(None);
         }
         loop {
-            self.ticker.tick()?;
+            self.ticker.tick().map_err(errors::query)?;
             if let Some(event) = self.events.pop_front() {
                 if let Some(row) = self.pass(event?)? {
                     return Ok(Some(row));
@@ -380,13 +381,13 @@ impl Stream {
 }
 
 impl Iterator for Stream {
-    type Item = Result<Row, CommandError>;
+    type Item = Result<Row, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.progress.is_invalidated() {
             return None;
         }
-        self.step().transpose()
+        self.step().map_err(errors::within_query).transpose()
     }
 }
 

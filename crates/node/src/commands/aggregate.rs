@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use banyan_query::QueryError;
 use banyan_query::pipeline::{Pipeline, Stage};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -14,15 +13,16 @@ use super::{out, pipeline_sources};
 use crate::change_stream;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
+use crate::cursors::first::{self, BatchOptions};
 use crate::errors;
-use crate::execute::find::Matching;
-use crate::execute::first::{self, BatchOptions};
-use crate::execute::source::{Cost, Source};
-use crate::execute::{InterruptSlot, Row, Rows, local};
 use crate::oplog::{self, view::Order};
 use crate::params;
-use crate::plan::{self, Query};
 use crate::read_concern;
+use crate::virtual_collections::local;
+use banyan_execution::matching::Matching;
+use banyan_execution::plan::{self, Query};
+use banyan_execution::source::{Cost, Source};
+use banyan_execution::{InterruptSlot, Row, Rows};
 
 pub static SPEC: CommandSpec = CommandSpec::new("aggregate", Run::Future(run))
     .in_transaction()
@@ -111,15 +111,6 @@ fn stages(pipeline: &RawArray) -> Result<Vec<&RawDocument>, CommandError> {
         .collect()
 }
 
-/// An error on the way through a pipeline, whichever side it comes from.
-pub struct RunError(pub CommandError);
-
-impl From<QueryError> for RunError {
-    fn from(error: QueryError) -> RunError {
-        RunError(errors::query(error))
-    }
-}
-
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
@@ -150,7 +141,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             read_concern::check_output(ctx, output.stage_name())?;
             let results = ctx.compute(|| rows(ctx, &parameters, pipeline)).await?;
             out::write(ctx, &output, results.rows).await?;
-            return crate::execute::batch::single(&namespace, []);
+            return crate::cursors::batch::single(&namespace, []);
         }
         let open = || {
             let Results { rows, slot, cost } = rows(ctx, &parameters, pipeline)?;
@@ -211,9 +202,8 @@ pub fn rows(
         }
     };
     let sources = pipeline_sources::of(ctx, &pipeline, &slot)?;
-    let input = input.map(|row| row.map_err(RunError));
     let run = pipeline.run(input, sources).map_err(errors::query)?;
-    let rows = run.map(|document| document.map(Row::Owned).map_err(|RunError(error)| error));
+    let rows = run.map(|document| document.map(Row::Owned));
     Ok(Results {
         rows: Box::new(rows),
         slot,
@@ -246,7 +236,8 @@ fn scan(
         snapshot,
     } = owned_view(ctx, collection)?;
     let found = catalog.get(ctx.database(), collection);
-    let plan = plan::choose(found, &snapshot, &leading.query(parameters.hint))?;
+    let plan =
+        plan::choose(found, &snapshot, &leading.query(parameters.hint)).map_err(errors::query)?;
     // What an index has sorted need not be sorted again; the limit that the stage took up stays.
     let mut limit = None;
     if plan.sorted && leading.sort.is_some() {
@@ -270,7 +261,7 @@ fn scan(
                 match filter.try_matches(&record) {
                     Ok(true) => {}
                     Ok(false) => return None,
-                    Err(error) => return Some(Err(errors::query(error))),
+                    Err(error) => return Some(Err(error)),
                 }
             }
             Some(Ok(Row::Record(record)))

@@ -8,7 +8,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::execute::local;
+use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
     .aliases(&["collstats"])

@@ -11,12 +11,12 @@ use super::find::{OwnedView, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
-use crate::execute::find::Matching;
-use crate::execute::local;
-use crate::execute::source::{Cost, Source};
 use crate::oplog::{self, view::Order};
 use crate::params;
-use crate::plan::{self, Plan, Query};
+use crate::virtual_collections::local;
+use banyan_execution::matching::Matching;
+use banyan_execution::plan::{self, Plan, Query};
+use banyan_execution::source::{Cost, Source};
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .fields(&["query", "limit", "skip", "hint", "collation"])
@@ -90,7 +90,11 @@ pub fn count(
     if let Some(documents) = view {
         let mut count = 0;
         for document in documents {
-            count += u64::from(filter.try_matches(&document?).map_err(errors::query)?);
+            count += u64::from(
+                filter
+                    .try_matches(&document.map_err(errors::query)?)
+                    .map_err(errors::query)?,
+            );
         }
         let most = parameters.limit.unwrap_or(u64::MAX);
         let left = count.saturating_sub(parameters.skip).min(most);
@@ -110,7 +114,7 @@ pub fn count(
             .map(|limit| limit.saturating_add(parameters.skip)),
         ..Query::default()
     };
-    let plan = plan::choose(collection, &snapshot, &query)?;
+    let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
     let most = query.wanted.unwrap_or(u64::MAX);
     let known = collection.filter(|_| filter.is_empty() && ownership.is_none());
     let source = Source::new(snapshot, &plan, ctx.slot().clone());
@@ -127,12 +131,12 @@ pub fn count(
         }
         documents
     } else if plan.exact && ownership.is_none() {
-        source.count_keys(most)?
+        source.count_keys(most).map_err(errors::query)?
     } else {
         let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
         let mut found = 0;
         for matched in Matching::new(source, filter, ownership) {
-            matched?;
+            matched.map_err(errors::query)?;
             found += 1;
             if found >= most {
                 break;

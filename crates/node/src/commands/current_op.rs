@@ -71,6 +71,8 @@ fn kill(ctx: &CommandContext<'_>) -> CommandResult {
     let id = i32::try_from(id)
         .map_err(|_| CommandError::new(ErrorCode::Location(26823), format!("invalid op : {id}")))?;
     // Asking to end what has ended already is no error.
-    ctx.node.operations.kill(id, operations::Cause::Killed);
+    ctx.node
+        .operations
+        .kill(id, banyan_execution::Cause::Killed);
     Ok(rawdoc! { "info": "attempting to kill op", "ok": 1.0 })
 }

@@ -11,7 +11,7 @@ use md5::{Digest, Md5};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
 use crate::errors;
-use crate::operations::Interrupt;
+use banyan_execution::Interrupt;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbHash", Run::Future(run))
     .aliases(&["dbhash"])
@@ -101,7 +101,7 @@ fn digest(
         digest.update(bytes);
         count += 1;
         match count.is_multiple_of(64) {
-            true => interrupt.check(),
+            true => interrupt.check().map_err(errors::query),
             false => Ok(()),
         }
     };

@@ -14,13 +14,13 @@ use super::find::{OwnedView, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
-use crate::execute::find::Matching;
-use crate::execute::local;
-use crate::execute::source::Source;
 use crate::oplog;
 use crate::oplog::view::Order;
 use crate::params;
-use crate::plan::{self, Query};
+use crate::virtual_collections::local;
+use banyan_execution::matching::Matching;
+use banyan_execution::plan::{self, Query};
+use banyan_execution::source::Source;
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .in_transaction()
@@ -91,7 +91,7 @@ fn distinct(
     let view = local::documents(ctx.node, ctx.database(), parameters.collection, &order)?;
     if let Some(documents) = view {
         for document in documents {
-            let document = document?;
+            let document = document.map_err(errors::query)?;
             if filter.try_matches(&document).map_err(errors::query)? {
                 values.take(&document, &path)?;
             }
@@ -109,12 +109,12 @@ fn distinct(
         hint: parameters.hint,
         ..Query::default()
     };
-    let plan = plan::choose(collection, &snapshot, &query)?;
+    let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
     let source = Source::new(snapshot, &plan, ctx.slot().clone());
     ctx.run_plan(&source.cost);
     let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
     for matched in Matching::new(source, filter, ownership) {
-        let (_, record) = matched?;
+        let (_, record) = matched.map_err(errors::query)?;
         values.take(&record, &path)?;
     }
     Ok(values.array)

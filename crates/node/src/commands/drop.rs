@@ -7,7 +7,7 @@ use bson::rawdoc;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::CommandContext;
-use crate::execute::local;
+use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("drop", Run::Future(run))
     .privilege("dropCollection")

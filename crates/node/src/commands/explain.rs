@@ -9,12 +9,13 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{aggregate, count, distinct, find};
 use crate::context::CommandContext;
-use crate::execute::InterruptSlot;
-use crate::execute::source::Cost;
+use crate::errors;
 use crate::info;
 use crate::params::Field;
-use crate::plan::explain::{Around, Ran, clamp, parsed, rejected, stages};
-use crate::plan::{Plan, Query};
+use banyan_execution::InterruptSlot;
+use banyan_execution::plan::explain::{Around, Ran, clamp, parsed, rejected, stages};
+use banyan_execution::plan::{Plan, Query};
+use banyan_execution::source::Cost;
 
 pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run))
     .fields(&["verbosity"])
@@ -186,7 +187,7 @@ fn explain_parameters(
         let most = usize::try_from(parameters.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
         let mut returned = 0;
         for row in rows.take(most) {
-            row?;
+            row.map_err(errors::query)?;
             returned += 1;
         }
         Some(measured(returned, &cost, started))

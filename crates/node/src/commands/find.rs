@@ -1,31 +1,30 @@
 //! `find`: documents that match, as a cursor.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
+use banyan_execution::ShardFilter;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::sort::SortPattern;
-use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
+use banyan_storage::{Catalog, Collection, Namespace, Snapshot, Store};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name};
+use crate::cursors::batch::Batch;
+use crate::cursors::first::{self, BatchOptions};
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
-use crate::execute::batch::Batch;
-use crate::execute::find::{Matching, Shape, rows};
-use crate::execute::first::{self, BatchOptions};
-use crate::execute::local::{self, Documents};
-use crate::execute::source::{Cost, Source};
-use crate::execute::tail::Tailing;
-use crate::execute::{InterruptSlot, Row, Ticker};
-use crate::node::Node;
 use crate::oplog::{self, view::Order};
 use crate::params::{self, Field};
-use crate::plan::{self, Plan, Query};
-use crate::role::Ownership;
+use crate::virtual_collections::local::{self, Documents};
+use banyan_execution::matching::{Matching, Shape, rows};
+use banyan_execution::plan::{self, Plan, Query};
+use banyan_execution::source::{Cost, Source};
+use banyan_execution::tailing::Tailing;
+use banyan_execution::{InterruptSlot, Row, Rows, Ticker};
 
 pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
     .parsed_as("FindCommandRequest")
@@ -261,14 +260,14 @@ fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
 /// Where a cursor goes on after it has been idle. A read of a certain time keeps to its state, and
 /// so does one that a router sent: documents may move away, and their ranges are those of the state
 /// that it began in.
-pub fn later_states(ctx: &CommandContext<'_>) -> Option<Weak<Node>> {
+pub fn later_states(ctx: &CommandContext<'_>) -> Option<Store> {
     let keeps = ctx.view.is_some() || ctx.is_routed();
-    (!keeps).then(|| Arc::downgrade(ctx.node))
+    (!keeps).then(|| ctx.node.store.clone())
 }
 
 /// What a read sees of a collection: a state, and which documents in it this shard may answer.
 pub struct OwnedView {
-    pub ownership: Option<Arc<dyn Ownership>>,
+    pub ownership: Option<Arc<dyn ShardFilter>>,
     pub catalog: Arc<Catalog>,
     pub snapshot: Snapshot,
 }
@@ -380,9 +379,9 @@ pub struct Prepared<'a> {
     snapshot: Snapshot,
     filter: Arc<Filter>,
     shape: Shape,
-    ownership: Option<Arc<dyn Ownership>>,
+    ownership: Option<Arc<dyn ShardFilter>>,
     /// Set where the rest of the result may be read from a later state.
-    later: Option<Weak<Node>>,
+    later: Option<Store>,
 }
 
 impl<'a> Prepared<'a> {
@@ -413,7 +412,8 @@ impl<'a> Prepared<'a> {
             snapshot,
         } = owned_view(ctx, parameters.collection)?;
         let collection = catalog.get(ctx.database(), parameters.collection);
-        let plan = plan::choose(collection, &snapshot, &parameters.query())?;
+        let plan =
+            plan::choose(collection, &snapshot, &parameters.query()).map_err(errors::query)?;
         let shape = Shape {
             sort: pattern.filter(|_| !plan.sorted),
             skip: parameters.skip,
@@ -443,7 +443,7 @@ impl<'a> Prepared<'a> {
         self,
         ctx: &CommandContext<'_>,
         slot: Arc<InterruptSlot>,
-    ) -> Result<(crate::execute::Rows, Arc<Cost>), CommandError> {
+    ) -> Result<(Rows, Arc<Cost>), CommandError> {
         let mut source = Source::new(self.snapshot, &self.plan, slot);
         if let Some(node) = &self.later {
             source = source.may_rest(node);
@@ -453,7 +453,8 @@ impl<'a> Prepared<'a> {
         ctx.run_plan(&cost);
         let filter = Some(self.filter).filter(|_| !self.plan.exact);
         let matching = Matching::new(source, filter, self.ownership);
-        Ok((rows(matching.rows(), self.shape)?, cost))
+        let rows = rows(matching.rows(), self.shape).map_err(errors::query)?;
+        Ok((rows, cost))
     }
 
     /// The rows of a collection that is a view of something else.
@@ -461,7 +462,7 @@ impl<'a> Prepared<'a> {
         mut self,
         documents: Documents,
         slot: Arc<InterruptSlot>,
-    ) -> Result<crate::execute::Rows, CommandError> {
+    ) -> Result<Rows, CommandError> {
         let mut ticker = Ticker::new(slot);
         let natural = self.parameters.sort.is_some_and(is_natural);
         self.shape.sort = self
@@ -483,10 +484,10 @@ impl<'a> Prepared<'a> {
             match filter.try_matches(&document) {
                 Ok(true) => Some(Ok((0, Row::Owned(document)))),
                 Ok(false) => None,
-                Err(error) => Some(Err(errors::query(error))),
+                Err(error) => Some(Err(error)),
             }
         });
-        rows(matching, self.shape)
+        rows(matching, self.shape).map_err(errors::query)
     }
 
     fn reply(self, ctx: &CommandContext<'_>) -> CommandResult {
@@ -537,7 +538,7 @@ impl<'a> Prepared<'a> {
             ));
         };
         let tailing = Tailing::new(
-            ctx.node.clone(),
+            ctx.node.store.clone(),
             collection,
             self.filter,
             self.shape.projection,

@@ -8,8 +8,9 @@ use tokio::sync::watch;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
+use crate::cursors::batch::Batch;
 use crate::cursors::{Cursor, Tail};
-use crate::execute::batch::Batch;
+use crate::errors;
 use crate::logical_sessions;
 use crate::params::Field;
 
@@ -181,7 +182,10 @@ async fn continue_cursor(
     if let Some(applied) = &mut applied {
         while batch.count() == 0 && !cursor.is_invalidated() && Instant::now() < until {
             if cursor.is_behind() {
-                ctx.interrupt().with_deadline(None).check()?;
+                ctx.interrupt()
+                    .with_deadline(None)
+                    .check()
+                    .map_err(errors::query)?;
                 fill(ctx, &mut batch, cursor, documents).await?;
             } else if wait(ctx, applied, until).await? {
                 ended = fill(ctx, &mut batch, cursor, documents).await?;
@@ -218,7 +222,7 @@ async fn wait(
     let began = Instant::now();
     let more = tokio::select! {
         changed = applied.changed() => Ok(changed.is_ok()),
-        () = interrupt.raised() => interrupt.check().map(|()| false),
+        () = interrupt.raised() => interrupt.check().map(|()| false).map_err(errors::query),
         () = ctx.conn.closed().cancelled() => Ok(false),
         () = ctx.node.info.stop.cancelled() => Ok(false),
         () = tokio::time::sleep_until(until.into()) => Ok(false),

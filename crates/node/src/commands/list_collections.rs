@@ -5,8 +5,9 @@ use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
-use crate::execute::{first, local};
+use crate::cursors::first;
 use crate::params;
+use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Inline(run))
     .aliases(&["listcollections"])

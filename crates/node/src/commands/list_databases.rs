@@ -6,9 +6,9 @@ use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
-use crate::execute::first::{is_listed, list_filter};
-use crate::execute::local;
+use crate::cursors::first::{is_listed, list_filter};
 use crate::node::Node;
+use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Inline(run))
     .aliases(&["listdatabases"])

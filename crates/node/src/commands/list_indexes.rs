@@ -4,7 +4,7 @@ use banyan_wire::{CommandError, ErrorCode};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
-use crate::execute::first;
+use crate::cursors::first;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listIndexes", Run::Inline(run))
     .aliases(&["listindexes"])

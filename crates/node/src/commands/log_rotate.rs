@@ -5,8 +5,8 @@ use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::execute::blocking;
 use crate::params::Field;
+use banyan_execution::tickets::blocking;
 
 pub static SPEC: CommandSpec = CommandSpec::new("logRotate", Run::Future(run))
     .needs(Needs::Any)

@@ -9,8 +9,9 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::context::{CommandContext, check_collection_name};
-use crate::execute::{Row, Rows};
+use crate::errors;
 use crate::read_concern;
+use banyan_execution::{Row, Rows};
 
 /// Results are written in batches of at most this many documents and about this many bytes.
 const BATCH_DOCUMENTS: usize = 1000;
@@ -96,7 +97,7 @@ fn next_batch(rows: &mut Rows) -> Result<Vec<Row>, CommandError> {
     let mut bytes = 0;
     while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
         let Some(row) = rows.next() else { break };
-        let row = row?;
+        let row = row.map_err(errors::query)?;
         bytes += row.as_bytes().len();
         batch.push(row);
     }

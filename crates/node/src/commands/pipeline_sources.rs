@@ -1,12 +1,12 @@
 //! Where a pipeline's documents come from, if not from its own collection: other collections for
 //! `$lookup`, and the stages that are answered by the node itself.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, Pipeline, Sources};
 use banyan_query::{Budget, Context, QueryError};
-use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
+use banyan_storage::{Catalog, Collection, Namespace, Snapshot, Store};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
@@ -14,14 +14,14 @@ use parking_lot::Mutex;
 use super::coll_stats::append_storage_stats;
 use super::find::later_states;
 use crate::context::CommandContext;
-use crate::errors;
-use crate::execute::find::Matching;
-use crate::execute::source::Source;
-use crate::execute::{InterruptSlot, Rest, config_views, local};
-use crate::node::Node;
 use crate::operations;
 use crate::params;
-use crate::plan::{self, Query};
+use crate::virtual_collections::{config, local};
+use banyan_execution::error::plan_killed;
+use banyan_execution::matching::Matching;
+use banyan_execution::plan::{self, Query};
+use banyan_execution::source::Source;
+use banyan_execution::{InterruptSlot, Rest};
 
 /// The names of the other collections that a pipeline reads.
 fn others(ctx: &CommandContext<'_>, pipeline: &Pipeline) -> Vec<Namespace> {
@@ -63,7 +63,7 @@ pub fn of(
     // One may have been sharded since, and a part of it have left.
     check()?;
     let database = ctx.database().to_owned();
-    let view = Arc::new(Mutex::new(Some(view)));
+    let view = Arc::new(View(Mutex::new(Some(view))));
     let later = later_states(ctx);
     if later.is_some() {
         let reader: Arc<dyn Rest> = view.clone();
@@ -79,21 +79,23 @@ pub fn of(
 }
 
 /// One state of all collections. `None` while its cursor rests.
-type View = Mutex<Option<(Arc<Catalog>, Snapshot)>>;
+#[derive(Default)]
+struct View(Mutex<Option<(Arc<Catalog>, Snapshot)>>);
 
 impl Rest for View {
     fn rest(&self) {
-        *self.lock() = None;
+        *self.0.lock() = None;
     }
 
     fn holds_snapshot(&self) -> bool {
-        self.lock().is_some()
+        self.0.lock().is_some()
     }
 }
 
 struct Collections {
     view: Arc<View>,
-    later: Option<Weak<Node>>,
+    /// Where later states come from, if it may read them.
+    later: Option<Store>,
     database: String,
     slot: Arc<InterruptSlot>,
     budget: Budget,
@@ -101,16 +103,15 @@ struct Collections {
 
 impl Collections {
     fn view(&self) -> Result<(Arc<Catalog>, Snapshot), QueryError> {
-        let mut view = self.view.lock();
+        let mut view = self.view.0.lock();
         if let Some((catalog, snapshot)) = &*view {
             return Ok((catalog.clone(), snapshot.clone()));
         }
-        let Some(node) = self.later.as_ref().and_then(Weak::upgrade) else {
-            let message = "interrupted at shutdown";
-            let error = CommandError::new(ErrorCode::InterruptedAtShutdown, message);
-            return Err(errors::within_query(error));
+        let Some(store) = &self.later else {
+            return Err(plan_killed("the state that it reads was let go"));
         };
-        Ok(view.insert(node.view()).clone())
+        let catalog = store.catalog();
+        Ok(view.insert((catalog, store.snapshot())).clone())
     }
 }
 
@@ -132,7 +133,7 @@ impl Sources for Collections {
             filter: Some(filter).filter(|filter| !filter.is_empty()),
             ..Query::default()
         };
-        let plan = plan::choose(collection, &snapshot, &query).map_err(errors::within_query)?;
+        let plan = plan::choose(collection, &snapshot, &query)?;
         let mut source = Source::new(snapshot, &plan, self.slot.clone());
         if let Some(node) = &self.later {
             source = source.may_rest(node);
@@ -140,9 +141,7 @@ impl Sources for Collections {
         let filter = Some(Arc::new(parsed)).filter(|_| !plan.exact);
         let matching = Matching::new(source, filter, None);
         Ok(Box::new(matching.map(|found| {
-            found
-                .map(|(_, record)| RawDocument::to_owned(&record))
-                .map_err(errors::within_query)
+            found.map(|(_, record)| RawDocument::to_owned(&record))
         })))
     }
 }
@@ -184,7 +183,7 @@ pub fn documents(
                 .collect())
         }
         // No session is kept, and no plan.
-        "$listLocalSessions" | "$listSessions" => Ok(config_views::sessions(ctx.node).collect()),
+        "$listLocalSessions" | "$listSessions" => Ok(config::sessions(ctx.node).collect()),
         "$planCacheStats" => Ok(Vec::new()),
         other => Err(CommandError::new(
             ErrorCode::NotImplemented,

@@ -7,8 +7,8 @@ use bson::rawdoc;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::catalog_ops;
 use crate::context::{CommandContext, check_collection_name};
-use crate::execute::local;
 use crate::params::Field;
+use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(run))
     .aliases(&["renamecollection"])

@@ -72,7 +72,7 @@ pub struct CommandSpec {
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
     /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
-    /// with a ticket (see [`crate::tickets`]).
+    /// with a ticket (see [`tickets`]).
     pub computes: bool,
     /// It only looks at memory, or waits, and others wait for it: connections that carry nothing
     /// else are served on threads that no query can occupy (see `banyan_wire::server`).

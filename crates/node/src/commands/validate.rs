@@ -13,9 +13,9 @@ use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::errors;
-use crate::operations::Interrupt;
 use crate::params;
 use crate::write::effects;
+use banyan_execution::Interrupt;
 
 pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
     .needs(Needs::Data)
@@ -177,7 +177,7 @@ impl Findings {
             since_look += RECORD_BYTES + record.as_bytes().len();
             if since_look >= LOOK_BYTES {
                 since_look = 0;
-                interrupt.check()?;
+                interrupt.check().map_err(errors::query)?;
             }
             if let Err(error) = banyan_document::validate::validate(record.as_bytes()) {
                 self.spoiled(Some(id), format!("record {id}: {error}"));
@@ -265,7 +265,7 @@ impl Findings {
             };
             self.indexes[at].keys += 1;
             if self.indexes[at].keys.is_multiple_of(64) {
-                interrupt.check()?;
+                interrupt.check().map_err(errors::query)?;
             }
             let record = match snapshot.record(collection.id, id) {
                 Ok(record) => record,

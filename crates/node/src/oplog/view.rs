@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use banyan_query::QueryError;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -190,13 +191,14 @@ impl Backward {
 }
 
 impl Iterator for Oplog {
-    type Item = Result<RawDocumentBuf, CommandError>;
+    type Item = Result<RawDocumentBuf, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Oplog::Forward(forward) => forward.step().transpose(),
-            Oplog::Backward(backward) => backward.step().transpose(),
-        }
+        let step = match self {
+            Oplog::Forward(forward) => forward.step(),
+            Oplog::Backward(backward) => backward.step(),
+        };
+        step.map_err(errors::within_query).transpose()
     }
 }
 

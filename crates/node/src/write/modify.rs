@@ -20,10 +20,10 @@ use super::insert::{Candidate, check_unique};
 use super::latches::LatchKey;
 use super::staging::Staging;
 use crate::errors;
-use crate::execute::source::Source;
-use crate::plan::{self, Plan, Query};
 use crate::role::Change;
-use crate::tickets;
+use banyan_execution::plan::{self, Plan, Query};
+use banyan_execution::source::Source;
+use banyan_execution::tickets;
 
 /// Which records a statement is about.
 pub struct Target<'a> {
@@ -127,7 +127,7 @@ fn source(
     target: &Target<'_>,
 ) -> Result<(Plan, Source), CommandError> {
     let snapshot = staging.ctx.node.store.snapshot();
-    let plan = plan::choose(Some(collection), &snapshot, &target.query())?;
+    let plan = plan::choose(Some(collection), &snapshot, &target.query()).map_err(errors::query)?;
     if !plan.is_point() {
         staging.ctx.interrupt();
     }
@@ -157,7 +157,9 @@ async fn one(
                 staging.ctx.work.sorts.add(1);
                 Box::new(sorted(staging, source, target, sort)?.into_iter().map(Ok))
             }
-            _ => Box::new(source.map(|found| found.map(|(record, _)| record))),
+            _ => {
+                Box::new(source.map(|found| found.map(|(record, _)| record).map_err(errors::query)))
+            }
         };
         for record in candidates {
             match latch_and_match(staging, collection, target, action, record?)? {
@@ -214,7 +216,7 @@ fn sorted(
     let pattern = SortPattern::parse(sort).map_err(errors::query)?;
     let mut keyed = Vec::new();
     for found in source {
-        let (record, document) = found?;
+        let (record, document) = found.map_err(errors::query)?;
         if target.matches(&document)? && staging.owns(&document) {
             keyed.push((pattern.key(&document).map_err(errors::query)?, record));
         }
@@ -428,7 +430,7 @@ fn some(
         }
         let record = match retry.take() {
             Some(record) => record,
-            None => match source.next().transpose()? {
+            None => match source.next().transpose().map_err(errors::query)? {
                 Some((record, seen)) if target.matches(&seen)? => record,
                 Some(_) => continue,
                 None => return Ok(Stretch::End),
@@ -494,7 +496,7 @@ fn matches_now(
 ) -> Result<bool, CommandError> {
     let (_, source) = source(staging, collection, target)?;
     for found in source {
-        if target.matches(&found?.1)? {
+        if target.matches(&found.map_err(errors::query)?.1)? {
             return Ok(true);
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
+use banyan_execution::ShardFilter;
 use banyan_storage::{Batch, Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
@@ -21,8 +22,8 @@ use crate::catalog_ops;
 use crate::clock;
 use crate::context::CommandContext;
 use crate::errors;
-use crate::execute::local;
-use crate::role::{Change, Ownership};
+use crate::role::Change;
+use crate::virtual_collections::local;
 
 /// One entry holds no more than this, but for a single document that is larger.
 const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
@@ -33,7 +34,7 @@ pub struct Staging<'a> {
     pub namespace: Namespace,
     /// `None`: it does not exist, and need not for this command.
     pub collection: Option<Arc<Collection>>,
-    pub ownership: Option<Arc<dyn Ownership>>,
+    pub ownership: Option<Arc<dyn ShardFilter>>,
     shared: Arc<NamespaceShared>,
     term: u64,
     pub entry: EntryBuilder,

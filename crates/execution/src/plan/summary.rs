@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use banyan_storage::Index;
 
-use super::{Access, Plan};
-use crate::params;
+use super::{Access, Plan, number};
 
 /// Cheap to make for every query; text only when somebody reads it.
 #[derive(Debug, Default)]
@@ -47,7 +46,7 @@ impl fmt::Display for Summary {
                     for (at, (name, direction)) in fields.enumerate() {
                         let separator = if at == 0 { "" } else { ", " };
                         write!(f, "{separator}{name}: ")?;
-                        match params::number(direction) {
+                        match number(direction) {
                             Some(direction) => write!(f, "{direction}")?,
                             None => write!(f, "{:?}", direction.as_str().unwrap_or("?"))?,
                         }

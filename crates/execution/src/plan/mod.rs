@@ -20,6 +20,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use banyan_document::number::Number;
 use banyan_storage::Collection;
 use bson::{RawBsonRef, RawDocument};
 
@@ -90,6 +91,11 @@ impl Plan {
             _ => false,
         }
     }
+}
+
+/// A number of any type as an integer, towards zero; what is out of range stops at the range's end.
+pub(crate) fn number(value: RawBsonRef<'_>) -> Option<i64> {
+    Some(Number::from_raw(value)?.to_i64_saturating())
 }
 
 /// The value of a filter that asks for one `_id` and nothing else.

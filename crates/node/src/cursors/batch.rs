@@ -4,8 +4,9 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::ElementType;
 use bson::{RawDocument, RawDocumentBuf, Timestamp};
 
-use super::Row;
-use crate::cursors::Cursor;
+use banyan_execution::Row;
+
+use super::Cursor;
 
 /// Documents in a first batch when the client names no size.
 pub const FIRST_BATCH_DEFAULT: u64 = 101;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bson::{DateTime, RawDocumentBuf, rawdoc};
 
 use super::local::Documents;
-use crate::errors;
 use crate::logical_sessions;
 use crate::node::Node;
 use crate::write::sessions::{self, SessionRecord};
+use banyan_execution::error;
 
 pub const TRANSACTIONS: &str = "transactions";
 pub const SESSIONS: &str = "system.sessions";
@@ -40,7 +40,7 @@ pub fn documents(node: &Arc<Node>, database: &str, collection: &str) -> Option<D
     Some(Box::new(records.filter_map(|found| {
         let (key, bytes) = match found {
             Ok(found) => found,
-            Err(error) => return Some(Err(errors::storage(error))),
+            Err(error) => return Some(Err(error::storage(error))),
         };
         let session = sessions::session_of(&key)?;
         let record = SessionRecord::decode(&bytes).ok()?;

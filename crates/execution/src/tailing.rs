@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
-use banyan_storage::{Collection, RecordId, RecordScan};
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_storage::{Collection, RecordId, RecordScan, Store};
 
-use super::{InterruptSlot, Row, Ticker};
-use crate::errors;
-use crate::node::Node;
+use crate::error;
+use crate::interrupt::{InterruptSlot, Ticker};
+use crate::row::Row;
 
 /// Says `None` when there is nothing now; asked again, it looks again.
 pub struct Tailing {
-    node: Arc<Node>,
+    store: Store,
     collection: Arc<Collection>,
     filter: Arc<Filter>,
     projection: Option<Arc<Projection>>,
@@ -24,7 +24,7 @@ pub struct Tailing {
 
 impl Tailing {
     pub fn new(
-        node: Arc<Node>,
+        store: Store,
         collection: Arc<Collection>,
         filter: Arc<Filter>,
         projection: Option<Arc<Projection>>,
@@ -32,7 +32,7 @@ impl Tailing {
     ) -> Tailing {
         let ticker = Ticker::new(slot);
         Tailing {
-            node,
+            store,
             collection,
             filter,
             projection,
@@ -42,34 +42,31 @@ impl Tailing {
         }
     }
 
-    fn step(&mut self) -> Result<Option<Row>, CommandError> {
+    fn step(&mut self) -> Result<Option<Row>, QueryError> {
         let scan = match &mut self.scan {
             Some(scan) => scan,
             None => {
-                let (catalog, snapshot) = self.node.view();
-                if catalog.by_id(self.collection.id).is_none() {
-                    return Err(CommandError::new(
-                        ErrorCode::QueryPlanKilled,
+                if self.store.catalog().by_id(self.collection.id).is_none() {
+                    return Err(error::plan_killed(
                         "collection dropped between getMore calls",
                     ));
                 }
+                let snapshot = self.store.snapshot();
                 let after = self.last + 1;
                 self.scan
                     .insert(snapshot.records(self.collection.id, after.., false))
             }
         };
         for found in scan {
-            let (id, record) = found.map_err(errors::storage)?;
+            let (id, record) = found.map_err(error::storage)?;
             self.last = id;
             self.ticker.tick()?;
-            if !self.filter.try_matches(&record).map_err(errors::query)? {
+            if !self.filter.try_matches(&record)? {
                 continue;
             }
             let row = match &self.projection {
                 None => Row::Record(record),
-                Some(projection) => {
-                    Row::Owned(projection.apply(&record, None).map_err(errors::query)?)
-                }
+                Some(projection) => Row::Owned(projection.apply(&record, None)?),
             };
             return Ok(Some(row));
         }
@@ -80,7 +77,7 @@ impl Tailing {
 }
 
 impl Iterator for Tailing {
-    type Item = Result<Row, CommandError>;
+    type Item = Result<Row, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step().transpose()

@@ -11,9 +11,9 @@ use banyan_storage::{
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 
 use super::{Access, Plan, Query, choose};
-use crate::execute::InterruptSlot;
-use crate::execute::find::{Matching, Shape, rows};
-use crate::execute::source::Source;
+use crate::interrupt::InterruptSlot;
+use crate::matching::{Matching, Shape, rows};
+use crate::source::Source;
 
 struct Fixture {
     _directory: tempfile::TempDir,
@@ -106,7 +106,7 @@ fn add_keys(
     document: &RawDocumentBuf,
 ) {
     if let Some(partial) = &index.partial_filter
-        && !crate::errors::parse_filter(partial)
+        && !Filter::parse(partial, &banyan_query::Context::default())
             .unwrap()
             .try_matches(document)
             .unwrap()
@@ -343,5 +343,5 @@ fn a_hint_is_followed_or_refused() {
         ..Query::default()
     };
     let error = choose(Some(&collection), &fixture.store.snapshot(), &query).unwrap_err();
-    assert_eq!(error.code, banyan_wire::ErrorCode::BadValue);
+    assert_eq!(error.kind, banyan_query::ErrorKind::BadValue);
 }

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
+use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::{Collection, Index, Snapshot};
-use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use super::bounds::{self, IndexBounds, ScanRange};
 use super::conditions::{Conjunction, Test};
-use super::{Access, Plan, Query, id_lookup};
-use crate::errors;
+use super::{Access, Plan, Query, id_lookup, number};
+use crate::error;
 
 /// A trial looks at no more keys of an index than this.
 const TRIAL_KEYS: u64 = 512;
@@ -23,7 +23,7 @@ pub fn choose(
     collection: Option<&Arc<Collection>>,
     snapshot: &Snapshot,
     query: &Query<'_>,
-) -> Result<Plan, CommandError> {
+) -> Result<Plan, QueryError> {
     let Some(collection) = collection else {
         return Ok(Plan::nothing());
     };
@@ -56,8 +56,8 @@ pub fn choose(
         return Ok(plan(access, sorted, Vec::new()));
     }
     if query.min.is_some() || query.max.is_some() {
-        return Err(CommandError::new(
-            ErrorCode::Location(51173),
+        return Err(QueryError::new(
+            ErrorKind::Location(51173),
             "When using min()/max() a hint of which index to use must be provided",
         ));
     }
@@ -94,7 +94,7 @@ fn weigh(
     query: &Query<'_>,
     conjunction: &Conjunction<'_>,
     candidates: Vec<Candidate>,
-) -> Result<Vec<Weighed>, CommandError> {
+) -> Result<Vec<Weighed>, QueryError> {
     let union = union(collection, conjunction);
     let scan = Candidate::scan(collection, query.sort.is_none());
     let mut options: Vec<Weighed> = Vec::new();
@@ -155,7 +155,7 @@ impl Candidate {
         snapshot: &Snapshot,
         collection: &Collection,
         query: &Query<'_>,
-    ) -> Result<f64, CommandError> {
+    ) -> Result<f64, QueryError> {
         let mut keys = if self.bounds.is_selective() {
             count_keys(snapshot, &self.bounds)? as f64
         } else {
@@ -211,7 +211,7 @@ fn sort_cost(documents: f64, needed: bool) -> f64 {
 }
 
 /// The number of keys inside the bounds, as far as a trial goes.
-fn count_keys(snapshot: &Snapshot, bounds: &IndexBounds) -> Result<u64, CommandError> {
+fn count_keys(snapshot: &Snapshot, bounds: &IndexBounds) -> Result<u64, QueryError> {
     let mut keys = 0;
     for ScanRange { range, point } in &bounds.ranges {
         if point.is_some() && bounds.index.unique {
@@ -219,7 +219,7 @@ fn count_keys(snapshot: &Snapshot, bounds: &IndexBounds) -> Result<u64, CommandE
             continue;
         }
         for entry in snapshot.scan_index(&bounds.index, range.clone(), false) {
-            entry.map_err(errors::storage)?;
+            entry.map_err(error::storage)?;
             keys += 1;
             if keys >= TRIAL_KEYS {
                 return Ok(keys);
@@ -328,7 +328,7 @@ fn union(collection: &Collection, conjunction: &Conjunction<'_>) -> Option<Vec<I
 /// `{$natural: ±1}`: whether it runs backwards.
 pub fn natural_direction(document: &RawDocument) -> Option<bool> {
     let (name, value) = document.iter().next()?.ok()?;
-    (name.as_str() == "$natural").then(|| crate::params::number(value).is_some_and(|n| n < 0))
+    (name.as_str() == "$natural").then(|| number(value).is_some_and(|n| n < 0))
 }
 
 /// Whether the keys inside the bounds come in the order asked for: `Some(reverse)`.
@@ -342,7 +342,7 @@ pub fn order_of(bounds: &IndexBounds, sort: &RawDocument) -> Option<bool> {
     let mut direction = None;
     let mut at = 0;
     for (name, value) in sort.iter().flatten() {
-        let descending = crate::params::number(value)? < 0;
+        let descending = number(value)? < 0;
         loop {
             let (path, order) = fields.get(at)?;
             at += 1;
@@ -394,7 +394,7 @@ fn hinted(
     conjunction: &Conjunction<'_>,
     query: &Query<'_>,
     hint: RawBsonRef<'_>,
-) -> Result<Access, CommandError> {
+) -> Result<Access, QueryError> {
     let index = match hint {
         RawBsonRef::String(name) => collection.index(name),
         RawBsonRef::Document(pattern) => {
@@ -407,15 +407,15 @@ fn hinted(
                 .find(|index| has_pattern(index, pattern))
         }
         _ => {
-            return Err(CommandError::new(
-                ErrorCode::FailedToParse,
+            return Err(QueryError::new(
+                ErrorKind::FailedToParse,
                 "Hint must be a string or an object",
             ));
         }
     };
     let Some(index) = index.filter(|index| !index.hidden) else {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
+        return Err(QueryError::new(
+            ErrorKind::BadValue,
             "error processing query: planner returned error :: caused by :: hint provided does \
              not correspond to an existing index",
         ));

@@ -2,19 +2,18 @@
 
 use std::collections::HashSet;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
+use banyan_query::QueryError;
 use banyan_storage::{
     Collection, Index, IndexKey, IndexScan, KeyRange, Record, RecordId, RecordScan, Snapshot,
-    StorageError,
+    StorageError, Store,
 };
-use banyan_wire::{CommandError, ErrorCode};
 use parking_lot::Mutex;
 
-use super::{InterruptSlot, Rest, Ticker};
-use crate::errors;
-use crate::node::Node;
+use crate::error::{self, plan_killed};
+use crate::interrupt::{InterruptSlot, Rest, Ticker};
 use crate::plan::summary::Summary;
 use crate::plan::{Access, IndexBounds, Plan, ScanRange};
 
@@ -102,7 +101,7 @@ struct Reading {
     /// `None` while it rests.
     snapshot: Option<Snapshot>,
     /// Where the next snapshot comes from, if there may be another one.
-    node: Option<Weak<Node>>,
+    store: Option<Store>,
     collection: Option<Arc<Collection>>,
     walk: Walk,
     /// Nothing but the bounds is asked of the documents, which says too little of arrays in an
@@ -136,7 +135,7 @@ impl Source {
         };
         let reading = Reading {
             snapshot: Some(snapshot),
-            node: None,
+            store: None,
             collection: plan.collection.clone(),
             walk,
             exact: plan.exact,
@@ -149,16 +148,16 @@ impl Source {
         }
     }
 
-    /// Lets it go on in later states of the node, when its cursor has been idle.
-    pub fn may_rest(self, node: &Weak<Node>) -> Source {
-        self.reading.lock().node = Some(node.clone());
+    /// Lets it go on in later states of the store, when its cursor has been idle.
+    pub fn may_rest(self, store: &Store) -> Source {
+        self.reading.lock().store = Some(store.clone());
         let reader: Arc<dyn Rest> = self.reading.clone();
         self.slot.add_resting(Arc::downgrade(&reader));
         self
     }
 
     /// Counts what is inside the bounds without reading a record; only right for exact plans.
-    pub fn count_keys(mut self, limit: u64) -> Result<u64, CommandError> {
+    pub fn count_keys(mut self, limit: u64) -> Result<u64, QueryError> {
         let mut reading = self.reading.lock();
         let mut count = 0;
         while count < limit && reading.next_id()? {
@@ -169,7 +168,7 @@ impl Source {
         Ok(count)
     }
 
-    fn step(&mut self) -> Result<Option<(RecordId, Record)>, CommandError> {
+    fn step(&mut self) -> Result<Option<(RecordId, Record)>, QueryError> {
         let mut reading = self.reading.lock();
         loop {
             self.ticker.tick()?;
@@ -187,7 +186,7 @@ impl Source {
 }
 
 impl Iterator for Source {
-    type Item = Result<(RecordId, Record), CommandError>;
+    type Item = Result<(RecordId, Record), QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step().transpose()
@@ -216,15 +215,16 @@ impl Rest for Mutex<Reading> {
 
 impl Reading {
     /// Opens a snapshot again after a rest.
-    fn wake(&mut self) -> Result<(), CommandError> {
+    fn wake(&mut self) -> Result<(), QueryError> {
         if self.snapshot.is_some() || matches!(self.walk, Walk::Nothing) {
             return Ok(());
         }
-        let node = self.node.as_ref().and_then(Weak::upgrade);
-        let (Some(node), Some(collection)) = (node, &self.collection) else {
-            return Err(plan_killed("the server is shutting down"));
+        let (Some(store), Some(collection)) = (&self.store, &self.collection) else {
+            return Ok(());
         };
-        let (catalog, snapshot) = node.view();
+        // Every index that the catalog names is complete in a snapshot taken after it.
+        let catalog = store.catalog();
+        let snapshot = store.snapshot();
         let Some(current) = catalog.by_id(collection.id) else {
             return Err(plan_killed("collection dropped between getMore calls"));
         };
@@ -249,7 +249,7 @@ impl Reading {
     }
 
     /// The next key or record, unread; false at the end.
-    fn next_id(&mut self) -> Result<bool, CommandError> {
+    fn next_id(&mut self) -> Result<bool, QueryError> {
         self.wake()?;
         let Some(snapshot) = &self.snapshot else {
             return Ok(false);
@@ -258,19 +258,19 @@ impl Reading {
             Walk::Nothing => Ok(false),
             Walk::Collection { scan, last, .. } => match scan.as_mut().and_then(Iterator::next) {
                 Some(found) => {
-                    *last = Some(found.map_err(errors::storage)?.0);
+                    *last = Some(found.map_err(error::storage)?.0);
                     Ok(true)
                 }
                 None => Ok(false),
             },
             Walk::Index(walk) => {
-                let found = walk.next(snapshot).map_err(errors::storage)?;
+                let found = walk.next(snapshot).map_err(error::storage)?;
                 Ok(found.is_some())
             }
         }
     }
 
-    fn next(&mut self, cost: &Cost) -> Result<Visited, CommandError> {
+    fn next(&mut self, cost: &Cost) -> Result<Visited, QueryError> {
         self.wake()?;
         let Some(snapshot) = &self.snapshot else {
             return Ok(Visited::End);
@@ -279,7 +279,7 @@ impl Reading {
             Walk::Nothing => Ok(Visited::End),
             Walk::Collection { scan, last, .. } => {
                 let found = scan.as_mut().and_then(Iterator::next).transpose();
-                match found.map_err(errors::storage)? {
+                match found.map_err(error::storage)? {
                     Some((id, record)) => {
                         *last = Some(id);
                         cost.documents.fetch_add(1, Ordering::Relaxed);
@@ -289,7 +289,7 @@ impl Reading {
                 }
             }
             Walk::Index(walk) => {
-                let Some(id) = walk.next(snapshot).map_err(errors::storage)? else {
+                let Some(id) = walk.next(snapshot).map_err(error::storage)? else {
                     return Ok(Visited::End);
                 };
                 cost.keys.fetch_add(1, Ordering::Relaxed);
@@ -299,14 +299,12 @@ impl Reading {
                 let Some(collection) = &self.collection else {
                     return Ok(Visited::End);
                 };
-                let record = snapshot
-                    .record(collection.id, id)
-                    .map_err(errors::storage)?;
+                let record = snapshot.record(collection.id, id).map_err(error::storage)?;
                 cost.documents.fetch_add(1, Ordering::Relaxed);
                 // Index and records are of one snapshot, so a key without a record is damage.
                 match record {
                     Some(record) => Ok(Visited::Record(id, record)),
-                    None => Err(errors::storage(StorageError::Damaged {
+                    None => Err(error::storage(StorageError::Damaged {
                         place: format!("index of {}", collection.namespace),
                         reason: format!("a key names record {id}, which does not exist"),
                     })),
@@ -314,13 +312,6 @@ impl Reading {
             }
         }
     }
-}
-
-fn plan_killed(why: &str) -> CommandError {
-    CommandError::new(
-        ErrorCode::QueryPlanKilled,
-        format!("query plan killed :: caused by :: {why}"),
-    )
 }
 
 impl Walk {
@@ -443,7 +434,7 @@ impl IndexWalk {
         collection: &Collection,
         snapshot: &Snapshot,
         exact: bool,
-    ) -> Result<(), CommandError> {
+    ) -> Result<(), QueryError> {
         let left = self.ranges.as_slice().iter().map(|(index, _)| index);
         let mut became_multikey = false;
         for index in left.chain(self.current.iter().map(|current| &current.index)) {

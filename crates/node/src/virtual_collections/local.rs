@@ -3,18 +3,19 @@
 
 use std::sync::Arc;
 
+use banyan_query::QueryError;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::config_views;
+use super::config;
 use crate::node::Node;
 use crate::oplog::view::{Oplog, Order};
 
 pub const OPLOG: &str = "oplog.rs";
 pub const CONFIGURATION: &str = "system.replset";
 
-pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, CommandError>> + Send>;
+pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>> + Send>;
 
 /// Nobody writes to such a collection, or makes one of its name.
 pub fn refuse_view(namespace: &Namespace) -> Result<(), CommandError> {
@@ -22,7 +23,7 @@ pub fn refuse_view(namespace: &Namespace) -> Result<(), CommandError> {
         "local" => matches!(namespace.collection(), OPLOG | CONFIGURATION),
         "config" => matches!(
             namespace.collection(),
-            config_views::TRANSACTIONS | config_views::SESSIONS
+            config::TRANSACTIONS | config::SESSIONS
         ),
         _ => false,
     };
@@ -51,7 +52,7 @@ pub fn documents(
     order: &Order,
 ) -> Result<Option<Documents>, CommandError> {
     if database == "config" {
-        return Ok(config_views::documents(node, database, collection));
+        return Ok(config::documents(node, database, collection));
     }
     if database != "local" || !node.replication.is_replica_set() {
         return Ok(None);
@@ -113,7 +114,7 @@ fn directory_bytes(path: &std::path::Path) -> u64 {
 /// The names of such collections, with their options, for `listCollections`.
 pub fn collections(node: &Node, database: &str) -> Vec<(&'static str, RawDocumentBuf)> {
     if database == "config" && node.replication.is_replica_set() {
-        let names = [config_views::SESSIONS, config_views::TRANSACTIONS];
+        let names = [config::SESSIONS, config::TRANSACTIONS];
         return names.map(|name| (name, RawDocumentBuf::new())).into();
     }
     if database != "local" || !node.replication.is_replica_set() {

@@ -7,9 +7,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use banyan_document::key::{self, FieldOrder};
+use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::keys::successor;
 use banyan_storage::{Index, KeyRange};
-use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use super::conditions::{Conjunction, Predicate, Test};
@@ -357,7 +357,7 @@ pub fn between(
     index: &Arc<Index>,
     min: Option<&RawDocument>,
     max: Option<&RawDocument>,
-) -> Result<IndexBounds, CommandError> {
+) -> Result<IndexBounds, QueryError> {
     let lower = min.map(|min| key_of(index, min)).transpose()?;
     let upper = max.map(|max| key_of(index, max)).transpose()?;
     let range = KeyRange {
@@ -369,7 +369,7 @@ pub fn between(
     Ok(bounds)
 }
 
-fn key_of(index: &Index, values: &RawDocument) -> Result<Vec<u8>, CommandError> {
+fn key_of(index: &Index, values: &RawDocument) -> Result<Vec<u8>, QueryError> {
     let mut out = Vec::new();
     let mut given = values.iter().flatten();
     for (path, order) in &index.pattern.fields {
@@ -387,9 +387,9 @@ fn key_of(index: &Index, values: &RawDocument) -> Result<Vec<u8>, CommandError> 
     }
 }
 
-fn wrong_ends() -> CommandError {
-    CommandError::new(
-        ErrorCode::Location(51174),
+fn wrong_ends() -> QueryError {
+    QueryError::new(
+        ErrorKind::Location(51174),
         "The index specified by hint does not match the fields of min() or max()",
     )
 }

@@ -13,7 +13,6 @@
 //!   ([`breathe`]). There is a limit to parked threads: beyond it whoever has begun goes on.
 //! - `killOp`, `maxTimeMS`, a client that leaves and a shutdown end the waiting, too.
 
-pub mod light;
 mod line;
 
 use std::cell::RefCell;
@@ -23,10 +22,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use banyan_wire::CommandError;
+use banyan_query::QueryError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::operations::Interrupt;
+use crate::interrupt::Interrupt;
 pub use line::Figures;
 use line::{Class, Line, Ticket};
 
@@ -96,13 +95,13 @@ impl Tickets {
     pub async fn run<T>(
         &self,
         interrupt: &Interrupt,
-        future: impl Future<Output = Result<T, CommandError>>,
-    ) -> Result<T, CommandError> {
+        future: impl Future<Output = T>,
+    ) -> Result<T, QueryError> {
         let can_hand_over = Handle::try_current()
             .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
         // A part of what holds a ticket already.
         if is_running() || !can_hand_over {
-            return future.await;
+            return Ok(future.await);
         }
         interrupt.check()?;
         let mut ticket = wait(self.shared.line.join(Class::Fresh), interrupt).await;
@@ -113,7 +112,7 @@ impl Tickets {
         let mut used = Duration::ZERO;
         let mut begun = false;
         let mut turn = None;
-        std::future::poll_fn(|cx| {
+        let output = std::future::poll_fn(|cx| {
             if begun {
                 let next = turn.get_or_insert_with(|| {
                     Box::pin(wait(self.shared.line.join(class(used)), interrupt))
@@ -133,7 +132,8 @@ impl Tickets {
                 polled
             })
         })
-        .await
+        .await;
+        Ok(output)
     }
 
     fn running(&self, ticket: Option<Ticket>, interrupt: &Interrupt, used: Duration) -> Running {
@@ -256,10 +256,17 @@ impl Running {
     }
 }
 
+/// Runs work that mostly waits (for script hosts, for the log), without holding up the other
+/// connections that share this worker. It takes no ticket: see [`Tickets::run`] for work that
+/// computes.
+pub fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(work)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_wire::ErrorCode;
+    use banyan_query::ErrorKind;
     use std::sync::atomic::AtomicBool;
 
     fn interrupt(deadline: Option<Instant>) -> Interrupt {
@@ -268,7 +275,7 @@ mod tests {
 
     /// Computes for a while, looking at its interruption; how often the turn was given away shows
     /// in `others`.
-    fn compute(interrupt: &Interrupt, time: Duration) -> Result<(), CommandError> {
+    fn compute(interrupt: &Interrupt, time: Duration) -> Result<(), QueryError> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             interrupt.check()?;
@@ -292,9 +299,9 @@ mod tests {
                         now.fetch_sub(1, Ordering::SeqCst);
                         interrupt.check()?;
                     }
-                    Ok(())
+                    Ok::<_, QueryError>(())
                 };
-                tickets.run(&interrupt, work).await
+                tickets.run(&interrupt, work).await?
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -313,7 +320,7 @@ mod tests {
             let (tickets, stop, ended) = (tickets.clone(), stop.clone(), ended.clone());
             tokio::spawn(async move {
                 let work = async { compute(&stop, Duration::from_secs(600)) };
-                let outcome = tickets.run(&stop, work).await;
+                let outcome = tickets.run(&stop, work).await.unwrap();
                 ended.store(true, Ordering::SeqCst);
                 outcome
             })
@@ -323,12 +330,12 @@ mod tests {
         }
         for _ in 0..3 {
             let short = interrupt(None);
-            tickets.run(&short, async { Ok(()) }).await.unwrap();
+            tickets.run(&short, async {}).await.unwrap();
         }
         assert!(!ended.load(Ordering::SeqCst), "it went on meanwhile");
-        stop.raise(crate::operations::Cause::Killed);
+        stop.raise(crate::interrupt::Cause::Killed);
         let error = long.await.unwrap().unwrap_err();
-        assert_eq!(error.code, ErrorCode::Interrupted);
+        assert_eq!(error.kind, ErrorKind::Interrupted);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -337,19 +344,19 @@ mod tests {
         let held = wait(tickets.shared.line.join(Class::Fresh), &interrupt(None)).await;
         assert!(held.is_some());
         let late = interrupt(Some(Instant::now() + Duration::from_millis(20)));
-        let error = tickets.run(&late, async { Ok(()) }).await.unwrap_err();
-        assert_eq!(error.code, ErrorCode::MaxTimeMSExpired);
+        let error = tickets.run(&late, async {}).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::MaxTimeMSExpired);
         let killed = interrupt(None);
         let waiting = {
             let (tickets, killed) = (tickets.clone(), killed.clone());
-            tokio::spawn(async move { tickets.run(&killed, async { Ok(()) }).await })
+            tokio::spawn(async move { tickets.run(&killed, async {}).await })
         };
         while tickets.figures().fresh == 0 {
             tokio::task::yield_now().await;
         }
-        killed.raise(crate::operations::Cause::ClientGone);
+        killed.raise(crate::interrupt::Cause::ClientGone);
         let error = waiting.await.unwrap().unwrap_err();
-        assert_eq!(error.code, ErrorCode::ClientDisconnect);
+        assert_eq!(error.kind, ErrorKind::ClientDisconnect);
         assert_eq!(tickets.figures().fresh, 0, "it left the line");
     }
 
@@ -363,7 +370,7 @@ mod tests {
                 let interrupt = interrupt(None);
                 let work = async {
                     receive.await.ok();
-                    Ok(tickets.figures().out)
+                    tickets.figures().out
                 };
                 tickets.run(&interrupt, work).await
             })
@@ -372,7 +379,6 @@ mod tests {
         let own = interrupt(None);
         let work = async {
             send.send(()).ok();
-            Ok(())
         };
         tickets.run(&own, work).await.unwrap();
         assert_eq!(waiting.await.unwrap().unwrap(), 1);

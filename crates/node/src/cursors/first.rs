@@ -6,10 +6,10 @@ use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
-use super::{InterruptSlot, Row};
+use super::{Cursor, Tail};
 use crate::context::CommandContext;
-use crate::cursors::{Cursor, Tail};
 use crate::logical_sessions;
+use banyan_execution::{InterruptSlot, Row};
 
 /// What the client said about batches.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,31 +3,34 @@
 use std::sync::Arc;
 
 use banyan_query::Budget;
+use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::sort::{SortPattern, Sorter};
 use banyan_storage::{Record, RecordId};
-use banyan_wire::CommandError;
-use bson::cstr;
+use bson::{RawDocument, cstr};
 
-use super::source::Source;
-use super::{Row, Rows};
-use crate::errors;
-use crate::role::Ownership;
+use crate::row::{Row, Rows};
+use crate::source::Source;
+
+/// Which documents of a collection this shard owns, as of one shard version.
+pub trait ShardFilter: Send + Sync {
+    fn owns(&self, document: &RawDocument) -> bool;
+}
 
 /// The records of a source that match and that this shard owns.
 pub struct Matching {
     source: Source,
     /// `None` where the plan visits matching documents only.
     filter: Option<Arc<Filter>>,
-    ownership: Option<Arc<dyn Ownership>>,
+    ownership: Option<Arc<dyn ShardFilter>>,
 }
 
 impl Matching {
     pub fn new(
         source: Source,
         filter: Option<Arc<Filter>>,
-        ownership: Option<Arc<dyn Ownership>>,
+        ownership: Option<Arc<dyn ShardFilter>>,
     ) -> Matching {
         Matching {
             source,
@@ -38,13 +41,13 @@ impl Matching {
 }
 
 impl Matching {
-    pub fn rows(self) -> impl Iterator<Item = Result<(RecordId, Row), CommandError>> + Send {
+    pub fn rows(self) -> impl Iterator<Item = Result<(RecordId, Row), QueryError>> + Send {
         self.map(|found| found.map(|(id, record)| (id, Row::Record(record))))
     }
 }
 
 impl Iterator for Matching {
-    type Item = Result<(RecordId, Record), CommandError>;
+    type Item = Result<(RecordId, Record), QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -57,7 +60,7 @@ impl Iterator for Matching {
                 .as_ref()
                 .map(|filter| filter.try_matches(&record))
             {
-                Some(Err(error)) => return Some(Err(errors::query(error))),
+                Some(Err(error)) => return Some(Err(error)),
                 Some(Ok(matches)) => matches,
                 None => true,
             };
@@ -85,9 +88,9 @@ pub struct Shape {
 }
 
 /// The rows of a query. With a sort that no index gives, all documents are read here.
-pub fn rows<I>(matching: I, shape: Shape) -> Result<Rows, CommandError>
+pub fn rows<I>(matching: I, shape: Shape) -> Result<Rows, QueryError>
 where
-    I: Iterator<Item = Result<(RecordId, Row), CommandError>> + Send + 'static,
+    I: Iterator<Item = Result<(RecordId, Row), QueryError>> + Send + 'static,
 {
     let Shape {
         sort,
@@ -100,16 +103,16 @@ where
         show_record_id,
     } = shape;
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
-    let finish = move |row: Row, id: Option<RecordId>| -> Result<Row, CommandError> {
+    let finish = move |row: Row, id: Option<RecordId>| -> Result<Row, QueryError> {
         let mut row = match &projection {
             None if !show_record_id => return Ok(row),
             None => row.into_owned(),
             Some(projection) => {
                 let position = match &positions {
-                    Some(filter) => filter.matches_with_position(&row).map_err(errors::query)?,
+                    Some(filter) => filter.matches_with_position(&row)?,
                     None => None,
                 };
-                projection.apply(&row, position).map_err(errors::query)?
+                projection.apply(&row, position)?
             }
         };
         if let Some(id) = id.filter(|_| show_record_id) {
@@ -132,17 +135,15 @@ where
     let mut sorter = Sorter::with_memory(wanted, sort_bytes_max);
     for found in matching {
         let (id, row) = found?;
-        let key = pattern.key(&row).map_err(errors::query)?;
+        let key = pattern.key(&row)?;
         if sorter.wants(&key) {
             // A copy: the record would keep its whole block alive.
             let document = row.into_owned();
             let bytes = document.as_bytes().len();
-            sorter
-                .push(key, (id, document), bytes)
-                .map_err(errors::query)?;
+            sorter.push(key, (id, document), bytes)?;
         }
     }
-    let sorted = sorter.finish(&budget).map_err(errors::query)?.skip(skip);
+    let sorted = sorter.finish(&budget)?.skip(skip);
     Ok(Box::new(sorted.map(move |(id, document)| {
         finish(Row::Owned(document), Some(id))
     })))
@@ -150,9 +151,9 @@ where
 
 /// Passes over what was found without hiding an error among it.
 fn skip_found<T>(
-    mut found: impl Iterator<Item = Result<T, CommandError>>,
+    mut found: impl Iterator<Item = Result<T, QueryError>>,
     count: usize,
-) -> impl Iterator<Item = Result<T, CommandError>> {
+) -> impl Iterator<Item = Result<T, QueryError>> {
     let mut left = count;
     std::iter::from_fn(move || {
         while left > 0 {

@@ -4,6 +4,9 @@
 //! while one runs, so no lock is held while documents are read. Cursors are bounded in number and
 //! in the time that they may lie idle.
 
+pub mod batch;
+pub mod first;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -13,9 +16,10 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, Timestamp};
 use parking_lot::Mutex;
 
-use crate::execute::source::Cost;
-use crate::execute::{InterruptSlot, Row, Rows};
-use crate::operations::{Cause, Interrupt};
+use crate::errors;
+use banyan_execution::source::Cost;
+use banyan_execution::{Cause, Interrupt};
+use banyan_execution::{InterruptSlot, Row, Rows};
 
 /// Open cursors are spread over this many locks.
 const SHARDS: usize = 16;
@@ -105,7 +109,7 @@ impl Cursor {
         }
         let row = match self.pending.take() {
             Some(row) => Some(row),
-            None => self.rows.next().transpose()?,
+            None => self.rows.next().transpose().map_err(errors::query)?,
         };
         if let (Some(remaining), Some(_)) = (&mut self.remaining, &row) {
             *remaining -= 1;

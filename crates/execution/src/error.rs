@@ -1,0 +1,22 @@
+//! What goes wrong below a query, as an error of the query.
+
+use banyan_query::{ErrorKind, QueryError};
+use banyan_storage::StorageError;
+
+/// A read that failed says what was found where; it is logged too, since no client can act on it.
+pub fn storage(error: StorageError) -> QueryError {
+    tracing::error!(%error, "cannot read");
+    let kind = match error {
+        StorageError::Damaged { .. } => ErrorKind::DataCorruptionDetected,
+        _ => ErrorKind::InternalError,
+    };
+    QueryError::new(kind, error.to_string())
+}
+
+/// What a plan reads has changed so that it cannot go on.
+pub fn plan_killed(why: &str) -> QueryError {
+    QueryError::new(
+        ErrorKind::QueryPlanKilled,
+        format!("query plan killed :: caused by :: {why}"),
+    )
+}

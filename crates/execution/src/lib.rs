@@ -1,0 +1,21 @@
+//! How documents are found: plans over indexes and collections, and what runs them.
+//!
+//! - [`plan`] chooses how a query's documents are reached;
+//! - [`source`] reads them from a snapshot in the plan's order, [`matching`] filters, sorts and
+//!   projects them, [`tailing`] follows the end of a capped collection;
+//! - [`interrupt`] ends an operation from outside, and [`tickets`] decides who computes when.
+//!
+//! It knows documents, indexes and snapshots; it knows no command, no connection and no log.
+
+pub mod error;
+pub mod interrupt;
+pub mod matching;
+pub mod plan;
+pub mod row;
+pub mod source;
+pub mod tailing;
+pub mod tickets;
+
+pub use interrupt::{Cause, Interrupt, InterruptSlot, Rest, Ticker};
+pub use matching::ShardFilter;
+pub use row::{Row, Rows};
