@@ -9,7 +9,7 @@ use std::time::Duration;
 use banyan_execution::ShardFilter;
 use banyan_node::context::CommandContext;
 use banyan_node::local::Local;
-use banyan_node::role::{Change, Role, Versions};
+use banyan_node::role::{Change, Role, ShardRules, Versions};
 use banyan_node::service::NodeService;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
@@ -160,7 +160,7 @@ impl ConfigRole {
     }
 }
 
-impl Role for ConfigRole {
+impl ShardRules for ConfigRole {
     /// A config server's collections are never sharded.
     fn check(
         &self,
@@ -170,7 +170,9 @@ impl Role for ConfigRole {
     ) -> Result<Option<Arc<dyn ShardFilter>>, CommandError> {
         Ok(None)
     }
+}
 
+impl Role for ConfigRole {
     fn wrote(&self, _: &Namespace, _: Change<'_>) {}
 }
 

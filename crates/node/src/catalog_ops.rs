@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
 use banyan_storage::{
@@ -15,8 +14,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::errors;
-use crate::node::Node;
 use crate::params;
+use crate::replica::Replica;
 use crate::virtual_collections::local;
 use crate::write::apply::Prepared;
 use crate::write::effects;
@@ -29,31 +28,31 @@ pub const ID_INDEX: &str = "_id_";
 
 /// Makes these changes one entry. The caller holds the namespaces' latches.
 pub async fn apply(
-    node: &Node,
+    replica: &Replica,
     changes: &[CatalogChange],
     term: u64,
 ) -> Result<Outcome, CommandError> {
-    propose(node, changes, None, term).await
+    propose(replica, changes, None, term).await
 }
 
 /// As [`apply`], where the changes leave nothing of the database of this name.
 pub async fn drop_database(
-    node: &Node,
+    replica: &Replica,
     changes: &[CatalogChange],
     database: &str,
     term: u64,
 ) -> Result<Outcome, CommandError> {
-    propose(node, changes, Some(database), term).await
+    propose(replica, changes, Some(database), term).await
 }
 
 async fn propose(
-    node: &Node,
+    replica: &Replica,
     changes: &[CatalogChange],
     database: Option<&str>,
     term: u64,
 ) -> Result<Outcome, CommandError> {
     let mut entry = EntryBuilder::new();
-    let catalog = node.store.catalog();
+    let catalog = replica.store.catalog();
     for change in changes {
         if let CatalogChange::CreateCollection { namespace, .. }
         | CatalogChange::RenameCollection { to: namespace, .. } = change
@@ -67,7 +66,8 @@ async fn propose(
     }
     // Definitions change rarely: each change waits for the disk, so that a write concern with `j`
     // is kept whatever command brings it.
-    node.propose(&entry, Prepared::nothing(node), term, true)
+    replica
+        .propose(&entry, Prepared::nothing(replica), term, true)
         .await
 }
 
@@ -117,13 +117,17 @@ fn about(catalog: &Catalog, change: &CatalogChange, all: &[CatalogChange]) -> Ra
 }
 
 /// What it takes to make a collection with its index on `_id`.
-pub fn creation(node: &Node, namespace: &Namespace, options: RawDocumentBuf) -> CatalogChange {
+pub fn creation(
+    replica: &Replica,
+    namespace: &Namespace,
+    options: RawDocumentBuf,
+) -> CatalogChange {
     let id_index = IndexDefinition {
-        id: node.store.allocate_id(),
+        id: replica.store.allocate_id(),
         spec: rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX },
     };
     CatalogChange::CreateCollection {
-        id: node.store.allocate_id(),
+        id: replica.store.allocate_id(),
         namespace: namespace.clone(),
         uuid: *uuid::Uuid::new_v4().as_bytes(),
         options,
@@ -133,18 +137,18 @@ pub fn creation(node: &Node, namespace: &Namespace, options: RawDocumentBuf) -> 
 
 /// Makes a collection unless there is one. False if there was one.
 pub async fn create_if_missing(
-    node: &Arc<Node>,
+    replica: &Replica,
     namespace: &Namespace,
 ) -> Result<bool, CommandError> {
-    let term = node.writable_term()?;
-    let _exclusive = node.namespaces.exclusive(&[namespace]).await;
-    if node.store.catalog().find(namespace).is_some() {
+    let term = replica.writable_term()?;
+    let _exclusive = replica.namespaces.exclusive(&[namespace]).await;
+    if replica.store.catalog().find(namespace).is_some() {
         return Ok(false);
     }
-    refuse_other_case(node, namespace)?;
+    refuse_other_case(replica, namespace)?;
     apply(
-        node,
-        &[creation(node, namespace, RawDocumentBuf::new())],
+        replica,
+        &[creation(replica, namespace, RawDocumentBuf::new())],
         term,
     )
     .await?;
@@ -152,8 +156,8 @@ pub async fn create_if_missing(
 }
 
 /// Databases whose names differ in letter case alone could not live side by side everywhere.
-pub fn refuse_other_case(node: &Node, namespace: &Namespace) -> Result<(), CommandError> {
-    match node
+pub fn refuse_other_case(replica: &Replica, namespace: &Namespace) -> Result<(), CommandError> {
+    match replica
         .store
         .catalog()
         .database_in_other_case(namespace.database())
@@ -173,13 +177,13 @@ pub fn refuse_other_case(node: &Node, namespace: &Namespace) -> Result<(), Comma
 /// Refuses an index that the collection's records do not allow. Reads all of them, and for a
 /// unique index keeps a hash of each key: only keys whose hashes meet are compared.
 pub fn check_records(
-    node: &Node,
+    replica: &Replica,
     collection: &Collection,
     definition: &IndexDefinition,
     interrupt: &Interrupt,
 ) -> Result<(), CommandError> {
     let index = Index::parse(definition, false).map_err(errors::storage)?;
-    let snapshot = node.store.snapshot();
+    let snapshot = replica.store.snapshot();
     let hasher = RandomState::new();
     let mut hashes: Vec<u64> = Vec::new();
     for_each_record(&snapshot, collection, interrupt, |document| {

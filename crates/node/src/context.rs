@@ -16,10 +16,13 @@ use crate::errors;
 use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
-use crate::read_concern::{Level, View};
+use crate::read_concern::Level;
 use crate::role::Versions;
+use crate::snapshots::View;
 use crate::work::Work;
-use crate::write::WriteConcern;
+use crate::write::context::Operation;
+use crate::write::shard_rules::ShardRules;
+use crate::write::{WriteConcern, WriteContext};
 use banyan_execution::Interrupt;
 use banyan_execution::InterruptSlot;
 use banyan_execution::source::Cost;
@@ -430,6 +433,23 @@ impl<'a> CommandContext<'a> {
         budget.clone()
     }
 
+    /// What a write that this command makes has to know of it.
+    pub fn write_context(&self) -> WriteContext<'_> {
+        WriteContext {
+            operation: self,
+            replica: &self.node.replica,
+            tickets: &self.node.tickets,
+            work: &self.work,
+            database: self.database(),
+            lsid: self.generic.lsid,
+            txn_number: self.generic.txn_number,
+            rules: self.node.role().map(|role| &**role as &dyn ShardRules),
+            versions: self.versions(),
+            journal: self.concern.journal(),
+            commit_time_max: self.concern.commit_time_max(),
+        }
+    }
+
     /// Runs another command as a part of this one: on the same connection, within the same time,
     /// under the same session but without its transaction number.
     pub async fn nested(
@@ -492,6 +512,28 @@ impl<'a> CommandContext<'a> {
 
     pub fn check_interrupt(&self) -> Result<(), CommandError> {
         self.interrupt().check().map_err(errors::query)
+    }
+}
+
+impl Operation for CommandContext<'_> {
+    fn interrupt(&self) -> &Interrupt {
+        CommandContext::interrupt(self)
+    }
+
+    fn slot(&self) -> &Arc<InterruptSlot> {
+        CommandContext::slot(self)
+    }
+
+    fn run_plan(&self, cost: &Arc<Cost>) {
+        CommandContext::run_plan(self, cost);
+    }
+
+    fn wrote(&self, index: u64) {
+        self.note_write(index);
+    }
+
+    fn was_late(&self) {
+        self.note_late();
     }
 }
 

@@ -28,6 +28,7 @@ pub mod params;
 pub mod program;
 pub mod read_concern;
 mod refusal;
+pub mod replica;
 pub mod replication;
 pub mod role;
 pub mod rw_defaults;

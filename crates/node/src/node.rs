@@ -1,29 +1,30 @@
 //! The node: everything that the commands of one process share.
 
 use std::fs;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use banyan_consensus::Group;
 use banyan_query::JavaScript;
-use banyan_storage::{Catalog, Namespace, OpenError, Snapshot, Store, StoreOptions};
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_storage::{Namespace, OpenError, Store, StoreOptions};
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
-use crate::info::ServerInfo;
+use crate::info::{ClusterRole, ServerInfo};
 use crate::logical_sessions::LogicalSessions;
 use crate::operations::Operations;
-use crate::oplog::Recent;
+use crate::oplog::Log;
 use crate::parameters::Parameters;
-use crate::replication::{Replication, readiness};
+use crate::replica::Replica;
+use crate::replication::{Replication, SetOptions, StartError, readiness};
 use crate::role::{Change, IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
-use crate::snapshots::Snapshots;
+use crate::snapshots::{self, Snapshots};
 use crate::top::Top;
-use crate::upkeep::{self, Notes};
-use crate::write::{Latches, Machine, NamespaceLatches};
+use crate::upkeep::{self, Noops};
+use crate::write::Machine;
 use banyan_execution::Interrupt;
 use banyan_execution::tickets::Tickets;
 
@@ -55,6 +56,20 @@ impl NodeOptions {
             vital: None,
         }
     }
+
+    fn set(&self) -> SetOptions {
+        SetOptions {
+            log_dir: self.info.dbpath.join("log"),
+            address: self.info.address.clone(),
+            name: self.replica_set.clone(),
+            self_initiate: self.self_initiate,
+            config_server: self.info.role == ClusterRole::Config,
+            log_bytes_max: self.log_bytes_max,
+            log_hours_min: self.log_hours_min,
+            vital: self.vital.clone(),
+            process_started: self.info.started_instant,
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -66,12 +81,13 @@ pub enum NodeError {
         path: std::path::PathBuf,
         source: banyan_consensus::Error,
     },
-    #[error("{0}")]
-    Start(String),
+    #[error(transparent)]
+    Start(#[from] StartError),
 }
 
-/// One data-bearing member. Always behind an `Arc`.
+/// One data-bearing member: a replica, and what answers commands over it. Always behind an `Arc`.
 pub struct Node {
+    pub replica: Arc<Replica>,
     pub info: ServerInfo,
     pub parameters: Parameters,
     pub counters: Sharded<Counters>,
@@ -80,26 +96,27 @@ pub struct Node {
     /// Held by commands while they compute.
     pub tickets: Tickets,
     pub cursors: CursorManager,
-    pub clock: Arc<Clock>,
-    pub store: Store,
-    pub machine: Arc<Machine>,
-    pub group: Group<Machine>,
     pub replication: Arc<Replication>,
-    /// Held by writes on the records and unique keys they change.
-    pub latches: Arc<Latches>,
-    /// Held shared by writes, exclusively by whoever changes what a namespace is.
-    pub namespaces: NamespaceLatches,
     /// Sessions that clients have named.
     pub sessions: LogicalSessions,
     /// Kept for clients that name their time.
     pub snapshots: Snapshots,
-    /// The end of the log, as those who follow it read it.
-    pub recent: Recent,
+    /// The log, as those who follow it read it.
+    pub log: Arc<Log>,
     /// The concerns of commands that name none.
     pub defaults: KnownDefaults,
-    pub(crate) notes: Notes,
+    pub(crate) noops: Noops,
     role: OnceLock<Arc<dyn Role>>,
     javascript: OnceLock<JavaScriptMaker>,
+}
+
+/// A node's state and log are its replica's.
+impl Deref for Node {
+    type Target = Replica;
+
+    fn deref(&self) -> &Replica {
+        &self.replica
+    }
 }
 
 /// Makes the engine for the JavaScript in one command's queries.
@@ -122,8 +139,8 @@ impl Node {
         );
         let log_path = options.info.dbpath.join("log");
         fs::create_dir_all(&log_path)
-            .map_err(|error| NodeError::Start(format!("{}: {error}", log_path.display())))?;
-        let replication = Replication::open(&options, &store, &machine)?;
+            .map_err(|error| StartError(format!("{}: {error}", log_path.display())))?;
+        let replication = Replication::open(options.set(), &store, &machine)?;
         let group = Group::open(
             &log_path,
             replication.group_options(),
@@ -140,7 +157,9 @@ impl Node {
                 reason,
             },
         )?;
+        let replica = Arc::new(Replica::new(store, machine, group, clock));
         let node = Arc::new(Node {
+            log: Arc::new(Log::new(replica.clone())),
             info: options.info,
             parameters: Parameters::new(),
             counters: Sharded::default(),
@@ -148,28 +167,23 @@ impl Node {
             operations: Operations::new(),
             tickets: Tickets::default(),
             cursors: CursorManager::new(),
-            clock,
-            store,
-            machine,
-            group,
+            replica,
             replication,
-            latches: Arc::default(),
-            namespaces: NamespaceLatches::default(),
             sessions: LogicalSessions::default(),
             snapshots: Snapshots::default(),
-            recent: Recent::default(),
             defaults: KnownDefaults::default(),
-            notes: Notes::default(),
+            noops: Noops::default(),
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
         let points = Arc::downgrade(&node);
         node.machine.on_point(Box::new(move || {
             if let Some(node) = points.upgrade() {
-                node.snapshots.reached_point(&node);
+                let keep = snapshots::window(&node);
+                node.snapshots.reached_point(&node.replica, keep);
             }
         }));
-        node.replication.start(&node)?;
+        node.replication.start(&node.replica)?;
         upkeep::start(&node);
         Ok(node)
     }
@@ -182,10 +196,10 @@ impl Node {
                 let listener = move |change: Option<Change<'_>>| role.learned(change);
                 self.machine.watch_collection(namespace, Box::new(listener));
             }
-            let listener = move |namespace: &Namespace, change: Change<'_>| {
+            let observer = move |namespace: &Namespace, change: Change<'_>| {
                 role.wrote(namespace, change);
             };
-            self.machine.on_change(Box::new(listener));
+            self.machine.observe(Box::new(observer));
         }
     }
 
@@ -206,27 +220,6 @@ impl Node {
     /// An engine for a command that `interrupt` ends.
     pub fn javascript(&self, interrupt: &Interrupt) -> Option<Arc<dyn JavaScript>> {
         self.javascript.get().map(|make| make(self, interrupt))
-    }
-
-    /// The catalog first, then the snapshot: every index of the one is complete in the other.
-    pub fn view(&self) -> (Arc<Catalog>, Snapshot) {
-        let catalog = self.store.catalog();
-        (catalog, self.store.snapshot())
-    }
-
-    /// The term in which this member may take writes.
-    pub fn writable_term(&self) -> Result<u64, CommandError> {
-        match self.group.leader_term() {
-            0 => Err(CommandError::new(
-                ErrorCode::NotWritablePrimary,
-                "not primary",
-            )),
-            term => Ok(term),
-        }
-    }
-
-    pub fn is_primary(&self) -> bool {
-        self.group.leader_term() != 0
     }
 
     /// Ends everything in good order: what is applied becomes durable.

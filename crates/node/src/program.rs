@@ -140,7 +140,9 @@ impl<P> Program<'_, P> {
             info!("shutting down");
             let replication = stopping.replication.clone();
             replication.hand_over(&stopping, HAND_OVER_MAX).await;
-            replication.quiesce(&stopping).await;
+            replication
+                .quiesce(|| stopping.operations.all().is_empty())
+                .await;
             // Whatever runs ends at its next look, so that connections can be let go.
             stopping.operations.shut_down();
             stopping.cursors.kill_all();

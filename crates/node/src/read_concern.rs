@@ -7,15 +7,14 @@
 //! - `linearizable` asks a majority whether this is still the primary, and waits until everything
 //!   acknowledged by then is applied.
 //! - `afterClusterTime` waits until that time is applied. If nobody wrote at that time, nothing
-//!   would ever come: the primary writes a note, and a secondary asks it to.
+//!   would ever come: the primary writes a no-op entry, and a secondary
+//!   asks it to.
 //! - `snapshot` reads from a snapshot whose time the client is told and can name again
 //!   ([`crate::snapshots`]).
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_document::kind;
-use banyan_storage::{Catalog, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
 
@@ -24,7 +23,7 @@ use crate::commands::table::CommandSpec;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::node::Node;
-use crate::snapshots;
+use crate::snapshots::{self, View};
 use crate::write::apply::SNAPSHOT_POINT;
 use crate::write::concern::Provenance;
 
@@ -283,14 +282,6 @@ pub fn unknown_level() -> CommandError {
     )
 }
 
-/// The state that a command reads, where it is not simply the newest.
-#[derive(Clone)]
-pub struct View {
-    pub catalog: Arc<Catalog>,
-    pub snapshot: Snapshot,
-    pub time: Timestamp,
-}
-
 /// Waits until this member can honour a command's read concern. What it then reads, if that is a
 /// certain state.
 pub async fn prepare(ctx: &CommandContext<'_>) -> Result<Option<View>, CommandError> {
@@ -391,7 +382,8 @@ fn interrupted() -> CommandError {
     CommandError::new(ErrorCode::Interrupted, "operation was interrupted")
 }
 
-/// How long a time may take to arrive by itself before the primary is asked for a note.
+/// How long a time may take to arrive by itself before the primary is asked for a no-op
+/// entry.
 const NOTE_AFTER: Duration = Duration::from_millis(20);
 const NOTE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -416,7 +408,7 @@ pub async fn wait_until_applied(
         }
         ctx.check_interrupt()?;
         if ask_at <= Instant::now() {
-            node.ask_for_note(time);
+            node.ask_for_noop(time);
             pause = (pause * 2).min(NOTE_PAUSE_MAX);
             ask_at = Instant::now() + pause;
         }
@@ -452,8 +444,8 @@ async fn snapshot_view(
     node.snapshots.at(node, time, keep)
 }
 
-/// A snapshot whose time a later read can name at any member: the primary writes a note, and every
-/// member keeps the state as of that note. Without a primary this member alone keeps one.
+/// A snapshot whose time a later read can name at any member: the primary writes a no-op entry, and
+/// every member keeps the state as of it. Without a primary this member alone keeps one.
 async fn new_snapshot(ctx: &CommandContext<'_>, keep: Duration) -> Result<View, CommandError> {
     let node = ctx.node;
     let asked = Instant::now();
@@ -464,7 +456,7 @@ async fn new_snapshot(ctx: &CommandContext<'_>, keep: Duration) -> Result<View, 
     if !has_others {
         return node.snapshots.take(node, keep);
     }
-    // One note at a time; whoever has waited for it may use it.
+    // One entry at a time; whoever has waited for it may use it.
     let mut last = node.snapshots.pointing().await;
     let newest = node.snapshots.newest_point().filter(|view| {
         last.is_some_and(|begun| begun >= asked) || view.time == node.machine.operation_time()
@@ -484,18 +476,18 @@ async fn new_snapshot(ctx: &CommandContext<'_>, keep: Duration) -> Result<View, 
     }
 }
 
-/// How long a primary may take for a note before a snapshot is taken without it.
+/// How long a primary may take for a no-op entry before a snapshot is taken without it.
 const POINT_TIMEOUT: Duration = Duration::from_secs(1);
 
 async fn bring_point(ctx: &CommandContext<'_>) -> Result<View, CommandError> {
     let node = ctx.node;
-    let note = rawdoc! { "msg": SNAPSHOT_POINT };
-    let late = || CommandError::new(ErrorCode::ExceededTimeLimit, "no note in time");
+    let message = rawdoc! { "msg": SNAPSHOT_POINT };
+    let late = || CommandError::new(ErrorCode::ExceededTimeLimit, "no no-op entry in time");
     if node.is_primary() {
-        let written = tokio::time::timeout(POINT_TIMEOUT, node.write_note(&note));
+        let written = tokio::time::timeout(POINT_TIMEOUT, node.write_noop(&message));
         written.await.map_err(|_| late())??;
     } else {
-        let request = rawdoc! { "appendOplogNote": 1, "data": note };
+        let request = rawdoc! { "appendOplogNote": 1, "data": message };
         let reply = node
             .replication
             .ask_primary(&request, POINT_TIMEOUT)

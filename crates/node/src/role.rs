@@ -4,12 +4,13 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use banyan_execution::ShardFilter;
 use banyan_storage::{Index, Namespace};
 use banyan_wire::CommandError;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf};
 
 use crate::commands::table::BoxFuture;
+pub use crate::write::op_observer::Change;
+pub use crate::write::shard_rules::{ShardRules, Versions};
 
 /// What a role demands of a collection's indexes.
 pub trait IndexRules: Send + Sync {
@@ -35,30 +36,8 @@ pub enum IndexLoss {
     Hidden,
 }
 
-/// What the request says about the routing table that it was routed with.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Versions<'a> {
-    pub shard: Option<RawBsonRef<'a>>,
-    pub database: Option<RawBsonRef<'a>>,
-}
-
-/// One document's change, as it was committed.
-#[derive(Debug, Clone, Copy)]
-pub enum Change<'a> {
-    Insert {
-        document: &'a RawDocument,
-    },
-    Update {
-        before: &'a RawDocument,
-        after: &'a RawDocument,
-    },
-    Delete {
-        before: &'a RawDocument,
-    },
-}
-
 /// The role's own commands find it again through `Any`.
-pub trait Role: Any + Send + Sync {
+pub trait Role: ShardRules + Any {
     /// Asked before a command that carries versions runs, while nothing is held: a shard that
     /// knows less than the request refreshes here, and a critical section is waited for. `None`
     /// when there is nothing to wait for, which is the common case.
@@ -70,36 +49,13 @@ pub trait Role: Any + Send + Sync {
         None
     }
 
-    /// Compares the versions of a request with what this shard knows: `StaleConfig` if they
-    /// differ, otherwise which documents are its own (`None`: all of them).
-    ///
-    /// A write calls this while it holds the namespace's latch, so whoever wants the writes of a
-    /// collection to cease (a migration's critical section) takes that latch exclusively
-    /// ([`crate::write::NamespaceLatches`]), changes what this answers, and lets go.
-    fn check(
-        &self,
-        namespace: &Namespace,
-        versions: Versions<'_>,
-        writes: bool,
-    ) -> Result<Option<Arc<dyn ShardFilter>>, CommandError>;
-
-    /// As [`Role::prepare`] and [`Role::check`] for another collection that a routed pipeline reads
-    /// here: its router takes it to be on this shard alone, and that must be so.
+    /// As [`Role::prepare`] and [`ShardRules::check`] for another collection that a routed pipeline
+    /// reads here: its router takes it to be on this shard alone, and that must be so.
     fn prepare_local<'a>(&'a self, _namespace: Namespace) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 
     fn check_local(&self, _namespace: &Namespace) -> Result<(), CommandError> {
-        Ok(())
-    }
-
-    /// Refuses a change that this shard may not make although the versions agree: a document
-    /// without a full shard key, a changed shard key. Called before the write is proposed.
-    fn check_change(
-        &self,
-        _namespace: &Namespace,
-        _change: Change<'_>,
-    ) -> Result<(), CommandError> {
         Ok(())
     }
 

@@ -14,21 +14,22 @@ use std::time::Instant;
 
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
-use bson::{RawBsonRef, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
 use crate::account;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
+use crate::commands::write_report;
 use crate::context::{CommandContext, Generic};
 use crate::errors;
 use crate::info::ClusterRole;
 use crate::light;
 use crate::local;
-use crate::logical_sessions;
 use crate::node::Node;
 use crate::read_concern;
 use crate::refusal;
 use crate::write::WriteConcern;
-use crate::write::{concern, report};
+use crate::write::concern::{self, Awaited};
+use crate::write::session_id;
 
 /// Answers the requests of one process.
 pub struct NodeService {
@@ -201,7 +202,7 @@ impl NodeService {
     /// The session that the command names is in use.
     fn enter_session(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         if let Some(lsid) = ctx.generic.lsid {
-            let session = logical_sessions::parse(lsid)?;
+            let session = session_id::parse(lsid)?;
             let sessions_max = self.node.parameters.value("maxSessions");
             let sessions_max = usize::try_from(sessions_max).unwrap_or(usize::MAX);
             self.node.sessions.touch(session, sessions_max)?;
@@ -293,12 +294,12 @@ impl NodeService {
         result: CommandResult,
     ) -> CommandResult {
         match result {
-            Ok(reply) => Ok(match ctx.concern.wait(ctx).await {
+            Ok(reply) => Ok(match wait_for_concern(ctx).await {
                 Some(failure) => concern::with_failure(&reply, failure),
                 None => reply,
             }),
-            Err(error) if report::ends_command(&error) => Err(error),
-            Err(error) => Err(match ctx.concern.wait(ctx).await {
+            Err(error) if write_report::ends_command(&error) => Err(error),
+            Err(error) => Err(match wait_for_concern(ctx).await {
                 Some(failure) => {
                     let mut extra = rawdoc! { "writeConcernError": failure };
                     for (name, value) in error.extra.iter().flat_map(|e| e.iter().flatten()) {
@@ -310,6 +311,20 @@ impl NodeService {
             }),
         }
     }
+}
+
+async fn wait_for_concern(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
+    let awaited = Awaited {
+        index: ctx.last_write(),
+        is_late: ctx.is_late(),
+        deadline: ctx.deadline,
+        is_interrupted: &|| ctx.interrupt().is_raised(),
+        client_gone: ctx.conn.closed(),
+    };
+    let node = ctx.node;
+    ctx.concern
+        .wait(&node.replica, &node.replication, awaited)
+        .await
 }
 
 /// It's a map-reduce, or the last part of one over several shards, that writes its results

@@ -4,8 +4,10 @@
 //! time in those that follow. Bounded in number and in age: each keeps old versions alive.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_storage::{Catalog, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::Timestamp;
 use parking_lot::Mutex;
@@ -13,11 +15,19 @@ use parking_lot::Mutex;
 use crate::clock;
 use crate::errors;
 use crate::node::Node;
-use crate::read_concern::View;
+use crate::replica::Replica;
 
 const KEPT_MAX: usize = 4096;
 /// A catalog that keeps changing while a snapshot is taken is tried again so often.
 const TRIES: usize = 100;
+
+/// The state as of one time.
+#[derive(Clone)]
+pub struct View {
+    pub catalog: Arc<Catalog>,
+    pub snapshot: Snapshot,
+    pub time: Timestamp,
+}
 
 #[derive(Default)]
 pub struct Snapshots {
@@ -36,16 +46,15 @@ struct Kept {
 
 impl Snapshots {
     /// The newest state, kept.
-    pub fn take(&self, node: &Node, keep: Duration) -> Result<View, CommandError> {
-        let view = newest(node)?;
+    pub fn take(&self, replica: &Replica, keep: Duration) -> Result<View, CommandError> {
+        let view = newest(replica)?;
         self.keep(view.clone(), keep);
         Ok(view)
     }
 
     /// Called where the log asks every member to keep the state as it is.
-    pub fn reached_point(&self, node: &Node) {
-        let keep = window(node);
-        match self.take(node, keep) {
+    pub fn reached_point(&self, replica: &Replica, keep: Duration) {
+        match self.take(replica, keep) {
             Ok(view) => *self.point.lock() = Some(view),
             Err(error) => tracing::warn!(%error, "cannot keep a snapshot that others keep"),
         }
@@ -69,11 +78,16 @@ impl Snapshots {
 
     /// The state as of a time that is applied here. It can be had if it was kept, or if nothing
     /// has changed since.
-    pub fn at(&self, node: &Node, time: Timestamp, keep: Duration) -> Result<View, CommandError> {
+    pub fn at(
+        &self,
+        replica: &Replica,
+        time: Timestamp,
+        keep: Duration,
+    ) -> Result<View, CommandError> {
         if let Some(view) = self.find(time, keep) {
             return Ok(view);
         }
-        let mut view = newest(node)?;
+        let mut view = newest(replica)?;
         if clock::to_bits(view.time) != clock::to_bits(time) {
             let kept_from = self.kept.lock().keys().next().copied();
             let code = match kept_from {
@@ -138,13 +152,16 @@ fn forget_old(kept: &mut BTreeMap<u64, Kept>, keep: Duration) {
 }
 
 /// The newest state with its exact time: the applied position is part of what a snapshot sees.
-fn newest(node: &Node) -> Result<View, CommandError> {
+fn newest(replica: &Replica) -> Result<View, CommandError> {
     for _ in 0..TRIES {
-        let catalog = node.store.catalog();
-        let snapshot = node.store.snapshot();
-        let time = node.machine.time_of(&snapshot).map_err(errors::storage)?;
+        let catalog = replica.store.catalog();
+        let snapshot = replica.store.snapshot();
+        let time = replica
+            .machine
+            .time_of(&snapshot)
+            .map_err(errors::storage)?;
         // The catalog is the one of this snapshot if it was the same before and after.
-        if std::sync::Arc::ptr_eq(&catalog, &node.store.catalog()) {
+        if Arc::ptr_eq(&catalog, &replica.store.catalog()) {
             return Ok(View {
                 catalog,
                 snapshot,

@@ -1,4 +1,4 @@
-//! What a member does on its own once in a while, and notes that somebody waits for.
+//! What a member does on its own once in a while, and no-op entries that somebody waits for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use crate::snapshots;
 const PERIOD: Duration = Duration::from_secs(1);
 /// Sessions are looked through every so many periods.
 const SESSION_PERIODS: u64 = 30;
-const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
+const NOOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs until the process ends. Does nothing outside of a runtime, as in some tests.
 pub fn start(node: &Arc<Node>) {
@@ -46,21 +46,21 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
         }
         if node.replication.is_replica_set() {
             rw_defaults::refresh_quietly(&node);
-            node.note_idleness().await;
+            node.write_periodic_noop().await;
         }
     }
 }
 
-/// Whether a note is being asked for or written: one serves everybody who waits.
+/// Whether a no-op entry is being asked for or written: one serves everybody who waits.
 #[derive(Debug, Default)]
-pub struct Notes {
+pub struct Noops {
     asking: AtomicBool,
 }
 
 impl Node {
     /// A primary that nobody writes to still lets time go on: how far a secondary is behind, and
     /// from where a change stream resumes, are told by what is in the log.
-    async fn note_idleness(&self) {
+    async fn write_periodic_noop(&self) {
         let seconds = self.parameters.value("periodicNoopIntervalSecs");
         if !self.is_primary() || !self.parameters.flag("writePeriodicNoops") {
             return;
@@ -69,42 +69,34 @@ impl Node {
         if idle_ms < seconds.saturating_mul(1000) {
             return;
         }
-        let note = rawdoc! { "msg": "periodic noop" };
-        if let Err(error) = self.write_note(&note).await {
-            tracing::debug!(%error, "no periodic note");
+        let message = rawdoc! { "msg": "periodic noop" };
+        if let Err(error) = self.write_noop(&message).await {
+            tracing::debug!(%error, "no periodic no-op entry");
         }
     }
 
-    /// A new primary's first word. It need not be the first of its term: whoever is quicker may
-    /// write before it.
-    pub async fn note_lead(&self) {
-        if let Err(error) = self.write_note(&rawdoc! { "msg": "new primary" }).await {
-            tracing::debug!(%error, "no note of a new primary");
-        }
-    }
-
-    /// Lets the log go past a time that nobody wrote at: the primary writes a note, a secondary
-    /// asks it to. Returns at once; the note comes by the log like any other entry.
-    pub fn ask_for_note(self: &Arc<Self>, time: Timestamp) {
-        if self.notes.asking.swap(true, Ordering::AcqRel) {
+    /// Lets the log go past a time that nobody wrote at: the primary writes a no-op entry, a
+    /// secondary asks it to. Returns at once; the entry comes by the log like any other.
+    pub fn ask_for_noop(self: &Arc<Self>, time: Timestamp) {
+        if self.noops.asking.swap(true, Ordering::AcqRel) {
             return;
         }
         let node = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = node.bring_note(time).await {
-                tracing::debug!(%error, "no note for a read that waits");
+            if let Err(error) = node.bring_noop(time).await {
+                tracing::debug!(%error, "no no-op entry for a read that waits");
             }
-            node.notes.asking.store(false, Ordering::Release);
+            node.noops.asking.store(false, Ordering::Release);
         });
     }
 
-    async fn bring_note(&self, time: Timestamp) -> Result<(), CommandError> {
+    async fn bring_noop(&self, time: Timestamp) -> Result<(), CommandError> {
         if self.is_primary() {
             if clock::to_bits(self.machine.operation_time()) >= clock::to_bits(time) {
                 return Ok(());
             }
-            let note = rawdoc! { "msg": "noop write for afterClusterTime read concern" };
-            return self.write_note(&note).await.map(drop);
+            let message = rawdoc! { "msg": "noop write for afterClusterTime read concern" };
+            return self.write_noop(&message).await.map(drop);
         }
         let request: RawDocumentBuf = rawdoc! {
             "appendOplogNote": 1,
@@ -113,7 +105,7 @@ impl Node {
             "$clusterTime": read_concern::gossip(self.clock.now()),
         };
         self.replication
-            .ask_primary(&request, NOTE_TIMEOUT)
+            .ask_primary(&request, NOOP_TIMEOUT)
             .await
             .map(drop)
     }

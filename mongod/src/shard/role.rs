@@ -13,7 +13,7 @@ use banyan_node::commands::table::BoxFuture;
 use banyan_node::context::CommandContext;
 use banyan_node::local::Local;
 use banyan_node::node::Node;
-use banyan_node::role::{Change, IndexRules, Role, Versions};
+use banyan_node::role::{Change, IndexRules, Role, ShardRules, Versions};
 use banyan_node::service::NodeService;
 use banyan_sharding::ChunkVersion;
 use banyan_storage::Namespace;
@@ -267,45 +267,7 @@ fn is_internal(namespace: &Namespace) -> bool {
     matches!(namespace.database(), "admin" | "config" | "local")
 }
 
-impl Role for ShardRole {
-    fn prepare<'a>(
-        &'a self,
-        namespace: Namespace,
-        versions: Versions<'a>,
-    ) -> Option<BoxFuture<'a, ()>> {
-        let received = received(&versions).ok()??;
-        if is_internal(&namespace) {
-            return None;
-        }
-        let Some(identity) = self.identity() else {
-            // A secondary learns through the log what it belongs to, perhaps just now.
-            return Some(Box::pin(async move {
-                if let Ok(Some(identity)) = self.load_identity().await {
-                    self.set_identity(identity);
-                }
-            }));
-        };
-        let collection = self.collection(namespace.as_str());
-        let term = self.term();
-        let database = database_version(&versions, &received)
-            .filter(|version| !self.databases.agrees(namespace.database(), version, term));
-        let judged = collection.judge(&received, term, true, &identity.name);
-        let ready = matches!(judged, Verdict::Agreed(_) | Verdict::Stale(_));
-        if ready && database.is_none() {
-            return None;
-        }
-        Some(Box::pin(async move {
-            if database.is_some()
-                && let Err(error) = self.refresh_database(&identity, namespace.database()).await
-            {
-                tracing::warn!(%namespace, %error, "cannot read a database's entry");
-            }
-            if !ready {
-                self.catch_up(collection, received).await;
-            }
-        }))
-    }
-
+impl ShardRules for ShardRole {
     fn check(
         &self,
         namespace: &Namespace,
@@ -358,20 +320,6 @@ impl Role for ShardRole {
         }
     }
 
-    fn prepare_local<'a>(&'a self, namespace: Namespace) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            let version = ChunkVersion::UNSHARDED.to_document();
-            if let Some(waiting) = self.prepare(namespace, of_version(&version)) {
-                waiting.await;
-            }
-        })
-    }
-
-    fn check_local(&self, namespace: &Namespace) -> Result<(), CommandError> {
-        let version = ChunkVersion::UNSHARDED.to_document();
-        self.check(namespace, of_version(&version), false).map(drop)
-    }
-
     fn check_change(&self, namespace: &Namespace, change: Change<'_>) -> Result<(), CommandError> {
         let Some(filter) = self
             .known_collection(namespace.as_str())
@@ -405,6 +353,60 @@ impl Role for ShardRole {
                 ))
             }
         }
+    }
+}
+
+impl Role for ShardRole {
+    fn prepare<'a>(
+        &'a self,
+        namespace: Namespace,
+        versions: Versions<'a>,
+    ) -> Option<BoxFuture<'a, ()>> {
+        let received = received(&versions).ok()??;
+        if is_internal(&namespace) {
+            return None;
+        }
+        let Some(identity) = self.identity() else {
+            // A secondary learns through the log what it belongs to, perhaps just now.
+            return Some(Box::pin(async move {
+                if let Ok(Some(identity)) = self.load_identity().await {
+                    self.set_identity(identity);
+                }
+            }));
+        };
+        let collection = self.collection(namespace.as_str());
+        let term = self.term();
+        let database = database_version(&versions, &received)
+            .filter(|version| !self.databases.agrees(namespace.database(), version, term));
+        let judged = collection.judge(&received, term, true, &identity.name);
+        let ready = matches!(judged, Verdict::Agreed(_) | Verdict::Stale(_));
+        if ready && database.is_none() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            if database.is_some()
+                && let Err(error) = self.refresh_database(&identity, namespace.database()).await
+            {
+                tracing::warn!(%namespace, %error, "cannot read a database's entry");
+            }
+            if !ready {
+                self.catch_up(collection, received).await;
+            }
+        }))
+    }
+
+    fn prepare_local<'a>(&'a self, namespace: Namespace) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let version = ChunkVersion::UNSHARDED.to_document();
+            if let Some(waiting) = self.prepare(namespace, of_version(&version)) {
+                waiting.await;
+            }
+        })
+    }
+
+    fn check_local(&self, namespace: &Namespace) -> Result<(), CommandError> {
+        let version = ChunkVersion::UNSHARDED.to_document();
+        self.check(namespace, of_version(&version), false).map(drop)
     }
 
     fn statistics(&self) -> Option<RawDocumentBuf> {

@@ -14,9 +14,9 @@ use super::token::Token;
 use crate::clock;
 use crate::commands::find::lookup;
 use crate::errors;
-use crate::node::Node;
 use crate::oplog::describe;
 use crate::params;
+use crate::replica::Replica;
 use crate::write::entry::{Operation, Style};
 use crate::write::names::Name;
 
@@ -28,7 +28,7 @@ pub struct Event {
 
 /// What a stream wants of operations, and where it looks things up.
 pub struct Describer {
-    pub node: Arc<Node>,
+    pub replica: Arc<Replica>,
     pub scope: Scope,
     pub full_document: FullDocument,
     pub before_change: BeforeChange,
@@ -50,9 +50,9 @@ pub struct Events {
 }
 
 impl Describer {
-    pub fn new(node: Arc<Node>, scope: Scope, options: &Options) -> Describer {
+    pub fn new(replica: Arc<Replica>, scope: Scope, options: &Options) -> Describer {
         Describer {
-            node,
+            replica,
             scope,
             full_document: options.full_document,
             before_change: options.before_change,
@@ -62,7 +62,7 @@ impl Describer {
 
     /// The collection's name at that place, if the stream shows what happens to it.
     pub fn shown(&self, collection: CollectionId, index: u64) -> Option<Arc<Name>> {
-        let name = self.node.machine.name_at(collection, index)?;
+        let name = self.replica.machine.name_at(collection, index)?;
         self.scope.shows(&name.namespace).then_some(name)
     }
 
@@ -180,7 +180,7 @@ impl Describer {
         collection: CollectionId,
         document: &RawDocument,
     ) -> Result<Option<RawDocumentBuf>, CommandError> {
-        let (catalog, snapshot) = self.node.view();
+        let (catalog, snapshot) = self.replica.view();
         let Some(collection) = catalog.by_id(collection) else {
             return Ok(None);
         };

@@ -15,10 +15,9 @@ use super::event::{Describer, Event, Events, Place};
 use super::options::{FullDocument, Options, Start};
 use super::scope::Scope;
 use super::token::{Kind, Token};
-use crate::cursors::Following;
 use crate::errors;
-use crate::node::Node;
-use crate::oplog::{About, LogReader, ReadError, Seen, reader};
+use crate::oplog::{About, Log, LogReader, ReadError, Seen, reader};
+use crate::write::Machine;
 use crate::write::entry::{Entry, Operation};
 use crate::write::names::Name;
 use banyan_execution::{InterruptSlot, Row, Ticker};
@@ -29,7 +28,7 @@ const BYTES_PER_LOOK: usize = 32 << 20;
 
 /// How far a stream has come; the cursor tells its client.
 pub struct Progress {
-    node: Arc<Node>,
+    machine: Arc<Machine>,
     /// The entry that is read next.
     next: AtomicU64,
     /// What is read of a document is looked up where it lies now.
@@ -49,23 +48,28 @@ struct State {
     invalidated: bool,
 }
 
-impl Following for Progress {
-    fn resume_token(&self, pending: bool) -> RawDocumentBuf {
+impl Progress {
+    /// Where a client can go on after what it was given. `pending`: the last row that was read is
+    /// not part of that.
+    pub fn resume_token(&self, pending: bool) -> RawDocumentBuf {
         let state = self.state.lock();
         let token = if pending { state.before } else { state.token };
         token.to_document()
     }
 
-    fn is_behind(&self) -> bool {
+    /// There is more to read at once, though no row has come of it yet.
+    pub fn is_behind(&self) -> bool {
         self.state.lock().behind
     }
 
-    fn is_close(&self) -> bool {
-        let applied = self.node.machine.applied_index();
+    /// What is left to read is so little that it may be read in place.
+    pub fn is_close(&self) -> bool {
+        let applied = self.machine.applied_index();
         !self.looks_up && applied < self.next.load(Ordering::Relaxed) + CLOSE_ENTRIES
     }
 
-    fn is_invalidated(&self) -> bool {
+    /// No further row will come, and the client is to know.
+    pub fn is_invalidated(&self) -> bool {
         self.state.lock().invalidated
     }
 }
@@ -89,7 +93,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn open(
-        node: Arc<Node>,
+        log: Arc<Log>,
         scope: Scope,
         options: &Options,
         execution: Execution,
@@ -98,15 +102,15 @@ impl Stream {
         let (reader, after) = match &options.start {
             Start::Now => {
                 // The time first: what comes between the two is read and passed over.
-                let reader = LogReader::from_now(node.clone());
-                (reader, node.machine.last_applied().time)
+                let reader = LogReader::from_now(log.clone());
+                (reader, log.replica.machine.last_applied().time)
             }
             Start::At(time) => {
                 let after = time.saturating_sub(1);
-                (reader_after(&node, after)?, after)
+                (reader_after(&log, after)?, after)
             }
             Start::Resume(token) | Start::After(token) => {
-                (reader_after(&node, token.time)?, token.time)
+                (reader_after(&log, token.time)?, token.time)
             }
         };
         let token = match &options.start {
@@ -114,7 +118,7 @@ impl Stream {
             Start::Now | Start::At(_) => Token::high_water(after),
         };
         let progress = Arc::new(Progress {
-            node: node.clone(),
+            machine: log.replica.machine.clone(),
             next: AtomicU64::new(reader.next_index()),
             looks_up: options.full_document == FullDocument::UpdateLookup,
             state: Mutex::new(State {
@@ -125,7 +129,7 @@ impl Stream {
             }),
         });
         let mut stream = Stream {
-            describer: Describer::new(node, scope, options),
+            describer: Describer::new(log.replica.clone(), scope, options),
             reader,
             after,
             unsettled: None,
@@ -171,7 +175,7 @@ impl Stream {
 
     /// Looks for the event that the token names. A member that has not applied it yet waits.
     fn settle(&mut self) -> Result<(), CommandError> {
-        let applied = self.describer.node.machine.last_applied().time;
+        let applied = self.describer.replica.machine.last_applied().time;
         if let Some(token) = self.unsettled.take_if(|token| token.time <= applied) {
             self.resume(&token)?;
         }
@@ -181,8 +185,8 @@ impl Stream {
     /// Makes sure that the token names an event of this stream, and goes on with the end of the
     /// stream if that came of it.
     fn resume(&mut self, token: &Token) -> Result<(), CommandError> {
-        let node = &self.describer.node;
-        let before = node.machine.before_log(reader::first_index(node));
+        let log = self.reader.log();
+        let before = log.replica.machine.before_log(reader::first_index(log));
         if let Some(before) = before.filter(|before| before.time == token.time) {
             return match self.goes_on_from(token, before.position.index) {
                 true => Ok(()),
@@ -209,7 +213,7 @@ impl Stream {
     /// of this stream and certainly not the end of it.
     fn goes_on_from(&self, token: &Token, index: u64) -> bool {
         let describer = &self.describer;
-        let settled = |uuid| describer.node.machine.settled_name(&uuid, index);
+        let settled = |uuid| describer.replica.machine.settled_name(&uuid, index);
         match &describer.scope {
             Scope::Deployment => true,
             // It ends with the database, whose end is about no collection.
@@ -223,8 +227,8 @@ impl Stream {
 
     /// What the stream shows of the operation at this time.
     fn event_at(&self, time: u64) -> Result<Events, CommandError> {
-        let node = self.describer.node.clone();
-        let mut reader = LogReader::from_time(node, time).map_err(lost)?;
+        let log = self.reader.log().clone();
+        let mut reader = LogReader::from_time(log, time).map_err(lost)?;
         for seen in reader.read().map_err(lost)? {
             let (About::Documents(header, _) | About::Definitions(header)) = &seen.about else {
                 continue;
@@ -247,7 +251,7 @@ impl Stream {
             };
             // Whether images are there matters to events that are yet to be shown.
             let describer = Describer {
-                node: self.describer.node.clone(),
+                replica: self.describer.replica.clone(),
                 scope: self.describer.scope.clone(),
                 full_document: Default::default(),
                 before_change: Default::default(),
@@ -401,14 +405,14 @@ fn collection_of(operation: &Operation<'_>) -> Option<CollectionId> {
 }
 
 /// Reads from the first entry on that has something behind this time.
-fn reader_after(node: &Arc<Node>, time: u64) -> Result<LogReader, CommandError> {
-    let reader = LogReader::from_time(node.clone(), time.saturating_add(1)).map_err(lost)?;
-    let first_index = reader::first_index(node);
-    let before = node.machine.before_log(first_index);
+fn reader_after(log: &Arc<Log>, time: u64) -> Result<LogReader, CommandError> {
+    let reader = LogReader::from_time(log.clone(), time.saturating_add(1)).map_err(lost)?;
+    let first_index = reader::first_index(log);
+    let before = log.replica.machine.before_log(first_index);
     let begins_there = before.is_some_and(|before| before.time <= time);
     // What was cut may have been behind that time, unless the log still shows something before it.
-    if first_index > 1 && !begins_there && time < node.machine.last_applied().time {
-        let first = reader::first_header(node).map_err(lost)?;
+    if first_index > 1 && !begins_there && time < log.replica.machine.last_applied().time {
+        let first = reader::first_header(log).map_err(lost)?;
         if first.is_none_or(|first| first.first_time > time.saturating_add(1)) {
             return Err(history_lost());
         }

@@ -9,8 +9,7 @@ use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr,
 use super::explain::{self, Verbosity, explain_query};
 use super::find::{OwnedView, later_states, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use super::{out, pipeline_sources};
-use crate::change_stream;
+use super::{change_stream, out, pipeline_sources};
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
 use crate::cursors::first::{self, BatchOptions};
@@ -129,7 +128,13 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let context = query_context(ctx, parameters.variables)?;
         if change_stream::starts(&parameters.stages) {
             let open = || {
-                let cursor = change_stream::open(ctx, &parameters, &context)?;
+                let cursor = change_stream::open(
+                    ctx,
+                    parameters.collection,
+                    parameters.namespace(ctx.database()),
+                    &parameters.stages,
+                    &context,
+                )?;
                 first::reply(ctx, cursor, options)
             };
             return ctx.compute(open).await;

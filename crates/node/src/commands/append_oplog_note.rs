@@ -1,4 +1,4 @@
-//! `appendOplogNote`: a note in the log that changes nothing. With a write concern it's a way to
+//! `appendOplogNote`: an entry in the log that changes nothing. With a write concern it's a way to
 //! wait until the members have everything before it.
 
 use banyan_wire::{CommandError, ErrorCode};
@@ -12,12 +12,12 @@ use crate::params::Field;
 pub static SPEC: CommandSpec = CommandSpec::new("appendOplogNote", Run::Future(run))
     .writes()
     .admin_only()
-    .help("writes a note into the log")
+    .help("writes a no-op entry into the log")
     .fields(&["data", "maxClusterTime"]);
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
-        let note: &RawDocument = ctx.required("data")?.document()?;
+        let message: &RawDocument = ctx.required("data")?.document()?;
         if !ctx.node.replication.is_replica_set() {
             return Err(CommandError::new(
                 ErrorCode::NoReplicationEnabled,
@@ -27,13 +27,13 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         if let Some(limit) = ctx.field("maxClusterTime") {
             check_behind(ctx, limit)?;
         }
-        let written = ctx.node.write_note(note).await?;
+        let written = ctx.node.write_noop(message).await?;
         ctx.note_write(written.position.index);
         Ok(rawdoc! { "ok": 1.0 })
     })
 }
 
-/// The note is only wanted while the log has not come to that time.
+/// The entry is only wanted while the log has not come to that time.
 fn check_behind(ctx: &CommandContext<'_>, limit: Field<'_>) -> Result<(), CommandError> {
     let RawBsonRef::Timestamp(limit) = limit.value else {
         return Err(limit.wrong_type("type 'timestamp'"));

@@ -7,11 +7,11 @@ use bson::{RawBsonRef, RawDocument};
 
 use super::find::{query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
 use crate::write::modify::{self, Action, Target};
-use crate::write::report::{self, WriteReport, ordered, statement_ids};
 use crate::write::sessions::StatementOutcome;
 use crate::write::staging::Staging;
 
@@ -69,7 +69,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let documents = ctx.request.batch("deletes")?;
-    report::check_size(documents.len())?;
+    write_report::check_size(documents.len())?;
     let statements = documents
         .iter()
         .map(|d| Statement::parse(d))
@@ -77,18 +77,18 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
     let variables = ctx.field("let").map(|field| field.document()).transpose()?;
     // Once for all statements: it looks through the whole request.
     let context = query_context(ctx, variables)?;
-    let mut staging = Staging::open(ctx, collection, false).await?;
+    let mut staging = Staging::open(ctx.write_context(), collection, false).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let ids = statement_ids(ctx, documents.len())?;
     for (at, statement) in statements.iter().enumerate() {
         if report.is_over() {
             break;
         }
-        report::look(ctx, at)?;
+        write_report::look(ctx, at)?;
         ctx.work.delete_tried.add(1);
         match one(&mut staging, statement, &context, ids.of(at), &mut report).await {
             Ok(deleted) => report.n += deleted,
-            Err(error) if report::ends_command(&error) => return Err(error),
+            Err(error) if write_report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
         }
         if staging.is_full() {

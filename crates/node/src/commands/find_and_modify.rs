@@ -127,7 +127,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         }
         None => None,
     };
-    let mut staging = Staging::open(ctx, collection, parameters.upsert).await?;
+    let mut staging = Staging::open(ctx.write_context(), collection, parameters.upsert).await?;
     let statement = ctx.generic.stmt_id.unwrap_or(0);
     if let Some(outcome) = staging.settled(statement) {
         return again(statement, outcome);

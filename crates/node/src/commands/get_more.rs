@@ -11,8 +11,8 @@ use crate::context::CommandContext;
 use crate::cursors::batch::Batch;
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
-use crate::logical_sessions;
 use crate::params::Field;
+use crate::write::session_id;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
     .aliases(&["getmore"])
@@ -116,18 +116,18 @@ fn check_session(
     parameters: &Parameters,
     cursor: &Cursor,
 ) -> Result<(), CommandError> {
-    let asking = ctx.generic.lsid.map(logical_sessions::parse).transpose()?;
+    let asking = ctx.generic.lsid.map(session_id::parse).transpose()?;
     let (code, how) = match (cursor.session, asking) {
         (opened, asking) if opened == asking => return Ok(()),
         (None, Some(asking)) => {
-            let asking = logical_sessions::shown(&asking);
+            let asking = session_id::shown(&asking);
             (
                 50736,
                 format!("not created in a session, in session {asking}"),
             )
         }
         (Some(opened), None) => {
-            let opened = logical_sessions::shown(&opened);
+            let opened = session_id::shown(&opened);
             (
                 50737,
                 format!("created in session {opened}, without an lsid"),
@@ -135,10 +135,7 @@ fn check_session(
         }
         (Some(opened), Some(asking)) => {
             let (opened, asking) = (&opened, &asking);
-            let (opened, asking) = (
-                logical_sessions::shown(opened),
-                logical_sessions::shown(asking),
-            );
+            let (opened, asking) = (session_id::shown(opened), session_id::shown(asking));
             (
                 50738,
                 format!("created in session {opened}, in session {asking}"),

@@ -4,9 +4,9 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::write_report::{self, StatementIds, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
 use crate::write::insert::Candidate;
-use crate::write::report::{self, StatementIds, WriteReport, ordered, statement_ids};
 use crate::write::sessions::StatementOutcome;
 use crate::write::staging::Staging;
 
@@ -24,8 +24,8 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let documents = ctx.request.batch("documents")?;
-    report::check_size(documents.len())?;
-    let mut staging = Staging::open(ctx, collection, true).await?;
+    write_report::check_size(documents.len())?;
+    let mut staging = Staging::open(ctx.write_context(), collection, true).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let statements = statement_ids(ctx, documents.len())?;
     let mut at = 0;
@@ -89,7 +89,7 @@ async fn stage_some(
         }
         at += 1;
     }
-    let snapshot = staging.ctx.node.store.snapshot();
+    let snapshot = staging.ctx.replica.store.snapshot();
     for (position, candidate) in candidates {
         staging.ctx.work.insert_tried.add(1);
         match candidate.stage(staging, &collection, &snapshot) {

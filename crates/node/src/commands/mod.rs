@@ -9,6 +9,7 @@ mod append_oplog_note;
 mod applied_progress;
 mod await_writes;
 mod build_info;
+mod change_stream;
 pub mod coll_mod;
 mod coll_stats;
 mod connection_status;
@@ -70,6 +71,7 @@ mod top;
 mod update;
 mod validate;
 mod whats_my_uri;
+pub mod write_report;
 
 use table::CommandSpec;
 

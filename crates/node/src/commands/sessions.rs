@@ -6,8 +6,8 @@ use bson::{RawBsonRef, RawDocument, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::logical_sessions::{self, SessionId};
 use crate::params::{self, Field};
+use crate::write::session_id::{self, SessionId};
 
 pub static START: CommandSpec =
     CommandSpec::new("startSession", Run::Inline(start)).needs(Needs::Any);
@@ -116,13 +116,13 @@ fn kill_by_pattern(ctx: &CommandContext<'_>) -> CommandResult {
             };
             match name.as_str() {
                 "lsid" => {
-                    let session = logical_sessions::parse(field.document()?)?;
+                    let session = session_id::parse(field.document()?)?;
                     ctx.node.end_session(&session, true);
                 }
                 "uid" => {
                     let everybody = matches!(
                         value,
-                        RawBsonRef::Binary(uid) if uid.bytes == logical_sessions::nobody().bytes
+                        RawBsonRef::Binary(uid) if uid.bytes == session_id::nobody().bytes
                     );
                     if everybody {
                         ctx.node.kill_all_sessions(ctx.conn.id);
@@ -150,8 +150,5 @@ fn listed<'a>(ctx: &CommandContext<'a>) -> Result<Vec<&'a RawDocument>, CommandE
 
 /// The sessions in the command's own array.
 fn named(ctx: &CommandContext<'_>) -> Result<Vec<SessionId>, CommandError> {
-    listed(ctx)?
-        .into_iter()
-        .map(logical_sessions::parse)
-        .collect()
+    listed(ctx)?.into_iter().map(session_id::parse).collect()
 }

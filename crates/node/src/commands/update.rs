@@ -8,11 +8,11 @@ use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr,
 
 use super::find::{query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
 use crate::write::modify::{self, Action, Target};
-use crate::write::report::{self, WriteReport, ordered, statement_ids};
 use crate::write::sessions::StatementOutcome;
 use crate::write::staging::Staging;
 
@@ -119,7 +119,7 @@ impl Done {
 async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let documents = ctx.request.batch("updates")?;
-    report::check_size(documents.len())?;
+    write_report::check_size(documents.len())?;
     let statements = documents
         .iter()
         .map(|d| Statement::parse(d))
@@ -128,7 +128,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let variables = ctx.field("let").map(|field| field.document()).transpose()?;
     // Once for all statements: it looks through the whole request.
     let context = query_context(ctx, variables)?;
-    let mut staging = Staging::open(ctx, collection, create).await?;
+    let mut staging = Staging::open(ctx.write_context(), collection, create).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let ids = statement_ids(ctx, documents.len())?;
     let mut modified = 0;
@@ -137,9 +137,9 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
-        report::look(ctx, at)?;
+        write_report::look(ctx, at)?;
         ctx.work.update_tried.add(1);
-        match one(&mut staging, statement, &context, ids.of(at)).await {
+        match one(ctx, &mut staging, statement, &context, ids.of(at)).await {
             Ok(done) => {
                 report.n += done.matched;
                 if done.again {
@@ -155,7 +155,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
                     upserted.push(line);
                 }
             }
-            Err(error) if report::ends_command(&error) => return Err(error),
+            Err(error) if write_report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
         }
         if staging.is_full() {
@@ -176,6 +176,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 async fn one(
+    ctx: &CommandContext<'_>,
     staging: &mut Staging<'_>,
     statement: &Statement<'_>,
     context: &Context,
@@ -184,7 +185,6 @@ async fn one(
     if let Some(outcome) = staging.settled(id) {
         return Ok(Done::again(outcome));
     }
-    let ctx = staging.ctx;
     let constants = statement.constants;
     let own_context = constants.map(|constants| query_context(ctx, Some(constants)));
     let own_context = own_context.transpose()?;

@@ -8,7 +8,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Tail};
 use crate::context::CommandContext;
-use crate::logical_sessions;
+use crate::write::session_id;
 use banyan_execution::{InterruptSlot, Row};
 
 /// What the client said about batches.
@@ -71,7 +71,7 @@ pub fn reply(
         return batch.finish(0, &namespace);
     }
     cursor.slot.set(None);
-    cursor.session = ctx.generic.lsid.map(logical_sessions::parse).transpose()?;
+    cursor.session = ctx.generic.lsid.map(session_id::parse).transpose()?;
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
         _ => ctx

@@ -3,26 +3,19 @@
 use banyan_query::diff;
 use banyan_storage::{CatalogChange, CollectionId, Namespace};
 use bson::raw::CStr;
-use bson::spec::BinarySubtype;
-use bson::{Binary, DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
+use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
 
 use crate::clock;
-use crate::node::Node;
 use crate::params;
-use crate::write::Applied;
 use crate::write::entry::{Entry, EntryError, Operation, SessionStamp, Style};
+use crate::write::session_id;
 use crate::write::sessions::StatementOutcome;
+use crate::write::{Applied, Machine};
 use banyan_consensus::Position;
-
-/// What MongoDB has as `lsid.uid` where nobody is authenticated: the SHA-256 of nothing.
-const NOBODY: [u8; 32] = [
-    0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
-    0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
-];
 
 /// The documents of one entry, in order.
 pub fn entry(
-    node: &Node,
+    machine: &Machine,
     position: Position,
     bytes: &[u8],
 ) -> Result<Vec<RawDocumentBuf>, EntryError> {
@@ -32,7 +25,7 @@ pub fn entry(
     let mut previous = None;
     for (offset, operation) in entry.operations().enumerate() {
         let time = clock::from_bits(entry.header.first_time + offset as u64);
-        let described = describe(node, position.index, &operation?);
+        let described = describe(machine, position.index, &operation?);
         let Some(described) = described else { continue };
         let statement = statements.as_ref().and_then(|ids| ids.get(offset));
         let stamp = entry.session.as_ref().zip(statement);
@@ -87,10 +80,10 @@ fn statement_ids(stamp: &SessionStamp) -> Vec<i32> {
 }
 
 /// `op`, `ns`, `ui`, `o` and `o2`.
-fn describe(node: &Node, index: u64, operation: &Operation<'_>) -> Option<RawDocumentBuf> {
+fn describe(machine: &Machine, index: u64, operation: &Operation<'_>) -> Option<RawDocumentBuf> {
     let change = |op: &str, collection: CollectionId| {
         let mut document = rawdoc! { "op": op };
-        match node.machine.name_at(collection, index) {
+        match machine.name_at(collection, index) {
             Some(name) => {
                 document.append(cstr!("ns"), name.namespace.as_str());
                 document.append(cstr!("ui"), params::uuid(&name.uuid));
@@ -312,12 +305,8 @@ fn finish(
     let term = i64::try_from(term).unwrap_or(i64::MAX);
     let mut document = described;
     if let Some((stamp, statement)) = stamp {
-        let uid = Binary {
-            subtype: BinarySubtype::Generic,
-            bytes: NOBODY.to_vec(),
-        };
         let mut stamped = rawdoc! {
-            "lsid": { "id": params::uuid(&stamp.session), "uid": uid },
+            "lsid": session_id::document(&stamp.session),
             "txnNumber": stamp.txn_number,
         };
         append_all(&mut stamped, &document);

@@ -16,4 +16,24 @@ pub mod recent;
 pub mod view;
 
 pub use reader::{LogReader, ReadError};
-pub use recent::{About, Recent, Seen};
+pub use recent::{About, Seen};
+
+use std::sync::Arc;
+
+use crate::replica::Replica;
+use recent::Recent;
+
+/// A member's log, as those who follow it read it.
+pub struct Log {
+    pub replica: Arc<Replica>,
+    recent: Recent,
+}
+
+impl Log {
+    pub fn new(replica: Arc<Replica>) -> Log {
+        Log {
+            replica,
+            recent: Recent::default(),
+        }
+    }
+}

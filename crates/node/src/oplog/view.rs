@@ -8,10 +8,9 @@ use banyan_query::QueryError;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{LogReader, ReadError, describe, reader};
+use super::{Log, LogReader, ReadError, describe, reader};
 use crate::clock;
 use crate::errors;
-use crate::node::Node;
 
 /// Which entries are read, and how.
 #[derive(Debug, Clone, Default)]
@@ -32,14 +31,14 @@ pub enum Oplog {
 }
 
 impl Oplog {
-    pub fn new(node: &Arc<Node>, order: &Order) -> Result<Oplog, CommandError> {
+    pub fn new(log: &Arc<Log>, order: &Order) -> Result<Oplog, CommandError> {
         let (first, last) = order
             .times
             .clone()
             .map_or((0, u64::MAX), RangeInclusive::into_inner);
         if order.reverse {
             let end = match last.checked_add(1) {
-                Some(time) => LogReader::from_time(node.clone(), time)
+                Some(time) => LogReader::from_time(log.clone(), time)
                     .map_err(unreadable)?
                     // The entry at that time may begin before it.
                     .next_index()
@@ -47,26 +46,26 @@ impl Oplog {
                 None => u64::MAX,
             };
             return Ok(Oplog::Backward(Backward {
-                node: node.clone(),
-                end: end.min(node.machine.applied_index() + 1),
+                log: log.clone(),
+                end: end.min(log.replica.machine.applied_index() + 1),
                 first_time: first,
                 ready: Vec::new(),
                 told_of_base: false,
             }));
         }
-        let log_begins = reader::first_index(node);
+        let log_begins = reader::first_index(log);
         let reader = match first {
-            0 => LogReader::from_index(node.clone(), log_begins),
-            first => LogReader::from_time(node.clone(), first).map_err(unreadable)?,
+            0 => LogReader::from_index(log.clone(), log_begins),
+            first => LogReader::from_time(log.clone(), first).map_err(unreadable)?,
         };
-        let before = node.machine.before_log(reader.next_index());
+        let before = log.replica.machine.before_log(reader.next_index());
         let before = before.filter(|before| before.time >= first && before.time > 0);
         Ok(Oplog::Forward(Forward {
             // What comes later is for those who ask again.
             end: if order.tailable {
                 u64::MAX
             } else {
-                node.machine.applied_index() + 1
+                log.replica.machine.applied_index() + 1
             },
             last_time: last,
             begun: false,
@@ -103,9 +102,9 @@ impl Forward {
                 Ok(entries) => entries,
                 // It was cut since we looked where it begins.
                 Err(ReadError::Cut(_) | ReadError::Replaced) if !self.begun => {
-                    let node = self.reader.node().clone();
-                    let first = reader::first_index(&node);
-                    self.reader = LogReader::from_index(node, first);
+                    let log = self.reader.log().clone();
+                    let first = reader::first_index(&log);
+                    self.reader = LogReader::from_index(log, first);
                     continue;
                 }
                 Err(ReadError::Cut(_) | ReadError::Replaced) => {
@@ -122,8 +121,8 @@ impl Forward {
             }
             for seen in entries {
                 if seen.position.index < self.end && !seen.data.is_empty() {
-                    let node = self.reader.node();
-                    let documents = describe::entry(node, seen.position, &seen.data);
+                    let machine = &self.reader.log().replica.machine;
+                    let documents = describe::entry(machine, seen.position, &seen.data);
                     self.ready.extend(documents.map_err(unreadable)?);
                 }
             }
@@ -132,7 +131,7 @@ impl Forward {
 }
 
 pub struct Backward {
-    node: Arc<Node>,
+    log: Arc<Log>,
     /// Entries from here on have been read.
     end: u64,
     first_time: u64,
@@ -153,12 +152,12 @@ impl Backward {
                 }
                 return Ok(Some(document));
             }
-            let first = reader::first_index(&self.node);
+            let first = reader::first_index(&self.log);
             if self.end <= first {
                 if std::mem::replace(&mut self.told_of_base, true) {
                     return Ok(None);
                 }
-                let before = self.node.machine.before_log(first);
+                let before = self.log.replica.machine.before_log(first);
                 let before = before.filter(|before| before.time > 0);
                 self.ready.extend(before.iter().map(describe::base));
                 if self.ready.is_empty() {
@@ -167,7 +166,7 @@ impl Backward {
                 continue;
             }
             let from = self.end.saturating_sub(ENTRIES_PER_READ).max(first);
-            let mut reader = LogReader::from_index(self.node.clone(), from);
+            let mut reader = LogReader::from_index(self.log.clone(), from);
             while reader.next_index() < self.end {
                 let entries = match reader.read() {
                     Ok(entries) => entries,
@@ -180,7 +179,8 @@ impl Backward {
                 }
                 for seen in entries {
                     if seen.position.index < self.end && !seen.data.is_empty() {
-                        let documents = describe::entry(&self.node, seen.position, &seen.data);
+                        let documents =
+                            describe::entry(&self.log.replica.machine, seen.position, &seen.data);
                         self.ready.extend(documents.map_err(unreadable)?);
                     }
                 }

@@ -344,11 +344,13 @@ impl Replication {
     /// A primary whose host refuses connections has ended: there is no need to wait for as long as
     /// for one that is only silent. Raft still asks the others before it counts.
     fn suspect(&self, host: &str) {
-        let Some(node) = self.node() else { return };
-        let status = node.group.status();
+        let Some(replica) = self.replica() else {
+            return;
+        };
+        let status = replica.group.status();
         let leader = status.leader.and_then(|id| status.membership.get(id));
         if let Some(leader) = leader.filter(|leader| leader.address == host) {
-            node.group.suspect_leader(leader.id);
+            replica.group.suspect_leader(leader.id);
         }
     }
 
@@ -368,8 +370,9 @@ impl Replication {
                 version = heartbeat.config_version,
                 "the set's configuration does not have this member any more"
             );
-            if let Some(node) = self.node() {
-                node.group
+            if let Some(replica) = self.replica() {
+                replica
+                    .group
                     .give_up("the set's configuration does not have this member any more");
             }
             self.topology_changed();
@@ -391,8 +394,10 @@ impl Replication {
         if self.config().is_some() || !self.is_replica_set() {
             return;
         }
-        let Some(node) = self.node() else { return };
-        let status = node.group.status();
+        let Some(replica) = self.replica() else {
+            return;
+        };
+        let status = replica.group.status();
         // Only where there is nothing yet that could be taken for more, or less, than it is.
         let empty = status.last_index == 0 && status.applied.index == 0;
         if empty && status.membership.members.is_empty() {

@@ -31,8 +31,8 @@ impl Replication {
     /// than what it knows.
     pub fn topology_version(&self) -> RawDocumentBuf {
         // An error that says "not primary" must not look older than the change that it speaks of.
-        if let Some(node) = self.node() {
-            node.group.settle();
+        if let Some(replica) = self.replica() {
+            replica.group.settle();
         }
         rawdoc! { "processId": self.process, "counter": *self.topology.borrow() }
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use banyan_consensus::PeerId;
 
-use crate::node::NodeError;
+use super::StartError;
 
 const FILE: &str = "member";
 
@@ -14,25 +14,22 @@ const FILE: &str = "member";
 ///
 /// State without a number is state without its log: what the log promised to others (votes,
 /// entries) is gone, so the directory must not be used.
-pub fn load_or_draw(log_dir: &Path, has_state: bool) -> Result<PeerId, NodeError> {
+pub fn load_or_draw(log_dir: &Path, has_state: bool) -> Result<PeerId, StartError> {
     let path = log_dir.join(FILE);
-    let failed = |error: io::Error| NodeError::Start(format!("{}: {error}", path.display()));
+    let failed = |error: io::Error| StartError(format!("{}: {error}", path.display()));
     match fs::read_to_string(&path) {
         Ok(text) => u64::from_str_radix(text.trim(), 16)
             .ok()
             .filter(|&id| id != 0)
             .ok_or_else(|| {
-                NodeError::Start(format!(
+                StartError(format!(
                     "{}: damaged: it holds no member id",
                     path.display()
                 ))
             }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && has_state => {
-            Err(NodeError::Start(format!(
-                "{}: the log of this data is missing",
-                path.display()
-            )))
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && has_state => Err(StartError(
+            format!("{}: the log of this data is missing", path.display()),
+        )),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Kept positive, so that it's the same number in BSON's signed integers.
             let id = (rand::random::<u64>() >> 1).max(1);

@@ -7,13 +7,13 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use super::Replication;
 use super::config::{MemberConfig, SetConfig};
 use super::heartbeat::Heartbeat;
 use super::lead::wait;
 use super::state::MemberState;
 use super::status::not_a_set;
-use crate::node::{Node, NodeError};
+use super::{Replication, StartError};
+use crate::replica::Replica;
 
 /// How long a host may take to answer before a configuration that names it is refused.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -55,7 +55,7 @@ impl Replication {
     }
 
     /// Begins the set: this member alone first, the others as they are admitted.
-    pub async fn initiate(&self, node: &Arc<Node>, config: SetConfig) -> Result<(), CommandError> {
+    pub async fn initiate(&self, replica: &Replica, config: SetConfig) -> Result<(), CommandError> {
         if !self.is_replica_set() {
             return Err(not_a_set());
         }
@@ -63,13 +63,13 @@ impl Replication {
         self.require_uninitialized()?;
         self.check_initial(&config)?;
         let host = self.find_self(&config).await?;
-        self.begin(node, config, &host).await
+        self.begin(replica, config, &host).await
     }
 
     /// What is left to do once everybody agrees.
     async fn begin(
         &self,
-        node: &Arc<Node>,
+        replica: &Replica,
         mut config: SetConfig,
         host: &str,
     ) -> Result<(), CommandError> {
@@ -79,18 +79,18 @@ impl Replication {
             .settings
             .replica_set_id
             .get_or_insert_with(ObjectId::new);
-        if !node.group.is_bootstrapped() {
-            node.group.bootstrap(host).map_err(|error| {
+        if !replica.group.is_bootstrapped() {
+            replica.group.bootstrap(host).map_err(|error| {
                 CommandError::new(ErrorCode::AlreadyInitialized, error.to_string())
             })?;
         }
         wait("this member to lead its own set", LEAD_TIMEOUT, || {
-            node.group.leader_term() != 0
+            replica.group.leader_term() != 0
         })
         .await?;
-        self.take_address(node, host).await?;
-        config.term = node.group.leader_term() as i64;
-        node.write_set_config(&config.to_document()).await?;
+        self.take_address(replica, host).await?;
+        config.term = replica.group.leader_term() as i64;
+        replica.write_set_config(&config.to_document()).await?;
         wait("the configuration", LEAD_TIMEOUT, || {
             self.state() == MemberState::Primary
         })
@@ -100,7 +100,7 @@ impl Replication {
     }
 
     /// A directory that was a standalone's may know itself by another address.
-    async fn take_address(&self, node: &Arc<Node>, host: &str) -> Result<(), CommandError> {
+    async fn take_address(&self, replica: &Replica, host: &str) -> Result<(), CommandError> {
         if self.own_host().as_deref() == Some(host) {
             return Ok(());
         }
@@ -108,27 +108,27 @@ impl Replication {
             id: self.id,
             address: host.to_owned(),
         };
-        let changed = node.group.change_membership(change).await;
+        let changed = replica.group.change_membership(change).await;
         changed
             .map(drop)
             .map_err(|error| CommandError::new(ErrorCode::OperationFailed, error.to_string()))
     }
 
     /// `--selfInitiate`: what the directory holds decides. Whether there is something to do.
-    pub(super) fn check_self_initiate(&self, node: &Node) -> Result<bool, NodeError> {
+    pub(super) fn check_self_initiate(&self, replica: &Replica) -> Result<bool, StartError> {
         if !self.is_replica_set() {
-            return Err(NodeError::Start(
+            return Err(StartError(
                 "--selfInitiate makes a replica set: give its name with --replSet".to_owned(),
             ));
         }
-        let membership = node.group.status().membership;
+        let membership = replica.group.status().membership;
         let others = membership.members.iter().any(|member| member.id != self.id);
         if self.config().is_some() || others {
             tracing::info!("a member of a set already: --selfInitiate changes nothing");
             return Ok(false);
         }
-        if node.store.catalog().collections().next().is_some() {
-            return Err(NodeError::Start(
+        if replica.store.catalog().collections().next().is_some() {
+            return Err(StartError(
                 "--selfInitiate begins with an empty directory, and this one holds the data of a \
                  standalone; start it without the flag and run rs.initiate() to keep the data"
                     .to_owned(),
@@ -138,12 +138,12 @@ impl Replication {
     }
 
     /// A set of this member alone, under the address that it listens on.
-    pub(super) async fn self_initiate(self: Arc<Self>, node: Arc<Node>) {
+    pub(super) async fn self_initiate(self: Arc<Self>, replica: Arc<Replica>) {
         let begun = async {
             let _configuring = self.begin_configuring("--selfInitiate")?;
             self.require_uninitialized()?;
             let config = self.default_config()?;
-            self.begin(&node, config, &self.address).await
+            self.begin(&replica, config, &self.address).await
         };
         if let Err(error) = begun.await {
             tracing::error!(%error, "--selfInitiate could not make the set");

@@ -1,6 +1,5 @@
 //! Who leads, as far as an operator has a say: step down, step up, freeze, maintenance, sync from.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use super::Replication;
 use super::config::MemberConfig;
 use super::heartbeat::Health;
 use super::state::MemberState;
-use crate::node::Node;
+use crate::replica::Replica;
 
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_millis(1200);
 const DOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -28,7 +27,7 @@ impl Replication {
     /// Gives the lead to another member, and stays away from it for a while.
     pub async fn step_down(
         &self,
-        node: &Arc<Node>,
+        replica: &Replica,
         away: Duration,
         catch_up: Duration,
         force: bool,
@@ -42,9 +41,9 @@ impl Replication {
         let deadline = Instant::now() + catch_up;
         // One that does not take the lead (it may be frozen) is asked again after the others.
         let mut asked = Vec::new();
-        while node.is_primary() {
+        while replica.is_primary() {
             self.hear_candidates_out().await;
-            let status = node.group.status();
+            let status = replica.group.status();
             if self.best_successor(&status, &asked).is_none() {
                 asked.clear();
             }
@@ -52,9 +51,10 @@ impl Replication {
                 Some(successor) => {
                     asked.push(successor);
                     self.stay_away(away);
-                    node.group
+                    replica
+                        .group
                         .hand_over(successor, "told to step down by command or by its own end");
-                    let moved = || !node.is_primary();
+                    let moved = || !replica.is_primary();
                     if wait("the successor", SUCCESSOR_TIMEOUT, moved)
                         .await
                         .is_ok()
@@ -65,15 +65,15 @@ impl Replication {
                 None if Instant::now() >= deadline => {
                     if force {
                         self.stay_away(away);
-                        node.group.step_down();
-                        return wait("stepping down", DOWN_TIMEOUT, || !node.is_primary()).await;
+                        replica.group.step_down();
+                        return wait("stepping down", DOWN_TIMEOUT, || !replica.is_primary()).await;
                     }
                     self.come_back();
                     return Err(nobody_caught_up());
                 }
                 None => tokio::time::sleep(SUCCESSOR_POLL).await,
             }
-            if Instant::now() >= deadline && !force && node.is_primary() {
+            if Instant::now() >= deadline && !force && replica.is_primary() {
                 self.come_back();
                 return Err(nobody_caught_up());
             }
@@ -116,21 +116,21 @@ impl Replication {
 
     /// Asks the others for the lead now, instead of when the primary is missed. The primary, if
     /// there is one, gives it away once this member has everything.
-    pub async fn step_up(&self, node: &Arc<Node>) -> Result<(), CommandError> {
+    pub async fn step_up(&self, replica: &Replica) -> Result<(), CommandError> {
         self.require_config()?;
         if self.state() == MemberState::Primary {
             return Ok(());
         }
         let failed = || CommandError::new(ErrorCode::CommandFailed, "Election failed.");
-        let status = node.group.status();
+        let status = replica.group.status();
         if self.state() != MemberState::Secondary || !self.may_lead(&status) {
             return Err(failed());
         }
         match self.primary() {
             Some(primary) => self.ask_for_lead(&primary).await.map_err(|_| failed())?,
-            None => node.group.campaign(),
+            None => replica.group.campaign(),
         }
-        wait("the election", STEP_UP_TIMEOUT, || node.is_primary())
+        wait("the election", STEP_UP_TIMEOUT, || replica.is_primary())
             .await
             .map_err(|_| failed())
     }
@@ -146,19 +146,20 @@ impl Replication {
     }
 
     /// Another member asked for the lead. It gets it once it has everything.
-    pub fn give_lead(&self, node: &Node, to: PeerId) -> Result<(), CommandError> {
+    pub fn give_lead(&self, replica: &Replica, to: PeerId) -> Result<(), CommandError> {
         let refused = |text: &str| CommandError::new(ErrorCode::CommandFailed, text);
-        if !node.is_primary() {
+        if !replica.is_primary() {
             return Err(refused("this member does not lead"));
         }
-        let status = node.group.status();
+        let status = replica.group.status();
         let config = self.require_config()?;
         let member = status.membership.get(to).filter(|member| member.voter);
         let member = member.and_then(|member| config.by_host(&member.address));
         if !member.is_some_and(MemberConfig::electable) {
             return Err(refused("the member that asks for the lead may not have it"));
         }
-        node.group
+        replica
+            .group
             .hand_over(to, "told to by a member that steps up");
         Ok(())
     }
@@ -296,11 +297,11 @@ impl Replication {
     /// Sets how much of the log is kept.
     pub fn resize_oplog(
         &self,
-        node: &Node,
+        replica: &Replica,
         megabytes: Option<u64>,
         hours: Option<f64>,
     ) -> std::io::Result<()> {
-        self.oplog.set(node, megabytes, hours)
+        self.oplog.set(replica, megabytes, hours)
     }
 
     /// This member in the current configuration.

@@ -40,6 +40,7 @@ pub mod transport;
 mod wiped;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -50,11 +51,11 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{DateTime, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::info::ClusterRole;
-use crate::node::{Node, NodeError, NodeOptions};
+use crate::replica::Replica;
 use crate::write::Machine;
 use config::{MemberConfig, SetConfig};
 use heartbeat::{Health, Heartbeat};
@@ -106,6 +107,31 @@ pub struct Election {
     pub date: DateTime,
 }
 
+/// How a member takes part in a set.
+pub struct SetOptions {
+    pub log_dir: PathBuf,
+    /// `name:port` of this process.
+    pub address: String,
+    /// `--replSet`; without it the member is a set of one that nobody can join.
+    pub name: Option<String>,
+    /// `--selfInitiate`.
+    pub self_initiate: bool,
+    /// Config servers may form a set whose name was not given on their command line.
+    pub config_server: bool,
+    /// `--oplogSize`.
+    pub log_bytes_max: u64,
+    /// `--oplogMinRetentionHours`.
+    pub log_hours_min: f64,
+    /// The runtime that carries what holds the set together; without one, that of the caller.
+    pub vital: Option<Handle>,
+    pub process_started: Instant,
+}
+
+/// Why a member cannot start with what its directory holds.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);
+
 pub struct Replication {
     id: PeerId,
     /// `--replSet`.
@@ -117,7 +143,7 @@ pub struct Replication {
     /// `name:port` of this process.
     address: String,
     machine: Arc<Machine>,
-    node: OnceLock<Weak<Node>>,
+    replica: OnceLock<Weak<Replica>>,
     peers: Arc<Peers>,
     config: RwLock<Option<Arc<SetConfig>>>,
     announced: RwLock<Option<announced::Announced>>,
@@ -139,6 +165,7 @@ pub struct Replication {
     /// Hosts that were found unfit to be admitted.
     refused: Mutex<HashSet<String>>,
     started: Instant,
+    process_started: Instant,
     /// The arbiters that the group was told of.
     witnesses: Mutex<Vec<PeerId>>,
     election: Mutex<Option<Election>>,
@@ -166,25 +193,29 @@ fn unreachable(host: &str, why: &str) -> CommandError {
 impl Replication {
     /// Called before the group is opened.
     pub fn open(
-        options: &NodeOptions,
+        options: SetOptions,
         store: &Store,
         machine: &Arc<Machine>,
-    ) -> Result<Arc<Replication>, NodeError> {
-        let log_dir = options.info.dbpath.join("log");
+    ) -> Result<Arc<Replication>, StartError> {
+        let log_dir = &options.log_dir;
         let has_state = machine.applied_index() > 0;
         let peers = Arc::new(Peers::default());
+        let oplog_limits = oplog::Limits {
+            bytes_max: options.log_bytes_max,
+            hours_min: options.log_hours_min,
+        };
         let vital = options.vital.clone();
-        if let Some(handle) = vital.or_else(|| tokio::runtime::Handle::try_current().ok()) {
+        if let Some(handle) = vital.or_else(|| Handle::try_current().ok()) {
             peers.use_runtime(handle);
         }
         let replication = Arc::new(Replication {
-            id: identity::load_or_draw(&log_dir, has_state)?,
-            required_name: options.replica_set.clone(),
+            id: identity::load_or_draw(log_dir, has_state)?,
+            required_name: options.name.clone(),
             self_initiate: options.self_initiate,
-            config_server: options.info.role == ClusterRole::Config,
-            address: options.info.address.clone(),
+            config_server: options.config_server,
+            address: options.address.clone(),
             machine: machine.clone(),
-            node: OnceLock::new(),
+            replica: OnceLock::new(),
             peers,
             config: RwLock::new(None),
             announced: RwLock::new(None),
@@ -197,9 +228,10 @@ impl Replication {
             removed_in: AtomicI64::new(0),
             names: Mutex::default(),
             sync_wish: Mutex::new(None),
-            oplog: oplog::Oplog::open(&log_dir, options)?,
+            oplog: oplog::Oplog::open(log_dir, oplog_limits)?,
             refused: Mutex::default(),
             started: Instant::now(),
+            process_started: options.process_started,
             witnesses: Mutex::default(),
             election: Mutex::new(None),
             topology: watch::Sender::new(0),
@@ -232,18 +264,18 @@ impl Replication {
 
     /// A directory that belongs to a set is not opened under another name, or as a standalone:
     /// its writes would be unknown to the others.
-    fn check_name(&self) -> Result<(), NodeError> {
+    fn check_name(&self) -> Result<(), StartError> {
         let Some(config) = self.config() else {
             return Ok(());
         };
         match &self.required_name {
             Some(name) if *name == config.name => Ok(()),
             None if self.config_server => Ok(()),
-            Some(name) => Err(NodeError::Start(format!(
+            Some(name) => Err(StartError(format!(
                 "the data belongs to the replica set \"{}\", but --replSet says \"{name}\"",
                 config.name
             ))),
-            None => Err(NodeError::Start(format!(
+            None => Err(StartError(format!(
                 "the data belongs to the replica set \"{}\"; start it with --replSet {0}",
                 config.name
             ))),
@@ -279,29 +311,29 @@ impl Replication {
         self.peers.clone()
     }
 
-    /// Called once the node is complete. A standalone is bootstrapped here.
-    pub fn start(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), NodeError> {
+    /// Called once the replica is complete. A standalone is bootstrapped here.
+    pub fn start(self: &Arc<Self>, replica: &Arc<Replica>) -> Result<(), StartError> {
         // It's called once.
-        let _ = self.node.set(Arc::downgrade(node));
-        let failed = |error: banyan_consensus::Error| NodeError::Start(error.to_string());
-        self.oplog.apply(node);
+        let _ = self.replica.set(Arc::downgrade(replica));
+        let failed = |error: banyan_consensus::Error| StartError(error.to_string());
+        self.oplog.apply(replica);
         if !self.is_replica_set() {
             if self.self_initiate {
-                self.check_self_initiate(node)?;
+                self.check_self_initiate(replica)?;
             }
-            if !node.group.is_bootstrapped() {
-                node.group.bootstrap(&self.address).map_err(failed)?;
+            if !replica.group.is_bootstrapped() {
+                replica.group.bootstrap(&self.address).map_err(failed)?;
             }
             return Ok(());
         }
         let watching = Arc::downgrade(self);
-        node.group.watch(Box::new(move |status| {
+        replica.group.watch(Box::new(move |status| {
             if let Some(replication) = watching.upgrade() {
                 replication.note_status(status);
             }
         }));
         let configured = Arc::downgrade(self);
-        node.machine.on_config(Box::new(move || {
+        replica.machine.on_config(Box::new(move || {
             if let Some(replication) = configured.upgrade() {
                 replication.config_changed();
             }
@@ -312,11 +344,11 @@ impl Replication {
         self.reconsider();
         let runtime = self.peers.runtime().cloned();
         let runtime = runtime
-            .ok_or_else(|| NodeError::Start("a member of a replica set needs a runtime".into()))?;
+            .ok_or_else(|| StartError("a member of a replica set needs a runtime".into()))?;
         runtime.spawn(self.clone().ask_everybody());
-        runtime.spawn(self.clone().reconcile_forever(node.group.clone()));
-        if self.self_initiate && self.check_self_initiate(node)? {
-            runtime.spawn(self.clone().self_initiate(node.clone()));
+        runtime.spawn(self.clone().reconcile_forever(replica.group.clone()));
+        if self.self_initiate && self.check_self_initiate(replica)? {
+            runtime.spawn(self.clone().self_initiate(replica.clone()));
         }
         Ok(())
     }
@@ -350,11 +382,11 @@ impl Replication {
         self.config.read().clone()
     }
 
-    fn read_config(&self) -> Result<(), NodeError> {
+    fn read_config(&self) -> Result<(), StartError> {
         let parsed = match self.machine.set_config() {
             None => None,
             Some(document) => Some(Arc::new(SetConfig::parse(&document).map_err(|error| {
-                NodeError::Start(format!(
+                StartError(format!(
                     "the replica set's configuration is damaged: {error}"
                 ))
             })?)),
@@ -384,41 +416,44 @@ impl Replication {
 
     /// Makes this member what the configuration says.
     fn follow_config(&self, config: &SetConfig) {
-        let Some(node) = self.node() else { return };
+        let Some(replica) = self.replica() else {
+            return;
+        };
         let settings = &config.settings;
-        node.group
+        replica
+            .group
             .set_timing(settings.leader_heartbeat(), settings.election_timeout());
         let own = self.own_host();
         let own = own.as_deref().and_then(|host| config.by_host(host));
         if let Some(own) = own {
             self.take_part(Some(own));
-            node.group.set_witness(own.arbiter_only);
-            node.group.set_apply_delay(own.apply_delay());
+            replica.group.set_witness(own.arbiter_only);
+            replica.group.set_apply_delay(own.apply_delay());
         }
     }
 
     /// Whoever leads must know whom it cannot give the lead to.
     fn tell_witnesses(&self) {
-        let (Some(node), Some(config)) = (self.node(), self.config()) else {
+        let (Some(replica), Some(config)) = (self.replica(), self.config()) else {
             return;
         };
-        let membership = node.group.status().membership;
+        let membership = replica.group.status().membership;
         let arbiters = config.members.iter().filter(|member| member.arbiter_only);
         let ids = arbiters.filter_map(|member| Some(membership.by_address(&member.host)?.id));
         let witnesses: Vec<PeerId> = ids.collect();
         let mut told = self.witnesses.lock();
         if *told != witnesses {
-            node.group.set_witnesses(witnesses.clone());
+            replica.group.set_witnesses(witnesses.clone());
             *told = witnesses;
         }
     }
 
-    fn node(&self) -> Option<Arc<Node>> {
-        self.node.get().and_then(Weak::upgrade)
+    fn replica(&self) -> Option<Arc<Replica>> {
+        self.replica.get().and_then(Weak::upgrade)
     }
 
     fn status(&self) -> Option<Status> {
-        self.node().map(|node| node.group.status())
+        self.replica().map(|replica| replica.group.status())
     }
 
     pub fn term(&self) -> i64 {
@@ -481,17 +516,25 @@ impl Replication {
 
     /// Has the log say that this member leads: from then on what is in the log is of its term.
     fn tell_of_lead(&self) {
-        if let (Some(node), Some(runtime)) = (self.node(), self.peers.runtime()) {
-            runtime.spawn(async move { node.note_lead().await });
+        if let (Some(replica), Some(runtime)) = (self.replica(), self.peers.runtime()) {
+            runtime.spawn(async move {
+                // It need not be the first entry of its term: whoever is quicker may write before.
+                let message = rawdoc! { "msg": "new primary" };
+                if let Err(error) = replica.write_noop(&message).await {
+                    tracing::debug!(%error, "no no-op entry of a new primary");
+                }
+            });
         }
     }
 
     /// Looks again at what follows from everything known: whether it may campaign, and whether it
     /// has caught up.
     fn reconsider(&self) {
-        let Some(node) = self.node() else { return };
-        let status = node.group.status();
-        node.group.set_electable(self.may_lead(&status));
+        let Some(replica) = self.replica() else {
+            return;
+        };
+        let status = replica.group.status();
+        replica.group.set_electable(self.may_lead(&status));
         if status.installing_snapshot {
             self.readiness.begin_anew();
             if self.caught_up.swap(false, Ordering::AcqRel) {
@@ -554,10 +597,10 @@ impl Replication {
 
     /// What this member is right now.
     pub fn state(&self) -> MemberState {
-        let Some(node) = self.node() else {
+        let Some(replica) = self.replica() else {
             return MemberState::Startup;
         };
-        self.state_of(&node.group.status())
+        self.state_of(&replica.group.status())
     }
 
     fn state_of(&self, status: &Status) -> MemberState {
@@ -604,8 +647,12 @@ impl Replication {
     /// It may answer reads, as far as its state goes.
     pub fn is_readable(&self) -> bool {
         // Every read on a secondary comes by: nothing is copied.
-        let look = |node: Arc<Node>| node.group.look(|status| self.state_of(status));
-        !self.is_replica_set() || self.node().map(look).is_some_and(MemberState::is_readable)
+        let look = |replica: Arc<Replica>| replica.group.look(|status| self.state_of(status));
+        !self.is_replica_set()
+            || self
+                .replica()
+                .map(look)
+                .is_some_and(MemberState::is_readable)
     }
 
     pub fn applied(&self, status: &Status) -> OpTime {

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::node::{Node, NodeError, NodeOptions};
+use super::StartError;
+use crate::replica::Replica;
 
 const FILE: &str = "size";
 
@@ -28,22 +29,19 @@ pub struct Oplog {
 }
 
 impl Oplog {
-    pub fn open(log_dir: &Path, options: &NodeOptions) -> Result<Oplog, NodeError> {
+    /// `limits`: those of the command line.
+    pub fn open(log_dir: &Path, mut limits: Limits) -> Result<Oplog, StartError> {
         let path = log_dir.join(FILE);
-        let mut limits = Limits {
-            bytes_max: options.log_bytes_max,
-            hours_min: options.log_hours_min,
-        };
         match fs::read_to_string(&path) {
             Ok(text) => {
                 let megabytes = text.trim().parse::<u64>().ok();
                 let bytes = megabytes.and_then(|megabytes| megabytes.checked_mul(1 << 20));
                 limits.bytes_max = bytes.ok_or_else(|| {
-                    NodeError::Start(format!("{}: damaged: it holds no size", path.display()))
+                    StartError(format!("{}: damaged: it holds no size", path.display()))
                 })?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(NodeError::Start(format!("{}: {error}", path.display()))),
+            Err(error) => return Err(StartError(format!("{}: {error}", path.display()))),
         }
         Ok(Oplog {
             path,
@@ -56,15 +54,15 @@ impl Oplog {
     }
 
     /// Makes the group keep to the limits.
-    pub fn apply(&self, node: &Node) {
+    pub fn apply(&self, replica: &Replica) {
         let limits = self.limits();
         let age = Duration::from_secs_f64(limits.hours_min * 3600.0);
-        node.group.set_log_limits(limits.bytes_max, age);
+        replica.group.set_log_limits(limits.bytes_max, age);
     }
 
     pub fn set(
         &self,
-        node: &Node,
+        replica: &Replica,
         megabytes: Option<u64>,
         hours_min: Option<f64>,
     ) -> io::Result<()> {
@@ -75,7 +73,7 @@ impl Oplog {
         if let Some(hours) = hours_min {
             self.limits.lock().hours_min = hours;
         }
-        self.apply(node);
+        self.apply(replica);
         Ok(())
     }
 

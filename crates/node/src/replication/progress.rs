@@ -76,13 +76,13 @@ impl Watching<'_> {
     /// Sees to it that every member that holds data is asked.
     pub fn follow_everybody(&self) {
         let replication = self.replication;
-        let (Some(config), Some(node)) = (replication.config(), replication.node()) else {
+        let (Some(config), Some(replica)) = (replication.config(), replication.replica()) else {
             return;
         };
         let Some(runtime) = replication.peers.runtime() else {
             return;
         };
-        let term = node.group.leader_term();
+        let term = replica.group.leader_term();
         let mut followers = replication.progress.followers.lock();
         if followers.term != term {
             followers.term = term;

@@ -1,7 +1,6 @@
 //! The end of a member that is told to stop: it gives the lead away, tells the drivers, lets what
 //! runs come to its end, and only then closes its connections.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_wire::{CommandError, ErrorCode};
@@ -10,7 +9,7 @@ use bson::rawdoc;
 use super::Replication;
 use super::config::MemberConfig;
 use super::state::MemberState;
-use crate::node::Node;
+use crate::replica::Replica;
 
 /// How long commands that run may go on once new ones are refused.
 const QUIESCE: Duration = Duration::from_secs(1);
@@ -27,24 +26,24 @@ const AWAY: Duration = Duration::from_secs(60);
 impl Replication {
     /// Gives the lead to a member that has everything, if this one leads and there is such a
     /// member within the time. Says whether this member leads no more.
-    pub async fn hand_over(&self, node: &Arc<Node>, limit: Duration) -> bool {
+    pub async fn hand_over(&self, replica: &Replica, limit: Duration) -> bool {
         if !self.is_replica_set() || self.state() != MemberState::Primary {
             return true;
         }
         // One that has just begun to lead has not heard of anybody yet.
         let started = Instant::now();
-        while !self.has_heirs(node) {
+        while !self.has_heirs(replica) {
             if started.elapsed() >= HEARD_WITHIN.min(limit) {
                 return false;
             }
             tokio::time::sleep(POLL).await;
         }
         tracing::info!("giving the lead away before the end");
-        let stepping = self.step_down(node, AWAY, limit, false);
+        let stepping = self.step_down(replica, AWAY, limit, false);
         let alone = async {
             let mut heard = Instant::now();
             while heard.elapsed() < SILENT_AFTER {
-                if self.has_heirs(node) {
+                if self.has_heirs(replica) {
                     heard = Instant::now();
                 }
                 tokio::time::sleep(POLL).await;
@@ -52,7 +51,7 @@ impl Replication {
         };
         let given = tokio::select! {
             outcome = stepping => outcome.is_ok(),
-            () = alone => !node.is_primary(),
+            () = alone => !replica.is_primary(),
         };
         let milliseconds = started.elapsed().as_millis() as u64;
         tracing::info!(given, milliseconds, "left the lead");
@@ -69,8 +68,8 @@ impl Replication {
     }
 
     /// Another member may lead and has been heard of lately.
-    fn has_heirs(&self, node: &Node) -> bool {
-        let (Some(config), status) = (self.config(), node.group.status()) else {
+    fn has_heirs(&self, replica: &Replica) -> bool {
+        let (Some(config), status) = (self.config(), replica.group.status()) else {
             return false;
         };
         status.peers.iter().any(|peer| {
@@ -82,8 +81,8 @@ impl Replication {
     }
 
     /// From now on commands are refused and drivers are told to look elsewhere; returns once what
-    /// ran before has ended, or has had its time.
-    pub async fn quiesce(&self, node: &Node) {
+    /// ran before has ended (`is_idle`), or has had its time.
+    pub async fn quiesce(&self, is_idle: impl Fn() -> bool) {
         // Until now the members had to be told apart, for one of them to be given the lead.
         self.stop.cancel();
         if !self.is_replica_set() {
@@ -94,7 +93,7 @@ impl Replication {
             self.topology_changed();
         }
         tokio::time::sleep(LINGER).await;
-        while !node.operations.all().is_empty() && started.elapsed() < QUIESCE {
+        while !is_idle() && started.elapsed() < QUIESCE {
             tokio::time::sleep(POLL).await;
         }
     }

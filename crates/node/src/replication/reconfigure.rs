@@ -7,7 +7,6 @@
 //! acknowledged can be lost: never among the survivors, since only the one with the longest log is
 //! taken.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_consensus::{Member, Status};
@@ -20,7 +19,7 @@ use super::heartbeat::{Health, Heartbeat};
 use super::initiate::Answer;
 use super::lead::wait;
 use super::state::MemberState;
-use crate::node::Node;
+use crate::replica::Replica;
 
 /// A forced configuration leaps ahead, so that no version is given twice on two sides of a
 /// partition.
@@ -62,7 +61,7 @@ impl Replication {
 
     pub async fn reconfigure(
         &self,
-        node: &Arc<Node>,
+        replica: &Replica,
         document: &RawDocument,
         force: bool,
     ) -> Result<Reconfigured, CommandError> {
@@ -80,10 +79,10 @@ impl Replication {
         }
         let new = self.read_successor(&old, document, force)?;
         if state != MemberState::Primary {
-            return self.force(node, &old, new, document).await;
+            return self.force(replica, &old, new, document).await;
         }
         let _configuring = self.begin_configuring("replSetReconfig")?;
-        self.replace(node, new, force).await?;
+        self.replace(replica, new, force).await?;
         Ok(Reconfigured { warning: None })
     }
 
@@ -133,7 +132,7 @@ impl Replication {
     /// By the primary, through the log. Called while configuring.
     async fn replace(
         &self,
-        node: &Arc<Node>,
+        replica: &Replica,
         mut new: SetConfig,
         force: bool,
     ) -> Result<(), CommandError> {
@@ -167,20 +166,20 @@ impl Replication {
         if !force {
             check_quorum(&answers, &old)?;
         }
-        new.term = node.group.leader_term() as i64;
-        node.write_set_config(&new.to_document()).await?;
+        new.term = replica.group.leader_term() as i64;
+        replica.write_set_config(&new.to_document()).await?;
         tracing::info!(version = new.version, force, "changed the configuration");
         // A majority is counted among the group's voters, and whoever reads that the votes have
         // changed goes by that. What is not there in time follows later.
-        let followed = || self.group_follows(node, &old, &new);
+        let followed = || self.group_follows(replica, &old, &new);
         let _ = wait("the group", FOLLOW_TIMEOUT, followed).await;
         Ok(())
     }
 
     /// The old members that can be reached vote as the configuration says, and nobody else does.
     /// Newcomers vote once they have caught up.
-    fn group_follows(&self, node: &Node, old: &SetConfig, new: &SetConfig) -> bool {
-        let membership = node.group.status().membership;
+    fn group_follows(&self, replica: &Replica, old: &SetConfig, new: &SetConfig) -> bool {
+        let membership = replica.group.status().membership;
         let settled = |member: &MemberConfig| match membership.by_address(&member.host) {
             Some(raft) => raft.voter == member.votes,
             None => false,
@@ -236,7 +235,7 @@ impl Replication {
     /// none, this member becomes it.
     async fn force(
         &self,
-        node: &Arc<Node>,
+        replica: &Replica,
         old: &SetConfig,
         new: SetConfig,
         document: &RawDocument,
@@ -249,9 +248,9 @@ impl Replication {
         let (answers, status) = loop {
             let answers = self.ask_members(&everybody).await;
             // Its own log may have grown meanwhile, and it may have been elected.
-            let status = node.group.status();
-            if node.is_primary() {
-                self.replace(node, new, true).await?;
+            let status = replica.group.status();
+            if replica.is_primary() {
+                self.replace(replica, new, true).await?;
                 return Ok(Reconfigured { warning: None });
             }
             if let Some(primary) = self.find_primary(&answers, &status) {
@@ -277,7 +276,7 @@ impl Replication {
             ?members,
             "forcing a configuration on a set without a primary: {RISK}"
         );
-        let forced = node.group.force_membership(members).await;
+        let forced = replica.group.force_membership(members).await;
         forced.map_err(|error| {
             CommandError::new(
                 ErrorCode::OperationFailed,
@@ -286,12 +285,12 @@ impl Replication {
         })?;
         self.come_back();
         wait("this member to lead", FORCED_LEAD_TIMEOUT, || {
-            node.group.leader_term() != 0
+            replica.group.leader_term() != 0
         })
         .await?;
         let mut new = new;
-        new.term = node.group.leader_term() as i64;
-        node.write_set_config(&new.to_document()).await?;
+        new.term = replica.group.leader_term() as i64;
+        replica.write_set_config(&new.to_document()).await?;
         Ok(Reconfigured {
             warning: Some(RISK),
         })

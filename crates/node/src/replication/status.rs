@@ -141,9 +141,7 @@ impl Replication {
         state: MemberState,
     ) -> RawDocumentBuf {
         let applied = self.applied(status);
-        let uptime = self
-            .node()
-            .map_or(0, |node| node.info.started_instant.elapsed().as_secs());
+        let uptime = self.process_started.elapsed().as_secs();
         let mut out = start_line(member, 1.0, state, uptime as i64);
         let wall = self.machine.last_wall();
         if !member.arbiter_only {

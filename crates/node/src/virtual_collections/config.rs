@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bson::{DateTime, RawDocumentBuf, rawdoc};
 
 use super::local::Documents;
-use crate::logical_sessions;
 use crate::node::Node;
+use crate::write::session_id;
 use crate::write::sessions::{self, SessionRecord};
 use banyan_execution::error;
 
@@ -24,7 +24,7 @@ pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
 pub fn sessions(node: &Node) -> impl Iterator<Item = RawDocumentBuf> + use<> {
     let sessions = node.sessions.all().into_iter();
     sessions.map(|(session, last_use)| {
-        rawdoc! { "_id": logical_sessions::document(&session), "lastUse": last_use }
+        rawdoc! { "_id": session_id::document(&session), "lastUse": last_use }
     })
 }
 
@@ -45,7 +45,7 @@ pub fn documents(node: &Arc<Node>, database: &str, collection: &str) -> Option<D
         let session = sessions::session_of(&key)?;
         let record = SessionRecord::decode(&bytes).ok()?;
         Some(Ok(rawdoc! {
-            "_id": logical_sessions::document(&session),
+            "_id": session_id::document(&session),
             "txnNum": record.txn_number,
             "lastWriteOpTime": {
                 "ts": record.last_write.time(),

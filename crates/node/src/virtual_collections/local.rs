@@ -58,7 +58,7 @@ pub fn documents(
         return Ok(None);
     }
     Ok(match collection {
-        OPLOG => Some(Box::new(Oplog::new(node, order)?)),
+        OPLOG => Some(Box::new(Oplog::new(&node.log, order)?)),
         CONFIGURATION => {
             let configuration = node.replication.config().map(|config| config.to_document());
             Some(Box::new(configuration.into_iter().map(Ok)))

@@ -17,8 +17,8 @@ use std::time::Instant;
 use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
 use banyan_crash::{Point, pass};
 use banyan_storage::{
-    Batch, CatalogChange, CollectionId, ImportScope, Importer, Index, IndexDefinition, Namespace,
-    Snapshot, StorageError, Store,
+    Batch, CatalogChange, CollectionId, ImportScope, Importer, Index, IndexDefinition, Snapshot,
+    StorageError, Store,
 };
 use bson::{DateTime, RawDocumentBuf, Timestamp};
 use bytes::Bytes;
@@ -34,9 +34,9 @@ use super::effects::{self, EffectError};
 use super::entry::{self, Entry, Header, Operation, Tally};
 use super::latches::Held;
 use super::names::{Name, Names};
+use super::op_observer::{Change, OpObserver};
 use super::sessions::{LatestNumbers, SessionId, SessionRecord, meta_key};
 use crate::clock::{self, Clock};
-use crate::role::Change;
 use watched::Watched;
 
 /// Keys of the state's own place in meta.
@@ -89,8 +89,6 @@ impl Applied {
 
 /// Told when the state is exactly as of a [`SNAPSHOT_POINT`].
 pub type PointListener = Box<dyn Fn() + Send + Sync>;
-/// Told of every document that a proposal of this member's own has changed.
-pub type ChangeListener = Box<dyn Fn(&Namespace, Change<'_>) + Send + Sync>;
 /// Fetches the leader's state into the store.
 pub type SnapshotSource =
     Box<dyn Fn(&SnapshotMeta, ImportScope) -> Result<(), String> + Send + Sync>;
@@ -119,7 +117,7 @@ pub struct Machine {
     counters: Counters,
     pub(super) latest_numbers: LatestNumbers,
     configuration: RwLock<Option<RawDocumentBuf>>,
-    on_change: RwLock<Option<ChangeListener>>,
+    op_observer: RwLock<Option<OpObserver>>,
     watched: RwLock<Option<Watched>>,
     on_point: RwLock<Option<PointListener>>,
     on_config: RwLock<Option<ConfigListener>>,
@@ -147,7 +145,7 @@ impl Machine {
             counters: Counters::default(),
             latest_numbers: LatestNumbers::default(),
             configuration: RwLock::default(),
-            on_change: RwLock::default(),
+            op_observer: RwLock::default(),
             watched: RwLock::default(),
             on_point: RwLock::default(),
             on_config: RwLock::default(),
@@ -274,8 +272,8 @@ impl Machine {
         *self.on_point.write() = Some(listener);
     }
 
-    pub fn on_change(&self, listener: ChangeListener) {
-        *self.on_change.write() = Some(listener);
+    pub fn observe(&self, observer: OpObserver) {
+        *self.op_observer.write() = Some(observer);
     }
 
     pub fn on_config(&self, listener: ConfigListener) {
@@ -404,8 +402,8 @@ impl Machine {
     }
 
     fn notify(&self, data: &[u8]) -> Result<(), EffectError> {
-        let listener = self.on_change.read();
-        let Some(listener) = &*listener else {
+        let observer = self.op_observer.read();
+        let Some(observer) = &*observer else {
             return Ok(());
         };
         let catalog = self.store.catalog();
@@ -432,7 +430,7 @@ impl Machine {
                 | Operation::Noop { .. } => continue,
             };
             if let Some(collection) = catalog.by_id(id) {
-                listener(&collection.namespace, change);
+                observer(&collection.namespace, change);
             }
         }
         Ok(())
@@ -690,7 +688,7 @@ fn names_id_index(definition: &IndexDefinition) -> bool {
         .is_ok_and(|name| name == "_id_")
 }
 
-/// What the note says that asks every member to keep a snapshot of the state as of its time.
+/// What the no-op entry says that asks every member to keep a snapshot of the state as of its time.
 pub const SNAPSHOT_POINT: &str = "snapshot point";
 
 fn is_snapshot_point(entry: &Entry<'_>) -> bool {

@@ -9,15 +9,18 @@
 //! The service waits once for a whole command, whatever the command was, so no command waits
 //! itself.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_document::kind;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use tokio_util::sync::CancellationToken;
 
-use crate::context::CommandContext;
 use crate::errors;
 use crate::params::{self, Field};
+use crate::replica::Replica;
+use crate::replication::Replication;
 use crate::replication::config::{MemberConfig, SetConfig};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +89,17 @@ impl Default for WriteConcern {
             provenance: Provenance::ImplicitDefault,
         }
     }
+}
+
+/// A command that waits for its write concern.
+pub struct Awaited<'a> {
+    /// The log's index of its last write.
+    pub index: Option<u64>,
+    /// Something it wrote was not committed in time.
+    pub is_late: bool,
+    pub deadline: Option<Instant>,
+    pub is_interrupted: &'a (dyn Fn() -> bool + Sync),
+    pub client_gone: &'a CancellationToken,
 }
 
 /// More members than a set can have are asked for by mistake only.
@@ -226,33 +240,41 @@ impl WriteConcern {
 
     /// Waits until enough members have what the command wrote. The reply's `writeConcernError` if
     /// they don't within the time: the write itself has happened and stays.
-    pub async fn wait(&self, ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
-        if ctx.is_late() {
+    pub async fn wait(
+        &self,
+        replica: &Replica,
+        replication: &Arc<Replication>,
+        awaited: Awaited<'_>,
+    ) -> Option<RawDocumentBuf> {
+        if awaited.is_late {
             return Some(self.failure(&Failure::TimedOut));
         }
         if matches!(
             self.w,
             Acknowledgement::Members(0 | 1) | Acknowledgement::Majority
-        ) || !ctx.node.replication.is_replica_set()
+        ) || !replication.is_replica_set()
         {
             return None;
         }
-        self.wait_for_members(ctx)
+        self.wait_for_members(replica, replication, awaited)
             .await
             .err()
             .map(|failure| self.failure(&failure))
     }
 
-    async fn wait_for_members(&self, ctx: &CommandContext<'_>) -> Result<(), Failure> {
-        let node = ctx.node;
-        let replication = &node.replication;
+    async fn wait_for_members(
+        &self,
+        replica: &Replica,
+        replication: &Arc<Replication>,
+        awaited: Awaited<'_>,
+    ) -> Result<(), Failure> {
         // A command that changed nothing asks for what it saw.
-        let index = ctx
-            .last_write()
-            .unwrap_or_else(|| node.machine.applied_index());
+        let index = awaited
+            .index
+            .unwrap_or_else(|| replica.machine.applied_index());
         let wait_until = self.timeout().map(|timeout| Instant::now() + timeout);
         let watching = replication.watch_progress();
-        node.group.announce_commit();
+        replica.group.announce_commit();
         let (mut progress, mut topology) = (watching.changes(), replication.topology_watch());
         loop {
             progress.borrow_and_update();
@@ -265,27 +287,27 @@ impl WriteConcern {
             if goal.is_met(&config, |member| watching.has_applied(&member.host, index)) {
                 return Ok(());
             }
-            if !node.is_primary() {
+            if !replica.is_primary() {
                 return Err(Failure::Interrupted);
             }
             let now = Instant::now();
-            if ctx.deadline.is_some_and(|deadline| deadline <= now) {
+            if awaited.deadline.is_some_and(|deadline| deadline <= now) {
                 return Err(Failure::MaxTime);
             }
             if wait_until.is_some_and(|until| until <= now) {
                 return Err(Failure::TimedOut);
             }
-            if ctx.interrupt().is_raised() {
+            if (awaited.is_interrupted)() {
                 return Err(Failure::Interrupted);
             }
             // Whether somebody ends the command is looked at once in a while.
-            let ends = [wait_until, ctx.deadline, Some(now + INTERRUPT_CHECK)];
+            let ends = [wait_until, awaited.deadline, Some(now + INTERRUPT_CHECK)];
             let until = ends.into_iter().flatten().min().unwrap_or(now);
             tokio::select! {
                 _ = progress.changed() => {}
                 _ = topology.changed() => {}
                 () = tokio::time::sleep_until(until.into()) => {}
-                () = ctx.conn.closed().cancelled() => return Err(Failure::Interrupted),
+                () = awaited.client_gone.cancelled() => return Err(Failure::Interrupted),
             }
         }
     }

@@ -28,7 +28,7 @@ use super::sessions::{
 };
 use crate::clock;
 use crate::errors;
-use crate::node::Node;
+use crate::replica::Replica;
 
 /// One log entry takes no more than this, but for a single history that is larger.
 const ENTRY_HISTORIES_MAX: usize = 1_000;
@@ -218,7 +218,7 @@ pub fn since(
     Ok(page)
 }
 
-impl Node {
+impl Replica {
     /// The same over the present state.
     pub fn histories_since(
         &self,
@@ -268,11 +268,11 @@ struct Adoption {
 }
 
 impl Adoption {
-    fn new(node: &Node) -> Adoption {
+    fn new(replica: &Replica) -> Adoption {
         Adoption {
             histories: Vec::new(),
             bytes: 0,
-            latches: Held::none(&node.latches),
+            latches: Held::none(&replica.latches),
         }
     }
 
@@ -286,8 +286,8 @@ impl Adoption {
     }
 
     /// Afterwards nothing is held.
-    async fn propose(&mut self, node: &Node, term: u64) -> Result<(), CommandError> {
-        let taken = std::mem::replace(self, Adoption::new(node));
+    async fn propose(&mut self, replica: &Replica, term: u64) -> Result<(), CommandError> {
+        let taken = std::mem::replace(self, Adoption::new(replica));
         if taken.histories.is_empty() {
             return Ok(());
         }
@@ -296,9 +296,10 @@ impl Adoption {
         entry.histories = taken.histories;
         let prepared = Prepared {
             latches: taken.latches,
-            ..Prepared::nothing(node)
+            ..Prepared::nothing(replica)
         };
-        node.propose(&entry, prepared, term, false).await.map(drop)
+        let proposed = replica.propose(&entry, prepared, term, false);
+        proposed.await.map(drop)
     }
 }
 

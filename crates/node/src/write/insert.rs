@@ -12,9 +12,9 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::effects;
 use super::latches::LatchKey;
+use super::op_observer::Change;
 use super::staging::Staging;
 use crate::errors;
-use crate::role::Change;
 
 /// A document with `_id` in front, and the keys it will have, index by index.
 pub struct Candidate<'a> {
@@ -54,7 +54,7 @@ impl<'a> Candidate<'a> {
                 continue;
             }
             for key in &keys.keys {
-                let latch = staging.ctx.node.latches.unique_key(index.id, key);
+                let latch = staging.ctx.replica.latches.unique_key(index.id, key);
                 if !staging.try_latch(latch) {
                     staging.unlatch();
                     return Err(latch);

@@ -22,12 +22,12 @@
 //! or known to be lost. Those on the namespace and the session are the command's own.
 //! A shard removes its orphans by record id ([`remove`]).
 //! What sessions have done moves with the documents from shard to shard ([`histories`]).
-//! [`report`] makes the reply.
 
 mod ahead;
 pub mod apply;
 mod base;
 pub mod concern;
+pub mod context;
 pub mod effects;
 pub mod entry;
 pub mod histories;
@@ -35,14 +35,17 @@ pub mod insert;
 pub mod latches;
 pub mod modify;
 pub mod names;
+pub mod op_observer;
 pub mod propose;
 pub mod remove;
-pub mod report;
+pub mod session_id;
 pub mod sessions;
+pub mod shard_rules;
 pub mod staging;
 
 pub use apply::{Applied, ApplyCounts, Machine, Prepared, SnapshotSource};
 pub use concern::WriteConcern;
+pub use context::WriteContext;
 pub use entry::{Entry, EntryBuilder, Operation};
 pub use latches::{Latches, NamespaceLatches};
 pub use propose::Outcome;

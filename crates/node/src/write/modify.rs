@@ -18,9 +18,9 @@ use super::effects;
 use super::entry::Style;
 use super::insert::{Candidate, check_unique};
 use super::latches::LatchKey;
+use super::op_observer::Change;
 use super::staging::Staging;
 use crate::errors;
-use crate::role::Change;
 use banyan_execution::plan::{self, Plan, Query};
 use banyan_execution::source::Source;
 use banyan_execution::tickets;
@@ -126,13 +126,13 @@ fn source(
     collection: &Arc<Collection>,
     target: &Target<'_>,
 ) -> Result<(Plan, Source), CommandError> {
-    let snapshot = staging.ctx.node.store.snapshot();
+    let snapshot = staging.ctx.replica.store.snapshot();
     let plan = plan::choose(Some(collection), &snapshot, &target.query()).map_err(errors::query)?;
     if !plan.is_point() {
-        staging.ctx.interrupt();
+        staging.ctx.operation.interrupt();
     }
-    let source = Source::new(snapshot, &plan, staging.ctx.slot().clone());
-    staging.ctx.run_plan(&source.cost);
+    let source = Source::new(snapshot, &plan, staging.ctx.operation.slot().clone());
+    staging.ctx.operation.run_plan(&source.cost);
     Ok((plan, source))
 }
 
@@ -191,7 +191,7 @@ fn one_by_id(
 ) -> Result<Step, CommandError> {
     let mut key = Vec::with_capacity(32);
     key::encode(id, &mut key);
-    let snapshot = staging.ctx.node.store.snapshot();
+    let snapshot = staging.ctx.replica.store.snapshot();
     let found = snapshot
         .unique_lookup(id_index, &key)
         .map_err(errors::storage)?;
@@ -239,12 +239,12 @@ fn latch_and_match(
     action: &Action<'_>,
     record: RecordId,
 ) -> Result<Latched, CommandError> {
-    let latch = staging.ctx.node.latches.record(collection.id, record);
+    let latch = staging.ctx.replica.latches.record(collection.id, record);
     if !staging.try_latch(latch) {
         staging.unlatch();
         return Ok(Latched::Busy(latch));
     }
-    let snapshot = staging.ctx.node.store.snapshot();
+    let snapshot = staging.ctx.replica.store.snapshot();
     let present = snapshot
         .record(collection.id, record)
         .map_err(errors::storage)?;
@@ -335,7 +335,7 @@ fn replace(
     let mut unique = Vec::new();
     for (index, old, new) in changes.iter().filter(|(index, ..)| index.unique) {
         for key in old.keys.iter().chain(&new.keys) {
-            let latch = staging.ctx.node.latches.unique_key(index.id, key);
+            let latch = staging.ctx.replica.latches.unique_key(index.id, key);
             if !staging.try_latch(latch) {
                 staging.unlatch();
                 return Ok(Some(latch));
@@ -344,7 +344,7 @@ fn replace(
         unique.push((*index, new));
     }
     if !unique.is_empty() {
-        let snapshot = staging.ctx.node.store.snapshot();
+        let snapshot = staging.ctx.replica.store.snapshot();
         for (index, new) in unique {
             check_unique(collection, index, &snapshot, after, &new.keys, Some(record))?;
         }
@@ -472,7 +472,7 @@ pub async fn upsert(
         staging.wait_for(latch).await?;
         return Ok(None);
     }
-    let snapshot = staging.ctx.node.store.snapshot();
+    let snapshot = staging.ctx.replica.store.snapshot();
     match candidate.stage(staging, &collection, &snapshot) {
         Ok(()) => {
             staging.ctx.work.upserted.add(1);

@@ -8,7 +8,7 @@ use super::apply::Prepared;
 use super::entry::EntryBuilder;
 use super::latches::Held;
 use crate::clock;
-use crate::node::Node;
+use crate::replica::Replica;
 
 /// What became of a write that has been committed and applied.
 #[derive(Debug, Clone, Copy)]
@@ -18,15 +18,15 @@ pub struct Outcome {
 
 impl Prepared {
     /// An entry whose effects are worked out when it is applied.
-    pub fn nothing(node: &Node) -> Prepared {
+    pub fn nothing(replica: &Replica) -> Prepared {
         Prepared {
             batch: banyan_storage::Batch::new(),
-            latches: Held::none(&node.latches),
+            latches: Held::none(&replica.latches),
         }
     }
 }
 
-impl Node {
+impl Replica {
     /// Proposes an entry and waits until it is applied here. `term` is the one in which the
     /// effects were worked out: in another they may be void.
     pub async fn propose(
@@ -69,10 +69,10 @@ impl Node {
             .map(drop)
     }
 
-    /// A note in the log that changes nothing.
-    pub async fn write_note(&self, note: &RawDocument) -> Result<Outcome, CommandError> {
+    /// An entry that changes nothing.
+    pub async fn write_noop(&self, message: &RawDocument) -> Result<Outcome, CommandError> {
         let mut entry = EntryBuilder::new();
-        entry.noop(note);
+        entry.noop(message);
         let term = self.writable_term()?;
         self.propose(&entry, Prepared::nothing(self), term, false)
             .await

@@ -14,7 +14,7 @@ use super::effects;
 use super::entry::EntryBuilder;
 use super::latches::{Held, NamespaceShared};
 use crate::errors;
-use crate::node::Node;
+use crate::replica::Replica;
 
 /// What a batch has come to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Removed {
     pub busy: u64,
 }
 
-impl Node {
+impl Replica {
     /// Keeps a namespace as it is while records of it are removed. `None`: somebody changes it.
     pub fn try_hold(&self, namespace: &Namespace) -> Option<NamespaceShared> {
         self.namespaces.try_shared(namespace)

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 
 use super::apply::Applied;
 use super::entry::{EntryError, Reader, SessionStamp, put_varint};
+use super::session_id;
+pub use super::session_id::SessionId;
 use crate::clock;
-use crate::logical_sessions;
-pub use crate::logical_sessions::SessionId;
 
 /// Prefix of the sessions' keys in meta.
 pub const META_PREFIX: u8 = b's';
@@ -385,7 +385,7 @@ impl Retryable {
         if txn_number < 0 {
             return Err(invalid("Transaction number cannot be negative"));
         }
-        let session = logical_sessions::parse(lsid)?;
+        let session = session_id::parse(lsid)?;
         Ok(Some(Retryable {
             session,
             txn_number,
@@ -406,7 +406,7 @@ impl Retryable {
                      session.",
                     self.txn_number,
                     uuid::Uuid::from_bytes(self.session),
-                    logical_sessions::NOBODY_BASE64,
+                    session_id::NOBODY_BASE64,
                     record.txn_number
                 ),
             )),

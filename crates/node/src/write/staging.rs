@@ -14,15 +14,15 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::apply::Prepared;
+use super::context::WriteContext;
 use super::entry::{EntryBuilder, SessionStamp};
 use super::latches::{Held, LatchKey, NamespaceShared};
+use super::op_observer::Change;
 use super::propose::Outcome;
 use super::sessions::{self, LastWrite, Retryable, SessionRecord, Statement, StatementOutcome};
 use crate::catalog_ops;
 use crate::clock;
-use crate::context::CommandContext;
 use crate::errors;
-use crate::role::Change;
 use crate::virtual_collections::local;
 
 /// One entry holds no more than this, but for a single document that is larger.
@@ -30,7 +30,7 @@ const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
 const ENTRY_OPERATIONS_MAX: usize = 2_000;
 
 pub struct Staging<'a> {
-    pub ctx: &'a CommandContext<'a>,
+    pub ctx: WriteContext<'a>,
     pub namespace: Namespace,
     /// `None`: it does not exist, and need not for this command.
     pub collection: Option<Arc<Collection>>,
@@ -59,25 +59,25 @@ impl<'a> Staging<'a> {
     /// Takes the namespace's latch and makes sure that this member may write to it. `create`: a
     /// collection that is missing is made.
     pub async fn open(
-        ctx: &'a CommandContext<'a>,
+        ctx: WriteContext<'a>,
         collection: &str,
         create: bool,
     ) -> Result<Staging<'a>, CommandError> {
-        let node = ctx.node;
-        let namespace = Namespace::new(ctx.database(), collection);
+        let replica = ctx.replica;
+        let namespace = Namespace::new(ctx.database, collection);
         refuse_views(&namespace)?;
-        let retry = Retry::begin(ctx).await?;
+        let retry = Retry::begin(&ctx).await?;
         loop {
-            let term = node.writable_term()?;
-            let shared = node.namespaces.shared(&namespace).await;
-            let ownership = match node.role() {
-                Some(role) => role.check(&namespace, ctx.versions(), true)?,
+            let term = replica.writable_term()?;
+            let shared = replica.namespaces.shared(&namespace).await;
+            let ownership = match ctx.rules {
+                Some(rules) => rules.check(&namespace, ctx.versions, true)?,
                 None => None,
             };
-            let found = node.store.catalog().find(&namespace).cloned();
+            let found = replica.store.catalog().find(&namespace).cloned();
             if found.is_none() && create {
                 drop(shared);
-                catalog_ops::create_if_missing(node, &namespace).await?;
+                catalog_ops::create_if_missing(replica, &namespace).await?;
                 continue;
             }
             return Ok(Staging {
@@ -89,7 +89,7 @@ impl<'a> Staging<'a> {
                 term,
                 entry: EntryBuilder::new(),
                 batch: Batch::new(),
-                held: Held::none(&node.latches),
+                held: Held::none(&replica.latches),
                 claimed: 0,
                 retry,
             });
@@ -100,7 +100,7 @@ impl<'a> Staging<'a> {
     /// came of is not: the document may have been on another shard then.
     pub fn settled(&self, statement: i32) -> Option<StatementOutcome> {
         let outcome = self.retry.as_ref()?.known.as_ref()?.find(statement)?;
-        let is_routed = self.ctx.generic.shard_version.is_some();
+        let is_routed = self.ctx.versions.shard.is_some();
         (outcome.had_effect() || !is_routed).then(|| outcome.clone())
     }
 
@@ -139,13 +139,13 @@ impl<'a> Staging<'a> {
         self.held.shrink_to(self.claimed);
     }
 
-    /// Commits what is staged, then waits for a latch with empty hands and keeps it.
+    /// Commits what is staged, then waits for a latch while none is held, and keeps it.
     pub async fn wait_for(&mut self, key: LatchKey) -> Result<(), CommandError> {
         self.flush().await?;
         self.held.shrink_to(0);
         self.claimed = 0;
         let began = Instant::now();
-        let turn = self.ctx.node.latches.wait(key).await;
+        let turn = self.ctx.replica.latches.wait(key).await;
         self.ctx.work.latch_wait.add(micros_since(began));
         self.held.merge(turn);
         self.ctx.check_interrupt()
@@ -153,8 +153,8 @@ impl<'a> Staging<'a> {
 
     /// Asks the role about a change before it is staged.
     pub fn check_change(&self, change: Change<'_>) -> Result<(), CommandError> {
-        match self.ctx.node.role() {
-            Some(role) => role.check_change(&self.namespace, change),
+        match self.ctx.rules {
+            Some(rules) => rules.check_change(&self.namespace, change),
             None => Ok(()),
         }
     }
@@ -190,26 +190,27 @@ impl<'a> Staging<'a> {
             retry.known = Some(SessionRecord::merge(known, &stamp, now));
             entry.session = Some(stamp);
         }
-        let node = self.ctx.node;
-        let latches = std::mem::replace(&mut self.held, Held::none(&node.latches));
+        let replica = self.ctx.replica;
+        let latches = std::mem::replace(&mut self.held, Held::none(&replica.latches));
         self.claimed = 0;
         let batch = std::mem::take(&mut self.batch);
         let prepared = Prepared { batch, latches };
-        let (term, journal) = (self.term, self.ctx.concern.journal());
+        let (term, journal) = (self.term, self.ctx.journal);
         let began = Instant::now();
-        let outcome = match self.ctx.concern.commit_time_max() {
-            None => node.propose(&entry, prepared, term, journal).await?,
-            Some(patience) => {
-                let node = node.clone();
-                let proposal = async move { node.propose(&entry, prepared, term, journal).await };
-                match self.propose_within(patience, proposal).await? {
+        let outcome = match self.ctx.commit_time_max {
+            None => replica.propose(&entry, prepared, term, journal).await?,
+            Some(limit) => {
+                let replica = replica.clone();
+                let proposal =
+                    async move { replica.propose(&entry, prepared, term, journal).await };
+                match self.propose_within(limit, proposal).await? {
                     Some(outcome) => outcome,
                     None => return Ok(()),
                 }
             }
         };
         self.ctx.work.commit_wait.add(micros_since(began));
-        self.ctx.note_write(outcome.position.index);
+        self.ctx.operation.wrote(outcome.position.index);
         Ok(())
     }
 
@@ -217,18 +218,18 @@ impl<'a> Staging<'a> {
     /// taken back: it may be committed yet, so what keeps others away from it stays.
     async fn propose_within(
         &self,
-        patience: Duration,
+        limit: Duration,
         proposal: impl Future<Output = Result<Outcome, CommandError>> + Send + 'static,
     ) -> Result<Option<Outcome>, CommandError> {
         let mut writing = tokio::spawn(proposal);
-        match tokio::time::timeout(patience, &mut writing).await {
+        match tokio::time::timeout(limit, &mut writing).await {
             Ok(Ok(outcome)) => outcome.map(Some),
             Ok(Err(error)) => Err(CommandError::new(
                 ErrorCode::InternalError,
                 format!("a write ended early: {error}"),
             )),
             Err(_) => {
-                self.ctx.note_late();
+                self.ctx.operation.was_late();
                 let session = self.retry.as_ref().map(|retry| retry.held.clone());
                 let kept = (self.shared.clone(), session);
                 tokio::spawn(async move {
@@ -248,15 +249,15 @@ impl<'a> Staging<'a> {
 }
 
 impl Retry {
-    async fn begin(ctx: &CommandContext<'_>) -> Result<Option<Retry>, CommandError> {
-        let Some(id) = Retryable::parse(ctx.generic.lsid, ctx.generic.txn_number)? else {
+    async fn begin(ctx: &WriteContext<'_>) -> Result<Option<Retry>, CommandError> {
+        let Some(id) = Retryable::parse(ctx.lsid, ctx.txn_number)? else {
             return Ok(None);
         };
-        let node = ctx.node;
-        let latch = node.latches.session(&id.session);
-        let held = node.latches.wait(latch).await;
-        let numbers = &node.machine.latest_numbers;
-        let known = numbers.load(&node.store, &id.session, id.txn_number);
+        let replica = ctx.replica;
+        let latch = replica.latches.session(&id.session);
+        let held = replica.latches.wait(latch).await;
+        let numbers = &replica.machine.latest_numbers;
+        let known = numbers.load(&replica.store, &id.session, id.txn_number);
         let known = known.map_err(errors::storage)?;
         Ok(Some(Retry {
             known: id.check(known)?,

@@ -8,9 +8,9 @@ use banyan_storage::{CollectionId, Namespace};
 use bytes::Bytes;
 
 use super::{Applied, Applying, EffectError, Machine, Prepared};
-use crate::role::Change;
 use crate::write::ahead;
 use crate::write::entry::{Entry, Operation};
+use crate::write::op_observer::Change;
 
 /// Told of a change; without one, that any document may be another than before.
 pub type WatchListener = Box<dyn Fn(Option<Change<'_>>) + Send + Sync>;

@@ -70,7 +70,7 @@ pub enum Operation<'a> {
     DropDatabase { name: &'a str },
     /// Replaces the replica set's configuration.
     SetConfig { document: &'a RawDocument },
-    /// Nothing but a note and the passing of time.
+    /// Nothing but a message and the passing of time.
     Noop { document: &'a RawDocument },
 }
 
@@ -277,7 +277,7 @@ impl<'a> Entry<'a> {
             match reader.pass_over()? {
                 Passed::Document(id) if collections.last() == Some(&id) => {}
                 Passed::Document(id) => collections.push(id),
-                Passed::Note => {}
+                Passed::Noop => {}
                 Passed::Definition => return Ok(None),
             }
         }
@@ -298,7 +298,7 @@ impl<'a> Entry<'a> {
             };
             match reader.pass_over()? {
                 Passed::Document(_) => *count += 1,
-                Passed::Note => {}
+                Passed::Noop => {}
                 // What changes the catalog is an entry of its own.
                 Passed::Definition => {
                     *count += left;

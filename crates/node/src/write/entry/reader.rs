@@ -10,7 +10,7 @@ use super::{EntryError, Operation, Style, bad, tag};
 /// What an operation is about.
 pub(super) enum Passed {
     Document(CollectionId),
-    Note,
+    Noop,
     Definition,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         match tag {
             tag::SET_CONFIG | tag::NOOP => {
                 self.document()?;
-                return Ok(Passed::Note);
+                return Ok(Passed::Noop);
             }
             tag::INSERT | tag::DELETE => {}
             tag::UPDATE | tag::REPLACE | tag::UPDATE_BY_PIPELINE => {}
