@@ -8,6 +8,7 @@ use bson::{DateTime, RawBson, Timestamp};
 
 use crate::budget::Budget;
 use crate::filter::JavaScript;
+use crate::variables::Scope;
 
 /// What the folding of constants may cost in one request, in units of work: about a millisecond.
 const FOLDING_UNITS: u32 = 128 * 1024;
@@ -23,6 +24,8 @@ pub struct Context {
     pub cluster_time: Option<Timestamp>,
     /// The command's `let`: names and their values.
     pub variables: Vec<(String, RawBson)>,
+    /// The variables of the `$lookup` stages around what is parsed.
+    pub scope: Scope,
     /// Runs `$where`, where there is an engine.
     pub javascript: Option<Arc<dyn JavaScript>>,
     /// What running it may use. Everything that is parsed in this context keeps to it.
@@ -58,22 +61,13 @@ impl Folding {
     }
 }
 
-impl Context {
-    /// The same context with a new allowance for folding, for what is parsed while it runs.
-    pub(crate) fn fresh(&self) -> Context {
-        Context {
-            folding: Folding::default(),
-            ..self.clone()
-        }
-    }
-}
-
 impl Default for Context {
     fn default() -> Context {
         Context {
             now: DateTime::now(),
             cluster_time: None,
             variables: Vec::new(),
+            scope: Scope::default(),
             javascript: None,
             budget: Budget::unlimited(),
             folding: Folding::default(),

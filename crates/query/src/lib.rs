@@ -19,6 +19,7 @@ pub mod pipeline;
 pub mod projection;
 pub mod sort;
 pub mod update;
+mod variables;
 #[cfg(test)]
 mod wide;
 
@@ -35,3 +36,4 @@ pub use pipeline::Pipeline;
 pub use projection::Projection;
 pub use sort::{SortPattern, Sorter};
 pub use update::{Update, UpdateContext};
+pub use variables::{Scope, Variables};

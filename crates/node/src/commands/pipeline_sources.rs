@@ -116,6 +116,24 @@ impl Collections {
 }
 
 impl Sources for Collections {
+    fn is_indexed(
+        &self,
+        database: Option<&str>,
+        collection: &str,
+        path: &str,
+    ) -> Result<bool, QueryError> {
+        let (catalog, _) = self.view()?;
+        let found = catalog.get(database.unwrap_or(&self.database), collection);
+        Ok(found.is_some_and(|collection| {
+            collection.indexes.iter().any(|index| {
+                let first = index.pattern.fields.first();
+                !index.hidden
+                    && index.partial_filter.is_none()
+                    && first.is_some_and(|(field, _)| field.to_string() == path)
+            })
+        }))
+    }
+
     fn documents(
         &self,
         database: Option<&str>,

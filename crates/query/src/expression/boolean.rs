@@ -49,4 +49,8 @@ impl Special for Junction {
     fn operands(&self, visit: &mut dyn FnMut(&Node)) {
         self.operands.iter().for_each(visit);
     }
+
+    fn conjuncts(&self) -> Option<&[Node]> {
+        (!self.decides).then_some(&self.operands)
+    }
 }

@@ -1,6 +1,6 @@
 //! Where an expression runs: the document, the variables in scope, and the arena for results.
 
-use bson::{RawArray, RawBsonRef, RawDocument};
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 use bumpalo::Bump;
 
 use banyan_document::{DocumentWriter, MAX_DOCUMENT_BYTES};
@@ -8,6 +8,7 @@ use banyan_document::{DocumentWriter, MAX_DOCUMENT_BYTES};
 use super::value::Value;
 use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
+use crate::variables::Variables;
 
 /// The most that one evaluation may compute: six documents of the largest size.
 const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
@@ -195,6 +196,8 @@ pub struct Env<'a> {
     /// Every loop over a value's parts counts what it does.
     pub budget: &'a Budget,
     frame: Option<&'a Frame<'a>>,
+    /// The variables of the `$lookup` stages around.
+    outer: &'a Variables,
     /// A constant is being worked out: those inside it need not be kept.
     in_constant: bool,
 }
@@ -206,7 +209,24 @@ impl<'a> Env<'a> {
             arena,
             budget,
             frame: None,
+            outer: Variables::NONE,
             in_constant: false,
+        }
+    }
+
+    /// This environment inside a `$lookup`.
+    pub fn with_outer(self, outer: &'a Variables) -> Env<'a> {
+        Env { outer, ..self }
+    }
+
+    /// The value of a variable of a `$lookup` around.
+    pub(super) fn outer(&self, slot: usize) -> Result<Value<'a>, QueryError> {
+        match self.outer.get(slot) {
+            Some(value) => Ok(value.as_ref().map(RawBson::as_raw_bson_ref)),
+            None => Err(QueryError::new(
+                ErrorKind::InternalError,
+                format!("the variable in slot {slot} is not bound"),
+            )),
         }
     }
 

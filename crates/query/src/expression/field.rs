@@ -1,6 +1,7 @@
 //! Field paths in expressions: `$a.b` reads through documents and, one level deep, arrays.
 
 use std::fmt;
+use std::sync::Arc;
 
 use banyan_document::field;
 use bson::{RawArray, RawBsonRef, RawDocument};
@@ -11,7 +12,7 @@ use crate::error::QueryError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath {
-    parts: Box<[Box<str>]>,
+    parts: Arc<[Box<str>]>,
 }
 
 /// Deeper than a document can be.

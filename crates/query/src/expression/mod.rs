@@ -15,6 +15,7 @@ mod array;
 mod binding;
 mod bits;
 mod boolean;
+mod compared;
 mod comparison;
 mod conditional;
 mod convert;
@@ -42,6 +43,8 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
+use crate::filter::Comparison;
+use crate::variables::Variables;
 
 pub use env::{Arena, Env};
 pub(crate) use env::{byte_len, check_size};
@@ -52,7 +55,7 @@ pub(crate) use accumulate::{parse_fractions, percentile};
 pub(crate) use node::Node;
 pub(crate) use object::merge_documents;
 pub(crate) use operator::is_operator;
-pub(crate) use parse::{Parser, malformed};
+pub(crate) use parse::{Parser, check_variable_name, malformed};
 
 /// A parsed expression.
 #[derive(Clone, Debug)]
@@ -60,20 +63,30 @@ pub struct Expression {
     node: Node,
     /// What evaluating may use.
     budget: Budget,
+    /// The values of the variables of `$lookup` stages around.
+    outer: Variables,
 }
 
 impl Expression {
     pub fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
-        Ok(Expression {
-            node: Parser::new(context).operand(value)?,
-            budget: context.budget.clone(),
-        })
+        let node = Parser::new(context).operand(value)?;
+        Ok(Expression::from_node(node, context))
     }
 
     pub(crate) fn from_node(node: Node, context: &Context) -> Expression {
         Expression {
             node,
             budget: context.budget.clone(),
+            outer: Variables::default(),
+        }
+    }
+
+    /// The expression with these values for the variables of the `$lookup` stages around it.
+    pub fn bind(&self, outer: &Variables) -> Expression {
+        Expression {
+            node: self.node.clone(),
+            budget: self.budget.clone(),
+            outer: outer.clone(),
         }
     }
 
@@ -83,7 +96,8 @@ impl Expression {
         root: &'a RawDocument,
         arena: &'a Arena,
     ) -> Result<Value<'a>, QueryError> {
-        self.node.evaluate(&Env::new(root, arena, &self.budget))
+        self.node
+            .evaluate(&Env::new(root, arena, &self.budget).with_outer(&self.outer))
     }
 
     /// Evaluates and copies the result out; `None` is missing.
@@ -115,6 +129,32 @@ impl Expression {
     pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         self.node.dependencies(paths)
     }
+
+    /// The comparisons of a field with what depends on no document, all of which hold wherever
+    /// the expression is true.
+    pub fn comparisons(&self) -> Vec<FieldComparison> {
+        let mut found = Vec::new();
+        compared::collect(&self.node, &mut |path, comparison, operand| {
+            found.push(FieldComparison {
+                path: path.clone(),
+                comparison,
+                operand: Expression {
+                    node: operand.clone(),
+                    budget: self.budget.clone(),
+                    outer: self.outer.clone(),
+                },
+            });
+        });
+        found
+    }
+}
+
+/// `$path` compared with a value that is the same for all documents.
+#[derive(Clone, Debug)]
+pub struct FieldComparison {
+    pub path: FieldPath,
+    pub comparison: Comparison,
+    pub operand: Expression,
 }
 
 #[cfg(test)]

@@ -29,6 +29,11 @@ pub(crate) enum Node {
         slot: usize,
         path: Option<FieldPath>,
     },
+    /// A variable of a `$lookup` around, which the run binds.
+    Outer {
+        slot: usize,
+        path: Option<FieldPath>,
+    },
     Document(Arc<[(Box<str>, Node)]>),
     Array(Arc<[Node]>),
     Call(Arc<Call>),
@@ -67,6 +72,11 @@ pub(crate) trait Special: Debug + Send + Sync {
 
     /// Calls `visit` for every operand, for the analysis of what fields are read.
     fn operands(&self, visit: &mut dyn FnMut(&Node));
+
+    /// The operands, if the result is true only where all of them are.
+    fn conjuncts(&self) -> Option<&[Node]> {
+        None
+    }
 
     /// Whether equal operands always give equal results.
     fn deterministic(&self) -> bool {
@@ -140,6 +150,18 @@ impl Node {
                 env.budget.spend_bytes(value.map_or(0, byte_len))?;
                 path.read_from(value, env.arena)
             }
+            Node::Outer { slot, path: None } => {
+                env.budget.spend(1)?;
+                env.outer(*slot)
+            }
+            Node::Outer {
+                slot,
+                path: Some(path),
+            } => {
+                let value = env.outer(*slot)?;
+                env.budget.spend_bytes(value.map_or(0, byte_len))?;
+                path.read_from(value, env.arena)
+            }
             Node::Document(fields) => {
                 let mut writer = DocumentWriter::new();
                 for (name, node) in fields.iter() {
@@ -172,12 +194,19 @@ impl Node {
     pub(super) fn operands(&self, visit: &mut dyn FnMut(&Node)) {
         match self {
             Node::Constant(_) | Node::Missing | Node::Root | Node::Field(_) => {}
-            Node::Variable { .. } | Node::Deferred(_) => {}
+            Node::Variable { .. } | Node::Outer { .. } | Node::Deferred(_) => {}
             Node::Document(fields) => fields.iter().for_each(|(_, node)| visit(node)),
             Node::Array(nodes) => nodes.iter().for_each(visit),
             Node::Call(call) => call.arguments.iter().for_each(visit),
             Node::Special(special) => special.operands(visit),
         }
+    }
+
+    /// Whether the value depends on the document.
+    pub(super) fn reads_root(&self) -> bool {
+        let mut reads = matches!(self, Node::Root | Node::Field(_));
+        self.operands(&mut |node| reads |= node.reads_root());
+        reads
     }
 
     /// Adds the paths read from the root; false if the whole document is needed.

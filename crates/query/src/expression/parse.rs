@@ -222,13 +222,9 @@ impl<'c> Parser<'c> {
                 return error(16872, "'$' by itself is not a valid FieldPath");
             }
             let path = FieldPath::parse(path)?;
-            return Ok(match self.lookup("CURRENT") {
-                Some(slot) => Node::Variable {
-                    slot,
-                    path: Some(path),
-                },
-                None => Node::Field(path),
-            });
+            return Ok(self
+                .variable("CURRENT", Some(path.clone()))
+                .unwrap_or(Node::Field(path)));
         };
         let (name, rest) = match variable.split_once('.') {
             Some((name, rest)) => (name, Some(rest)),
@@ -236,10 +232,19 @@ impl<'c> Parser<'c> {
         };
         check_variable_name(name, false)?;
         let path = rest.map(FieldPath::parse).transpose()?;
-        if let Some(slot) = self.lookup(name) {
-            return Ok(Node::Variable { slot, path });
+        match self.variable(name, path.clone()) {
+            Some(node) => Ok(node),
+            None => self.system_variable(name, path),
         }
-        self.system_variable(name, path)
+    }
+
+    /// A variable that the expression binds itself, or a `$lookup` around it.
+    fn variable(&self, name: &str, path: Option<FieldPath>) -> Option<Node> {
+        if let Some(slot) = self.lookup(name) {
+            return Some(Node::Variable { slot, path });
+        }
+        let slot = self.context.scope.slot(name)?;
+        Some(Node::Outer { slot, path })
     }
 
     fn system_variable(&self, name: &str, path: Option<FieldPath>) -> Result<Node, QueryError> {
@@ -340,7 +345,7 @@ impl<'c> Parser<'c> {
 }
 
 /// User variables begin with a lower-case letter, system ones with an upper-case letter.
-pub(super) fn check_variable_name(name: &str, defining: bool) -> Result<(), QueryError> {
+pub(crate) fn check_variable_name(name: &str, defining: bool) -> Result<(), QueryError> {
     let failed = |message: String| Err(QueryError::new(ErrorKind::FailedToParse, message));
     let Some(first) = name.bytes().next() else {
         return failed("empty variable names are not allowed".into());

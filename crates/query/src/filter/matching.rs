@@ -220,6 +220,17 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 impl Comparison {
+    /// The comparison with its sides exchanged.
+    pub fn reversed(self) -> Comparison {
+        match self {
+            Comparison::Eq => Comparison::Eq,
+            Comparison::Lt => Comparison::Gt,
+            Comparison::Lte => Comparison::Gte,
+            Comparison::Gt => Comparison::Lt,
+            Comparison::Gte => Comparison::Lte,
+        }
+    }
+
     pub fn accepts(self, order: Ordering) -> bool {
         match self {
             Comparison::Eq => order == Ordering::Equal,

@@ -26,6 +26,7 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::pattern::Pattern;
+use crate::variables::Variables;
 
 pub use bits::{BitTest, Bits};
 pub(crate) use operator::is_field_operator;
@@ -156,6 +157,20 @@ impl Filter {
         Ok(position.filter(|_| matched).map(ArrayPosition))
     }
 
+    /// The filter with these values for the variables of the `$lookup` stages around it.
+    pub fn bind(&self, outer: &Variables) -> Filter {
+        Filter {
+            root: bind(&self.root, outer),
+            source: self.source.clone(),
+        }
+    }
+
+    /// Whether it evaluates an expression or a script, which only the context it was parsed in
+    /// gives a meaning.
+    pub fn computes(&self) -> bool {
+        computes(&self.root)
+    }
+
     pub fn root(&self) -> &Node {
         &self.root
     }
@@ -211,6 +226,29 @@ pub(crate) fn element_matcher(
 /// Whether an item of an array is what an `$elemMatch` asks for.
 pub(crate) fn item_matches(node: &Node, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
     matching::item_matches(node, item)
+}
+
+fn bind(node: &Node, outer: &Variables) -> Node {
+    let each = |children: &[Node]| children.iter().map(|child| bind(child, outer)).collect();
+    match node {
+        Node::And(children) => Node::And(each(children)),
+        Node::Or(children) => Node::Or(each(children)),
+        Node::Nor(children) => Node::Nor(each(children)),
+        Node::Not(child) => Node::Not(Box::new(bind(child, outer))),
+        Node::Expression(expression) => Node::Expression(Box::new(expression.bind(outer))),
+        Node::Path { .. } | Node::Where(_) | Node::AlwaysFalse => node.clone(),
+    }
+}
+
+fn computes(node: &Node) -> bool {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            children.iter().any(computes)
+        }
+        Node::Not(child) => computes(child),
+        Node::Expression(_) | Node::Where(_) => true,
+        Node::Path { .. } | Node::AlwaysFalse => false,
+    }
 }
 
 fn suits_an_index(node: &Node) -> bool {

@@ -7,10 +7,11 @@ use banyan_document::{COMMAND_SLACK_BYTES, MAX_DOCUMENT_BYTES};
 use bson::{RawDocument, RawDocumentBuf};
 
 use super::dependencies::Dependencies;
-use super::lookup::Sources;
+use super::foreign::Sources;
 use super::stage::Stage;
 use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
+use crate::variables::Variables;
 
 /// A result is no document that a user stores: something may be told about the largest of those.
 const RESULT_BYTES_MAX: usize = MAX_DOCUMENT_BYTES + COMMAND_SLACK_BYTES;
@@ -35,6 +36,16 @@ pub enum Flow {
 pub(super) enum Drained {
     More,
     Done,
+}
+
+/// What a stage is set to work with.
+pub(super) struct Start<'s> {
+    /// The fields that the stages behind it read.
+    pub needed: Dependencies,
+    pub sources: Option<&'s Arc<dyn Sources>>,
+    pub budget: &'s Budget,
+    /// The values of the variables of `$lookup` stages around.
+    pub variables: &'s Variables,
 }
 
 /// A stage at work.
@@ -136,11 +147,17 @@ impl Execution {
         stages: &[Stage],
         sources: Option<Arc<dyn Sources>>,
         budget: &Budget,
+        variables: &Variables,
     ) -> Result<Execution, QueryError> {
         let mut steps = Vec::with_capacity(stages.len());
         for (index, stage) in stages.iter().enumerate() {
-            let needed = Dependencies::of(&stages[index + 1..]);
-            steps.extend(stage.step(needed, sources.as_ref(), budget)?);
+            let start = Start {
+                needed: Dependencies::of(&stages[index + 1..]),
+                sources: sources.as_ref(),
+                budget,
+                variables,
+            };
+            steps.extend(stage.step(&start)?);
         }
         Ok(Execution {
             steps,

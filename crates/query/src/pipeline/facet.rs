@@ -7,10 +7,9 @@ use bson::{RawBsonRef, RawDocument};
 use banyan_document::DocumentWriter;
 
 use super::Pipeline;
-use super::execute::{Drained, Execution, Flow, Next, Step};
-use super::lookup::Sources;
+use super::execute::{Drained, Execution, Flow, Next, Start, Step};
 use super::stage::{Stage, parse_nested};
-use crate::budget::{Budget, Holding};
+use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, error, show, type_name};
@@ -73,23 +72,19 @@ impl Facet {
         self.facets.iter().map(|(_, pipeline)| pipeline)
     }
 
-    pub(super) fn step(
-        &self,
-        sources: Option<&Arc<dyn Sources>>,
-        budget: &Budget,
-    ) -> Result<Box<dyn Step>, QueryError> {
+    pub(super) fn step(&self, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         let mut running = Vec::with_capacity(self.facets.len());
         for (name, pipeline) in &self.facets {
             running.push(Running {
                 name: name.clone(),
-                execution: pipeline.start(sources.cloned())?,
+                execution: pipeline.start_within(start.sources.cloned(), start.variables)?,
                 stopped: false,
                 writer: open_array(name),
             });
         }
         Ok(Box::new(FacetStep {
             running,
-            holding: budget.holding("$facet").fails_with(4_031_700),
+            holding: start.budget.holding("$facet").fails_with(4_031_700),
             done: false,
         }))
     }

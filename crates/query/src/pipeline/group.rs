@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use banyan_document::{DocumentWriter, key};
 
 use super::accumulator::{self, Accumulator, State};
-use super::execute::{Drained, Flow, Next, Step};
+use super::execute::{Drained, Flow, Next, Start, Step};
 use super::sort;
 use super::stage::Stage;
 use crate::budget::{Budget, Holding, STAGE_BYTES_MAX};
@@ -227,6 +227,9 @@ struct Entry {
 
 pub(super) struct GroupStep {
     group: Arc<Group>,
+    id: Expression,
+    /// What each accumulator is given.
+    arguments: Vec<Expression>,
     /// By the order-preserving encoding of `_id`: equal values share it whatever their type.
     groups: IndexMap<Box<[u8]>, Entry>,
     arena: Arena,
@@ -236,13 +239,16 @@ pub(super) struct GroupStep {
 }
 
 impl GroupStep {
-    pub(super) fn new(group: Arc<Group>, budget: &Budget) -> GroupStep {
+    pub(super) fn new(group: Arc<Group>, start: &Start<'_>) -> GroupStep {
+        let arguments = group.accumulators.iter().map(|a| &a.argument);
         GroupStep {
+            id: group.id.bind(start.variables),
+            arguments: arguments.map(|a| a.bind(start.variables)).collect(),
             group,
             groups: IndexMap::new(),
             arena: Arena::new(),
             key: Vec::new(),
-            holding: budget.holding("$group"),
+            holding: start.budget.holding("$group"),
             drained: 0,
         }
     }
@@ -250,14 +256,15 @@ impl GroupStep {
     /// Adds a document to the states of its group.
     fn accumulate(
         accumulators: &[Accumulator],
+        arguments: &[Expression],
         states: &mut [State],
         document: &RawDocument,
         arena: &Arena,
         budget: &Budget,
     ) -> Result<isize, QueryError> {
         let mut grown = 0;
-        for (accumulator, state) in accumulators.iter().zip(states) {
-            let value = accumulator.argument.evaluate(document, arena)?;
+        for ((accumulator, argument), state) in accumulators.iter().zip(arguments).zip(states) {
+            let value = argument.evaluate(document, arena)?;
             if !state.grows() {
                 state.add(&accumulator.kind, value, document, budget)?;
                 continue;
@@ -319,7 +326,7 @@ impl Step for GroupStep {
         let group = &*self.group;
         let id = match group.mode {
             Mode::Merge => banyan_document::field(document, "_id"),
-            Mode::Complete | Mode::Partial => group.id.evaluate(document, &self.arena)?,
+            Mode::Complete | Mode::Partial => self.id.evaluate(document, &self.arena)?,
         };
         let id = id.unwrap_or(RawBsonRef::Null);
         self.key.clear();
@@ -350,7 +357,15 @@ impl Step for GroupStep {
         let grown = match group.mode {
             Mode::Merge => Self::merge(accumulators, states, document, next.budget)?,
             Mode::Complete | Mode::Partial => {
-                Self::accumulate(accumulators, states, document, &self.arena, next.budget)?
+                let (arguments, arena) = (&self.arguments, &self.arena);
+                Self::accumulate(
+                    accumulators,
+                    arguments,
+                    states,
+                    document,
+                    arena,
+                    next.budget,
+                )?
             }
         };
         if grown != 0 {

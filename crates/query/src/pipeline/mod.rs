@@ -12,37 +12,45 @@
 mod accumulator;
 mod bucket;
 mod dependencies;
+mod documents;
 mod execute;
 mod facet;
+mod foreign;
 mod group;
 mod limit;
 mod lookup;
 mod output;
 mod project;
+mod pushdown;
 mod redact;
 mod replace;
 mod sample;
 mod sort;
 mod split;
 mod stage;
+mod union;
 mod unwind;
 
 use std::sync::Arc;
 
+use banyan_document::DocumentWriter;
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
+use crate::variables::{Slots, Variables};
 
 pub use dependencies::Dependencies;
 pub use execute::{Execution, Flow, Run};
-pub use lookup::{Documents, Lookup, Sources, UnionWith};
+pub use foreign::{Documents, Sources};
+pub use lookup::Lookup;
 pub use output::{Merge, Output, WhenMatched, WhenNotMatched};
 pub use project::Projector;
 pub use sort::{SortKey, SortStage};
 pub use split::Split;
 pub use stage::{Match, Stage};
+pub use union::UnionWith;
 pub use unwind::Unwind;
 
 /// More stages than anyone writes by hand.
@@ -53,6 +61,8 @@ pub struct Pipeline {
     stages: Vec<Stage>,
     /// What was written for each stage; several stages may stand for one that was.
     texts: Vec<RawDocumentBuf>,
+    /// The variables of `$lookup` stages around that each stage reads.
+    slots: Vec<Slots>,
     /// What running it may use.
     budget: Budget,
 }
@@ -66,17 +76,22 @@ impl Pipeline {
             ));
         }
         let (mut parsed, mut texts) = (Vec::with_capacity(stages.len()), Vec::new());
+        let mut slots = Vec::new();
         for (index, stage) in stages.iter().enumerate() {
             let position = stage::Position {
                 first: index == 0,
                 last: index + 1 == stages.len(),
             };
-            stage::parse(stage, position, context, &mut parsed)?;
+            let parse = || stage::parse(stage, position, context, &mut parsed);
+            let (result, read) = context.scope.recording(parse);
+            result?;
             texts.resize(parsed.len(), (*stage).to_owned());
+            slots.resize(parsed.len(), read);
         }
         Ok(Pipeline {
             stages: sort::absorb_limits(parsed),
             texts,
+            slots,
             budget: context.budget.clone(),
         })
     }
@@ -84,6 +99,39 @@ impl Pipeline {
     fn add(&mut self, stage: Stage, text: &RawDocument) {
         self.stages.push(stage);
         self.texts.push(text.to_owned());
+        self.slots.push(Slots::default());
+    }
+
+    fn empty(context: &Context) -> Pipeline {
+        Pipeline {
+            budget: context.budget.clone(),
+            ..Pipeline::default()
+        }
+    }
+
+    fn put_first(&mut self, stage: Match, slots: Slots) {
+        let mut writer = DocumentWriter::new();
+        writer.append_doc("$match", &stage.source);
+        self.texts.insert(0, writer.finish());
+        self.stages.insert(0, Stage::Match(stage));
+        self.slots.insert(0, slots);
+    }
+
+    /// How many of the first stages read none of the variables in these slots.
+    fn independent(&self, first: usize, end: usize) -> usize {
+        let reads = |slots: &&Slots| !slots.any_within(first, end);
+        self.slots.iter().take_while(reads).count()
+    }
+
+    /// The stages from one on, and those before it.
+    fn split_at(mut self, index: usize) -> (Pipeline, Pipeline) {
+        let rest = Pipeline {
+            stages: self.stages.split_off(index),
+            texts: self.texts.split_off(index),
+            slots: self.slots.split_off(index),
+            budget: self.budget.clone(),
+        };
+        (self, rest)
     }
 
     pub fn stages(&self) -> &[Stage] {
@@ -101,6 +149,7 @@ impl Pipeline {
             return None;
         }
         self.texts.remove(0);
+        self.slots.remove(0);
         Some(self.stages.remove(0))
     }
 
@@ -139,7 +188,16 @@ impl Pipeline {
 
     /// A run that is fed by hand: `push` documents, then `drain`, and `pop` results.
     pub fn start(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
-        Execution::new(&self.stages, sources, &self.budget)
+        self.start_within(sources, Variables::NONE)
+    }
+
+    /// A run inside a `$lookup` that has bound its variables.
+    fn start_within(
+        &self,
+        sources: Option<Arc<dyn Sources>>,
+        variables: &Variables,
+    ) -> Result<Execution, QueryError> {
+        Execution::new(&self.stages, sources, &self.budget, variables)
     }
 
     /// Runs over `input`, which may fail with an error of its own.
@@ -154,6 +212,15 @@ impl Pipeline {
         E: From<QueryError>,
     {
         Ok(Run::new(self.start(sources)?, input))
+    }
+
+    fn run_within(
+        &self,
+        input: Documents,
+        sources: Option<Arc<dyn Sources>>,
+        variables: &Variables,
+    ) -> Result<Run<Documents>, QueryError> {
+        Ok(Run::new(self.start_within(sources, variables)?, input))
     }
 }
 

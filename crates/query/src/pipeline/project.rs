@@ -7,7 +7,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::{DocumentWriter, Element, Number, elements, items};
 
-use super::execute::{Flow, Next, Step};
+use super::execute::{Flow, Next, Start, Step};
 use super::stage::Stage;
 use crate::budget::Budget;
 use crate::context::Context;
@@ -15,6 +15,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error, show_document};
 use crate::expression::{Arena, Env, FieldPath, Node, Parser, check_size, is_operator};
 use crate::names::{Finder, Named};
+use crate::variables::Variables;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -426,14 +427,11 @@ impl Projector {
         &self,
         document: &RawDocument,
         arena: &Arena,
+        variables: &Variables,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
-        self.fields(
-            &self.tree,
-            document,
-            &Env::new(document, arena, &self.budget),
-            writer,
-        )
+        let env = Env::new(document, arena, &self.budget).with_outer(variables);
+        self.fields(&self.tree, document, &env, writer)
     }
 
     fn fields(
@@ -620,13 +618,15 @@ fn add_field(
 
 pub(super) struct ProjectStep {
     projector: Arc<Projector>,
+    variables: Variables,
     arena: Arena,
 }
 
 impl ProjectStep {
-    pub(super) fn new(projector: Arc<Projector>) -> ProjectStep {
+    pub(super) fn new(projector: Arc<Projector>, start: &Start<'_>) -> ProjectStep {
         ProjectStep {
             projector,
+            variables: start.variables.clone(),
             arena: Arena::new(),
         }
     }
@@ -636,7 +636,9 @@ impl Step for ProjectStep {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());
-        self.projector.apply(document, &self.arena, &mut writer)?;
+        let (arena, variables) = (&self.arena, &self.variables);
+        self.projector
+            .apply(document, arena, variables, &mut writer)?;
         next.push(&writer.finish())
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn parse(
 }
 
 pub(super) struct RedactStep {
-    expression: Arc<Expression>,
+    expression: Expression,
 }
 
 enum Decision {
@@ -33,7 +33,7 @@ enum Decision {
 }
 
 impl RedactStep {
-    pub(super) fn new(expression: Arc<Expression>) -> RedactStep {
+    pub(super) fn new(expression: Expression) -> RedactStep {
         RedactStep { expression }
     }
 

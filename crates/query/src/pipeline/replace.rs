@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
 
-use super::execute::{Flow, Next, Step};
+use super::execute::{Flow, Next, Start, Step};
 use super::stage::Stage;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -80,14 +80,16 @@ pub(super) fn parse_with(
 }
 
 pub(super) struct ReplaceStep {
-    replace: Arc<ReplaceRoot>,
+    expression: Expression,
+    called: &'static str,
     arena: Arena,
 }
 
 impl ReplaceStep {
-    pub(super) fn new(replace: Arc<ReplaceRoot>) -> ReplaceStep {
+    pub(super) fn new(replace: &ReplaceRoot, start: &Start<'_>) -> ReplaceStep {
         ReplaceStep {
-            replace,
+            expression: replace.expression.bind(start.variables),
+            called: replace.called,
             arena: Arena::new(),
         }
     }
@@ -96,7 +98,7 @@ impl ReplaceStep {
 impl Step for ReplaceStep {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
-        match self.replace.expression.evaluate(document, &self.arena)? {
+        match self.expression.evaluate(document, &self.arena)? {
             Some(RawBsonRef::Document(result)) => {
                 check_depth(RawBsonRef::Document(result))?;
                 next.push(result)
@@ -106,7 +108,7 @@ impl Step for ReplaceStep {
                 format!(
                     "{} must evaluate to an object, but resulting value was: {}. Type of \
                      resulting value: '{}'. Input document: {}",
-                    self.replace.called,
+                    self.called,
                     describe(other),
                     type_name(other),
                     describe(Some(RawBsonRef::Document(document)))

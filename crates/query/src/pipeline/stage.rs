@@ -5,26 +5,30 @@ use std::sync::{Arc, LazyLock};
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::dependencies::Dependencies;
-use super::execute::{Flow, Next, Step};
+use super::documents::LiteralDocuments;
+use super::execute::{Flow, Next, Start, Step};
 use super::facet::Facet;
 use super::group::Group;
 use super::limit::{LimitStep, SkipStep};
-use super::lookup::{Lookup, Sources, UnionWith};
+use super::lookup::Lookup;
 use super::output::Output;
 use super::project::Projector;
 use super::redact::RedactStep;
 use super::replace::ReplaceRoot;
 use super::sample::SampleStep;
 use super::sort::SortStage;
+use super::union::UnionWith;
 use super::unwind::Unwind;
-use super::{bucket, facet, group, limit, lookup, output, project, redact, replace, sample, sort};
-use crate::budget::Budget;
+use super::{
+    bucket, documents, facet, group, limit, lookup, output, project, redact, replace, sample, sort,
+    union,
+};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::error;
 use crate::filter::Filter;
+use crate::variables::Variables;
 
 #[derive(Clone, Debug)]
 pub enum Stage {
@@ -45,7 +49,7 @@ pub enum Stage {
     Lookup(Arc<Lookup>),
     UnionWith(Arc<UnionWith>),
     /// `$documents`: the documents themselves.
-    Documents(Vec<RawDocumentBuf>),
+    Documents(Arc<LiteralDocuments>),
     /// `$out` and `$merge`.
     Output(Output),
     /// A first stage that only the node can answer (`$collStats`, `$indexStats`, ...): its name
@@ -95,7 +99,7 @@ static TABLE: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
         ("$count", Entry::Anywhere(group::parse_count)),
         ("$currentOp", Entry::Node),
         ("$densify", Entry::NotImplemented),
-        ("$documents", Entry::First(lookup::parse_documents)),
+        ("$documents", Entry::First(documents::parse)),
         ("$facet", Entry::Anywhere(facet::parse)),
         ("$fill", Entry::NotImplemented),
         ("$geoNear", Entry::NotImplemented),
@@ -132,7 +136,7 @@ static TABLE: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
         ("$skip", Entry::Anywhere(limit::parse_skip)),
         ("$sort", Entry::Anywhere(sort::parse)),
         ("$sortByCount", Entry::Anywhere(group::parse_sort_by_count)),
-        ("$unionWith", Entry::Anywhere(lookup::parse_union)),
+        ("$unionWith", Entry::Anywhere(union::parse)),
         ("$unset", Entry::Anywhere(project::parse_unset)),
         ("$unwind", Entry::Anywhere(super::unwind::parse)),
         ("$vectorSearch", Entry::NotImplemented),
@@ -232,12 +236,25 @@ fn parse_match(
     let RawBsonRef::Document(document) = value else {
         return error(15959, "the match filter must be an expression in an object");
     };
-    let filter = Arc::new(Filter::parse(document, context)?);
-    out.push(Stage::Match(Match {
-        filter,
-        source: document.to_owned(),
-    }));
+    out.push(Stage::Match(Match::new(Filter::parse(document, context)?)));
     Ok(())
+}
+
+impl Match {
+    pub(super) fn new(filter: Filter) -> Match {
+        Match {
+            source: filter.source().to_owned(),
+            filter: Arc::new(filter),
+        }
+    }
+
+    /// The filter with the values of the variables around it.
+    fn filter_within(&self, variables: &Variables) -> Arc<Filter> {
+        if variables.is_empty() || !self.filter.computes() {
+            return self.filter.clone();
+        }
+        Arc::new(self.filter.bind(variables))
+    }
 }
 
 impl Stage {
@@ -283,31 +300,28 @@ impl Stage {
     }
 
     /// The stage at work; none for stages that the caller carries out.
-    pub(super) fn step(
-        &self,
-        needed: Dependencies,
-        sources: Option<&Arc<dyn Sources>>,
-        budget: &Budget,
-    ) -> Result<Option<Box<dyn Step>>, QueryError> {
+    pub(super) fn step(&self, start: &Start<'_>) -> Result<Option<Box<dyn Step>>, QueryError> {
         Ok(Some(match self {
             Stage::Match(stage) => Box::new(MatchStep {
-                filter: stage.filter.clone(),
+                filter: stage.filter_within(start.variables),
             }),
             Stage::Project(projector) | Stage::AddFields(projector) => {
-                Box::new(project::ProjectStep::new(projector.clone()))
+                Box::new(project::ProjectStep::new(projector.clone(), start))
             }
-            Stage::Group(group) => Box::new(group::GroupStep::new(group.clone(), budget)),
-            Stage::Sort(stage) => stage.step(budget),
+            Stage::Group(group) => Box::new(group::GroupStep::new(group.clone(), start)),
+            Stage::Sort(stage) => stage.step(start.budget),
             Stage::Limit(limit) => Box::new(LimitStep::new(*limit)),
             Stage::Skip(skip) => Box::new(SkipStep::new(*skip)),
-            Stage::Unwind(unwind) => unwind.step(needed, budget),
-            Stage::ReplaceRoot(replace) => Box::new(replace::ReplaceStep::new(replace.clone())),
-            Stage::Redact(expression) => Box::new(RedactStep::new(expression.clone())),
-            Stage::Sample(size) => Box::new(SampleStep::new(*size, budget)),
-            Stage::Facet(facet) => facet.step(sources, budget)?,
-            Stage::Lookup(lookup) => lookup.step(sources, budget)?,
-            Stage::UnionWith(union) => union.step(sources)?,
-            Stage::Documents(documents) => Box::new(lookup::DocumentsStep::new(documents.clone())),
+            Stage::Unwind(unwind) => unwind.step(start.needed.clone(), start.budget),
+            Stage::ReplaceRoot(replace) => Box::new(replace::ReplaceStep::new(replace, start)),
+            Stage::Redact(expression) => {
+                Box::new(RedactStep::new(expression.bind(start.variables)))
+            }
+            Stage::Sample(size) => Box::new(SampleStep::new(*size, start.budget)),
+            Stage::Facet(facet) => facet.step(start)?,
+            Stage::Lookup(lookup) => lookup.step(start)?,
+            Stage::UnionWith(union) => union.step(start)?,
+            Stage::Documents(documents) => documents.step(start)?,
             Stage::Output(_) | Stage::Source { .. } => return Ok(None),
         }))
     }

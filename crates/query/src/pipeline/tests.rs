@@ -106,9 +106,27 @@ fn split_pipelines_give_the_same_results() {
 }
 
 /// Foreign documents from a list.
-struct Fixed(Vec<RawDocumentBuf>);
+struct Fixed {
+    documents: Vec<RawDocumentBuf>,
+    is_indexed: bool,
+    reads: AtomicUsize,
+}
+
+impl Fixed {
+    fn new(documents: &[&str], is_indexed: bool) -> Arc<Fixed> {
+        Arc::new(Fixed {
+            documents: documents.iter().map(|text| parse(text)).collect(),
+            is_indexed,
+            reads: AtomicUsize::new(0),
+        })
+    }
+}
 
 impl Sources for Fixed {
+    fn is_indexed(&self, _: Option<&str>, _: &str, _: &str) -> Result<bool, QueryError> {
+        Ok(self.is_indexed)
+    }
+
     fn documents(
         &self,
         _: Option<&str>,
@@ -116,9 +134,10 @@ impl Sources for Fixed {
         filter: &RawDocument,
     ) -> Result<Documents, QueryError> {
         assert_eq!(collection, "other");
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let filter = crate::Filter::parse(filter, &Context::default())?;
         let found: Vec<_> = self
-            .0
+            .documents
             .iter()
             .filter(|d| filter.try_matches(d).unwrap())
             .cloned()
@@ -128,13 +147,73 @@ impl Sources for Fixed {
     }
 }
 
+/// What a `$lookup` finds does not depend on how it finds it; how often it reads does.
+#[test]
+fn lookups_read_the_other_collection_once_without_an_index() {
+    let values = [
+        "1",
+        "2",
+        "null",
+        "[]",
+        "[1,2]",
+        "[[1]]",
+        "{\"b\":1}",
+        "[{\"b\":1},{\"b\":[2,3]}]",
+        "[null]",
+        "\"x\"",
+    ];
+    let with = |field: &str| -> Vec<String> {
+        let each = values.iter().enumerate();
+        let mut all: Vec<_> = each
+            .map(|(i, value)| format!("{{\"_id\":{i},\"{field}\":{value}}}"))
+            .collect();
+        all.push("{\"_id\":99}".into());
+        all
+    };
+    let (documents, others) = (with("v"), with("w"));
+    let documents: Vec<_> = documents.iter().map(|text| parse(text)).collect();
+    let others: Vec<_> = others.iter().map(String::as_str).collect();
+    let matching = |filter: &str, rest: &str| {
+        format!(
+            r#"[{{"$lookup":{{"from":"other","let":{{"x":"$v","i":"$_id"}},"as":"m",
+            "pipeline":[{{"$match":{filter}}}{rest}]}}}},{{"$project":{{"m":"$m._id"}}}}]"#
+        )
+    };
+    let cases = [
+        (2, matching(r#"{"$expr":{"$eq":["$w","$$x"]}}"#, "")),
+        (2, matching(r#"{"$expr":{"$eq":["$$x.b","$w.b"]}}"#, "")),
+        (2, matching(r#"{"_id":{"$gt":1},"$expr":{"$and":[{"$eq":["$w","$$x"]},{"$lt":["$$i",9]}]}}"#, "")),
+        (1, matching(r#"{"_id":{"$gt":1}}"#, r#",{"$match":{"$expr":{"$gt":["$w","$$x"]}}}"#)),
+        (1, matching(r#"{"$expr":{"$gt":["$_id",3]}}"#, r#",{"$limit":3},{"$match":{"$expr":{"$ne":["$_id","$$i"]}}}"#)),
+        (1, matching(r#"{"_id":{"$gt":1}}"#, r#",{"$group":{"_id":null,"n":{"$sum":"$$i"}}},{"$project":{"_id":"$n"}}"#)),
+        (11, matching(r#"{"$expr":{"$gt":["$w","$$x"]}}"#, "")),
+        (2, r#"[{"$lookup":{"from":"other","localField":"v.b","foreignField":"w","as":"m"}},{"$project":{"m":"$m._id"}}]"#.into()),
+        (2, r#"[{"$lookup":{"from":"other","localField":"v","foreignField":"w.b","as":"m","pipeline":[{"$limit":2}]}},{"$project":{"m":"$m._id"}}]"#.into()),
+    ];
+    for (reads, text) in cases {
+        let run = |is_indexed| {
+            let sources = Fixed::new(&others, is_indexed);
+            let input = documents.iter().map(Ok::<_, QueryError>);
+            let results = pipeline(&text).unwrap().run(input, Some(sources.clone()));
+            let results: Vec<_> = results
+                .unwrap()
+                .map(|result| extjson::relaxed_text(&result.unwrap()).unwrap())
+                .collect();
+            (results, sources.reads.load(Ordering::Relaxed))
+        };
+        let ((with_index, _), (without, read)) = (run(true), run(false));
+        assert_eq!(with_index, without, "{text}");
+        assert_eq!(read, reads, "{text}");
+    }
+}
+
 fn run_with_others(text: &str) -> Vec<String> {
     let others = [
         "{\"_id\":10,\"k\":1}",
         "{\"_id\":11,\"k\":2}",
         "{\"_id\":12}",
     ];
-    let sources = Arc::new(Fixed(others.map(parse).to_vec()));
+    let sources = Fixed::new(&others, true);
     let documents = [
         "{\"_id\":1,\"k\":1}",
         "{\"_id\":2,\"k\":[1,2]}",

@@ -492,6 +492,16 @@ fn write_replaced(
     }
 }
 
+/// Copies `document` with a value at a path; what is no document on the way gives way to one.
+pub(super) fn write_at(
+    document: &RawDocument,
+    path: &FieldPath,
+    value: RawBsonRef<'_>,
+    writer: &mut DocumentWriter,
+) {
+    write_set(Some(document), path.parts(), value, writer);
+}
+
 /// Copies `document` with `parts` set to `value`, making the documents on the way.
 fn write_set(
     document: Option<&RawDocument>,

@@ -1,0 +1,45 @@
+//! What an expression that has to be true says about single fields.
+
+use super::field::FieldPath;
+use super::node::Node;
+use crate::filter::Comparison;
+
+/// Calls `found` for each comparison of a field with what reads no document, under any `$and`.
+pub(super) fn collect<'n>(
+    node: &'n Node,
+    found: &mut dyn FnMut(&'n FieldPath, Comparison, &'n Node),
+) {
+    match node {
+        Node::Special(special) => {
+            for part in special.conjuncts().unwrap_or_default() {
+                collect(part, found);
+            }
+        }
+        Node::Call(call) => {
+            let Some(comparison) = comparison(call.operator) else {
+                return;
+            };
+            match call.arguments.as_slice() {
+                [Node::Field(path), operand] if !operand.reads_root() => {
+                    found(path, comparison, operand);
+                }
+                [operand, Node::Field(path)] if !operand.reads_root() => {
+                    found(path, comparison.reversed(), operand);
+                }
+                _ => {}
+            }
+        }
+        _ => {}
+    }
+}
+
+fn comparison(operator: &str) -> Option<Comparison> {
+    Some(match operator {
+        "$eq" => Comparison::Eq,
+        "$lt" => Comparison::Lt,
+        "$lte" => Comparison::Lte,
+        "$gt" => Comparison::Gt,
+        "$gte" => Comparison::Gte,
+        _ => return None,
+    })
+}

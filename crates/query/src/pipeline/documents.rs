@@ -1,0 +1,94 @@
+//! $documents: documents that the stage itself names
+
+use std::sync::Arc;
+
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::execute::{Drained, Flow, Next, Start, Step};
+use super::stage::Stage;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::Expression;
+use crate::expression::value::{describe, error, items, type_name};
+
+#[derive(Debug)]
+pub enum LiteralDocuments {
+    Known(Vec<RawDocumentBuf>),
+    /// They depend on the variables of a `$lookup`.
+    Computed(Expression),
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let (expression, slots) = context
+        .scope
+        .recording(|| Expression::parse(value, context));
+    let expression = expression?;
+    let documents = if !slots.is_empty() {
+        LiteralDocuments::Computed(expression)
+    } else {
+        LiteralDocuments::Known(evaluate(&expression)?)
+    };
+    out.push(Stage::Documents(Arc::new(documents)));
+    Ok(())
+}
+
+fn evaluate(expression: &Expression) -> Result<Vec<RawDocumentBuf>, QueryError> {
+    let Some(RawBson::Array(array)) = expression.evaluate_owned(&RawDocumentBuf::new())? else {
+        return error(5858203, "an array is expected");
+    };
+    let mut documents = Vec::new();
+    for item in items(&array) {
+        match item {
+            RawBsonRef::Document(document) => documents.push(document.to_owned()),
+            other => {
+                return error(
+                    40228,
+                    format!(
+                        "'newRoot' expression  must evaluate to an object, but resulting value \
+                         was: {}. Type of resulting value: '{}'.",
+                        describe(Some(other)),
+                        type_name(Some(other))
+                    ),
+                );
+            }
+        }
+    }
+    Ok(documents)
+}
+
+impl LiteralDocuments {
+    pub(super) fn step(&self, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        let documents = match self {
+            LiteralDocuments::Known(documents) => documents.clone(),
+            LiteralDocuments::Computed(expression) => evaluate(&expression.bind(start.variables))?,
+        };
+        Ok(Box::new(DocumentsStep {
+            documents: documents.into_iter(),
+        }))
+    }
+}
+
+struct DocumentsStep {
+    documents: std::vec::IntoIter<RawDocumentBuf>,
+}
+
+impl Step for DocumentsStep {
+    /// There is no input: this is the first stage.
+    fn push(&mut self, _: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        Ok(Flow::Stop)
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        match self.documents.next() {
+            None => Ok(Drained::Done),
+            Some(document) => match next.push(&document)? {
+                Flow::Continue | Flow::Full => Ok(Drained::More),
+                Flow::Stop => Ok(Drained::Done),
+            },
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Other collections that a pipeline reads.
+
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::{show, type_name};
+
+/// Documents of a collection, as the caller reads them.
+pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>> + Send>;
+
+/// How a running pipeline reads other collections.
+pub trait Sources: Send + Sync {
+    /// The documents of a collection that match `filter`; of the pipeline's own database unless
+    /// one is named. A collection that does not exist is empty. The filter has no expressions.
+    fn documents(
+        &self,
+        database: Option<&str>,
+        collection: &str,
+        filter: &RawDocument,
+    ) -> Result<Documents, QueryError>;
+
+    /// Whether some index finds documents by their values at `path` faster than reading the whole
+    /// collection does.
+    fn is_indexed(
+        &self,
+        database: Option<&str>,
+        collection: &str,
+        path: &str,
+    ) -> Result<bool, QueryError>;
+}
+
+/// A collection as a stage names it.
+#[derive(Clone, Debug)]
+pub(super) struct From {
+    /// The pipeline's own unless it is named.
+    pub database: Option<String>,
+    pub collection: String,
+}
+
+impl From {
+    /// `from`/`coll`: a name, or a name with its database.
+    pub fn parse(value: RawBsonRef<'_>, stage: &str) -> Result<From, QueryError> {
+        match value {
+            RawBsonRef::String(name) => Ok(From {
+                database: None,
+                collection: name.into(),
+            }),
+            RawBsonRef::Document(document) => {
+                let text = |name| document.get_str(name).ok();
+                match (text("db"), text("coll")) {
+                    (Some(database), Some(collection)) => Ok(From {
+                        database: Some(database.into()),
+                        collection: collection.into(),
+                    }),
+                    _ => Err(QueryError::new(
+                        ErrorKind::FailedToParse,
+                        format!("{stage} needs 'db' and 'coll' in: {}", show(value)),
+                    )),
+                }
+            }
+            other => Err(QueryError::new(
+                ErrorKind::FailedToParse,
+                format!(
+                    "{stage} argument 'from' must be a string or an object, is type {}",
+                    type_name(Some(other))
+                ),
+            )),
+        }
+    }
+}
+
+/// What a stage reads from: a collection, or nothing for a pipeline that brings its own documents.
+pub(super) struct Reader {
+    from: Option<(From, Arc<dyn Sources>)>,
+    /// For the stages of the pipeline inside.
+    pub sources: Option<Arc<dyn Sources>>,
+}
+
+impl Reader {
+    pub fn new(
+        from: Option<&From>,
+        sources: Option<&Arc<dyn Sources>>,
+        stage: &str,
+    ) -> Result<Reader, QueryError> {
+        let sources = sources.cloned();
+        let from = match (from, &sources) {
+            (None, _) => None,
+            (Some(from), Some(sources)) => Some((from.clone(), sources.clone())),
+            (Some(_), None) => {
+                return Err(QueryError::new(
+                    ErrorKind::NotImplemented,
+                    format!("{stage} cannot read other collections here"),
+                ));
+            }
+        };
+        Ok(Reader { from, sources })
+    }
+
+    pub fn documents(&self, filter: &RawDocument) -> Result<Documents, QueryError> {
+        match &self.from {
+            Some((from, sources)) => {
+                sources.documents(from.database.as_deref(), &from.collection, filter)
+            }
+            None => Ok(Box::new(std::iter::empty())),
+        }
+    }
+
+    pub fn is_indexed(&self, path: &str) -> Result<bool, QueryError> {
+        match &self.from {
+            Some((from, sources)) => {
+                sources.is_indexed(from.database.as_deref(), &from.collection, path)
+            }
+            None => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! How the foreign documents of a `$lookup` are found: by a query for each document where an index
+//! serves it, or else out of memory, where they are kept in a hash table by the value that joins
+//! them. What does not fit into memory is read again for each document.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use banyan_document::key;
+use banyan_document::path::{Leaf, Path, visit_with};
+
+use super::Lookup;
+use crate::budget::{Budget, Holding};
+use crate::error::QueryError;
+use crate::expression::FieldComparison;
+use crate::filter::Comparison;
+use crate::pipeline::Pipeline;
+use crate::pipeline::execute::{Execution, Flow, Start};
+use crate::pipeline::foreign::Reader;
+use crate::pipeline::pushdown::{self, all, equality, several};
+use crate::variables::Variables;
+
+/// What is done with a document that was found.
+type Take<'t> = dyn FnMut(&RawDocument) -> Result<(), QueryError> + 't;
+
+pub(super) struct Join {
+    lookup: Arc<Lookup>,
+    reader: Reader,
+    budget: Budget,
+    by: Option<By>,
+    state: State,
+}
+
+/// The path at which the foreign documents have a value that is known of each document.
+enum By {
+    /// `foreignField`; the values are those of `localField`.
+    Fields,
+    /// An equality in the pipeline's first `$match`, by its place among the comparisons.
+    Comparison(usize),
+}
+
+enum State {
+    /// Nothing was read yet.
+    New,
+    /// A query for each document.
+    Queries,
+    /// The foreign documents are kept from the second document on: for one alone a query does.
+    KeptFromNow,
+    Kept(Kept),
+}
+
+struct Kept {
+    documents: Vec<RawDocumentBuf>,
+    /// The documents by the values at the path.
+    places: Option<HashMap<Box<[u8]>, Vec<u32>>>,
+    _holding: Holding,
+}
+
+impl Join {
+    pub fn new(lookup: Arc<Lookup>, reader: Reader, start: &Start<'_>) -> Result<Join, QueryError> {
+        let mut join = Join {
+            by: by(&lookup),
+            lookup,
+            reader,
+            budget: start.budget.clone(),
+            state: State::New,
+        };
+        if join.is_indexed()? || !join.is_worth_keeping() {
+            join.state = State::Queries;
+        }
+        Ok(join)
+    }
+
+    /// Whether an index narrows down what a document can get.
+    fn is_indexed(&self) -> Result<bool, QueryError> {
+        if let Some(equality) = &self.lookup.equality
+            && self.reader.is_indexed(&equality.foreign)?
+        {
+            return Ok(true);
+        }
+        for comparison in &self.lookup.leading.comparisons {
+            if comparison.comparison == Comparison::Eq
+                && self.reader.is_indexed(&comparison.path.to_string())?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether reading all foreign documents once saves something.
+    fn is_worth_keeping(&self) -> bool {
+        let lookup = &self.lookup;
+        self.by.is_some()
+            || !lookup.before.is_empty()
+            || !lookup.leading.plain.is_empty()
+            || lookup.within.is_empty()
+    }
+
+    /// Hands on the documents that belong to one with these local values and variables.
+    pub fn find(
+        &mut self,
+        local: &[RawBsonRef<'_>],
+        variables: &Variables,
+        take: &mut Take<'_>,
+    ) -> Result<(), QueryError> {
+        match self.state {
+            State::New if self.by.is_some() => self.state = State::KeptFromNow,
+            State::New | State::KeptFromNow => {
+                let kept = self.keep(variables)?;
+                self.state = kept.map_or(State::Queries, State::Kept);
+            }
+            State::Queries | State::Kept(_) => {}
+        }
+        let lookup = self.lookup.clone();
+        let State::Kept(kept) = &self.state else {
+            let filter = self.filter(local, variables)?;
+            let documents = self.reader.documents(&filter)?;
+            let mut through = Through::new(&[&lookup.before, &lookup.within], self, variables)?;
+            for document in documents {
+                if through.push(&document?, take)? == Flow::Stop {
+                    break;
+                }
+            }
+            return through.drain(take);
+        };
+        let mut through = Through::new(&[&lookup.within], self, variables)?;
+        let values = self.values(local, variables)?;
+        kept.each(values.as_deref(), &mut |document| {
+            self.budget.spend_bytes(document.as_bytes().len())?;
+            through.push(document, take)
+        })?;
+        through.drain(take)
+    }
+
+    /// The values that the foreign documents have at the path; `None` if nothing is known.
+    fn values(
+        &self,
+        local: &[RawBsonRef<'_>],
+        variables: &Variables,
+    ) -> Result<Option<Vec<RawBson>>, QueryError> {
+        match self.by {
+            None => Ok(None),
+            Some(By::Fields) => Ok(Some(local.iter().map(|value| (*value).into()).collect())),
+            Some(By::Comparison(index)) => {
+                let Some(comparison) = self.lookup.leading.comparisons.get(index) else {
+                    return Ok(None);
+                };
+                let value = pushdown::value(comparison, variables)?;
+                Ok(value.map(|value| vec![value]))
+            }
+        }
+    }
+
+    /// The filter for the foreign collection.
+    fn filter(
+        &self,
+        local: &[RawBsonRef<'_>],
+        variables: &Variables,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let filter = self.lookup.leading.filter(variables)?;
+        let Some(equal) = &self.lookup.equality else {
+            return Ok(filter);
+        };
+        let mut any: Vec<_> = Vec::with_capacity(local.len());
+        for value in local {
+            any.push(equality(&equal.foreign, *value));
+        }
+        let joined = match any.len() {
+            1 => any.remove(0),
+            _ => one_of(&equal.foreign, local, &any),
+        };
+        Ok(match filter.is_empty() {
+            true => joined,
+            false => all(vec![joined, filter]),
+        })
+    }
+
+    /// Reads what no document has a part in; `None` if there is no room for it.
+    fn keep(&self, variables: &Variables) -> Result<Option<Kept>, QueryError> {
+        let lookup = &*self.lookup;
+        let path = match self.by {
+            None => None,
+            Some(By::Fields) => lookup.equality.as_ref().map(|e| e.foreign.to_string()),
+            Some(By::Comparison(index)) => {
+                let comparison = lookup.leading.comparisons.get(index);
+                comparison.map(|comparison| comparison.path.to_string())
+            }
+        };
+        let mut keeper = Keeper {
+            path: path.and_then(|path| Path::parse(&path).ok()),
+            documents: Vec::new(),
+            places: HashMap::new(),
+            holding: self.budget.holding("$lookup"),
+            full: false,
+        };
+        let filter = all(lookup.leading.plain.clone());
+        let documents = self.reader.documents(&filter)?;
+        let mut through = Through::new(&[&lookup.before], self, variables)?;
+        let mut take = |document: &RawDocument| {
+            keeper.add(document);
+            Ok(())
+        };
+        for document in documents {
+            let document = document?;
+            self.budget.spend_bytes(document.as_bytes().len())?;
+            if through.push(&document, &mut take)? == Flow::Stop {
+                break;
+            }
+        }
+        through.drain(&mut take)?;
+        Ok(keeper.finish())
+    }
+}
+
+fn by(lookup: &Lookup) -> Option<By> {
+    if lookup.equality.is_some() {
+        return Some(By::Fields);
+    }
+    let is_equality = |comparison: &FieldComparison| comparison.comparison == Comparison::Eq;
+    let comparisons = lookup.leading.comparisons.iter();
+    comparisons
+        .enumerate()
+        .find(|(_, comparison)| is_equality(comparison))
+        .map(|(index, _)| By::Comparison(index))
+}
+
+/// `{path: {$in: values}}`; an `$or` where a value would be taken for a pattern.
+fn one_of(path: &str, values: &[RawBsonRef<'_>], each: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let is_regex = |value: &RawBsonRef<'_>| matches!(value, RawBsonRef::RegularExpression(_));
+    if values.iter().any(is_regex) {
+        return several("$or", each);
+    }
+    let mut writer = banyan_document::DocumentWriter::new();
+    writer.begin_document(path);
+    writer.begin_array("$in");
+    values.iter().for_each(|value| writer.push(*value));
+    writer.end();
+    writer.end();
+    writer.finish()
+}
+
+/// Pipelines that documents go through one after the other.
+struct Through {
+    executions: Vec<Execution>,
+    stopped: bool,
+}
+
+impl Through {
+    fn new(
+        pipelines: &[&Pipeline],
+        join: &Join,
+        variables: &Variables,
+    ) -> Result<Through, QueryError> {
+        let mut executions = Vec::with_capacity(pipelines.len());
+        for pipeline in pipelines.iter().filter(|pipeline| !pipeline.is_empty()) {
+            executions.push(pipeline.start_within(join.reader.sources.clone(), variables)?);
+        }
+        Ok(Through {
+            executions,
+            stopped: false,
+        })
+    }
+
+    fn push(&mut self, document: &RawDocument, take: &mut Take<'_>) -> Result<Flow, QueryError> {
+        if self.stopped {
+            return Ok(Flow::Stop);
+        }
+        let flow = push(&mut self.executions, document, take)?;
+        self.stopped = flow == Flow::Stop;
+        Ok(flow)
+    }
+
+    fn drain(mut self, take: &mut Take<'_>) -> Result<(), QueryError> {
+        for index in 0..self.executions.len() {
+            let Some((execution, rest)) = self
+                .executions
+                .get_mut(index..)
+                .and_then(|all| all.split_first_mut())
+            else {
+                break;
+            };
+            let mut more = true;
+            while more {
+                more = execution.drain()?;
+                while let Some(document) = execution.pop()? {
+                    push(rest, &document, take)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn push(
+    executions: &mut [Execution],
+    document: &RawDocument,
+    take: &mut Take<'_>,
+) -> Result<Flow, QueryError> {
+    let Some((execution, rest)) = executions.split_first_mut() else {
+        take(document)?;
+        return Ok(Flow::Continue);
+    };
+    let mut flow = execution.push(document)?;
+    while let Some(document) = execution.pop()? {
+        if push(rest, &document, take)? == Flow::Stop {
+            flow = Flow::Stop;
+        }
+    }
+    Ok(flow)
+}
+
+/// Documents on their way into memory.
+struct Keeper {
+    path: Option<Path>,
+    documents: Vec<RawDocumentBuf>,
+    places: HashMap<Box<[u8]>, Vec<u32>>,
+    holding: Holding,
+    full: bool,
+}
+
+/// What an entry of the table takes beside its key.
+const PLACE_BYTES: usize = 64;
+
+impl Keeper {
+    fn add(&mut self, document: &RawDocument) {
+        if self.full {
+            return;
+        }
+        let place = u32::try_from(self.documents.len()).unwrap_or(u32::MAX);
+        let mut bytes = document.as_bytes().len() + size_of::<RawDocumentBuf>();
+        if let Some(path) = &self.path {
+            let (places, mut key) = (&mut self.places, Vec::new());
+            let _ = visit_with(document, path.parts(), Leaf::Items, &mut |visit| {
+                key.clear();
+                encode(visit.value.unwrap_or(RawBsonRef::Null), &mut key);
+                bytes += key.len() + PLACE_BYTES;
+                match places.get_mut(&key[..]) {
+                    Some(list) => {
+                        if list.last() != Some(&place) {
+                            list.push(place);
+                        }
+                    }
+                    None => {
+                        places.insert(key.as_slice().into(), vec![place]);
+                    }
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+        if self.holding.add(bytes).is_err() || place == u32::MAX {
+            self.full = true;
+            self.documents = Vec::new();
+            self.places = HashMap::new();
+            return;
+        }
+        self.documents.push(document.to_owned());
+    }
+
+    fn finish(self) -> Option<Kept> {
+        (!self.full).then_some(Kept {
+            documents: self.documents,
+            places: self.path.map(|_| self.places),
+            _holding: self.holding,
+        })
+    }
+}
+
+/// Equal values have equal keys; undefined is found as null.
+fn encode(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
+    let value = match value {
+        RawBsonRef::Undefined => RawBsonRef::Null,
+        value => value,
+    };
+    key::encode(value, out);
+}
+
+impl Kept {
+    /// Visits the documents that have one of the values, or all of them, in their order.
+    fn each(
+        &self,
+        values: Option<&[RawBson]>,
+        visit: &mut dyn FnMut(&RawDocument) -> Result<Flow, QueryError>,
+    ) -> Result<(), QueryError> {
+        let (Some(places), Some(values)) = (&self.places, values) else {
+            for document in &self.documents {
+                if visit(document)? == Flow::Stop {
+                    break;
+                }
+            }
+            return Ok(());
+        };
+        let (mut key, mut found) = (Vec::new(), Vec::new());
+        for value in values {
+            key.clear();
+            encode(value.as_raw_bson_ref(), &mut key);
+            found.extend(places.get(&key[..]).into_iter().flatten().copied());
+        }
+        if values.len() > 1 {
+            found.sort_unstable();
+            found.dedup();
+        }
+        for place in found {
+            let Some(document) = self.documents.get(place as usize) else {
+                continue;
+            };
+            if visit(document)? == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

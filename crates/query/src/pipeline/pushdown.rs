@@ -1,0 +1,154 @@
+//! What the first `$match` stages of an inner pipeline say to the planner of the collection that
+//! it reads.
+//!
+//! Conditions without expressions are the collection's filter and leave the pipeline. A comparison
+//! of `$expr` between a field and a value that is the same for all documents stays and decides;
+//! it says something weaker about the field beside, which an index may serve.
+
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use banyan_document::DocumentWriter;
+
+use super::Pipeline;
+use super::stage::{Match, Stage};
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::value::items;
+use crate::expression::{Arena, FieldComparison, FieldPath};
+use crate::filter::{Comparison, Filter, Node};
+use crate::variables::Variables;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leading {
+    /// Filters without expressions, all of which hold.
+    pub plain: Vec<RawDocumentBuf>,
+    pub comparisons: Vec<FieldComparison>,
+}
+
+/// Takes the plain parts of the first `$match` stages out of the pipeline, and reads the rest.
+pub(super) fn take_leading(
+    pipeline: &mut Pipeline,
+    context: &Context,
+) -> Result<Leading, QueryError> {
+    let mut leading = Leading::default();
+    let mut kept = Vec::new();
+    while let Some(Stage::Match(stage)) = pipeline.stages().first() {
+        let stage = stage.clone();
+        pipeline.remove_first();
+        if !stage.filter.computes() {
+            leading.plain.push(stage.source);
+            continue;
+        }
+        let mut parts = Vec::new();
+        conjuncts(&stage.source, &mut parts);
+        for part in parts {
+            let (filter, slots) = context.scope.recording(|| Filter::parse(&part, context));
+            let filter = filter?;
+            if !filter.computes() {
+                leading.plain.push(part);
+                continue;
+            }
+            if let Node::Expression(expression) = filter.root() {
+                leading.comparisons.extend(expression.comparisons());
+            }
+            kept.push((Match::new(filter), slots));
+        }
+    }
+    for (stage, slots) in kept.into_iter().rev() {
+        pipeline.put_first(stage, slots);
+    }
+    Ok(leading)
+}
+
+/// The parts of a filter that all have to hold, each as a filter of its own.
+fn conjuncts(filter: &RawDocument, parts: &mut Vec<RawDocumentBuf>) {
+    for (name, value) in filter.iter().map_while(Result::ok) {
+        if name.as_str() == "$and"
+            && let RawBsonRef::Array(array) = value
+        {
+            for item in items(array) {
+                if let RawBsonRef::Document(inner) = item {
+                    conjuncts(inner, parts);
+                }
+            }
+            continue;
+        }
+        let mut writer = DocumentWriter::new();
+        writer.append(name.as_str(), value);
+        parts.push(writer.finish());
+    }
+}
+
+impl Leading {
+    /// The filter for the collection, with the variables that have these values.
+    pub fn filter(&self, variables: &Variables) -> Result<RawDocumentBuf, QueryError> {
+        let mut conditions = self.plain.clone();
+        for comparison in &self.comparisons {
+            conditions.extend(condition(comparison, variables)?);
+        }
+        Ok(all(conditions))
+    }
+}
+
+/// What has to hold for `comparison` to be true: never less documents than those, and often more.
+/// `None` where a filter says nothing of the kind.
+pub(super) fn condition(
+    comparison: &FieldComparison,
+    variables: &Variables,
+) -> Result<Option<RawDocumentBuf>, QueryError> {
+    if comparison.comparison != Comparison::Eq {
+        return Ok(None);
+    }
+    let value = value(comparison, variables)?;
+    Ok(value.map(|value| equality(&comparison.path.to_string(), value.as_raw_bson_ref())))
+}
+
+/// The value that documents must have at the path for an equality to be true, as filters compare.
+pub(super) fn value(
+    comparison: &FieldComparison,
+    variables: &Variables,
+) -> Result<Option<RawBson>, QueryError> {
+    let (root, arena) = (RawDocumentBuf::new(), Arena::new());
+    let operand = comparison.operand.bind(variables);
+    let value = operand.evaluate(&root, &arena)?;
+    Ok(comparable(&comparison.path, value).map(RawBson::from))
+}
+
+fn comparable<'v>(path: &FieldPath, value: Option<RawBsonRef<'v>>) -> Option<RawBsonRef<'v>> {
+    match value {
+        // A filter finds what is missing beside what is null.
+        None => Some(RawBsonRef::Null),
+        Some(RawBsonRef::Undefined) => None,
+        // An expression makes an array of what it finds behind one; a filter looks at each.
+        Some(RawBsonRef::Array(_)) if path.parts().len() > 1 => None,
+        Some(value) => Some(value),
+    }
+}
+
+/// `{path: {$eq: value}}`.
+pub(super) fn equality(path: &str, value: RawBsonRef<'_>) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::new();
+    writer.begin_document(path);
+    writer.append("$eq", value);
+    writer.end();
+    writer.finish()
+}
+
+/// One filter of several, all of which have to hold.
+pub(super) fn all(mut conditions: Vec<RawDocumentBuf>) -> RawDocumentBuf {
+    match conditions.len() {
+        0 => RawDocumentBuf::new(),
+        1 => conditions.remove(0),
+        _ => several("$and", &conditions),
+    }
+}
+
+pub(super) fn several(operator: &str, conditions: &[RawDocumentBuf]) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::new();
+    writer.begin_array(operator);
+    for condition in conditions {
+        writer.push(RawBsonRef::Document(condition));
+    }
+    writer.end();
+    writer.finish()
+}

@@ -1,0 +1,125 @@
+//! $unionWith: the results of another pipeline behind the input
+
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument};
+
+use super::Pipeline;
+use super::execute::{Drained, Flow, Next, Start, Step};
+use super::foreign::{Documents, From, Reader};
+use super::pushdown::{self, Leading};
+use super::stage::{Stage, parse_nested};
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::{error, type_name};
+use crate::variables::Variables;
+
+#[derive(Debug)]
+pub struct UnionWith {
+    from: Option<From>,
+    /// The inner pipeline's first `$match` stages, as far as the collection's planner reads them.
+    leading: Leading,
+    pipeline: Pipeline,
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Stage>,
+) -> Result<(), QueryError> {
+    let (mut from, mut pipeline) = (None, Pipeline::empty(context));
+    match value {
+        RawBsonRef::String(_) => from = Some(From::parse(value, "$unionWith")?),
+        RawBsonRef::Document(document) => {
+            for (name, value) in document.iter().map_while(Result::ok) {
+                match (name.as_str(), value) {
+                    ("coll", value) => from = Some(From::parse(value, "$unionWith")?),
+                    ("pipeline", RawBsonRef::Array(array)) => {
+                        pipeline = parse_nested("$unionWith", array, context)?;
+                    }
+                    (other, _) => {
+                        return error(
+                            40415,
+                            format!("BSON field '$unionWith.{other}' is an unknown field."),
+                        );
+                    }
+                }
+            }
+        }
+        other => {
+            return Err(QueryError::new(
+                ErrorKind::FailedToParse,
+                format!(
+                    "the $unionWith stage specification must be an object or string, but found {}",
+                    type_name(Some(other))
+                ),
+            ));
+        }
+    }
+    if from.is_none() && pipeline.source().is_none() {
+        return Err(QueryError::new(
+            ErrorKind::FailedToParse,
+            "$unionWith stage without explicit collection must have a pipeline with \
+             $documents as first stage",
+        ));
+    }
+    let leading = pushdown::take_leading(&mut pipeline, context)?;
+    out.push(Stage::UnionWith(Arc::new(UnionWith {
+        from,
+        leading,
+        pipeline,
+    })));
+    Ok(())
+}
+
+impl UnionWith {
+    pub(super) fn collections_read(&self, names: &mut Vec<(Option<String>, String)>) {
+        if let Some(from) = &self.from {
+            names.push((from.database.clone(), from.collection.clone()));
+        }
+        names.extend(self.pipeline.collections_read());
+    }
+
+    pub(super) fn step(self: &Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(UnionStep {
+            union: self.clone(),
+            reader: Reader::new(self.from.as_ref(), start.sources, "$unionWith")?,
+            variables: start.variables.clone(),
+            running: None,
+        }))
+    }
+}
+
+struct UnionStep {
+    union: Arc<UnionWith>,
+    reader: Reader,
+    variables: Variables,
+    running: Option<Documents>,
+}
+
+impl Step for UnionStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        next.push(document)
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        let running = match &mut self.running {
+            Some(running) => running,
+            None => {
+                let union = &*self.union;
+                let filter = union.leading.filter(&self.variables)?;
+                let input = self.reader.documents(&filter)?;
+                let sources = self.reader.sources.clone();
+                let run = union.pipeline.run_within(input, sources, &self.variables)?;
+                self.running.insert(Box::new(run))
+            }
+        };
+        match running.next() {
+            None => Ok(Drained::Done),
+            Some(document) => match next.push(&document?)? {
+                Flow::Continue | Flow::Full => Ok(Drained::More),
+                Flow::Stop => Ok(Drained::Done),
+            },
+        }
+    }
+}
