@@ -60,3 +60,11 @@ pub fn by_number(number: i32) -> Option<ElementType> {
         .find(|(n, _, _)| *n == number)
         .map(|(_, _, kind)| *kind)
 }
+
+/// The number of a type.
+pub fn number(kind: ElementType) -> i32 {
+    KINDS
+        .iter()
+        .find(|(_, _, k)| *k == kind)
+        .map_or(0, |(number, _, _)| *number)
+}

@@ -63,6 +63,14 @@ impl Path {
         self.parts.first().map_or("", |part| part)
     }
 
+    /// The path that leads along `self` and then along `below`.
+    pub fn join(&self, below: &Path) -> Path {
+        let parts = self.parts.iter().chain(&below.parts);
+        Path {
+            parts: parts.cloned().collect(),
+        }
+    }
+
     /// Whether `self` is `other` or lies above it.
     pub fn is_prefix_of(&self, other: &Path) -> bool {
         other.parts.starts_with(&self.parts)

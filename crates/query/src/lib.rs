@@ -1,11 +1,13 @@
 //! Documents in, documents out: what MongoDB's query language means, without any I/O.
 //!
-//! Read in this order: [`filter`] (which documents), [`projection`] (which parts of them),
-//! [`sort`] (in which order), [`update`] (what becomes of them), [`diff`] (what that changed), [`expression`] (values computed
-//! from a document) and [`pipeline`] (stages over streams of documents). Everything is parsed
-//! once, in a [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
+//! Read in this order: [`filter`] (which documents), [`bounds`] (what a filter says about single
+//! paths), [`projection`] (which parts of documents), [`sort`] (in which order), [`update`] (what
+//! becomes of them), [`diff`] (what that changed), [`expression`] (values computed from a document)
+//! and [`pipeline`] (stages over streams of documents). Everything is parsed once, in a
+//! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
 //! [`error::QueryError`] with MongoDB's code and message.
 
+pub mod bounds;
 pub mod budget;
 pub mod context;
 pub mod diff;

@@ -73,7 +73,7 @@ impl Prepared {
             ));
         }
         let query = Query {
-            filter: input.query,
+            filter: filter.as_deref(),
             sort: input.sort,
             wanted: input.limit,
             ..Query::default()

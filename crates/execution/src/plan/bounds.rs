@@ -7,16 +7,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use banyan_document::key::{self, FieldOrder};
+use banyan_query::bounds::interval::{Interval, Intervals, confine};
+use banyan_query::bounds::{Condition, Conjunction};
+use banyan_query::filter::{Comparison, Predicate};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::keys::successor;
 use banyan_storage::{Index, KeyRange};
 use bson::{RawBsonRef, RawDocument};
 
-use super::conditions::{Conjunction, Predicate, Test};
-use super::interval::{Confined, Interval, confine};
-
-/// A scan is cut into at most this many ranges; an `$in` beyond that widens to its ends.
-const RANGES_MAX: usize = 4096;
+/// A scan is cut into at most this many ranges; more intervals widen to their ends.
+const RANGES_MAX: usize = 100_000;
 
 /// One contiguous part of an index scan.
 #[derive(Debug, Clone)]
@@ -63,13 +63,9 @@ pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<Index
     let mut excludes_missing = false;
     let mut per_field = Vec::with_capacity(fields.len());
     for (position, (path, order)) in fields.iter().enumerate() {
-        let path_text = path.to_string();
-        let mine: Vec<&Predicate<'_>> = conjunction
-            .predicates
-            .iter()
-            .filter(|p| p.path == path_text)
-            .collect();
-        excludes_missing |= mine.iter().any(|p| excludes_missing_field(&p.test));
+        let conditions = conjunction.conditions.iter();
+        let mine: Vec<&Condition<'_>> = conditions.filter(|c| *c.path == *path).collect();
+        excludes_missing |= mine.iter().any(|c| c.excludes_missing(multikey));
         // Two fields under one array pair up per element, which separate bounds cannot express.
         let shares_array = multikey
             && fields[..position]
@@ -91,11 +87,19 @@ pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<Index
     if index.sparse && !excludes_missing {
         return None;
     }
+    if index.sparse && builder.confined == 0 {
+        // That the field exists is all that the index needs to leave something out.
+        builder.confined = 1;
+        if fields.len() == 1 {
+            let exists = |c: &&Condition<'_>| matches!(c.predicate, Predicate::Exists);
+            covered = conjunction.conditions.iter().filter(exists).count();
+        }
+    }
     let described = describe(&per_field, builder.used);
     let exact = conjunction.complete
         && !multikey
-        && covered == conjunction.predicates.len()
-        && builder.widened.is_none();
+        && covered == conjunction.conditions.len()
+        && !builder.widened;
     Some(IndexBounds {
         index: index.clone(),
         points: builder.points,
@@ -128,73 +132,57 @@ pub fn whole(index: &Arc<Index>) -> IndexBounds {
     }
 }
 
-fn excludes_missing_field(test: &Test<'_>) -> bool {
-    let null = |value: &RawBsonRef<'_>| matches!(value, RawBsonRef::Null | RawBsonRef::Undefined);
-    match test {
-        Test::Equals(value) => !null(value),
-        Test::In(values) => !values.iter().any(null),
-        Test::Greater { than, or_equal } | Test::Less { than, or_equal } => {
-            let takes_null = null(than) && *or_equal;
-            !takes_null && !matches!(than, RawBsonRef::MinKey | RawBsonRef::MaxKey)
-        }
-        Test::Exists | Test::Prefix(_) | Test::Other => true,
-        Test::Missing => false,
-    }
-}
-
-/// What all predicates on one field allow together, and how many of them that accounts for.
+/// What all conditions on one field allow together, and how many of them that accounts for.
 fn confine_field<'a>(
-    predicates: &[&Predicate<'a>],
+    conditions: &[&Condition<'a>],
     order: FieldOrder,
     multikey: bool,
-) -> Option<(Confined<'a>, usize)> {
+) -> Option<(Intervals<'a>, usize)> {
     if order == FieldOrder::Hashed {
-        let mut points = predicates.iter().filter_map(|p| match &p.test {
-            Test::Equals(_) | Test::In(_) => confine(&p.test, multikey),
-            _ => None,
-        });
+        let mut points = conditions
+            .iter()
+            .filter(|c| is_equality(c))
+            .filter_map(|c| {
+                let confined = confine(c, multikey)?;
+                confined.is_points().then_some(confined)
+            });
         let mut confined = points.next()?;
         confined.exact = false;
         return Some((confined, 0));
     }
-    let mut result: Option<(Confined<'a>, usize, Option<usize>)> = None;
-    for predicate in predicates {
-        let Some(next) = confine(&predicate.test, multikey) else {
+    let mut result: Option<(Intervals<'a>, usize, Option<usize>)> = None;
+    for condition in conditions {
+        let Some(next) = confine(condition, multikey) else {
             continue;
         };
         result = Some(match result {
-            None => (next, 1, predicate.element),
-            Some((so_far, used, element)) => {
-                // In an array, one element may satisfy one predicate and another the other.
-                let same_value = !multikey || (element.is_some() && element == predicate.element);
+            None => (next, 1, condition.item),
+            Some((so_far, used, item)) => {
+                // In an array, one item may meet one condition and another the other.
+                let same_value = !multikey || (item.is_some() && item == condition.item);
                 if same_value {
-                    (intersect(&so_far, &next), used + 1, element)
-                } else if narrower(&next, &so_far) {
-                    (next, used, predicate.element)
+                    (so_far.and(&next), used + 1, item)
+                } else if next.is_points() && !so_far.is_points() {
+                    (next, used, condition.item)
                 } else {
-                    (so_far, used, element)
+                    (so_far, used, item)
                 }
             }
         });
     }
-    result.map(|(confined, used, _)| (confined, used))
+    let (confined, used, _) = result?;
+    let anywhere = confined.intervals.iter().any(Interval::is_full);
+    (!anywhere).then_some((confined, used))
 }
 
-fn narrower(a: &Confined<'_>, b: &Confined<'_>) -> bool {
-    let points = |confined: &Confined<'_>| confined.intervals.iter().all(Interval::is_point);
-    points(a) && !points(b)
-}
-
-fn intersect<'a>(a: &Confined<'a>, b: &Confined<'a>) -> Confined<'a> {
-    let mut intervals = Vec::new();
-    for left in &a.intervals {
-        intervals.extend(b.intervals.iter().filter_map(|right| left.intersect(right)));
-    }
-    Confined {
-        intervals,
-        exact: a.exact && b.exact,
-        matches_missing: a.matches_missing && b.matches_missing,
-    }
+fn is_equality(condition: &Condition<'_>) -> bool {
+    let equality = matches!(
+        condition.predicate,
+        Predicate::Compare(Comparison::Eq, _)
+            | Predicate::ExprCompare(Comparison::Eq, _)
+            | Predicate::In { .. }
+    );
+    equality && !condition.negated
 }
 
 /// The first key of a range, and the one just after its last, unless nothing comes after it.
@@ -210,7 +198,7 @@ struct Builder {
     confined: usize,
     used: usize,
     /// Set when there were too many ranges to keep apart.
-    widened: Option<()>,
+    widened: bool,
 }
 
 impl Default for Builder {
@@ -222,25 +210,38 @@ impl Default for Builder {
             points: 0,
             confined: 0,
             used: 0,
-            widened: None,
+            widened: false,
         }
     }
 }
 
 impl Builder {
     /// Takes in the next field; `false` when no further field can narrow the ranges.
-    fn extend(&mut self, confined: Option<&Confined<'_>>, order: FieldOrder) -> bool {
+    fn extend(&mut self, confined: Option<&Intervals<'_>>, order: FieldOrder) -> bool {
         if self.closed {
             return false;
         }
         let Some(confined) = confined else {
             return false;
         };
+        let widened;
+        let confined = match confined.intervals.as_slice() {
+            [first, .., last]
+                if self.prefixes.len().saturating_mul(confined.intervals.len()) > RANGES_MAX =>
+            {
+                self.widened = true;
+                widened = Intervals {
+                    intervals: vec![Interval {
+                        lower: first.lower.clone(),
+                        upper: last.upper.clone(),
+                    }],
+                    exact: false,
+                };
+                &widened
+            }
+            _ => confined,
+        };
         let count = confined.intervals.len();
-        if self.prefixes.len().saturating_mul(count) > RANGES_MAX {
-            self.widened = Some(());
-            return false;
-        }
         self.confined += 1;
         self.used += 1;
         let all_points = confined.intervals.iter().all(Interval::is_point);
@@ -339,7 +340,7 @@ fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> KeyPai
     (lower, upper)
 }
 
-fn describe(per_field: &[Option<Confined<'_>>], used: usize) -> Vec<Vec<String>> {
+fn describe(per_field: &[Option<Intervals<'_>>], used: usize) -> Vec<Vec<String>> {
     per_field
         .iter()
         .enumerate()
@@ -397,6 +398,7 @@ fn wrong_ends() -> QueryError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use banyan_query::Filter;
     use banyan_storage::IndexDefinition;
     use bson::{RawDocumentBuf, rawdoc};
 
@@ -411,15 +413,19 @@ mod tests {
         multikey: bool,
         filter: RawDocumentBuf,
     ) -> (Vec<Vec<String>>, bool) {
-        let conjunction = Conjunction::of(&filter);
-        let bounds = bounds(&index(key, multikey), &conjunction).unwrap();
+        let filter = parse(&filter);
+        let bounds = bounds(&index(key, multikey), &Conjunction::of(&filter)).unwrap();
         (bounds.described, bounds.exact)
+    }
+
+    fn parse(filter: &RawDocument) -> Filter {
+        Filter::parse(filter, &banyan_query::Context::default()).unwrap()
     }
 
     /// Whether a document's key lies inside the bounds.
     fn inside(key: RawDocumentBuf, filter: &RawDocumentBuf, document: &RawDocumentBuf) -> bool {
         let index = index(key, false);
-        let bounds = bounds(&index, &Conjunction::of(filter)).unwrap();
+        let bounds = bounds(&index, &Conjunction::of(&parse(filter))).unwrap();
         let keys = index.pattern.keys(document).unwrap().keys;
         keys.iter().any(|key| {
             bounds.ranges.iter().any(|range| {
@@ -484,7 +490,7 @@ mod tests {
     fn an_array_may_meet_two_conditions_with_two_elements() {
         let filter = rawdoc! { "a": { "$gt": 3, "$lt": 5 } };
         let (shown_multikey, exact) = shown(rawdoc! { "a": 1 }, true, filter.clone());
-        assert_eq!(shown_multikey, [["(3, inf.0]"]]);
+        assert_eq!(shown_multikey, [["[-inf.0, 5)"]]);
         assert!(!exact);
         let element = rawdoc! { "a": { "$elemMatch": { "$gt": 3, "$lt": 5 } } };
         assert_eq!(shown(rawdoc! { "a": 1 }, true, element).0, [["(3, 5)"]]);
@@ -503,11 +509,9 @@ mod tests {
     #[test]
     fn points_of_an_in_are_sorted_and_kept_apart() {
         let filter = rawdoc! { "a": { "$in": [3, 1, 3.0, 2] }, "b": 1 };
-        let bounds = bounds(
-            &index(rawdoc! { "a": 1, "b": 1 }, false),
-            &Conjunction::of(&filter),
-        )
-        .unwrap();
+        let filter = parse(&filter);
+        let index = index(rawdoc! { "a": 1, "b": 1 }, false);
+        let bounds = bounds(&index, &Conjunction::of(&filter)).unwrap();
         assert_eq!(bounds.ranges.len(), 3);
         assert!(bounds.ranges.iter().all(|range| range.point.is_some()));
         assert!(bounds.exact);
@@ -520,18 +524,19 @@ mod tests {
     }
 
     #[test]
-    fn null_takes_in_missing_fields_and_is_looked_at_again() {
+    fn null_takes_in_missing_fields() {
         let filter = rawdoc! { "a": bson::RawBson::Null };
         assert!(inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "b": 1 }));
         assert!(!inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "a": 0 }));
-        assert!(!shown(rawdoc! { "a": 1 }, false, filter).1);
+        assert!(shown(rawdoc! { "a": 1 }, false, filter).1);
     }
 
     #[test]
     fn a_sparse_index_is_no_help_where_missing_fields_match() {
         let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1", "sparse": true };
         let index = Arc::new(Index::parse(&IndexDefinition { id: 7, spec }, false).unwrap());
-        let bounds = |filter: RawDocumentBuf| bounds(&index, &Conjunction::of(&filter)).is_some();
+        let bounds =
+            |filter: RawDocumentBuf| bounds(&index, &Conjunction::of(&parse(&filter))).is_some();
         assert!(bounds(rawdoc! { "a": 1 }));
         assert!(bounds(rawdoc! { "a": { "$exists": true } }));
         assert!(!bounds(rawdoc! { "a": bson::RawBson::Null }));
@@ -542,6 +547,7 @@ mod tests {
     #[test]
     fn contradictions_leave_nothing_to_look_at() {
         let filter = rawdoc! { "a": { "$gt": 5, "$lt": 3 } };
+        let filter = parse(&filter);
         let bounds = bounds(&index(rawdoc! { "a": 1 }, false), &Conjunction::of(&filter)).unwrap();
         assert!(bounds.ranges.is_empty());
     }

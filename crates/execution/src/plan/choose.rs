@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
-use banyan_query::{ErrorKind, QueryError};
+use banyan_query::bounds::{Conjunction, implies};
+use banyan_query::{Context, ErrorKind, Filter, QueryError};
 use banyan_storage::{Collection, Index, Snapshot};
 use bson::{RawBsonRef, RawDocument};
 
 use super::bounds::{self, IndexBounds, ScanRange};
-use super::conditions::{Conjunction, Test};
-use super::{Access, Plan, Query, id_lookup, number};
+use super::{Access, Plan, Query, number};
 use crate::error;
 
 /// A trial looks at no more keys of an index than this.
@@ -28,15 +28,12 @@ pub fn choose(
         return Ok(Plan::nothing());
     };
     let filter = query.filter;
-    let conjunction = filter.map(Conjunction::of).unwrap_or(Conjunction {
-        complete: true,
-        ..Conjunction::default()
-    });
-    let by_id = filter.is_some_and(|filter| id_lookup(filter).is_some());
+    let conjunction = filter.map_or_else(Conjunction::everything, Conjunction::of);
+    let by_id = filter.is_some_and(|filter| filter.id_equality().is_some());
     let plan = |access: Access, sorted: bool, rejected: Vec<Access>| {
         let exact = match &access {
             Access::Index { bounds, .. } => bounds.exact,
-            Access::Collection { .. } => conjunction.complete && conjunction.predicates.is_empty(),
+            Access::Collection { .. } => conjunction.complete && conjunction.conditions.is_empty(),
             _ => false,
         };
         let collection = Some(collection.clone());
@@ -60,6 +57,9 @@ pub fn choose(
             ErrorKind::Location(51173),
             "When using min()/max() a hint of which index to use must be provided",
         ));
+    }
+    if conjunction.never {
+        return Ok(plan(Access::Nothing, true, Vec::new()));
     }
     if let Some(reverse) = natural {
         return Ok(plan(Access::Collection { reverse }, true, Vec::new()));
@@ -265,47 +265,11 @@ fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
     let Some(partial) = &index.partial_filter else {
         return true;
     };
-    let needed = Conjunction::of(partial);
-    needed.complete
-        && needed.predicates.iter().all(|need| {
-            let mut mine = conjunction
-                .predicates
-                .iter()
-                .filter(|have| have.path == need.path);
-            mine.any(|have| implies(&have.test, &need.test))
-        })
-}
-
-/// Whether every value that passes `have` passes `need`.
-fn implies(have: &Test<'_>, need: &Test<'_>) -> bool {
-    if matches!(need, Test::Exists) {
-        return match have {
-            Test::Missing => false,
-            Test::Equals(value) => !matches!(value, RawBsonRef::Null | RawBsonRef::Undefined),
-            Test::In(values) => !values
-                .iter()
-                .any(|v| matches!(v, RawBsonRef::Null | RawBsonRef::Undefined)),
-            Test::Greater { than, .. } | Test::Less { than, .. } => {
-                !matches!(than, RawBsonRef::Null | RawBsonRef::Undefined)
-            }
-            _ => true,
-        };
+    let needed = index.extension(|| Filter::parse(partial, &Context::default()).ok());
+    match needed.as_deref() {
+        Some(Some(needed)) => implies(conjunction, needed),
+        _ => false,
     }
-    let (Some(have), Some(need)) = (
-        super::interval::confine(have, false),
-        super::interval::confine(need, false),
-    ) else {
-        return false;
-    };
-    // Inside means that cutting with the needed range leaves the interval as it was.
-    need.exact
-        && have.intervals.iter().all(|interval| {
-            need.intervals.iter().any(|outer| {
-                interval
-                    .intersect(outer)
-                    .is_some_and(|both| both.describe() == interval.describe())
-            })
-        })
 }
 
 /// An `$or` each of whose branches has an index.
@@ -456,6 +420,7 @@ mod tests {
     ) -> Option<bool> {
         let spec = rawdoc! { "v": 2, "key": key, "name": "index" };
         let index = Index::parse(&IndexDefinition { id: 7, spec }, multikey).unwrap();
+        let filter = Filter::parse(&filter, &Context::default()).unwrap();
         let bounds = bounds::bounds(&Arc::new(index), &Conjunction::of(&filter)).unwrap();
         order_of(&bounds, &sort)
     }
@@ -503,7 +468,10 @@ mod tests {
             "partialFilterExpression": { "b": { "$gt": 5 } },
         };
         let index = Index::parse(&IndexDefinition { id: 7, spec }, false).unwrap();
-        let complete = |filter: RawDocumentBuf| is_complete_for(&index, &Conjunction::of(&filter));
+        let complete = |filter: RawDocumentBuf| {
+            let filter = Filter::parse(&filter, &Context::default()).unwrap();
+            is_complete_for(&index, &Conjunction::of(&filter))
+        };
         assert!(complete(rawdoc! { "b": 6 }));
         assert!(complete(rawdoc! { "b": { "$gt": 7 } }));
         assert!(complete(rawdoc! { "b": { "$gt": 5 } }));

@@ -1,15 +1,14 @@
 //! A plan in MongoDB's words.
 
-use bson::raw::CStr;
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use banyan_query::Filter;
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::conditions::is_operators;
 use super::{Access, IndexBounds, Plan};
 
 /// What else happens to the documents, around the plan's access.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Around<'a> {
-    pub filter: Option<&'a RawDocument>,
+    pub filter: Option<&'a Filter>,
     pub sort: Option<&'a RawDocument>,
     pub projection: Option<&'a RawDocument>,
     pub skip: u64,
@@ -183,9 +182,9 @@ fn nest(mut outer: RawDocumentBuf, inner: RawDocumentBuf) -> RawDocumentBuf {
     outer
 }
 
-fn append_filter(stage: &mut RawDocumentBuf, filter: Option<&RawDocument>) {
+fn append_filter(stage: &mut RawDocumentBuf, filter: Option<&Filter>) {
     if let Some(filter) = filter {
-        stage.append(cstr!("filter"), parsed(filter));
+        stage.append(cstr!("filter"), filter.to_document());
     }
 }
 
@@ -195,48 +194,4 @@ fn direction(reverse: bool) -> &'static str {
 
 pub fn clamp(count: u64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
-}
-
-/// A filter with its operators written out: `{a: {$eq: 1}}`.
-pub fn parsed(filter: &RawDocument) -> RawDocumentBuf {
-    let mut parts = Vec::new();
-    for (name, value) in filter.iter().flatten() {
-        match value {
-            RawBsonRef::Document(operators)
-                if !name.as_str().starts_with('$') && is_operators(operators) =>
-            {
-                for (operator, operand) in operators.iter().flatten() {
-                    let mut test = RawDocumentBuf::new();
-                    test.append(operator, operand);
-                    parts.push(part(name, RawBsonRef::Document(&test)));
-                }
-            }
-            value if name.as_str().starts_with('$') => parts.push(part(name, value)),
-            value => {
-                let mut test = RawDocumentBuf::new();
-                let operator = match value {
-                    RawBsonRef::RegularExpression(_) => cstr!("$regex"),
-                    _ => cstr!("$eq"),
-                };
-                test.append(operator, value);
-                parts.push(part(name, RawBsonRef::Document(&test)));
-            }
-        }
-    }
-    if parts.len() == 1 {
-        return parts.swap_remove(0);
-    }
-    let mut all = RawArrayBuf::new();
-    parts.into_iter().for_each(|part| all.push(part));
-    if all.is_empty() {
-        RawDocumentBuf::new()
-    } else {
-        rawdoc! { "$and": all }
-    }
-}
-
-fn part(name: &CStr, value: RawBsonRef<'_>) -> RawDocumentBuf {
-    let mut document = RawDocumentBuf::new();
-    document.append(name, value);
-    document
 }

@@ -1,8 +1,7 @@
 //! Which way to the documents: the collection from end to end, or ranges of an index.
 //!
-//! - [`conditions`] reads a filter for what it says about single fields;
-//! - [`interval`] turns one condition into the stretch of values that can meet it;
-//! - [`bounds`] puts these together into ranges of one index;
+//! - [`bounds`] puts what a filter says about single paths (`banyan_query::bounds`) together into
+//!   ranges of one index;
 //! - [`choose`] weighs the indexes, with a look at how many keys each would visit;
 //! - [`explain`] tells the outcome in MongoDB's words.
 //!
@@ -11,9 +10,7 @@
 
 pub mod bounds;
 pub mod choose;
-pub mod conditions;
 pub mod explain;
-pub mod interval;
 pub mod summary;
 #[cfg(test)]
 mod tests;
@@ -21,6 +18,7 @@ mod tests;
 use std::sync::Arc;
 
 use banyan_document::number::Number;
+use banyan_query::Filter;
 use banyan_storage::Collection;
 use bson::{RawBsonRef, RawDocument};
 
@@ -30,7 +28,7 @@ pub use choose::{choose, natural_direction};
 /// What a plan is made for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Query<'a> {
-    pub filter: Option<&'a RawDocument>,
+    pub filter: Option<&'a Filter>,
     /// Validated already: paths with 1 or -1.
     pub sort: Option<&'a RawDocument>,
     /// The name of an index, its key pattern, or `{$natural: ±1}`.
@@ -98,7 +96,7 @@ pub(crate) fn number(value: RawBsonRef<'_>) -> Option<i64> {
     Some(Number::from_raw(value)?.to_i64_saturating())
 }
 
-/// The value of a filter that asks for one `_id` and nothing else.
+/// The value of a filter that asks for one `_id` and nothing else, before it is parsed.
 pub fn id_lookup(filter: &RawDocument) -> Option<RawBsonRef<'_>> {
     let mut elements = filter.iter_elements();
     let first = elements.next()?.ok()?;

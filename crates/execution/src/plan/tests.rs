@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use banyan_query::filter::Filter;
 use banyan_query::sort::SortPattern;
+use banyan_query::{Context, Filter};
 use banyan_storage::{
     Batch, CatalogChange, Collection, Index, IndexDefinition, Namespace, Store, StoreOptions,
 };
@@ -77,10 +77,7 @@ impl Fixture {
         let plan = self.plan(collection, query);
         let slot = Arc::new(InterruptSlot::default());
         let source = Source::new(self.store.snapshot(), &plan, slot);
-        let context = banyan_query::Context::default();
-        let filter = query
-            .filter
-            .map(|filter| Arc::new(Filter::parse(filter, &context).unwrap()));
+        let filter = query.filter.map(|filter| Arc::new(filter.clone()));
         let matching = Matching::new(source, filter.filter(|_| !plan.exact), None);
         let sort = query.sort.map(|sort| SortPattern::parse(sort).unwrap());
         let shape = Shape {
@@ -143,6 +140,12 @@ fn documents() -> Vec<RawDocumentBuf> {
         Bson::Double(f64::NAN),
         Bson::MinKey,
         Bson::MaxKey,
+        Bson::Undefined,
+        Bson::RegularExpression(regex("^a")),
+        vec![Bson::Array(vec![Bson::Int32(1)]), Bson::Int32(4)].into(),
+        vec![Bson::Null].into(),
+        Bson::DateTime(bson::DateTime::from_millis(5)),
+        vec![Bson::String("ab".into()), Bson::Int32(9)].into(),
     ];
     let mut documents = Vec::new();
     for id in 0..150_usize {
@@ -155,7 +158,12 @@ fn documents() -> Vec<RawDocumentBuf> {
         }
         if id.is_multiple_of(2) {
             let item = |n: usize| doc! { "p": (n % 3) as i32, "q": (n % 4) as i32 };
-            let items: Vec<Bson> = (0..id % 4).map(|n| item(n + id / 3).into()).collect();
+            let mut items: Vec<Bson> = (0..id % 4).map(|n| item(n + id / 3).into()).collect();
+            if id.is_multiple_of(11) {
+                items.push(doc! { "p": [1, 9] }.into());
+                items.push(Bson::Array(vec![doc! { "p": 1 }.into()]));
+                items.push(Bson::Int32(1));
+            }
             document.insert("s", items);
         }
         documents.push(RawDocumentBuf::try_from(&document).unwrap());
@@ -163,11 +171,18 @@ fn documents() -> Vec<RawDocumentBuf> {
     documents
 }
 
+fn regex(pattern: &str) -> bson::Regex {
+    bson::Regex {
+        pattern: pattern.try_into().unwrap(),
+        options: "".try_into().unwrap(),
+    }
+}
+
 fn index(key: RawDocumentBuf, name: &str) -> RawDocumentBuf {
     rawdoc! { "v": 2, "key": key, "name": name }
 }
 
-fn filters() -> Vec<RawDocumentBuf> {
+fn filters() -> Vec<Filter> {
     let filters = vec![
         doc! {},
         doc! { "a": 1 },
@@ -203,10 +218,54 @@ fn filters() -> Vec<RawDocumentBuf> {
         doc! { "_id": { "$in": [1, 5, 1000] } },
         doc! { "_id": 5, "a": { "$exists": true } },
         doc! { "_id": { "$gt": 140 } },
+        doc! { "a": { "$ne": Bson::Null } },
+        doc! { "a": { "$nin": [1, 5, Bson::Null] } },
+        doc! { "a": { "$nin": ["a", 2.5, true] } },
+        doc! { "a": { "$not": { "$gt": 2 } } },
+        doc! { "a": { "$not": { "$gt": 1, "$lt": 5 } } },
+        doc! { "a": { "$not": { "$regex": "^a" } } },
+        doc! { "a": { "$regex": "b" } },
+        doc! { "a": { "$in": [regex("^a"), 3] } },
+        doc! { "a": { "$nin": [regex("^a"), 3] } },
+        doc! { "a": { "$type": "number" } },
+        doc! { "a": { "$type": ["string", "null"] } },
+        doc! { "a": { "$type": ["minKey", "bool", "date", "object"] } },
+        doc! { "a": { "$type": "array" } },
+        doc! { "a": { "$mod": [2, 1] } },
+        doc! { "a": { "$size": 2 } },
+        doc! { "a": { "$all": [1, 5] } },
+        doc! { "a": { "$elemMatch": { "$ne": 1 } } },
+        doc! { "a": { "$elemMatch": { "$nin": [1, 5] } } },
+        doc! { "a": { "$elemMatch": { "$gte": 1, "$not": { "$gt": 4 } } } },
+        doc! { "a": { "$lt": Bson::MaxKey } },
+        doc! { "a": { "$gte": Bson::MinKey } },
+        doc! { "$nor": [{ "a": { "$gt": 2 } }, { "b": 3 }] },
+        doc! { "$nor": [{ "a": { "$gt": 2 }, "b": { "$lt": 5 } }] },
+        doc! { "$or": [{ "a": { "$ne": 1 } }, { "b": { "$nin": [1, 2] } }] },
+        doc! { "$or": [{ "a": 1 }, { "a": "b" }, { "a": { "$gt": 4 } }] },
+        doc! { "s.p": { "$ne": 1 } },
+        doc! { "s.p": { "$nin": [0, 1] } },
+        doc! { "s.p": { "$ne": Bson::Null } },
+        doc! { "s.p": { "$exists": false } },
+        doc! { "s.p": { "$gt": 2, "$lt": 5 } },
+        doc! { "s": { "$elemMatch": { "p": { "$gt": 2, "$lt": 5 } } } },
+        doc! { "s": { "$elemMatch": { "p": { "$ne": 1 } } } },
+        doc! { "s": { "$elemMatch": { "p": { "$ne": 1 }, "q": { "$gte": 1 } } } },
+        doc! { "s": { "$elemMatch": { "$or": [{ "p": 2 }, { "q": 3 }] } } },
+        doc! { "s": { "$not": { "$elemMatch": { "p": 1 } } } },
+        doc! { "$expr": { "$eq": ["$b", 3] } },
+        doc! { "$expr": { "$lt": ["$a", 3] } },
+        doc! { "$expr": { "$lte": ["$b", Bson::Null] } },
+        doc! { "$expr": { "$gte": ["$b", 5] }, "a": { "$gt": 1 } },
+        doc! { "$expr": { "$or": [{ "$eq": ["$b", 1] }, { "$gt": ["$b", 7] }] } },
+        doc! { "$nor": [{ "$expr": { "$gt": ["$b", 3] } }] },
+        doc! { "$alwaysFalse": 1 },
+        doc! { "$or": [{ "$alwaysTrue": 1 }, { "a": 1 }] },
     ];
+    let parse = |filter: RawDocumentBuf| Filter::parse(&filter, &Context::default()).unwrap();
     filters
         .iter()
-        .map(|filter| RawDocumentBuf::try_from(filter).unwrap())
+        .map(|filter| parse(RawDocumentBuf::try_from(filter).unwrap()))
         .collect()
 }
 
@@ -237,6 +296,14 @@ fn indexes_change_how_documents_are_found_and_not_which() {
             rawdoc! {
                 "v": 2, "key": { "b": 1 }, "name": "partial",
                 "partialFilterExpression": { "b": { "$gt": 5 } },
+            },
+        ],
+        vec![
+            rawdoc! { "v": 2, "key": { "s.p": 1 }, "name": "sp", "sparse": true },
+            rawdoc! { "v": 2, "key": { "b": -1 }, "name": "b", "sparse": true },
+            rawdoc! {
+                "v": 2, "key": { "a": 1 }, "name": "partial",
+                "partialFilterExpression": { "a": { "$exists": true } },
             },
         ],
     ];
@@ -278,6 +345,7 @@ fn selective_filters_use_an_index() {
     ];
     let collection = fixture.collection("posts", &documents(), &indexes);
     let used = |filter: RawDocumentBuf| {
+        let filter = Filter::parse(&filter, &Context::default()).unwrap();
         let query = Query {
             filter: Some(&filter),
             ..Query::default()

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use banyan_query::Filter;
 use banyan_query::pipeline::{Pipeline, Stage};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::explain::{self, Verbosity, explain_query};
-use super::find::{OwnedView, later_states, owned_view, query_context, simple_collation};
+use super::explain::{self, Verbosity, explain_parameters};
+use super::find::{self, OwnedView, later_states, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{change_stream, out, pipeline_sources};
 use crate::context::{CommandContext, check_collection_name};
@@ -226,7 +227,7 @@ fn scan(
 ) -> Result<(Rows, Arc<Cost>), CommandError> {
     let leading = Leading::of(pipeline);
     let order = Order {
-        times: leading.filter.as_deref().and_then(oplog::view::times),
+        times: leading.source.as_deref().and_then(oplog::view::times),
         ..Order::default()
     };
     let view = local::documents(ctx.node, ctx.database(), collection, &order)?;
@@ -278,7 +279,9 @@ fn scan(
 
 /// What the first stages say to the planner.
 struct Leading {
-    filter: Option<RawDocumentBuf>,
+    filter: Option<Filter>,
+    /// The filter as it was written.
+    source: Option<RawDocumentBuf>,
     /// The sort right behind the filters.
     sort: Option<RawDocumentBuf>,
     /// A limit right behind them.
@@ -287,12 +290,14 @@ struct Leading {
 
 impl Leading {
     fn of(pipeline: &Pipeline) -> Leading {
+        let mut sources = Vec::new();
         let mut filters = Vec::new();
         let (mut sort, mut wanted) = (None, None);
         for stage in pipeline.stages() {
             match stage {
                 Stage::Match(matching) => {
-                    filters.push(matching.source.clone());
+                    sources.push(matching.source.clone());
+                    filters.push(&*matching.filter);
                     continue;
                 }
                 Stage::Limit(limit) => wanted = Some(*limit),
@@ -304,17 +309,18 @@ impl Leading {
             }
             break;
         }
-        let filter = match filters.len() {
+        let source = match sources.len() {
             0 => None,
-            1 => filters.pop(),
+            1 => sources.pop(),
             _ => {
                 let mut all = RawArrayBuf::new();
-                filters.into_iter().for_each(|filter| all.push(filter));
+                sources.into_iter().for_each(|filter| all.push(filter));
                 Some(rawdoc! { "$and": all })
             }
         };
         Leading {
-            filter,
+            filter: (!filters.is_empty()).then(|| Filter::conjunction(filters)),
+            source,
             sort,
             wanted,
         }
@@ -322,7 +328,7 @@ impl Leading {
 
     fn query<'a>(&'a self, hint: Option<RawBsonRef<'a>>) -> Query<'a> {
         Query {
-            filter: self.filter.as_deref(),
+            filter: self.filter.as_ref(),
             sort: self.sort.as_deref(),
             hint,
             wanted: self.wanted,
@@ -331,7 +337,7 @@ impl Leading {
     }
 }
 
-fn take_matches(pipeline: &mut Pipeline) -> Vec<Arc<banyan_query::filter::Filter>> {
+fn take_matches(pipeline: &mut Pipeline) -> Vec<Arc<Filter>> {
     let mut filters = Vec::new();
     while let Some(Stage::Match(matching)) = pipeline.stages().first() {
         filters.push(matching.filter.clone());
@@ -358,8 +364,16 @@ pub fn explain(
     let mut explained = RawArrayBuf::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
         let leading = Leading::of(&pipeline);
-        let query = leading.query(parameters.hint);
-        let cursor = explain_query(ctx, collection, query, None, verbosity)?;
+        let search = find::Parameters {
+            collection,
+            filter: leading.source.as_deref(),
+            sort: leading.sort.as_deref(),
+            hint: parameters.hint,
+            limit: leading.wanted,
+            variables: parameters.variables,
+            ..find::Parameters::default()
+        };
+        let cursor = explain_parameters(ctx, &search, None, verbosity)?;
         if parameters
             .stages
             .iter()

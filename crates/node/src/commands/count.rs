@@ -62,7 +62,7 @@ impl<'a> Parameters<'a> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
-        let (count, _, _) = ctx.compute(|| count(ctx, &parameters)).await?;
+        let Counted { count, .. } = ctx.compute(|| count(ctx, &parameters)).await?;
         Ok(reply(count))
     })
 }
@@ -71,17 +71,25 @@ fn reply(count: u64) -> RawDocumentBuf {
     rawdoc! { "n": number(i64::try_from(count).unwrap_or(i64::MAX)), "ok": 1.0 }
 }
 
-/// The count, the plan behind it, and its cost.
+/// A count, and how it came about.
+pub struct Counted {
+    pub count: u64,
+    pub filter: Arc<Filter>,
+    pub plan: Plan,
+    pub cost: Arc<Cost>,
+}
+
 pub fn count(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'_>,
-) -> Result<(u64, Plan, Arc<Cost>), CommandError> {
+) -> Result<Counted, CommandError> {
     ctx.interrupt();
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
+    let filter = Arc::new(filter);
     let order = Order {
         times: parameters.filter.and_then(oplog::view::times),
         ..Order::default()
@@ -98,7 +106,12 @@ pub fn count(
         }
         let most = parameters.limit.unwrap_or(u64::MAX);
         let left = count.saturating_sub(parameters.skip).min(most);
-        return Ok((left, Plan::nothing(), Arc::default()));
+        return Ok(Counted {
+            count: left,
+            filter,
+            plan: Plan::nothing(),
+            cost: Arc::default(),
+        });
     }
     let OwnedView {
         ownership,
@@ -107,7 +120,7 @@ pub fn count(
     } = owned_view(ctx, parameters.collection)?;
     let collection = catalog.get(ctx.database(), parameters.collection);
     let query = Query {
-        filter: parameters.filter,
+        filter: Some(&filter),
         hint: parameters.hint,
         wanted: parameters
             .limit
@@ -133,7 +146,7 @@ pub fn count(
     } else if plan.exact && ownership.is_none() {
         source.count_keys(most).map_err(errors::query)?
     } else {
-        let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
+        let filter = Some(filter.clone()).filter(|_| !plan.exact);
         let mut found = 0;
         for matched in Matching::new(source, filter, ownership) {
             matched.map_err(errors::query)?;
@@ -144,5 +157,10 @@ pub fn count(
         }
         found
     };
-    Ok((found.saturating_sub(parameters.skip), plan, cost))
+    Ok(Counted {
+        count: found.saturating_sub(parameters.skip),
+        filter,
+        plan,
+        cost,
+    })
 }

@@ -105,7 +105,7 @@ fn distinct(
     } = owned_view(ctx, parameters.collection)?;
     let collection = catalog.get(ctx.database(), parameters.collection);
     let query = Query {
-        filter: parameters.filter,
+        filter: Some(&filter),
         hint: parameters.hint,
         ..Query::default()
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use banyan_query::Filter;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -13,8 +14,8 @@ use crate::errors;
 use crate::info;
 use crate::params::Field;
 use banyan_execution::InterruptSlot;
-use banyan_execution::plan::explain::{Around, Ran, clamp, parsed, rejected, stages};
-use banyan_execution::plan::{Plan, Query};
+use banyan_execution::plan::Plan;
+use banyan_execution::plan::explain::{Around, Ran, clamp, rejected, stages};
 use banyan_execution::source::Cost;
 
 pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run))
@@ -74,26 +75,27 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
         "aggregate" => return aggregate::explain(ctx, inner, verbosity),
         "distinct" => {
             let parameters = distinct::Parameters::parse(ctx.database(), inner)?;
-            let query = Query {
+            let search = find::Parameters {
+                collection: parameters.collection,
                 filter: parameters.filter,
                 hint: parameters.hint,
-                ..Query::default()
+                ..find::Parameters::default()
             };
-            explain_query(ctx, parameters.collection, query, None, verbosity)?
+            explain_parameters(ctx, &search, None, verbosity)?
         }
         "update" => explain_write(ctx, inner, "updates", "UPDATE", verbosity)?,
         "delete" => explain_write(ctx, inner, "deletes", "DELETE", verbosity)?,
         "findAndModify" | "findandmodify" => {
-            let collection = collection_of(inner)?;
-            let query = Query {
+            let search = find::Parameters {
+                collection: collection_of(inner)?,
                 filter: inner.get_document("query").ok(),
                 sort: inner.get_document("sort").ok(),
-                wanted: Some(1),
-                ..Query::default()
+                limit: Some(1),
+                ..find::Parameters::default()
             };
             let remove = inner.get_bool("remove").unwrap_or(false);
             let write = if remove { "DELETE" } else { "UPDATE" };
-            explain_query(ctx, collection, query, Some(write), verbosity)?
+            explain_parameters(ctx, &search, Some(write), verbosity)?
         }
         "" => {
             return Err(CommandError::new(
@@ -164,23 +166,24 @@ fn explain_find(
     )
 }
 
-fn explain_parameters(
+/// Explains a search for documents.
+pub fn explain_parameters(
     ctx: &CommandContext<'_>,
     parameters: &find::Parameters<'_>,
     write: Option<&'static str>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
+    let prepared = find::Prepared::new(ctx, parameters)?;
+    let (plan, filter) = (prepared.plan.clone(), prepared.filter.clone());
     let around = Around {
-        filter: parameters.filter,
-        sort: parameters.sort,
+        filter: Some(&filter),
+        sort: parameters.sort.filter(|sort| !sort.is_empty()),
         projection: parameters.projection,
         skip: parameters.skip,
         limit: parameters.limit,
         count: false,
         write,
     };
-    let prepared = find::Prepared::new(ctx, parameters)?;
-    let plan = prepared.plan.clone();
     let ran = if verbosity > Verbosity::Planner {
         let started = Instant::now();
         let (rows, cost) = prepared.rows(ctx, slot(ctx))?;
@@ -219,15 +222,16 @@ fn explain_count(
 ) -> Result<RawDocumentBuf, CommandError> {
     let parameters = count::Parameters::parse(ctx.database(), inner)?;
     let started = Instant::now();
-    let (counted, plan, cost) = count::count(ctx, &parameters)?;
+    let counted = count::count(ctx, &parameters)?;
+    let count::Counted { plan, cost, .. } = &counted;
     let around = Around {
-        filter: parameters.filter,
+        filter: Some(&counted.filter),
         count: true,
         ..Around::default()
     };
-    let ran = (verbosity > Verbosity::Planner).then(|| measured(counted, &cost, started));
+    let ran = (verbosity > Verbosity::Planner).then(|| measured(counted.count, cost, started));
     let namespace = format!("{}.{}", ctx.database(), parameters.collection);
-    Ok(described(&namespace, &plan, &around, ran, verbosity))
+    Ok(described(&namespace, plan, &around, ran, verbosity))
 }
 
 /// The first statement of a write: how it finds what it would change. Nothing is changed.
@@ -238,7 +242,6 @@ fn explain_write(
     write: &'static str,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let collection = collection_of(inner)?;
     let statement = inner
         .get_array(statements)
         .ok()
@@ -249,31 +252,13 @@ fn explain_write(
             "explained write batches must be of size 1",
         ));
     };
-    let query = Query {
+    let search = find::Parameters {
+        collection: collection_of(inner)?,
         filter: statement.get_document("q").ok(),
         hint: statement.get("hint").ok().flatten(),
-        ..Query::default()
-    };
-    explain_query(ctx, collection, query, Some(write), verbosity)
-}
-
-/// Explains a plain search for documents.
-pub fn explain_query(
-    ctx: &CommandContext<'_>,
-    collection: &str,
-    query: Query<'_>,
-    write: Option<&'static str>,
-    verbosity: Verbosity,
-) -> Result<RawDocumentBuf, CommandError> {
-    let parameters = find::Parameters {
-        collection,
-        filter: query.filter.filter(|filter| !filter.is_empty()),
-        sort: query.sort.filter(|sort| !sort.is_empty()),
-        hint: query.hint,
-        limit: query.wanted,
         ..find::Parameters::default()
     };
-    explain_parameters(ctx, &parameters, write, verbosity)
+    explain_parameters(ctx, &search, Some(write), verbosity)
 }
 
 fn described(
@@ -283,12 +268,11 @@ fn described(
     ran: Option<Ran>,
     verbosity: Verbosity,
 ) -> RawDocumentBuf {
-    let empty = RawDocumentBuf::new();
-    let filter = around.filter.unwrap_or(&empty);
+    let filter = around.filter.map(Filter::to_document);
     let mut planner = rawdoc! {
         "namespace": namespace,
         "indexFilterSet": false,
-        "parsedQuery": parsed(filter),
+        "parsedQuery": filter.unwrap_or_default(),
         "maxIndexedOrSolutionsReached": false,
         "maxIndexedAndSolutionsReached": false,
         "maxScansToExplodeReached": false,

@@ -162,9 +162,9 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    pub fn query(&self) -> Query<'a> {
+    pub fn query<'q>(&'q self, filter: &'q Filter) -> Query<'q> {
         Query {
-            filter: self.filter,
+            filter: Some(filter),
             sort: self.sort,
             hint: self.hint,
             wanted: self.limit.map(|limit| limit.saturating_add(self.skip)),
@@ -377,7 +377,7 @@ pub struct Prepared<'a> {
     pub plan: Plan,
     parameters: &'a Parameters<'a>,
     snapshot: Snapshot,
-    filter: Arc<Filter>,
+    pub filter: Arc<Filter>,
     shape: Shape,
     ownership: Option<Arc<dyn ShardFilter>>,
     /// Set where the rest of the result may be read from a later state.
@@ -412,8 +412,8 @@ impl<'a> Prepared<'a> {
             snapshot,
         } = owned_view(ctx, parameters.collection)?;
         let collection = catalog.get(ctx.database(), parameters.collection);
-        let plan =
-            plan::choose(collection, &snapshot, &parameters.query()).map_err(errors::query)?;
+        let query = parameters.query(&filter);
+        let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
         let shape = Shape {
             sort: pattern.filter(|_| !plan.sorted),
             skip: parameters.skip,

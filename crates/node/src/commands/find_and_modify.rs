@@ -134,7 +134,6 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let target = Target {
         filter,
-        filter_document: parameters.query,
         hint: parameters.hint,
         sort: parameters.sort,
         multi: false,

@@ -148,7 +148,7 @@ impl Sources for Collections {
         let (catalog, snapshot) = self.view()?;
         let collection = catalog.get(database.unwrap_or(&self.database), collection);
         let query = Query {
-            filter: Some(filter).filter(|filter| !filter.is_empty()),
+            filter: Some(&parsed).filter(|filter| !filter.is_empty()),
             ..Query::default()
         };
         let plan = plan::choose(collection, &snapshot, &query)?;

@@ -205,7 +205,6 @@ async fn one(
     }
     let target = Target {
         filter: Filter::parse(statement.filter, context).map_err(errors::query)?,
-        filter_document: statement.filter,
         hint: statement.hint,
         sort: None,
         multi: statement.multi,

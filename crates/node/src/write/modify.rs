@@ -28,7 +28,6 @@ use banyan_execution::tickets;
 /// Which records a statement is about.
 pub struct Target<'a> {
     pub filter: Filter,
-    pub filter_document: &'a RawDocument,
     pub hint: Option<RawBsonRef<'a>>,
     pub sort: Option<&'a RawDocument>,
     pub multi: bool,
@@ -67,7 +66,7 @@ enum Step {
 impl<'a> Target<'a> {
     fn query(&self) -> Query<'_> {
         Query {
-            filter: Some(self.filter_document),
+            filter: Some(&self.filter),
             sort: self.sort,
             hint: self.hint,
             wanted: (!self.multi).then_some(1),
@@ -78,7 +77,7 @@ impl<'a> Target<'a> {
     /// The `_id`, if the filter asks for one and nothing else.
     fn id(&self) -> Option<RawBsonRef<'_>> {
         match self.hint {
-            None => plan::id_lookup(self.filter_document),
+            None => self.filter.id_equality(),
             Some(_) => None,
         }
     }

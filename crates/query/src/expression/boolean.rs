@@ -50,7 +50,7 @@ impl Special for Junction {
         self.operands.iter().for_each(visit);
     }
 
-    fn conjuncts(&self) -> Option<&[Node]> {
-        (!self.decides).then_some(&self.operands)
+    fn junction(&self) -> Option<(&[Node], bool)> {
+        Some((&self.operands, self.decides))
     }
 }

@@ -11,8 +11,8 @@ pub(super) fn collect<'n>(
 ) {
     match node {
         Node::Special(special) => {
-            for part in special.conjuncts().unwrap_or_default() {
-                collect(part, found);
+            if let Some((parts, false)) = special.junction() {
+                parts.iter().for_each(|part| collect(part, found));
             }
         }
         Node::Call(call) => {
@@ -33,7 +33,7 @@ pub(super) fn collect<'n>(
     }
 }
 
-fn comparison(operator: &str) -> Option<Comparison> {
+pub(super) fn comparison(operator: &str) -> Option<Comparison> {
     Some(match operator {
         "$eq" => Comparison::Eq,
         "$lt" => Comparison::Lt,

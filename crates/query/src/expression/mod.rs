@@ -17,6 +17,7 @@ mod bits;
 mod boolean;
 mod compared;
 mod comparison;
+mod condition;
 mod conditional;
 mod convert;
 mod date;
@@ -46,6 +47,7 @@ use crate::error::QueryError;
 use crate::filter::Comparison;
 use crate::variables::Variables;
 
+pub(crate) use condition::Condition;
 pub use env::{Arena, Env};
 pub(crate) use env::{byte_len, check_size};
 pub use field::FieldPath;
@@ -110,6 +112,11 @@ impl Expression {
     pub fn is_true(&self, root: &RawDocument) -> Result<bool, QueryError> {
         let arena = Arena::new();
         Ok(value::is_true(self.evaluate(root, &arena)?))
+    }
+
+    /// What the expression is as a condition: comparisons of paths with constants, joined.
+    pub(crate) fn condition(&self) -> Condition<'_> {
+        Condition::of(&self.node)
     }
 
     /// The value, if the expression is a constant.

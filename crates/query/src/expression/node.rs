@@ -73,8 +73,8 @@ pub(crate) trait Special: Debug + Send + Sync {
     /// Calls `visit` for every operand, for the analysis of what fields are read.
     fn operands(&self, visit: &mut dyn FnMut(&Node));
 
-    /// The operands, if the result is true only where all of them are.
-    fn conjuncts(&self) -> Option<&[Node]> {
+    /// The operands of `$and` (false) or `$or` (true): the value that decides.
+    fn junction(&self) -> Option<(&[Node], bool)> {
         None
     }
 

@@ -34,9 +34,15 @@ pub(super) fn matches(
         Node::Or(children) => any(children, |child| matches(child, document, None)),
         Node::Nor(children) => Ok(!any(children, |child| matches(child, document, None))?),
         Node::Not(child) => Ok(!matches(child, document, None)?),
+        // The `$expr` that it was derived from decides.
+        Node::Path {
+            predicate: Predicate::ExprCompare(..),
+            ..
+        } => Ok(true),
         Node::Path { path, predicate } => matches_path(document, path.parts(), predicate, position),
-        Node::Expression(expression) => expression.is_true(document),
+        Node::Expression { expression, .. } => expression.is_true(document),
         Node::Where(code) => code.is_true(document),
+        Node::AlwaysTrue => Ok(true),
         Node::AlwaysFalse => Ok(false),
     }
 }
@@ -98,6 +104,7 @@ impl Predicate {
     ) -> Result<bool, QueryError> {
         Ok(match self {
             Predicate::Compare(op, operand) => compares(value, *op, operand.as_raw_bson_ref()),
+            Predicate::ExprCompare(..) => true,
             Predicate::In { values, patterns } => {
                 is_in(value, values) || matches_any(value, patterns)?
             }
@@ -148,7 +155,8 @@ pub(super) fn matches_value(node: &Node, value: RawBsonRef<'_>) -> Result<bool, 
         Node::Nor(children) => Ok(!any(children, |child| matches_value(child, value))?),
         Node::Not(child) => Ok(!matches_value(child, value)?),
         Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None),
-        Node::Expression(_) | Node::Where(_) | Node::AlwaysFalse => Ok(false),
+        Node::AlwaysTrue => Ok(true),
+        Node::Expression { .. } | Node::Where(_) | Node::AlwaysFalse => Ok(false),
     }
 }
 

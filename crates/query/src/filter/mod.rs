@@ -1,8 +1,10 @@
 //! Filters: which documents a query is about.
 //!
 //! `parse.rs` turns a filter document into the tree below, with MongoDB's messages where it
-//! cannot; `operator.rs` holds the operators of a field. `matching.rs` runs the tree over raw
-//! documents. The tree is public: planners read bounds from it.
+//! cannot; `operator.rs` holds the operators of a field. `normalise.rs` gives equal filters equal
+//! trees, `rewrite.rs` derives predicates from `$expr`, `serialise.rs` writes a tree as MongoDB's
+//! `explain` does. `matching.rs` runs it over raw documents. The tree is public: planners and
+//! routers read it and never the filter's document (`crate::bounds`).
 //!
 //! A path reaches several values when arrays lie on it (`document::path`). A predicate holds for a
 //! path when it holds for any of them; `$ne`, `$nin`, `$not` and `$exists: false` are a `Not`
@@ -10,8 +12,11 @@
 
 mod bits;
 mod matching;
+mod normalise;
 mod operator;
 mod parse;
+mod rewrite;
+mod serialise;
 #[cfg(test)]
 mod tests;
 
@@ -35,7 +40,6 @@ pub(crate) use operator::is_field_operator;
 #[derive(Clone, Debug)]
 pub struct Filter {
     root: Node,
-    source: RawDocumentBuf,
 }
 
 #[derive(Clone, Debug)]
@@ -49,8 +53,13 @@ pub enum Node {
         path: Path,
         predicate: Predicate,
     },
-    Expression(Box<Expression>),
+    Expression {
+        expression: Box<Expression>,
+        /// As it was written.
+        source: RawBson,
+    },
     Where(Where),
+    AlwaysTrue,
     AlwaysFalse,
 }
 
@@ -59,6 +68,9 @@ pub enum Node {
 pub enum Predicate {
     /// `$eq` and the ranges.
     Compare(Comparison, RawBson),
+    /// What a comparison in the `$expr` beside it implies: in the order of all values, a missing
+    /// field below null, arrays as a whole. Only planners need it.
+    ExprCompare(Comparison, RawBson),
     /// `$in`: one of the values (sorted, each once) or a match of one of the patterns.
     In {
         values: Vec<RawBson>,
@@ -92,12 +104,22 @@ pub enum Comparison {
 /// The types that `$type` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeSet {
+    /// `number`: all four of them.
+    pub numbers: bool,
+    /// In the order of their codes, each once.
     pub types: Vec<ElementType>,
 }
 
 impl TypeSet {
     pub fn contains(&self, kind: ElementType) -> bool {
-        self.types.contains(&kind)
+        use ElementType::{Decimal128, Double, Int32, Int64};
+        (self.numbers && matches!(kind, Double | Int32 | Int64 | Decimal128))
+            || self.types.contains(&kind)
+    }
+
+    /// Whether every type of this set is in the other.
+    pub(crate) fn is_within(&self, other: &TypeSet) -> bool {
+        (!self.numbers || other.numbers) && self.types.iter().all(|kind| other.contains(*kind))
     }
 }
 
@@ -128,8 +150,7 @@ impl Filter {
     pub fn parse(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
         let root = parse::Parser::new(context).document(filter)?;
         Ok(Filter {
-            root,
-            source: filter.to_owned(),
+            root: normalise::normalise(root),
         })
     }
 
@@ -137,7 +158,14 @@ impl Filter {
     pub fn all() -> Filter {
         Filter {
             root: Node::And(Vec::new()),
-            source: RawDocumentBuf::new(),
+        }
+    }
+
+    /// What all of the filters match.
+    pub fn conjunction<'a>(filters: impl IntoIterator<Item = &'a Filter>) -> Filter {
+        let children = filters.into_iter().map(|filter| filter.root.clone());
+        Filter {
+            root: normalise::normalise(Node::And(children.collect())),
         }
     }
 
@@ -161,8 +189,19 @@ impl Filter {
     pub fn bind(&self, outer: &Variables) -> Filter {
         Filter {
             root: bind(&self.root, outer),
-            source: self.source.clone(),
         }
+    }
+
+    /// The expressions that have to be true for a document to match.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        let nodes = match &self.root {
+            Node::And(children) => children,
+            other => std::slice::from_ref(other),
+        };
+        nodes.iter().filter_map(|node| match node {
+            Node::Expression { expression, .. } => Some(&**expression),
+            _ => None,
+        })
     }
 
     /// Whether it evaluates an expression or a script, which only the context it was parsed in
@@ -175,14 +214,14 @@ impl Filter {
         &self.root
     }
 
-    /// The document that the filter was parsed from.
-    pub fn source(&self) -> &RawDocument {
-        &self.source
+    /// The filter as MongoDB's `explain` writes it: `{a: {$eq: 1}}`.
+    pub fn to_document(&self) -> RawDocumentBuf {
+        serialise::node(&self.root)
     }
 
     /// Whether every document matches.
     pub fn is_empty(&self) -> bool {
-        matches!(&self.root, Node::And(children) if children.is_empty())
+        self.root.is_trivially_true()
     }
 
     /// Whether a partial index may have this filter: every member finds the same answer, at any
@@ -220,12 +259,22 @@ pub(crate) fn element_matcher(
     parse::Parser::new(context)
         .nested()
         .operators(&Path::field(""), document, &mut children)?;
-    Ok(parse::and(children))
+    Ok(normalise::normalise(Node::And(children)))
 }
 
 /// Whether an item of an array is what an `$elemMatch` asks for.
 pub(crate) fn item_matches(node: &Node, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
     matching::item_matches(node, item)
+}
+
+impl Node {
+    fn is_trivially_true(&self) -> bool {
+        match self {
+            Node::And(children) => children.is_empty(),
+            Node::AlwaysTrue => true,
+            _ => false,
+        }
+    }
 }
 
 fn bind(node: &Node, outer: &Variables) -> Node {
@@ -235,8 +284,11 @@ fn bind(node: &Node, outer: &Variables) -> Node {
         Node::Or(children) => Node::Or(each(children)),
         Node::Nor(children) => Node::Nor(each(children)),
         Node::Not(child) => Node::Not(Box::new(bind(child, outer))),
-        Node::Expression(expression) => Node::Expression(Box::new(expression.bind(outer))),
-        Node::Path { .. } | Node::Where(_) | Node::AlwaysFalse => node.clone(),
+        Node::Expression { expression, source } => Node::Expression {
+            expression: Box::new(expression.bind(outer)),
+            source: source.clone(),
+        },
+        Node::Path { .. } | Node::Where(_) | Node::AlwaysTrue | Node::AlwaysFalse => node.clone(),
     }
 }
 
@@ -246,8 +298,8 @@ fn computes(node: &Node) -> bool {
             children.iter().any(computes)
         }
         Node::Not(child) => computes(child),
-        Node::Expression(_) | Node::Where(_) => true,
-        Node::Path { .. } | Node::AlwaysFalse => false,
+        Node::Expression { .. } | Node::Where(_) => true,
+        Node::Path { .. } | Node::AlwaysTrue | Node::AlwaysFalse => false,
     }
 }
 

@@ -2,17 +2,15 @@
 
 use std::cell::OnceCell;
 
-use banyan_document::compare::compare;
 use banyan_document::element::{Element, elements, items};
 use banyan_document::kind;
 use banyan_document::number::Number;
 use banyan_document::path::Path;
-use bson::spec::ElementType;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::bits::{BitTest, Bits};
-use super::parse::{Parser, and, bad, equality, is_operators};
-use super::{Comparison, Node, Predicate, TypeSet};
+use super::parse::{Parser, bad, equality, is_operators};
+use super::{Comparison, Node, Predicate, TypeSet, normalise};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{describe, is_true};
 use crate::pattern::{Compiler, Pattern};
@@ -170,7 +168,7 @@ impl Parser<'_> {
             RawBsonRef::Document(document) => {
                 let mut children = Vec::new();
                 self.operators(path, document, &mut children)?;
-                and(children)
+                Node::And(children)
             }
             _ => return Err(bad("$not needs a regex or a document")),
         };
@@ -219,7 +217,7 @@ impl Parser<'_> {
         Ok(if children.is_empty() {
             Node::AlwaysFalse
         } else {
-            and(children)
+            Node::And(children)
         })
     }
 
@@ -233,7 +231,7 @@ impl Parser<'_> {
             let mut children = Vec::new();
             self.nested()
                 .operators(&Path::field(""), document, &mut children)?;
-            Predicate::ElemMatchValue(Box::new(and(children)))
+            Predicate::ElemMatchValue(Box::new(Node::And(children)))
         } else {
             Predicate::ElemMatchObject(Box::new(self.nested().document(document)?))
         };
@@ -279,40 +277,41 @@ fn one_of(
             other => values.push(RawBson::from(other)),
         }
     }
-    values.sort_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()));
-    values.dedup_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()).is_eq());
-    if values.len() == 1 && patterns.is_empty() {
-        return Ok(Predicate::Compare(Comparison::Eq, values.remove(0)));
-    }
+    normalise::sort_values(&mut values);
     Ok(Predicate::In { values, patterns })
 }
 
 fn types(path: &Path, value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
-    let mut types = Vec::new();
+    let mut set = TypeSet {
+        numbers: false,
+        types: Vec::new(),
+    };
     match value {
         RawBsonRef::Array(array) => {
             for item in items(array) {
-                add_type(item.value(), &mut types)?;
+                add_type(item.value(), &mut set)?;
             }
         }
-        one => add_type(one, &mut types)?,
+        one => add_type(one, &mut set)?,
     }
-    if types.is_empty() {
+    if set.types.is_empty() && !set.numbers {
         let message = format!("{path} must match at least one type");
         return Err(QueryError::new(ErrorKind::FailedToParse, message));
     }
-    Ok(TypeSet { types })
+    set.types.sort_by_key(|kind| kind::number(*kind));
+    set.types.dedup();
+    Ok(set)
 }
 
-fn add_type(value: RawBsonRef<'_>, types: &mut Vec<ElementType>) -> Result<(), QueryError> {
-    use ElementType::{Decimal128, Double, Int32, Int64};
+fn add_type(value: RawBsonRef<'_>, set: &mut TypeSet) -> Result<(), QueryError> {
     if let RawBsonRef::String(name) = value {
         if name == "number" {
-            types.extend([Double, Int32, Int64, Decimal128]);
+            set.numbers = true;
             return Ok(());
         }
         let kind = kind::by_name(name);
-        types.push(kind.ok_or_else(|| bad(format!("Unknown type name alias: {name}")))?);
+        set.types
+            .push(kind.ok_or_else(|| bad(format!("Unknown type name alias: {name}")))?);
         return Ok(());
     }
     let Some(number) = Number::from_raw(value) else {
@@ -326,7 +325,7 @@ fn add_type(value: RawBsonRef<'_>, types: &mut Vec<ElementType>) -> Result<(), Q
             describe(Some(value))
         ))
     };
-    types.push(kind.ok_or_else(unknown)?);
+    set.types.push(kind.ok_or_else(unknown)?);
     Ok(())
 }
 

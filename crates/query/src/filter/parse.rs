@@ -51,7 +51,10 @@ impl<'c> Parser<'c> {
                 None => self.field(element.name(), element.value(), &mut children)?,
             }
         }
-        Ok(and(children))
+        Ok(match children.len() {
+            1 => children.remove(0),
+            _ => Node::And(children),
+        })
     }
 
     /// One `path: condition`.
@@ -81,21 +84,21 @@ impl<'c> Parser<'c> {
     fn logical(&self, operator: &str, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
         let value = element.value();
         Ok(Some(match operator {
-            "and" => and(self.branches(element)?),
-            "or" => match self.branches(element)? {
-                mut only if only.len() == 1 => only.remove(0),
-                many => Node::Or(many),
-            },
+            "and" => Node::And(self.branches(element)?),
+            "or" => Node::Or(self.branches(element)?),
             "nor" => Node::Nor(self.branches(element)?),
             "comment" => return Ok(None),
             "expr" => {
                 self.require_top_level("$expr")?;
-                Node::Expression(Box::new(Expression::parse(value, self.context)?))
+                Node::Expression {
+                    expression: Box::new(Expression::parse(value, self.context)?),
+                    source: value.into(),
+                }
             }
             "where" => self.javascript(value)?,
             "alwaysTrue" => {
                 require_one("$alwaysTrue", value)?;
-                Node::And(Vec::new())
+                Node::AlwaysTrue
             }
             "alwaysFalse" => {
                 require_one("$alwaysFalse", value)?;
@@ -159,60 +162,6 @@ impl<'c> Parser<'c> {
         Err(bad(format!(
             "{operator} can only be applied to the top-level document"
         )))
-    }
-}
-
-/// A conjunction, flattened. Its children are in MongoDB's canonical order, on which the position
-/// that `$` stands for depends: the last path that matched inside an array decides it.
-pub(super) fn and(children: Vec<Node>) -> Node {
-    let mut flat = Vec::with_capacity(children.len());
-    for child in children {
-        match child {
-            Node::And(inner) => flat.extend(inner),
-            other => flat.push(other),
-        }
-    }
-    flat.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
-    if flat.len() == 1 {
-        flat.remove(0)
-    } else {
-        Node::And(flat)
-    }
-}
-
-fn sort_key(node: &Node) -> (u8, Option<&Path>) {
-    let (rank, path) = match node {
-        Node::And(_) => (0, None),
-        Node::Or(_) => (1, None),
-        Node::Path { path, predicate } => (predicate_rank(predicate), Some(path)),
-        Node::Not(inner) => match &**inner {
-            Node::Path { path, .. } => (31, Some(path)),
-            _ => (31, None),
-        },
-        Node::Nor(_) => (32, None),
-        Node::Expression(_) => (33, None),
-        Node::Where(_) => (34, None),
-        Node::AlwaysFalse => (35, None),
-    };
-    (rank, path)
-}
-
-fn predicate_rank(predicate: &Predicate) -> u8 {
-    match predicate {
-        Predicate::ElemMatchObject(_) => 2,
-        Predicate::ElemMatchValue(_) => 3,
-        Predicate::Size(_) => 4,
-        Predicate::Compare(Comparison::Eq, _) => 5,
-        Predicate::Compare(Comparison::Lte, _) => 6,
-        Predicate::Compare(Comparison::Lt, _) => 7,
-        Predicate::Compare(Comparison::Gt, _) => 8,
-        Predicate::Compare(Comparison::Gte, _) => 9,
-        Predicate::Regex(_) => 10,
-        Predicate::Mod { .. } => 11,
-        Predicate::Exists => 12,
-        Predicate::In { .. } => 13,
-        Predicate::Bits(_) => 14,
-        Predicate::Type(_) => 15,
     }
 }
 

@@ -26,6 +26,24 @@ fn golden() {
     });
 }
 
+/// Prints each filter as `explain` does. The expected output is what MongoDB 6.0 answers.
+#[test]
+fn parsed() {
+    let shown = |command: &&str| {
+        let context = Context {
+            javascript: Some(Arc::new(SizeOver(0))),
+            ..Context::default()
+        };
+        match Filter::parse(&parse(command), &context) {
+            Ok(filter) => extjson::canonical_text(&filter.to_document()).unwrap(),
+            Err(error) => format!("error {} {}", error.kind.code(), error.message),
+        }
+    };
+    golden::check("src/filter/parsed.golden", |commands| {
+        commands.iter().map(shown).collect()
+    });
+}
+
 fn matching(filter: &str, documents: &[RawDocumentBuf]) -> String {
     let filter = match Filter::parse(&parse(filter), &Context::default()) {
         Ok(filter) => filter,

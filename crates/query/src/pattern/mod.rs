@@ -102,6 +102,14 @@ impl Pattern {
         &self.0.options
     }
 
+    /// The pattern as a value. `None` if it was written with a zero byte, which none is.
+    pub fn to_bson(&self) -> Option<bson::Regex> {
+        Some(bson::Regex {
+            pattern: self.source().try_into().ok()?,
+            options: self.options().try_into().ok()?,
+        })
+    }
+
     /// The error is that of a match that was given up: nobody knows the answer.
     pub fn is_match(&self, text: &str) -> Result<bool, MatchError> {
         match self.engine(text) {

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::items;
 use crate::expression::{Arena, FieldComparison, FieldPath};
-use crate::filter::{Comparison, Filter, Node};
+use crate::filter::{Comparison, Filter};
 use crate::variables::Variables;
 
 #[derive(Clone, Debug, Default)]
@@ -48,10 +48,10 @@ pub(super) fn take_leading(
                 leading.plain.push(part);
                 continue;
             }
-            if let Node::Expression(expression) = filter.root() {
+            for expression in filter.expressions() {
                 leading.comparisons.extend(expression.comparisons());
             }
-            kept.push((Match::new(filter), slots));
+            kept.push((Match::new(&part, filter), slots));
         }
     }
     for (stage, slots) in kept.into_iter().rev() {

@@ -236,14 +236,15 @@ fn parse_match(
     let RawBsonRef::Document(document) = value else {
         return error(15959, "the match filter must be an expression in an object");
     };
-    out.push(Stage::Match(Match::new(Filter::parse(document, context)?)));
+    let filter = Filter::parse(document, context)?;
+    out.push(Stage::Match(Match::new(document, filter)));
     Ok(())
 }
 
 impl Match {
-    pub(super) fn new(filter: Filter) -> Match {
+    pub(super) fn new(source: &RawDocument, filter: Filter) -> Match {
         Match {
-            source: filter.source().to_owned(),
+            source: source.to_owned(),
             filter: Arc::new(filter),
         }
     }

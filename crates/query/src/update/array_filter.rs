@@ -90,6 +90,6 @@ fn find_identifier(node: &Node, found: &mut Option<String>) -> Result<(), QueryE
             }
             Ok(())
         }
-        Node::Expression(_) | Node::Where(_) | Node::AlwaysFalse => Ok(()),
+        Node::Expression { .. } | Node::Where(_) | Node::AlwaysTrue | Node::AlwaysFalse => Ok(()),
     }
 }

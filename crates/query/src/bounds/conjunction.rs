@@ -1,0 +1,212 @@
+//! Conditions on single paths that every matching document meets.
+
+use std::borrow::Cow;
+
+use banyan_document::path::{Path, position};
+use bson::RawBsonRef;
+
+use super::PathOf;
+use crate::filter::{Comparison, Filter, Node, Predicate};
+
+/// Everything that has to hold at once.
+#[derive(Debug, Default)]
+pub struct Conjunction<'f> {
+    pub conditions: Vec<Condition<'f>>,
+    /// Each entry is an `$or`: one of its conjunctions holds.
+    pub disjunctions: Vec<Vec<Conjunction<'f>>>,
+    /// Whether the conditions say all that the filter says.
+    pub complete: bool,
+    /// Whether nothing can match.
+    pub never: bool,
+    /// How many items of arrays the conditions speak of.
+    items: usize,
+}
+
+/// What has to hold for a path: a predicate for one of its values or, negated, for none.
+#[derive(Debug, Clone)]
+pub struct Condition<'f> {
+    pub path: PathOf<'f>,
+    pub predicate: &'f Predicate,
+    pub negated: bool,
+    /// Conditions with the same number hold for the same item of an array (`$elemMatch`).
+    pub item: Option<usize>,
+}
+
+impl<'f> Conjunction<'f> {
+    pub fn of(filter: &'f Filter) -> Conjunction<'f> {
+        Conjunction::of_node(filter.root(), None)
+    }
+
+    /// Of a filter that is not there.
+    pub fn everything() -> Conjunction<'f> {
+        Conjunction {
+            complete: true,
+            ..Conjunction::default()
+        }
+    }
+
+    fn of_node(node: &'f Node, above: Option<&Path>) -> Conjunction<'f> {
+        let mut conjunction = Conjunction::everything();
+        conjunction.take(node, above);
+        conjunction
+    }
+
+    fn of_negation(node: &'f Node, above: Option<&Path>) -> Conjunction<'f> {
+        let mut conjunction = Conjunction::everything();
+        conjunction.take_negation(node, above);
+        conjunction
+    }
+
+    /// Takes in a node over whole documents, or over those in the array at `above`.
+    fn take(&mut self, node: &'f Node, above: Option<&Path>) {
+        match node {
+            Node::And(children) => children.iter().for_each(|child| self.take(child, above)),
+            Node::Or(children) => {
+                let branches = children.iter();
+                self.take_branches(branches.map(|child| Conjunction::of_node(child, above)));
+            }
+            Node::Nor(children) => {
+                children
+                    .iter()
+                    .for_each(|child| self.take_negation(child, above));
+            }
+            Node::Not(child) => self.take_negation(child, above),
+            Node::Path { path, predicate } => self.take_path(joined(above, path), predicate),
+            Node::Expression { .. } | Node::Where(_) => self.complete = false,
+            Node::AlwaysTrue => {}
+            Node::AlwaysFalse => self.never = true,
+        }
+    }
+
+    fn take_negation(&mut self, node: &'f Node, above: Option<&Path>) {
+        match node {
+            Node::And(children) => {
+                let branches = children.iter();
+                self.take_branches(branches.map(|child| Conjunction::of_negation(child, above)));
+            }
+            Node::Or(children) => {
+                children
+                    .iter()
+                    .for_each(|child| self.take_negation(child, above));
+            }
+            Node::Nor(children) => {
+                let branches = children.iter();
+                self.take_branches(branches.map(|child| Conjunction::of_node(child, above)));
+            }
+            Node::Not(child) => self.take(child, above),
+            // It is weaker than the `$expr` beside it.
+            Node::Path {
+                predicate: Predicate::ExprCompare(..),
+                ..
+            } => self.complete = false,
+            Node::Path { path, predicate } => self.conditions.push(Condition {
+                path: joined(above, path),
+                predicate,
+                negated: true,
+                item: None,
+            }),
+            Node::Expression { .. } | Node::Where(_) => self.complete = false,
+            Node::AlwaysTrue => self.never = true,
+            Node::AlwaysFalse => {}
+        }
+    }
+
+    fn take_branches(&mut self, branches: impl Iterator<Item = Conjunction<'f>>) {
+        self.complete = false;
+        let branches: Vec<_> = branches.filter(|branch| !branch.never).collect();
+        self.never |= branches.is_empty();
+        self.disjunctions.push(branches);
+    }
+
+    fn take_path(&mut self, path: PathOf<'f>, predicate: &'f Predicate) {
+        match predicate {
+            Predicate::ElemMatchObject(inner) => self.take(inner, Some(&path)),
+            Predicate::ElemMatchValue(inner) => {
+                self.items += 1;
+                self.take_item(inner, &path, self.items);
+            }
+            // Expressions do not know positions in arrays.
+            Predicate::ExprCompare(..) if path.parts().iter().any(|p| position(p).is_some()) => {
+                return;
+            }
+            _ => {}
+        }
+        self.conditions.push(Condition {
+            path,
+            predicate,
+            negated: false,
+            item: None,
+        });
+    }
+
+    /// Takes in a node over the items of the array at `path`.
+    fn take_item(&mut self, node: &'f Node, path: &PathOf<'f>, item: usize) {
+        let mut push = |predicate, negated| {
+            self.conditions.push(Condition {
+                path: path.clone(),
+                predicate,
+                negated,
+                item: Some(item),
+            });
+        };
+        match node {
+            Node::And(children) => {
+                children
+                    .iter()
+                    .for_each(|child| self.take_item(child, path, item));
+            }
+            Node::Path { predicate, .. } => match predicate {
+                // What an item that is an array holds is in no key.
+                Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => {}
+                _ => push(predicate, false),
+            },
+            Node::Not(child) => {
+                if let Node::Path { predicate, .. } = &**child {
+                    push(predicate, true);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn joined<'f>(above: Option<&Path>, path: &'f Path) -> PathOf<'f> {
+    match above {
+        Some(above) => Cow::Owned(above.join(path)),
+        None => Cow::Borrowed(path),
+    }
+}
+
+impl Condition<'_> {
+    /// Whether the field is there in every document that matches. `arrays`: the path may lead
+    /// through some.
+    pub fn excludes_missing(&self, arrays: bool) -> bool {
+        let null =
+            |value: RawBsonRef<'_>| matches!(value, RawBsonRef::Null | RawBsonRef::Undefined);
+        let end = |value: RawBsonRef<'_>| {
+            null(value) || matches!(value, RawBsonRef::MinKey | RawBsonRef::MaxKey)
+        };
+        if self.negated {
+            let takes_null = match self.predicate {
+                Predicate::Compare(Comparison::Eq, value) => null(value.as_raw_bson_ref()),
+                Predicate::In { values, .. } => values.iter().any(|v| null(v.as_raw_bson_ref())),
+                _ => false,
+            };
+            // `a.b` of an empty array is not there, and not null either.
+            return takes_null && (!arrays || self.path.parts().len() == 1);
+        }
+        match self.predicate {
+            Predicate::Compare(Comparison::Eq, value) => !null(value.as_raw_bson_ref()),
+            Predicate::Compare(Comparison::Lt | Comparison::Gt, value) => {
+                null(value.as_raw_bson_ref()) || !end(value.as_raw_bson_ref())
+            }
+            Predicate::Compare(_, value) => !end(value.as_raw_bson_ref()),
+            Predicate::ExprCompare(comparison, value) => match comparison {
+                Comparison::Eq | Comparison::Gt | Comparison::Gte => !end(value.as_raw_bson_ref()),
+                Comparison::Lt | Comparison::Lte => false,
+            },
+            Predicate::In { values, .. } => !values.iter().any(|v| null(v.as_raw_bson_ref())),
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! Where in the order of all values those lie that meet a condition.
+
+use std::cmp::Ordering;
+
+use banyan_document::compare::compare;
+use banyan_document::number::Number;
+use bson::oid::ObjectId;
+use bson::spec::{BinarySubtype, ElementType};
+use bson::{RawBinaryRef, RawBson, RawBsonRef, RawDocument, Timestamp};
+
+use super::Condition;
+use crate::filter::{Comparison, Predicate, TypeSet};
+use crate::pattern::Pattern;
+
+/// A range of values in MongoDB's comparison order.
+#[derive(Debug, Clone)]
+pub struct Interval<'a> {
+    pub lower: End<'a>,
+    pub upper: End<'a>,
+}
+
+#[derive(Debug, Clone)]
+pub struct End<'a> {
+    pub value: Value<'a>,
+    pub inclusive: bool,
+}
+
+/// A value of the filter, or one that was made from it.
+#[derive(Debug, Clone)]
+pub enum Value<'a> {
+    Given(RawBsonRef<'a>),
+    Made(RawBson),
+}
+
+impl Value<'_> {
+    pub fn get(&self) -> RawBsonRef<'_> {
+        match self {
+            Value::Given(value) => *value,
+            Value::Made(value) => value.as_raw_bson_ref(),
+        }
+    }
+}
+
+const EMPTY_DOCUMENT: &[u8] = &[5, 0, 0, 0, 0];
+/// `{"": []}`.
+const EMPTY_ARRAY: &[u8] = &[12, 0, 0, 0, 4, 0, 5, 0, 0, 0, 0, 0];
+
+impl<'a> Interval<'a> {
+    pub fn new(
+        lower: RawBsonRef<'a>,
+        lower_inclusive: bool,
+        upper: RawBsonRef<'a>,
+        upper_inclusive: bool,
+    ) -> Interval<'a> {
+        Interval {
+            lower: End {
+                value: Value::Given(lower),
+                inclusive: lower_inclusive,
+            },
+            upper: End {
+                value: Value::Given(upper),
+                inclusive: upper_inclusive,
+            },
+        }
+    }
+
+    pub fn point(value: RawBsonRef<'a>) -> Interval<'a> {
+        Interval::new(value, true, value, true)
+    }
+
+    pub fn full() -> Interval<'a> {
+        Interval::new(RawBsonRef::MinKey, true, RawBsonRef::MaxKey, true)
+    }
+
+    pub fn is_point(&self) -> bool {
+        self.lower.inclusive
+            && self.upper.inclusive
+            && compare(self.lower.value.get(), self.upper.value.get()).is_eq()
+    }
+
+    pub fn is_full(&self) -> bool {
+        matches!(self.lower.value.get(), RawBsonRef::MinKey)
+            && matches!(self.upper.value.get(), RawBsonRef::MaxKey)
+            && self.lower.inclusive
+            && self.upper.inclusive
+    }
+
+    fn is_empty(&self) -> bool {
+        match compare(self.lower.value.get(), self.upper.value.get()) {
+            Ordering::Less => false,
+            Ordering::Equal => !(self.lower.inclusive && self.upper.inclusive),
+            Ordering::Greater => true,
+        }
+    }
+
+    pub fn intersect(&self, other: &Interval<'a>) -> Option<Interval<'a>> {
+        let lower = match self.lower.compare_lower(&other.lower) {
+            Ordering::Less => &other.lower,
+            _ => &self.lower,
+        };
+        let upper = match self.upper.compare_upper(&other.upper) {
+            Ordering::Greater => &other.upper,
+            _ => &self.upper,
+        };
+        let both = Interval {
+            lower: lower.clone(),
+            upper: upper.clone(),
+        };
+        (!both.is_empty()).then_some(both)
+    }
+
+    fn is_within(&self, outer: &Interval<'_>) -> bool {
+        outer.lower.compare_lower(&self.lower).is_le()
+            && outer.upper.compare_upper(&self.upper).is_ge()
+    }
+
+    /// Whether it ends no lower than where the other, which begins no lower, begins.
+    fn reaches(&self, other: &Interval<'_>) -> bool {
+        match compare(self.upper.value.get(), other.lower.value.get()) {
+            Ordering::Greater => true,
+            Ordering::Equal => self.upper.inclusive || other.lower.inclusive,
+            Ordering::Less => false,
+        }
+    }
+
+    /// As `explain` writes it: `[1, 5)`.
+    pub fn describe(&self) -> String {
+        format!(
+            "{}{}, {}{}",
+            if self.lower.inclusive { '[' } else { '(' },
+            describe_value(self.lower.value.get()),
+            describe_value(self.upper.value.get()),
+            if self.upper.inclusive { ']' } else { ')' },
+        )
+    }
+}
+
+fn describe_value(value: RawBsonRef<'_>) -> String {
+    match value {
+        RawBsonRef::MinKey => "MinKey".into(),
+        RawBsonRef::MaxKey => "MaxKey".into(),
+        RawBsonRef::Null => "null".into(),
+        RawBsonRef::Undefined => "undefined".into(),
+        RawBsonRef::String(text) => format!("\"{text}\""),
+        RawBsonRef::Double(number) if number.is_infinite() => {
+            if number > 0.0 {
+                "inf.0".into()
+            } else {
+                "-inf.0".into()
+            }
+        }
+        RawBsonRef::Double(number) if number.fract() == 0.0 => format!("{number:.1}"),
+        RawBsonRef::Double(number) => number.to_string(),
+        RawBsonRef::Int32(number) => number.to_string(),
+        RawBsonRef::Int64(number) => number.to_string(),
+        RawBsonRef::Boolean(value) => value.to_string(),
+        RawBsonRef::ObjectId(id) => format!("ObjectId('{id}')"),
+        RawBsonRef::DateTime(date) => format!("new Date({})", date.timestamp_millis()),
+        RawBsonRef::Document(document) if document.is_empty() => "{}".into(),
+        RawBsonRef::Array(array) if array.is_empty() => "[]".into(),
+        RawBsonRef::RegularExpression(regex) => format!("/{}/{}", regex.pattern, regex.options),
+        other => bson::Bson::try_from(other)
+            .map(|bson| bson.to_string())
+            .unwrap_or_default(),
+    }
+}
+
+/// The intervals that a condition confines a path to.
+#[derive(Debug, Clone)]
+pub struct Intervals<'a> {
+    /// In order, apart from one another.
+    pub intervals: Vec<Interval<'a>>,
+    /// Whether every value inside meets the condition (a missing one being null).
+    pub exact: bool,
+}
+
+impl<'a> Intervals<'a> {
+    fn exact(intervals: Vec<Interval<'a>>) -> Intervals<'a> {
+        Intervals {
+            intervals,
+            exact: true,
+        }
+    }
+
+    fn inexact(intervals: Vec<Interval<'a>>) -> Intervals<'a> {
+        Intervals {
+            intervals,
+            exact: false,
+        }
+    }
+
+    /// Values that meet both conditions.
+    pub fn and(&self, other: &Intervals<'a>) -> Intervals<'a> {
+        Intervals {
+            intervals: intersection(&self.intervals, &other.intervals),
+            exact: self.exact && other.exact,
+        }
+    }
+
+    pub fn is_points(&self) -> bool {
+        self.intervals.iter().all(Interval::is_point)
+    }
+
+    /// Whether each of the intervals lies within one of the other.
+    pub fn is_within(&self, other: &Intervals<'_>) -> bool {
+        let inside = |one: &Interval<'_>| other.intervals.iter().any(|outer| one.is_within(outer));
+        self.intervals.iter().all(inside)
+    }
+}
+
+/// Where the values lie that meet a condition. `arrays`: the path may lead through arrays or to
+/// one, whose items are then meant. `None`: anywhere.
+pub fn confine<'a>(condition: &Condition<'a>, arrays: bool) -> Option<Intervals<'a>> {
+    let confined = holding(condition.predicate, arrays)?;
+    if !condition.negated {
+        return Some(confined);
+    }
+    // What is left out has to meet the predicate for certain.
+    if !confined.exact {
+        return match condition.predicate {
+            Predicate::Exists if !arrays => Some(Intervals::inexact(vec![null()])),
+            _ => None,
+        };
+    }
+    let outside = complement(confined.intervals);
+    (!outside.iter().any(Interval::is_full)).then_some(Intervals::exact(outside))
+}
+
+fn holding<'a>(predicate: &'a Predicate, arrays: bool) -> Option<Intervals<'a>> {
+    match predicate {
+        Predicate::Compare(Comparison::Eq, value) => equals(value.as_raw_bson_ref(), arrays),
+        Predicate::Compare(comparison, value) => {
+            ordered(*comparison, value.as_raw_bson_ref(), arrays)
+        }
+        Predicate::ExprCompare(comparison, value) if !arrays => {
+            Some(implied(*comparison, value.as_raw_bson_ref()))
+        }
+        Predicate::In { values, patterns } => any_of(values, patterns, arrays),
+        Predicate::Regex(pattern) => matching(pattern),
+        // An index has what is missing as null.
+        Predicate::Exists => Some(Intervals::inexact(vec![Interval::full()])),
+        Predicate::Type(set) => of_types(set),
+        Predicate::Mod { .. } => Some(Intervals::inexact(vec![numbers()])),
+        Predicate::ExprCompare(..)
+        | Predicate::Bits(_)
+        | Predicate::Size(_)
+        | Predicate::ElemMatchObject(_)
+        | Predicate::ElemMatchValue(_) => None,
+    }
+}
+
+/// Ranges, which stay within the type of their operand.
+fn ordered(comparison: Comparison, value: RawBsonRef<'_>, arrays: bool) -> Option<Intervals<'_>> {
+    if is_null(value) || is_nan(value) {
+        // Nothing compares with them but themselves.
+        return match comparison {
+            Comparison::Lt | Comparison::Gt => Some(Intervals::exact(Vec::new())),
+            _ => equals(value, arrays),
+        };
+    }
+    let (lower, lower_inclusive, upper, upper_inclusive) = brackets(value)?;
+    let inclusive = matches!(comparison, Comparison::Lte | Comparison::Gte);
+    Some(Intervals::exact(vec![match comparison {
+        Comparison::Gt | Comparison::Gte => Interval::new(value, inclusive, upper, upper_inclusive),
+        _ => Interval::new(lower, lower_inclusive, value, inclusive),
+    }]))
+}
+
+/// Comparisons in expressions go over all types, and a missing value, which indexes have as null,
+/// is lower than null.
+fn implied(comparison: Comparison, value: RawBsonRef<'_>) -> Intervals<'_> {
+    let (least, most) = (RawBsonRef::MinKey, RawBsonRef::MaxKey);
+    let interval = match comparison {
+        Comparison::Eq if is_null(value) => null(),
+        Comparison::Eq => Interval::point(value),
+        Comparison::Gt => Interval::new(value, false, most, true),
+        Comparison::Gte => Interval::new(value, true, most, true),
+        // As far as the null of what is missing.
+        Comparison::Lt | Comparison::Lte if compare(value, RawBsonRef::Null).is_le() => {
+            Interval::new(least, true, RawBsonRef::Null, true)
+        }
+        Comparison::Lt => Interval::new(least, true, value, false),
+        Comparison::Lte => Interval::new(least, true, value, true),
+    };
+    Intervals::inexact(vec![interval])
+}
+
+fn any_of<'a>(
+    values: &'a [RawBson],
+    patterns: &'a [Pattern],
+    arrays: bool,
+) -> Option<Intervals<'a>> {
+    let mut all = Intervals::exact(Vec::with_capacity(values.len()));
+    let values = values
+        .iter()
+        .map(|value| equals(value.as_raw_bson_ref(), arrays));
+    for one in values.chain(patterns.iter().map(matching)) {
+        let one = one?;
+        all.intervals.extend(one.intervals);
+        all.exact &= one.exact;
+    }
+    all.intervals = union(all.intervals);
+    Some(all)
+}
+
+/// Strings that can match a pattern, and the pattern itself, which as a value is equal to it.
+fn matching(pattern: &Pattern) -> Option<Intervals<'_>> {
+    let itself = || {
+        let value = Value::Made(RawBson::RegularExpression(pattern.to_bson()?));
+        let end = End {
+            value,
+            inclusive: true,
+        };
+        Some(Interval {
+            lower: end.clone(),
+            upper: end,
+        })
+    };
+    let strings = pattern
+        .prefix()
+        .and_then(|(prefix, complete)| Some((beginning_with(prefix)?, complete)));
+    let (strings, exact) = strings.unwrap_or_else(|| (texts(), false));
+    Some(Intervals {
+        intervals: vec![strings, itself()?],
+        exact,
+    })
+}
+
+fn beginning_with<'a>(prefix: String) -> Option<Interval<'a>> {
+    let mut end = prefix.clone();
+    // The next string after all that begin so; a character has no successor at its end.
+    let next = end
+        .pop()
+        .and_then(|last| char::from_u32(u32::from(last) + 1))?;
+    end.push(next);
+    Some(Interval {
+        lower: End {
+            value: Value::Made(RawBson::String(prefix)),
+            inclusive: true,
+        },
+        upper: End {
+            value: Value::Made(RawBson::String(end)),
+            inclusive: false,
+        },
+    })
+}
+
+fn equals(value: RawBsonRef<'_>, arrays: bool) -> Option<Intervals<'_>> {
+    match value {
+        // What a null looks like in an index of arrays depends on where the array ends.
+        RawBsonRef::Null | RawBsonRef::Undefined if arrays => None,
+        RawBsonRef::Null | RawBsonRef::Undefined => Some(Intervals::exact(vec![null()])),
+        // An array is indexed by its elements.
+        RawBsonRef::Array(_) => None,
+        RawBsonRef::MinKey | RawBsonRef::MaxKey => {
+            Some(Intervals::inexact(vec![Interval::point(value)]))
+        }
+        value => Some(Intervals::exact(vec![Interval::point(value)])),
+    }
+}
+
+/// Null, and undefined just before it.
+fn null<'a>() -> Interval<'a> {
+    Interval::new(RawBsonRef::Undefined, true, RawBsonRef::Null, true)
+}
+
+fn numbers<'a>() -> Interval<'a> {
+    let (lowest, highest) = (
+        RawBsonRef::Double(f64::NAN),
+        RawBsonRef::Double(f64::INFINITY),
+    );
+    Interval::new(lowest, true, highest, true)
+}
+
+fn texts<'a>() -> Interval<'a> {
+    let end = RawDocument::from_bytes(EMPTY_DOCUMENT).map(RawBsonRef::Document);
+    Interval::new(
+        RawBsonRef::String(""),
+        true,
+        end.unwrap_or(RawBsonRef::MaxKey),
+        false,
+    )
+}
+
+fn of_types<'a>(set: &TypeSet) -> Option<Intervals<'a>> {
+    let mut intervals = Vec::new();
+    if set.numbers {
+        intervals.push(numbers());
+    }
+    for kind in &set.types {
+        intervals.push(of_type(*kind)?);
+    }
+    Some(Intervals::inexact(union(intervals)))
+}
+
+fn of_type<'a>(kind: ElementType) -> Option<Interval<'a>> {
+    let sample = match kind {
+        ElementType::Double | ElementType::Int32 | ElementType::Int64 | ElementType::Decimal128 => {
+            return Some(numbers());
+        }
+        ElementType::String | ElementType::Symbol => return Some(texts()),
+        ElementType::Null => return Some(Interval::point(RawBsonRef::Null)),
+        ElementType::MinKey => return Some(Interval::point(RawBsonRef::MinKey)),
+        ElementType::MaxKey => return Some(Interval::point(RawBsonRef::MaxKey)),
+        ElementType::EmbeddedDocument => {
+            RawBsonRef::Document(RawDocument::from_bytes(EMPTY_DOCUMENT).ok()?)
+        }
+        ElementType::Binary => RawBsonRef::Binary(RawBinaryRef {
+            subtype: BinarySubtype::Generic,
+            bytes: &[],
+        }),
+        ElementType::ObjectId => RawBsonRef::ObjectId(ObjectId::from_bytes([0; 12])),
+        ElementType::Boolean => RawBsonRef::Boolean(false),
+        ElementType::DateTime => RawBsonRef::DateTime(bson::DateTime::MIN),
+        ElementType::Timestamp => RawBsonRef::Timestamp(Timestamp {
+            time: 0,
+            increment: 0,
+        }),
+        // Arrays are indexed by their items; the others are hardly ever looked for.
+        _ => return None,
+    };
+    let (lower, lower_inclusive, upper, upper_inclusive) = brackets(sample)?;
+    Some(Interval::new(
+        lower,
+        lower_inclusive,
+        upper,
+        upper_inclusive,
+    ))
+}
+
+/// In order, those that overlap or touch as one.
+pub fn union(mut intervals: Vec<Interval<'_>>) -> Vec<Interval<'_>> {
+    intervals.sort_by(|a, b| a.lower.compare_lower(&b.lower));
+    let mut merged: Vec<Interval<'_>> = Vec::with_capacity(intervals.len());
+    for interval in intervals {
+        match merged.last_mut() {
+            Some(last) if last.reaches(&interval) => {
+                if last.upper.compare_upper(&interval.upper).is_lt() {
+                    last.upper = interval.upper;
+                }
+            }
+            _ => merged.push(interval),
+        }
+    }
+    merged
+}
+
+/// What lies in both; each in order and apart from one another.
+pub fn intersection<'a>(a: &[Interval<'a>], b: &[Interval<'a>]) -> Vec<Interval<'a>> {
+    let mut found = Vec::new();
+    let (mut left, mut right) = (a.iter().peekable(), b.iter().peekable());
+    while let (Some(one), Some(other)) = (left.peek(), right.peek()) {
+        found.extend(one.intersect(other));
+        if one.upper.compare_upper(&other.upper).is_lt() {
+            left.next();
+        } else {
+            right.next();
+        }
+    }
+    found
+}
+
+/// What lies in none.
+fn complement(intervals: Vec<Interval<'_>>) -> Vec<Interval<'_>> {
+    let mut outside = Vec::with_capacity(intervals.len() + 1);
+    let mut lower = Interval::full().lower;
+    for interval in intervals {
+        let gap = Interval {
+            lower,
+            upper: interval.lower.turned(),
+        };
+        if !gap.is_empty() {
+            outside.push(gap);
+        }
+        lower = interval.upper.turned();
+    }
+    let last = Interval {
+        lower,
+        upper: Interval::full().upper,
+    };
+    if !last.is_empty() {
+        outside.push(last);
+    }
+    outside
+}
+
+impl<'a> End<'a> {
+    /// The end of what lies on the other side.
+    fn turned(&self) -> End<'a> {
+        End {
+            value: self.value.clone(),
+            inclusive: !self.inclusive,
+        }
+    }
+
+    /// The order of lower ends: one that includes its value comes first.
+    fn compare_lower(&self, other: &End<'_>) -> Ordering {
+        compare(self.value.get(), other.value.get()).then(other.inclusive.cmp(&self.inclusive))
+    }
+
+    /// The order of upper ends: one that includes its value comes last.
+    fn compare_upper(&self, other: &End<'_>) -> Ordering {
+        compare(self.value.get(), other.value.get()).then(self.inclusive.cmp(&other.inclusive))
+    }
+}
+
+fn is_null(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Null | RawBsonRef::Undefined)
+}
+
+fn is_nan(value: RawBsonRef<'_>) -> bool {
+    match value {
+        RawBsonRef::Double(number) => number.is_nan(),
+        RawBsonRef::Decimal128(_) => Number::from_raw(value).is_some_and(Number::is_nan),
+        _ => false,
+    }
+}
+
+/// The ends of the values that compare with this one: `(lower, inclusive, upper, inclusive)`.
+fn brackets(
+    value: RawBsonRef<'_>,
+) -> Option<(RawBsonRef<'static>, bool, RawBsonRef<'static>, bool)> {
+    let empty_document = RawDocument::from_bytes(EMPTY_DOCUMENT).ok()?;
+    let empty_binary = RawBinaryRef {
+        subtype: BinarySubtype::Generic,
+        bytes: &[],
+    };
+    let first_id = ObjectId::from_bytes([0; 12]);
+    Some(match value {
+        RawBsonRef::Int32(_)
+        | RawBsonRef::Int64(_)
+        | RawBsonRef::Double(_)
+        | RawBsonRef::Decimal128(_) => (
+            RawBsonRef::Double(f64::NEG_INFINITY),
+            true,
+            RawBsonRef::Double(f64::INFINITY),
+            true,
+        ),
+        RawBsonRef::String(_) | RawBsonRef::Symbol(_) => (
+            RawBsonRef::String(""),
+            true,
+            RawBsonRef::Document(empty_document),
+            false,
+        ),
+        RawBsonRef::Document(_) => {
+            let holder = RawDocument::from_bytes(EMPTY_ARRAY).ok()?;
+            let (_, empty_array) = holder.iter().next()?.ok()?;
+            (
+                RawBsonRef::Document(empty_document),
+                true,
+                empty_array,
+                false,
+            )
+        }
+        RawBsonRef::Binary(_) => (
+            RawBsonRef::Binary(empty_binary),
+            true,
+            RawBsonRef::ObjectId(first_id),
+            false,
+        ),
+        RawBsonRef::ObjectId(_) => (
+            RawBsonRef::ObjectId(first_id),
+            true,
+            RawBsonRef::ObjectId(ObjectId::from_bytes([0xff; 12])),
+            true,
+        ),
+        RawBsonRef::Boolean(_) => (
+            RawBsonRef::Boolean(false),
+            true,
+            RawBsonRef::Boolean(true),
+            true,
+        ),
+        RawBsonRef::DateTime(_) => (
+            RawBsonRef::DateTime(bson::DateTime::MIN),
+            true,
+            RawBsonRef::DateTime(bson::DateTime::MAX),
+            true,
+        ),
+        RawBsonRef::Timestamp(_) => (
+            RawBsonRef::Timestamp(Timestamp {
+                time: 0,
+                increment: 0,
+            }),
+            true,
+            RawBsonRef::Timestamp(Timestamp {
+                time: u32::MAX,
+                increment: u32::MAX,
+            }),
+            true,
+        ),
+        _ => return None,
+    })
+}

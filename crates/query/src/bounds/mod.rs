@@ -1,0 +1,94 @@
+//! What a filter says about the values of single paths, for those who look them up: the planner in
+//! indexes, the router in shard keys.
+//!
+//! [`conjunction`] reads the filter's tree for conditions on paths that have to hold together;
+//! [`interval`] says where in the order of all values those lie that meet one condition;
+//! [`implication`] decides whether one filter implies another.
+
+pub mod conjunction;
+pub mod implication;
+pub mod interval;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use banyan_document::path::Path;
+use bson::RawBsonRef;
+
+use crate::filter::{Comparison, Predicate};
+pub use conjunction::{Condition, Conjunction};
+pub use implication::implies;
+pub use interval::{Interval, Intervals};
+
+/// The intervals of a path's values in documents that match, in order and apart from one another.
+/// The path must not lead through arrays. `None`: any value.
+pub fn intervals_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Vec<Interval<'f>>> {
+    let mut found: Option<Vec<Interval<'f>>> = None;
+    let mut narrow = |next: Vec<Interval<'f>>| {
+        found = Some(match found.take() {
+            Some(found) => interval::intersection(&found, &next),
+            None => next,
+        });
+    };
+    for condition in &conjunction.conditions {
+        if *condition.path == *path
+            && let Some(confined) = interval::confine(condition, false)
+        {
+            narrow(confined.intervals);
+        } else if let Some(value) = pinned(condition, path) {
+            narrow(vec![Interval::point(value)]);
+        }
+    }
+    for branches in &conjunction.disjunctions {
+        let branches = branches.iter().map(|branch| intervals_of(branch, path));
+        if let Some(branches) = branches.collect::<Option<Vec<_>>>() {
+            narrow(interval::union(branches.into_iter().flatten().collect()));
+        }
+    }
+    if conjunction.never {
+        return Some(Vec::new());
+    }
+    found
+}
+
+/// The one value that a path has in all documents that match, if the filter says so.
+pub fn equality_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<RawBsonRef<'f>> {
+    conjunction.conditions.iter().find_map(|condition| {
+        if *condition.path == *path
+            && let Predicate::Compare(Comparison::Eq, value) = condition.predicate
+            && !condition.negated
+        {
+            let value = value.as_raw_bson_ref();
+            return (!matches!(value, RawBsonRef::Array(_))).then_some(value);
+        }
+        pinned(condition, path)
+    })
+}
+
+/// `{a: {b: 5}}` says what `a.b` is as well.
+fn pinned<'f>(condition: &Condition<'f>, path: &Path) -> Option<RawBsonRef<'f>> {
+    let Predicate::Compare(Comparison::Eq, value) = condition.predicate else {
+        return None;
+    };
+    if condition.negated || !condition.path.is_prefix_of(path) {
+        return None;
+    }
+    let below = path.parts().get(condition.path.parts().len()..)?;
+    if below.is_empty() {
+        return None;
+    }
+    let mut value = value.as_raw_bson_ref();
+    for part in below {
+        value = match value {
+            RawBsonRef::Document(inner) => {
+                banyan_document::field(inner, part).unwrap_or(RawBsonRef::Null)
+            }
+            _ => return None,
+        };
+    }
+    (!matches!(value, RawBsonRef::Array(_))).then_some(value)
+}
+
+/// A path of the filter, or one that was made of two.
+type PathOf<'f> = Cow<'f, Path>;

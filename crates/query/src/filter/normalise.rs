@@ -1,0 +1,242 @@
+//! One tree for filters that say the same: nested conjunctions and disjunctions are flattened,
+//! single children stand for themselves, constants are folded, equalities of one path joined by
+//! `$or` become an `$in`, and children are in MongoDB's canonical order.
+//!
+//! The position that `$` stands for depends on that order: the last path of a conjunction that
+//! matched inside an array decides it.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use banyan_document::compare::compare;
+use banyan_document::path::Path;
+use bson::RawBson;
+
+use super::{BitTest, Comparison, Node, Predicate, rewrite};
+use crate::pattern::Pattern;
+
+pub(super) fn normalise(node: Node) -> Node {
+    match node {
+        Node::And(children) => conjunction(normalised(children)),
+        Node::Or(children) => disjunction(normalised(children)),
+        Node::Nor(children) => {
+            let mut children = normalised(children);
+            children.sort_by(order);
+            if children.len() == 1 {
+                Node::Not(Box::new(children.remove(0)))
+            } else {
+                Node::Nor(children)
+            }
+        }
+        Node::Not(child) => Node::Not(Box::new(normalise(*child))),
+        Node::Path { path, predicate } => Node::Path {
+            path,
+            predicate: simplified(predicate),
+        },
+        Node::Expression { expression, source } => {
+            let implied = rewrite::implied(&expression);
+            let mut children = vec![Node::Expression { expression, source }];
+            children.extend(implied);
+            conjunction(children)
+        }
+        Node::Where(_) | Node::AlwaysTrue | Node::AlwaysFalse => node,
+    }
+}
+
+fn normalised(children: Vec<Node>) -> Vec<Node> {
+    children.into_iter().map(normalise).collect()
+}
+
+/// A conjunction of normalised children.
+fn conjunction(children: Vec<Node>) -> Node {
+    let mut flat = Vec::with_capacity(children.len());
+    for child in children {
+        match child {
+            Node::And(inner) => flat.extend(inner),
+            Node::AlwaysTrue => {}
+            Node::AlwaysFalse => return Node::AlwaysFalse,
+            other => flat.push(other),
+        }
+    }
+    flat.sort_by(order);
+    if flat.len() == 1 {
+        flat.remove(0)
+    } else {
+        Node::And(flat)
+    }
+}
+
+/// A disjunction of normalised children.
+fn disjunction(children: Vec<Node>) -> Node {
+    let mut flat = Vec::with_capacity(children.len());
+    for child in children {
+        match child {
+            Node::Or(inner) => flat.extend(inner),
+            Node::AlwaysFalse => {}
+            other => flat.push(other),
+        }
+    }
+    if flat.len() > 1 && flat.iter().any(Node::is_trivially_true) {
+        return Node::AlwaysTrue;
+    }
+    let mut flat = join_equalities(flat);
+    flat.sort_by(order);
+    match flat.len() {
+        0 => Node::AlwaysFalse,
+        1 => flat.remove(0),
+        _ => Node::Or(flat),
+    }
+}
+
+/// Equalities (and patterns) of one path as one `$in`.
+fn join_equalities(children: Vec<Node>) -> Vec<Node> {
+    let mut counts: HashMap<Path, usize> = HashMap::new();
+    for path in children.iter().filter_map(equality_path) {
+        *counts.entry(path.clone()).or_default() += 1;
+    }
+    if counts.values().all(|count| *count < 2) {
+        return children;
+    }
+    let mut joined: HashMap<Path, (Vec<RawBson>, Vec<Pattern>)> = HashMap::new();
+    let mut others = Vec::with_capacity(children.len());
+    for child in children {
+        let several = equality_path(&child).is_some_and(|path| counts[path] > 1);
+        match child {
+            Node::Path { path, predicate } if several => {
+                let (values, patterns) = joined.entry(path).or_default();
+                match predicate {
+                    Predicate::Compare(_, value) => values.push(value),
+                    Predicate::Regex(pattern) => patterns.push(pattern),
+                    _ => {}
+                }
+            }
+            other => others.push(other),
+        }
+    }
+    let joined = joined.into_iter().map(|(path, (mut values, patterns))| {
+        sort_values(&mut values);
+        let predicate = Predicate::In { values, patterns };
+        Node::Path { path, predicate }
+    });
+    joined.chain(others).collect()
+}
+
+fn equality_path(node: &Node) -> Option<&Path> {
+    match node {
+        Node::Path {
+            path,
+            predicate: Predicate::Compare(Comparison::Eq, _) | Predicate::Regex(_),
+        } => Some(path),
+        _ => None,
+    }
+}
+
+fn simplified(predicate: Predicate) -> Predicate {
+    match predicate {
+        Predicate::In {
+            mut values,
+            patterns,
+        } if values.len() == 1 && patterns.is_empty() => {
+            Predicate::Compare(Comparison::Eq, values.remove(0))
+        }
+        Predicate::In {
+            values,
+            mut patterns,
+        } if values.is_empty() && patterns.len() == 1 => Predicate::Regex(patterns.remove(0)),
+        Predicate::ElemMatchObject(node) => Predicate::ElemMatchObject(Box::new(normalise(*node))),
+        Predicate::ElemMatchValue(node) => Predicate::ElemMatchValue(Box::new(normalise(*node))),
+        other => other,
+    }
+}
+
+/// Sorts the values of an `$in`; of equal ones the first stays.
+pub(super) fn sort_values(values: &mut Vec<RawBson>) {
+    values.sort_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()));
+    values.dedup_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()).is_eq());
+}
+
+/// MongoDB's canonical order: by kind, by path, by children.
+pub(super) fn order(a: &Node, b: &Node) -> Ordering {
+    rank(a)
+        .cmp(&rank(b))
+        .then_with(|| dotted(a).cmp(dotted(b)))
+        .then_with(|| {
+            let (a, b) = (children(a), children(b));
+            let differs = a.iter().zip(b).map(|(a, b)| order(a, b));
+            let differs = differs.into_iter().find(|order| order.is_ne());
+            differs.unwrap_or_else(|| a.len().cmp(&b.len()))
+        })
+}
+
+fn children(node: &Node) -> &[Node] {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => children,
+        Node::Not(child) => std::slice::from_ref(child),
+        Node::Path { predicate, .. } => match predicate {
+            Predicate::ElemMatchObject(inner) => std::slice::from_ref(inner),
+            Predicate::ElemMatchValue(inner) => match &**inner {
+                Node::And(children) => children,
+                _ => std::slice::from_ref(inner),
+            },
+            _ => &[],
+        },
+        _ => &[],
+    }
+}
+
+/// The bytes of a path as it is written.
+fn dotted(node: &Node) -> impl Iterator<Item = u8> + '_ {
+    let parts = match node {
+        Node::Path { path, .. } => path.parts(),
+        _ => &[],
+    };
+    parts.iter().enumerate().flat_map(|(at, part)| {
+        let dot = (at > 0).then_some(b'.');
+        dot.into_iter().chain(part.bytes())
+    })
+}
+
+fn rank(node: &Node) -> u8 {
+    match node {
+        Node::And(_) => 0,
+        Node::Or(_) => 1,
+        Node::Path { predicate, .. } => predicate_rank(predicate),
+        Node::Not(_) => 18,
+        Node::Nor(_) => 19,
+        Node::Where(_) => 21,
+        Node::Expression { .. } => 22,
+        Node::AlwaysFalse => 23,
+        Node::AlwaysTrue => 24,
+    }
+}
+
+fn predicate_rank(predicate: &Predicate) -> u8 {
+    match predicate {
+        Predicate::ElemMatchObject(_) => 2,
+        Predicate::ElemMatchValue(_) => 3,
+        Predicate::Size(_) => 4,
+        Predicate::Compare(Comparison::Eq, _) => 5,
+        Predicate::Compare(Comparison::Lte, _) => 6,
+        Predicate::Compare(Comparison::Lt, _) => 7,
+        Predicate::Compare(Comparison::Gt, _) => 8,
+        Predicate::Compare(Comparison::Gte, _) => 9,
+        Predicate::Regex(_) => 10,
+        Predicate::Mod { .. } => 11,
+        Predicate::Exists => 12,
+        Predicate::In { .. } => 13,
+        Predicate::Bits(bits) => match bits.test {
+            BitTest::AllSet => 14,
+            BitTest::AllClear => 15,
+            BitTest::AnySet => 16,
+            BitTest::AnyClear => 17,
+        },
+        Predicate::Type(_) => 20,
+        Predicate::ExprCompare(comparison, _) => match comparison {
+            Comparison::Eq => 25,
+            Comparison::Gt => 26,
+            Comparison::Gte => 27,
+            Comparison::Lt => 28,
+            Comparison::Lte => 29,
+        },
+    }
+}
