@@ -18,6 +18,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("banyan-consensus", 1),
     ("banyan-execution", 2),
     ("banyan-script", 2),
+    ("banyan-replication", 3),
     ("banyan-security", 3),
     ("banyan-node", 4),
     ("banyan-configsvr", 5),
@@ -95,6 +96,7 @@ fn only_script_and_shell_name_v8() {
         "mongos",
         "configsvr",
         "crates/node",
+        "crates/replication",
         "crates/query",
         "crates/storage",
     ] {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use banyan_execution::work::Work;
 use banyan_process::figures::class_of;
 use banyan_wire::CommandError;
 use bson::RawDocumentBuf;
@@ -12,7 +13,6 @@ use crate::context::CommandContext;
 use crate::counters::Counters;
 use crate::shape;
 use crate::top::Kind;
-use crate::work::Work;
 
 /// A command that a client sent, or the process itself, has ended.
 pub fn settle(ctx: &CommandContext<'_>, place: usize, result: &CommandResult) {

@@ -5,7 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use banyan_execution::source::Cost;
+use banyan_execution::work::Work;
+use banyan_execution::{Interrupt, InterruptSlot};
 use banyan_query::Budget;
+use banyan_replication::set::write_concern::WriteConcern;
+use banyan_replication::snapshots::View;
+use banyan_replication::write::context::{Operation, WriteContext};
+use banyan_replication::write::shard_rules::{ShardRules, Versions};
 use banyan_storage::{Catalog, Snapshot};
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadMode, ReadPreference, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
@@ -17,15 +24,6 @@ use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
 use crate::read_concern::Level;
-use crate::role::Versions;
-use crate::snapshots::View;
-use crate::work::Work;
-use crate::write::context::Operation;
-use crate::write::shard_rules::ShardRules;
-use crate::write::{WriteConcern, WriteContext};
-use banyan_execution::Interrupt;
-use banyan_execution::InterruptSlot;
-use banyan_execution::source::Cost;
 
 /// The fields that every command takes, as they stand in the request.
 #[derive(Debug, Default, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 pub use banyan_process::figures::{CommandCounts, Counter, Latencies, OpCounters, Sharded};
 
-/// What each thread counts. A command counts its own work ([`crate::work::Work`]), which is added
+/// What each thread counts. A command counts its own work ([`banyan_execution::work::Work`]), which is added
 /// here once, when it ends.
 #[derive(Default)]
 pub struct Counters {

@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
+use banyan_execution::Interrupt;
+use banyan_execution::tickets::blocking;
+use banyan_replication::catalog_ops;
+use banyan_replication::write::shard_rules::Versions;
 use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf};
 
-use crate::catalog_ops;
 use crate::commands::{coll_mod, create_indexes, drop_indexes};
 use crate::context::CommandContext;
 use crate::node::Node;
-use crate::role::Versions;
-use banyan_execution::Interrupt;
-use banyan_execution::tickets::blocking;
 
 /// What a command would make of a list.
 pub struct Planned {

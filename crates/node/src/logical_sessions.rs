@@ -2,20 +2,20 @@
 //!
 //! A session exists by being named in a command. What belongs to one are its cursors and running
 //! commands, which end with it, and the outcome of its last retryable write, which lies with the
-//! data (`crate::write::sessions`). One that nobody has named for the time-out ends here; their
+//! data (`banyan_replication::sessions`). One that nobody has named for the time-out ends here; their
 //! number is bounded.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use banyan_execution::Cause;
+use banyan_replication::clock;
+use banyan_replication::sessions::session_id::{self, SessionId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::DateTime;
 use parking_lot::Mutex;
 
-use crate::clock;
 use crate::node::Node;
-use crate::write::session_id::{self, SessionId};
-use banyan_execution::Cause;
 
 /// Sessions are spread over this many locks.
 const SHARDS: usize = 16;

@@ -5,28 +5,29 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use banyan_consensus::Group;
+use banyan_execution::Interrupt;
+use banyan_execution::tickets::Tickets;
 use banyan_query::JavaScript;
+use banyan_replication::clock::Clock;
+use banyan_replication::machine::Machine;
+use banyan_replication::op_observer::Change;
+use banyan_replication::oplog::Log;
+use banyan_replication::replica::Replica;
+use banyan_replication::set::{ReplicationCoordinator, SetOptions, StartError, readiness};
+use banyan_replication::snapshots::Snapshots;
 use banyan_storage::{Namespace, OpenError, Store, StoreOptions};
 use tokio::runtime::Handle;
 
-use crate::clock::Clock;
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
 use crate::info::{ClusterRole, ServerInfo};
 use crate::logical_sessions::LogicalSessions;
 use crate::operations::Operations;
-use crate::oplog::Log;
 use crate::parameters::Parameters;
-use crate::replica::Replica;
-use crate::replication::{Replication, SetOptions, StartError, readiness};
-use crate::role::{Change, IndexRules, Role};
+use crate::role::{IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
-use crate::snapshots::{self, Snapshots};
 use crate::top::Top;
 use crate::upkeep::{self, Noops};
-use crate::write::Machine;
-use banyan_execution::Interrupt;
-use banyan_execution::tickets::Tickets;
 
 /// How a node is opened.
 pub struct NodeOptions {
@@ -96,7 +97,7 @@ pub struct Node {
     /// Held by commands while they compute.
     pub tickets: Tickets,
     pub cursors: CursorManager,
-    pub replication: Arc<Replication>,
+    pub replication: Arc<ReplicationCoordinator>,
     /// Sessions that clients have named.
     pub sessions: LogicalSessions,
     /// Kept for clients that name their time.
@@ -140,7 +141,7 @@ impl Node {
         let log_path = options.info.dbpath.join("log");
         fs::create_dir_all(&log_path)
             .map_err(|error| StartError(format!("{}: {error}", log_path.display())))?;
-        let replication = Replication::open(options.set(), &store, &machine)?;
+        let replication = ReplicationCoordinator::open(options.set(), &store, &machine)?;
         let group = Group::open(
             &log_path,
             replication.group_options(),
@@ -179,7 +180,7 @@ impl Node {
         let points = Arc::downgrade(&node);
         node.machine.on_point(Box::new(move || {
             if let Some(node) = points.upgrade() {
-                let keep = snapshots::window(&node);
+                let keep = node.parameters.snapshot_window();
                 node.snapshots.reached_point(&node.replica, keep);
             }
         }));

@@ -1,6 +1,7 @@
 //! Server parameters: what `getParameter` shows and `setParameter` changes.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, rawdoc};
@@ -110,6 +111,12 @@ impl Parameters {
     /// The value of a numeric or boolean parameter; 0 for one that does not exist.
     pub fn value(&self, name: &str) -> i64 {
         position(name).map_or(0, |at| self.values[at].load(Ordering::Relaxed))
+    }
+
+    /// How long a snapshot is kept whose time a client was told.
+    pub fn snapshot_window(&self) -> Duration {
+        let seconds = self.value("minSnapshotHistoryWindowInSeconds");
+        Duration::from_secs(seconds.max(0).unsigned_abs())
     }
 
     /// `slowMS`, which every command asks for: commands that take longer are logged.

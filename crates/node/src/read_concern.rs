@@ -10,22 +10,22 @@
 //!   would ever come: the primary writes a no-op entry, and a secondary
 //!   asks it to.
 //! - `snapshot` reads from a snapshot whose time the client is told and can name again
-//!   ([`crate::snapshots`]).
+//!   ([`banyan_replication::snapshots`]).
 
 use std::time::{Duration, Instant};
 
 use banyan_document::kind;
+use banyan_replication::clock::{self, Clock};
+use banyan_replication::machine::SNAPSHOT_POINT;
+use banyan_replication::set::write_concern::Provenance;
+use banyan_replication::snapshots::View;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
 
-use crate::clock::{self, Clock};
 use crate::commands::table::CommandSpec;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::node::Node;
-use crate::snapshots::{self, View};
-use crate::write::apply::SNAPSHOT_POINT;
-use crate::write::concern::Provenance;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
@@ -432,7 +432,7 @@ async fn snapshot_view(
             "Reading from capped collections with readConcern snapshot is not supported",
         ));
     }
-    let keep = snapshots::window(node);
+    let keep = node.parameters.snapshot_window();
     let Some(time) = at else {
         return new_snapshot(ctx, keep).await;
     };

@@ -1,12 +1,12 @@
 //! The shape of an error in a reply: which words, which labels, and of which state of the member it
 //! speaks.
 
+use banyan_replication::set::ReplicationCoordinator;
 use banyan_wire::{CommandError, Connection, ErrorCode, Origin, Request};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 use crate::commands::table::CommandSpec;
 use crate::context::Generic;
-use crate::replication::Replication;
 
 const RETRYABLE: &str = "RetryableWriteError";
 /// A driver opens a change stream again where it was only if the error says that it may.
@@ -62,7 +62,7 @@ pub fn mark_concern(
     mut reply: RawDocumentBuf,
     spec: &CommandSpec,
     generic: &Generic<'_>,
-    replication: &Replication,
+    replication: &ReplicationCoordinator,
 ) -> RawDocumentBuf {
     let Some(code) = concern_code(&reply) else {
         return reply;
@@ -90,7 +90,7 @@ pub fn reply(
     mut error: CommandError,
     conn: &Connection,
     request: &Request,
-    replication: &Replication,
+    replication: &ReplicationCoordinator,
 ) -> RawDocumentBuf {
     if request.origin != Origin::Msg || !conn.hello_ok() {
         in_old_words(&mut error);

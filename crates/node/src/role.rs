@@ -4,13 +4,13 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use banyan_replication::op_observer::Change;
+use banyan_replication::write::shard_rules::{ShardRules, Versions};
 use banyan_storage::{Index, Namespace};
 use banyan_wire::CommandError;
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::commands::table::BoxFuture;
-pub use crate::write::op_observer::Change;
-pub use crate::write::shard_rules::{ShardRules, Versions};
 
 /// What a role demands of a collection's indexes.
 pub trait IndexRules: Send + Sync {

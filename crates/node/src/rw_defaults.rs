@@ -7,17 +7,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use banyan_replication::clock;
+use banyan_replication::set::write_concern::{Acknowledgement, Provenance, WriteConcern};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
 use parking_lot::RwLock;
 
-use crate::clock;
-use crate::commands::find;
+use crate::errors;
 use crate::info::ClusterRole;
 use crate::node::Node;
 use crate::read_concern::{Level, ReadConcern};
-use crate::write::WriteConcern;
-use crate::write::concern::{Acknowledgement, Provenance};
+use banyan_execution::by_id;
 
 pub const COLLECTION: &str = "settings";
 pub const ID: &str = "ReadWriteConcernDefaults";
@@ -224,7 +224,7 @@ fn stored(node: &Node) -> Result<Defaults, CommandError> {
     let Some(collection) = catalog.get("config", COLLECTION) else {
         return Ok(Defaults::default());
     };
-    match find::lookup(collection, &snapshot, RawBsonRef::String(ID))? {
+    match by_id::lookup(collection, &snapshot, RawBsonRef::String(ID)).map_err(errors::query)? {
         Some(record) => Defaults::from_document(&record),
         None => Ok(Defaults::default()),
     }

@@ -6,12 +6,14 @@
 //! 3. The command runs: inline if it only looks something up, as a future otherwise; what is not
 //!    clearly small does so with a ticket, where it holds up no other connection
 //!    ([`tickets`]).
-//! 4. The write concern is waited for ([`crate::write::concern`]).
+//! 4. The write concern is waited for ([`banyan_replication::set::write_concern`]).
 //! 5. The cluster time is attached, the command is counted, and logged if it was slow.
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use banyan_replication::sessions::session_id;
+use banyan_replication::set::write_concern::{self, Awaited, WriteConcern};
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
@@ -27,9 +29,6 @@ use crate::local;
 use crate::node::Node;
 use crate::read_concern;
 use crate::refusal;
-use crate::write::WriteConcern;
-use crate::write::concern::{self, Awaited};
-use crate::write::session_id;
 
 /// Answers the requests of one process.
 pub struct NodeService {
@@ -295,7 +294,7 @@ impl NodeService {
     ) -> CommandResult {
         match result {
             Ok(reply) => Ok(match wait_for_concern(ctx).await {
-                Some(failure) => concern::with_failure(&reply, failure),
+                Some(failure) => write_concern::with_failure(&reply, failure),
                 None => reply,
             }),
             Err(error) if write_report::ends_command(&error) => Err(error),

@@ -4,16 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use banyan_replication::clock;
 use banyan_wire::CommandError;
 use bson::{RawDocumentBuf, Timestamp, rawdoc};
 use tokio::runtime::Handle;
 
-use crate::clock;
 use crate::cursors;
 use crate::node::Node;
 use crate::read_concern;
 use crate::rw_defaults;
-use crate::snapshots;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// Sessions are looked through every so many periods.
@@ -35,7 +34,7 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
             () = tokio::time::sleep(PERIOD) => {}
         }
         let Some(node) = node.upgrade() else { return };
-        node.snapshots.reap(snapshots::window(&node));
+        node.snapshots.reap(node.parameters.snapshot_window());
         node.cursors.rest_idle(cursors::REST_AFTER);
         node.machine.log_begins_at(node.group.first_index());
         if round.is_multiple_of(SESSION_PERIODS) {

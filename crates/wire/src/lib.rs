@@ -26,6 +26,7 @@ mod legacy;
 pub mod message;
 mod one_way;
 mod outgoing;
+pub mod params;
 mod presence;
 mod read_preference;
 mod replica_set;

@@ -10,8 +10,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use banyan_node::role::Change;
-use banyan_node::{clock, params};
+use banyan_node::params;
+use banyan_replication::clock;
+use banyan_replication::op_observer::Change;
 use banyan_sharding::{ChunkVersion, RoutingTable};
 use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::CommandError;

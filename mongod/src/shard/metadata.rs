@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use banyan_execution::ShardFilter;
-use banyan_node::role::{Change, Versions};
+use banyan_replication::op_observer::Change;
+use banyan_replication::write::shard_rules::Versions;
 use banyan_sharding::split::chunk_bytes_limit;
 use banyan_sharding::{ChunkError, ChunkVersion, Coverage, RoutingTable, ShardKey};
 use bson::{RawBsonRef, RawDocument};

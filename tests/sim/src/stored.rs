@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use banyan_consensus::stage;
 use banyan_consensus::{ApplyError, Committed, PeerId, Position, SnapshotMeta, StateMachine};
-use banyan_node::clock::{self, Clock};
-use banyan_node::write::entry::{Header, SessionStamp, Style};
-use banyan_node::write::latches::Held;
-use banyan_node::write::sessions::{SessionRecord, Statement, StatementOutcome};
-use banyan_node::write::{EntryBuilder, Latches, Machine, Prepared, effects};
+use banyan_replication::clock::{self, Clock};
+use banyan_replication::entry::{EntryBuilder, Header, Style};
+use banyan_replication::latches::{Held, Latches};
+use banyan_replication::machine::{Machine, Prepared, effects};
+use banyan_replication::sessions::{SessionRecord, SessionStamp, Statement, StatementOutcome};
 use banyan_storage::transfer::{ImportScope, Importer, Part, SliceEnd};
 use banyan_storage::{
     Batch, CatalogChange, Collection, IndexDefinition, KeyRange, Namespace, RecordId, Snapshot,

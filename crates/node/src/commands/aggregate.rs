@@ -2,8 +2,14 @@
 
 use std::sync::Arc;
 
+use banyan_execution::matching::Matching;
+use banyan_execution::plan::{self, Query};
+use banyan_execution::source::{Cost, Source};
+use banyan_execution::{InterruptSlot, Row, Rows};
 use banyan_query::Filter;
 use banyan_query::pipeline::{Pipeline, Stage};
+use banyan_replication::oplog;
+use banyan_replication::oplog::view::Order;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -15,14 +21,9 @@ use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
 use crate::cursors::first::{self, BatchOptions};
 use crate::errors;
-use crate::oplog::{self, view::Order};
 use crate::params;
 use crate::read_concern;
 use crate::virtual_collections::local;
-use banyan_execution::matching::Matching;
-use banyan_execution::plan::{self, Query};
-use banyan_execution::source::{Cost, Source};
-use banyan_execution::{InterruptSlot, Row, Rows};
 
 pub static SPEC: CommandSpec = CommandSpec::new("aggregate", Run::Future(run))
     .in_transaction()

@@ -1,11 +1,11 @@
 //! `_appliedProgress`: how far this member has applied the log, told to the primary as soon as it
 //! is further than the primary knows.
 
+use banyan_replication::set::progress;
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::replication::progress;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_appliedProgress", Run::Future(run))
     .needs(Needs::Any)

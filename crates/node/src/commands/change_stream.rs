@@ -2,10 +2,10 @@
 
 use banyan_query::Context;
 use banyan_query::pipeline::{Pipeline, Stage};
+use banyan_replication::change_stream::{Options, Progress, Scope, Stream};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use crate::change_stream::{Options, Progress, Scope, Stream};
 use crate::context::CommandContext;
 use crate::cursors::{Cursor, Following, Tail};
 use crate::errors;

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
+use banyan_replication::catalog_ops;
+use banyan_replication::machine::names::keeps_pre_images;
 use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_changes;
 use crate::params::{self, Field};
 use crate::role::IndexLoss;
-use crate::write::names::keeps_pre_images;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
     .aliases(&["collmod"])

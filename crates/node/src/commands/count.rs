@@ -2,7 +2,12 @@
 
 use std::sync::Arc;
 
+use banyan_execution::matching::Matching;
+use banyan_execution::plan::{self, Plan, Query};
+use banyan_execution::source::{Cost, Source};
 use banyan_query::filter::Filter;
+use banyan_replication::oplog;
+use banyan_replication::oplog::view::Order;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
@@ -11,12 +16,8 @@ use super::find::{OwnedView, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
-use crate::oplog::{self, view::Order};
 use crate::params;
 use crate::virtual_collections::local;
-use banyan_execution::matching::Matching;
-use banyan_execution::plan::{self, Plan, Query};
-use banyan_execution::source::{Cost, Source};
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .fields(&["query", "limit", "skip", "hint", "collation"])

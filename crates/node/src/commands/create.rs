@@ -1,5 +1,6 @@
 //! `create`: a collection that is made on purpose, with options.
 
+use banyan_replication::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
@@ -7,7 +8,6 @@ use bson::{RawDocumentBuf, rawdoc};
 use super::find::simple_collation;
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::params;
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_replication::catalog_ops;
 use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_changes;

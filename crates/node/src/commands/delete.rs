@@ -2,6 +2,9 @@
 
 use banyan_query::Context;
 use banyan_query::filter::Filter;
+use banyan_replication::sessions::StatementOutcome;
+use banyan_replication::write::modify::{self, Action, Target};
+use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
@@ -11,9 +14,6 @@ use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
-use crate::write::modify::{self, Action, Target};
-use crate::write::sessions::StatementOutcome;
-use crate::write::staging::Staging;
 
 pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .parsed_as("delete")

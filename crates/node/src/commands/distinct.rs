@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 use banyan_document::key;
 use banyan_document::path::{self, Path};
+use banyan_execution::matching::Matching;
+use banyan_execution::plan::{self, Query};
+use banyan_execution::source::Source;
 use banyan_query::filter::Filter;
+use banyan_replication::oplog;
+use banyan_replication::oplog::view::Order;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
 
@@ -14,13 +19,8 @@ use super::find::{OwnedView, owned_view, query_context, simple_collation};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
-use crate::oplog;
-use crate::oplog::view::Order;
 use crate::params;
 use crate::virtual_collections::local;
-use banyan_execution::matching::Matching;
-use banyan_execution::plan::{self, Query};
-use banyan_execution::source::Source;
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .in_transaction()

@@ -1,11 +1,11 @@
 //! `drop`: a collection goes, with its indexes.
 
+use banyan_replication::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::virtual_collections::local;
 

@@ -1,11 +1,11 @@
 //! `dropDatabase`: all collections of a database go at once.
 
+use banyan_replication::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::catalog_ops;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dropDatabase", Run::Future(run))

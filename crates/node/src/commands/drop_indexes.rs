@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
+use banyan_replication::catalog_ops;
 use banyan_storage::{CatalogChange, Collection, Index, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::catalog_ops;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_changes;

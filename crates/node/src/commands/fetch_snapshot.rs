@@ -1,12 +1,12 @@
 //! `_fetchSnapshot`: a member that is far behind fetches the state, chunk by chunk.
 
+use banyan_replication::set::status::not_a_set;
 use banyan_storage::Part;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::replication::status::not_a_set;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_fetchSnapshot", Run::Future(run))
     .needs(Needs::Any)

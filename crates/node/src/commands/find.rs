@@ -2,11 +2,18 @@
 
 use std::sync::Arc;
 
-use banyan_execution::ShardFilter;
+use banyan_execution::matching::{Matching, Shape, rows};
+use banyan_execution::plan::{self, Plan, Query};
+use banyan_execution::source::{Cost, Source};
+use banyan_execution::tailing::Tailing;
+use banyan_execution::{InterruptSlot, Row, Rows, Ticker};
+use banyan_execution::{ShardFilter, by_id};
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::sort::SortPattern;
+use banyan_replication::oplog;
+use banyan_replication::oplog::view::Order;
 use banyan_storage::{Catalog, Collection, Namespace, Snapshot, Store};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
@@ -17,14 +24,8 @@ use crate::cursors::batch::Batch;
 use crate::cursors::first::{self, BatchOptions};
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
-use crate::oplog::{self, view::Order};
 use crate::params::{self, Field};
 use crate::virtual_collections::local::{self, Documents};
-use banyan_execution::matching::{Matching, Shape, rows};
-use banyan_execution::plan::{self, Plan, Query};
-use banyan_execution::source::{Cost, Source};
-use banyan_execution::tailing::Tailing;
-use banyan_execution::{InterruptSlot, Row, Rows, Ticker};
 
 pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
     .parsed_as("FindCommandRequest")
@@ -326,7 +327,7 @@ fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> Com
         batch.at_cluster_time = ctx.at_cluster_time();
         return batch.finish(0, &format!("{}.{name}", ctx.database()));
     };
-    let found = lookup(collection, &snapshot, id)?;
+    let found = by_id::lookup(collection, &snapshot, id).map_err(errors::query)?;
     let found = found.filter(|record| ownership.as_ref().is_none_or(|own| own.owns(record)));
     let mut batch = Batch::first(found.as_ref().map_or(0, |record| record.as_bytes().len()));
     batch.at_cluster_time = ctx.at_cluster_time();
@@ -336,28 +337,6 @@ fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> Com
         ctx.work.returned.add(1);
     }
     batch.finish(0, collection.namespace.as_str())
-}
-
-/// The record of an `_id`.
-pub fn lookup(
-    collection: &Collection,
-    snapshot: &Snapshot,
-    id: RawBsonRef<'_>,
-) -> Result<Option<banyan_storage::Record>, CommandError> {
-    let Some(index) = collection.id_index() else {
-        return Ok(None);
-    };
-    let mut key = Vec::with_capacity(32);
-    banyan_document::key::encode(id, &mut key);
-    let Some(record) = snapshot
-        .unique_lookup(index, &key)
-        .map_err(errors::storage)?
-    else {
-        return Ok(None);
-    };
-    snapshot
-        .record(collection.id, record)
-        .map_err(errors::storage)
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {

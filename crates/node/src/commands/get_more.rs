@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use banyan_replication::sessions::session_id;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
 use tokio::sync::watch;
@@ -12,7 +13,6 @@ use crate::cursors::batch::Batch;
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
 use crate::params::Field;
-use crate::write::session_id;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
     .aliases(&["getmore"])

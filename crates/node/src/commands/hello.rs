@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use banyan_replication::set::hello::Asked;
 use banyan_wire::{CommandError, ErrorCode, Origin};
 use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocument};
@@ -12,7 +13,6 @@ use bson::{RawBsonRef, RawDocument};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::params::{self, Field};
-use crate::replication::hello::Asked;
 
 pub static SPEC: CommandSpec = CommandSpec::new("hello", Run::Either(at_once, when_changed))
     .aliases(&["isMaster", "ismaster"])

@@ -1,14 +1,14 @@
 //! `insert`: documents go in, one after another.
 
+use banyan_replication::sessions::StatementOutcome;
+use banyan_replication::write::insert::Candidate;
+use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, StatementIds, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
-use crate::write::insert::Candidate;
-use crate::write::sessions::StatementOutcome;
-use crate::write::staging::Staging;
 
 pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
     .writes()

@@ -1,11 +1,11 @@
 //! `_raftMessages`: consensus between members. One-way: nobody reads the answer.
 
+use banyan_replication::set::status::not_a_set;
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::params;
-use crate::replication::status::not_a_set;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_raftMessages", Run::Inline(run))
     .needs(Needs::Any)

@@ -1,11 +1,11 @@
 //! `renameCollection`: another name, perhaps in place of another collection.
 
+use banyan_replication::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::catalog_ops;
 use crate::context::{CommandContext, check_collection_name};
 use crate::params::Field;
 use crate::virtual_collections::local;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use banyan_replication::set::lead::Frozen;
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::params;
-use crate::replication::lead::Frozen;
 
 const SECONDS_MAX: i64 = i32::MAX as i64;
 

@@ -3,13 +3,13 @@
 //! Without a configuration it makes one that names this member alone, and says so in the words of
 //! the 2.x server.
 
+use banyan_document::kind::name_of as type_name;
+use banyan_replication::set::config::SetConfig;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::replication::config::SetConfig;
-use banyan_document::kind::name_of as type_name;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetInitiate", Run::Future(run))
     .aliases(&["replsetinitiate"])

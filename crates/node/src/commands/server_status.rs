@@ -4,6 +4,7 @@
 //! statements) is left out.
 
 use banyan_process::figures::{Counter, LatencySum, OperationClass, usage};
+use banyan_replication::set::hello::Asked;
 use bson::raw::{CStr, CString};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -12,7 +13,6 @@ use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::counters::Counters;
 use crate::info;
-use crate::replication::hello::Asked;
 
 pub static SPEC: CommandSpec = CommandSpec::new("serverStatus", Run::Inline(run))
     .aliases(&["serverstatus"])

@@ -1,13 +1,13 @@
 //! Logical sessions as drivers and operators handle them: `startSession`, `refreshSessions`,
 //! `endSessions`, `killSessions`, `killAllSessions`, `killAllSessionsByPattern`.
 
+use banyan_replication::sessions::session_id::{self, SessionId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::params::{self, Field};
-use crate::write::session_id::{self, SessionId};
 
 pub static START: CommandSpec =
     CommandSpec::new("startSession", Run::Inline(start)).needs(Needs::Any);

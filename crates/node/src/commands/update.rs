@@ -3,6 +3,9 @@
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::update::{Update, UpdateContext};
+use banyan_replication::sessions::StatementOutcome;
+use banyan_replication::write::modify::{self, Action, Target};
+use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -12,9 +15,6 @@ use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
-use crate::write::modify::{self, Action, Target};
-use crate::write::sessions::StatementOutcome;
-use crate::write::staging::Staging;
 
 pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .writes()

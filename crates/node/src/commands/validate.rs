@@ -4,6 +4,8 @@
 
 use banyan_document::is_true;
 use banyan_document::key::Keys;
+use banyan_execution::Interrupt;
+use banyan_replication::machine::effects;
 use banyan_storage::{Collection, Index, KeyRange, Record, RecordId, Snapshot, StorageError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CString;
@@ -14,8 +16,6 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
-use crate::write::effects;
-use banyan_execution::Interrupt;
 
 pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
     .needs(Needs::Data)

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use banyan_execution::{InterruptSlot, Row};
+use banyan_replication::sessions::session_id;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Tail};
 use crate::context::CommandContext;
-use crate::write::session_id;
-use banyan_execution::{InterruptSlot, Row};
 
 /// What the client said about batches.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
+use banyan_execution::error;
+use banyan_replication::sessions::{self, SessionRecord, session_id};
+use banyan_replication::virtual_collections::{SESSIONS, TRANSACTIONS};
 use bson::{DateTime, RawDocumentBuf, rawdoc};
 
 use super::local::Documents;
 use crate::node::Node;
-use crate::write::session_id;
-use crate::write::sessions::{self, SessionRecord};
-use banyan_execution::error;
-
-pub const TRANSACTIONS: &str = "transactions";
-pub const SESSIONS: &str = "system.sessions";
 
 pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
     database == "config"

@@ -4,35 +4,16 @@
 use std::sync::Arc;
 
 use banyan_query::QueryError;
+use banyan_replication::oplog::view::{Oplog, Order};
+use banyan_replication::virtual_collections::{CONFIGURATION, OPLOG, SESSIONS, TRANSACTIONS};
 use banyan_storage::Namespace;
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::CommandError;
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::config;
 use crate::node::Node;
-use crate::oplog::view::{Oplog, Order};
-
-pub const OPLOG: &str = "oplog.rs";
-pub const CONFIGURATION: &str = "system.replset";
 
 pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>> + Send>;
-
-/// Nobody writes to such a collection, or makes one of its name.
-pub fn refuse_view(namespace: &Namespace) -> Result<(), CommandError> {
-    let is_view = match namespace.database() {
-        "local" => matches!(namespace.collection(), OPLOG | CONFIGURATION),
-        "config" => matches!(
-            namespace.collection(),
-            config::TRANSACTIONS | config::SESSIONS
-        ),
-        _ => false,
-    };
-    if is_view {
-        let why = format!("cannot write to {namespace}");
-        return Err(CommandError::new(ErrorCode::InvalidNamespace, why));
-    }
-    Ok(())
-}
 
 /// Whether it is the log of a set's member.
 pub fn is_oplog(node: &Node, namespace: &Namespace) -> bool {
@@ -114,7 +95,7 @@ fn directory_bytes(path: &std::path::Path) -> u64 {
 /// The names of such collections, with their options, for `listCollections`.
 pub fn collections(node: &Node, database: &str) -> Vec<(&'static str, RawDocumentBuf)> {
     if database == "config" && node.replication.is_replica_set() {
-        let names = [config::SESSIONS, config::TRANSACTIONS];
+        let names = [SESSIONS, TRANSACTIONS];
         return names.map(|name| (name, RawDocumentBuf::new())).into();
     }
     if database != "local" || !node.replication.is_replica_set() {

@@ -1,9 +1,9 @@
 //! The donor's side of a migration: the order to move, and what the recipient fetches.
 
 use banyan_document::DocumentWriter;
-use banyan_node::clock;
 use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
+use banyan_replication::clock;
 use banyan_sharding::ChunkRange;
 use banyan_wire::CommandError;
 use bson::oid::ObjectId;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use banyan_document::key;
-use banyan_node::role::Change;
+use banyan_replication::op_observer::Change;
 use banyan_sharding::{ChunkRange, ShardKeyPattern};
 use bson::{RawBson, RawBsonRef, RawDocument};
 use parking_lot::Mutex;

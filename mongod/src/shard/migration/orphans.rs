@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use banyan_node::params;
-use banyan_node::write::remove::Removed;
+use banyan_replication::write::remove::Removed;
 use banyan_sharding::{ChunkRange, ShardKeyPattern};
 use banyan_wire::{CommandError, ErrorCode, Treatment};
 use bson::oid::ObjectId;

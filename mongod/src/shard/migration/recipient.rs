@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use banyan_node::write::histories::History;
+use banyan_replication::sessions::histories::History;
 use banyan_sharding::{ChunkRange, ShardKey, ShardKeyPattern};
 use banyan_wire::{CommandError, ErrorCode, Treatment};
 use bson::oid::ObjectId;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_node::write::remove::Removed;
+use banyan_replication::write::remove::Removed;
 use banyan_sharding::{ChunkRange, ShardKeyPattern};
 use banyan_storage::{Namespace, RecordId};
 use banyan_wire::CommandError;

@@ -1,0 +1,225 @@
+//! Writing an entry.
+
+use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, RecordId};
+use bson::RawDocument;
+
+use super::header::{FORMAT, HEADER_BYTES};
+use super::operation::{Style, tag};
+use crate::codec::put_varint;
+use crate::sessions::SessionStamp;
+use crate::sessions::histories::History;
+
+/// Builds the body of an entry; the header is put before it when the entry is proposed.
+#[derive(Debug, Default)]
+pub struct EntryBuilder {
+    operations: Vec<u8>,
+    count: usize,
+    pub session: Option<SessionStamp>,
+    /// Instead of a session's own statements: what sessions did on another shard.
+    pub histories: Vec<History>,
+}
+
+impl EntryBuilder {
+    pub fn new() -> EntryBuilder {
+        EntryBuilder::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.session.is_none()
+    }
+
+    pub fn operations(&self) -> usize {
+        self.count
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub fn insert(&mut self, collection: CollectionId, record: RecordId, document: &RawDocument) {
+        self.start(tag::INSERT, collection, record);
+        self.operations.extend_from_slice(document.as_bytes());
+    }
+
+    pub fn update(
+        &mut self,
+        collection: CollectionId,
+        record: RecordId,
+        before: &RawDocument,
+        after: &RawDocument,
+        style: &Style<'_>,
+    ) {
+        let tag = match style {
+            Style::Modifiers { .. } => tag::UPDATE,
+            Style::Replacement => tag::REPLACE,
+            Style::Pipeline => tag::UPDATE_BY_PIPELINE,
+        };
+        self.start(tag, collection, record);
+        let (before, after) = (before.as_bytes(), after.as_bytes());
+        let prefix = common_prefix(before, after);
+        let suffix = common_suffix(&before[prefix..], &after[prefix..]);
+        let middle = &before[prefix..before.len() - suffix];
+        let out = &mut self.operations;
+        out.extend_from_slice(after);
+        put_varint(out, prefix as u64);
+        put_varint(out, suffix as u64);
+        put_bytes(out, middle);
+        if let Style::Modifiers { wholes } = style {
+            put_varint(out, wholes.len() as u64);
+            for path in wholes {
+                put_bytes(out, path.as_bytes());
+            }
+        }
+    }
+
+    pub fn delete(&mut self, collection: CollectionId, record: RecordId, before: &RawDocument) {
+        self.start(tag::DELETE, collection, record);
+        self.operations.extend_from_slice(before.as_bytes());
+    }
+
+    pub fn noop(&mut self, document: &RawDocument) {
+        self.document(tag::NOOP, document);
+    }
+
+    pub fn set_config(&mut self, document: &RawDocument) {
+        self.document(tag::SET_CONFIG, document);
+    }
+
+    fn document(&mut self, tag: u8, document: &RawDocument) {
+        self.operations.push(tag);
+        self.operations.extend_from_slice(document.as_bytes());
+        self.count += 1;
+    }
+
+    fn start(&mut self, tag: u8, collection: CollectionId, record: RecordId) {
+        self.operations.push(tag);
+        put_varint(&mut self.operations, collection.into());
+        put_varint(&mut self.operations, record);
+        self.count += 1;
+    }
+
+    pub fn drop_database(&mut self, name: &str) {
+        self.operations.push(tag::DROP_DATABASE);
+        put_bytes(&mut self.operations, name.as_bytes());
+        self.count += 1;
+    }
+
+    /// `about` is for those who read the log; it changes nothing.
+    pub fn catalog(&mut self, change: &CatalogChange, about: &RawDocument) {
+        let out = &mut self.operations;
+        let tag = match change {
+            CatalogChange::CreateCollection { .. } => tag::CREATE_COLLECTION,
+            CatalogChange::DropCollection { .. } => tag::DROP_COLLECTION,
+            CatalogChange::RenameCollection { .. } => tag::RENAME_COLLECTION,
+            CatalogChange::SetOptions { .. } => tag::SET_OPTIONS,
+            CatalogChange::CreateIndex { .. } => tag::CREATE_INDEX,
+            CatalogChange::DropIndex { .. } => tag::DROP_INDEX,
+            CatalogChange::SetIndexSpec { .. } => tag::SET_INDEX_SPEC,
+        };
+        out.push(tag);
+        put_varint(out, change.collection().into());
+        out.extend_from_slice(about.as_bytes());
+        match change {
+            CatalogChange::CreateCollection {
+                namespace,
+                uuid,
+                options,
+                indexes,
+                ..
+            } => {
+                put_bytes(out, namespace.as_str().as_bytes());
+                out.extend_from_slice(uuid);
+                out.extend_from_slice(options.as_bytes());
+                put_varint(out, indexes.len() as u64);
+                for index in indexes {
+                    put_index(out, index);
+                }
+            }
+            CatalogChange::DropCollection { .. } => {}
+            CatalogChange::RenameCollection { to, .. } => put_bytes(out, to.as_str().as_bytes()),
+            CatalogChange::SetOptions { options, .. } => out.extend_from_slice(options.as_bytes()),
+            CatalogChange::CreateIndex { index, .. }
+            | CatalogChange::SetIndexSpec { index, .. } => put_index(out, index),
+            CatalogChange::DropIndex { index, .. } => put_varint(out, (*index).into()),
+        }
+        self.count += 1;
+    }
+
+    /// The entry as it is proposed, to be sealed.
+    pub fn encode(&self, wall_ms: i64) -> Vec<u8> {
+        let session_bytes = self
+            .session
+            .as_ref()
+            .map_or(0, |s| 64 + 32 * s.statements.len());
+        let mut out = Vec::with_capacity(HEADER_BYTES + 1 + session_bytes + self.operations.len());
+        out.push(FORMAT);
+        out.extend_from_slice(&0_u64.to_le_bytes());
+        let count = u32::try_from(self.count).unwrap_or(u32::MAX);
+        out.extend_from_slice(&count.to_le_bytes());
+        out.extend_from_slice(&wall_ms.to_le_bytes());
+        match &self.session {
+            None if !self.histories.is_empty() => {
+                out.push(2);
+                put_varint(&mut out, self.histories.len() as u64);
+                for history in &self.histories {
+                    history.encode_into(&mut out);
+                }
+            }
+            None => out.push(0),
+            Some(stamp) => {
+                out.push(1);
+                out.extend_from_slice(&stamp.session);
+                out.extend_from_slice(&stamp.txn_number.to_le_bytes());
+                put_varint(&mut out, stamp.statements.len() as u64);
+                for statement in &stamp.statements {
+                    statement.encode(&mut out);
+                }
+            }
+        }
+        out.extend_from_slice(&self.operations);
+        out
+    }
+}
+
+fn put_index(out: &mut Vec<u8>, index: &IndexDefinition) {
+    put_varint(out, index.id.into());
+    out.extend_from_slice(index.spec.as_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = 16;
+    let steps = a
+        .chunks_exact(STEP)
+        .zip(b.chunks_exact(STEP))
+        .take_while(|(a, b)| a == b)
+        .count();
+    let start = steps * STEP;
+    start
+        + a[start..]
+            .iter()
+            .zip(&b[start..])
+            .take_while(|(a, b)| a == b)
+            .count()
+}
+
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = 16;
+    let steps = a
+        .rchunks_exact(STEP)
+        .zip(b.rchunks_exact(STEP))
+        .take_while(|(a, b)| a == b)
+        .count();
+    let (a, b) = (&a[..a.len() - steps * STEP], &b[..b.len() - steps * STEP]);
+    let rest = a
+        .iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take_while(|(a, b)| a == b)
+        .count();
+    steps * STEP + rest
+}

@@ -1,0 +1,35 @@
+//! What a member of a replica set has and does, whoever asks for it: its state, its log, its part
+//! in the set.
+//!
+//! From the bottom up:
+//!
+//! - [`entry`]: the log entry, what one write amounts to, as bytes; [`sessions`]: what retryable
+//!   statements have done, which travels in entries.
+//! - [`latches`] keep apart writes that work on the same thing.
+//! - [`machine`]: the state machine, which makes storage batches of committed entries;
+//!   [`op_observer`]: who is told of what they change.
+//! - [`replica`]: state, log and latches of this member, and [`propose`], by which all writes go.
+//! - [`write`]: from a statement to an entry. [`catalog_ops`]: the same for what exists.
+//! - [`oplog`] reads the log as MongoDB's, [`change_stream`] as events; [`snapshots`] keeps states
+//!   whose time clients were told.
+//! - [`set`]: members, elections, joins, and who has what.
+//!
+//! Nothing here knows a command, a cursor, or a request of a server.
+
+pub mod catalog_ops;
+pub mod change_stream;
+pub mod clock;
+mod codec;
+pub mod entry;
+pub mod errors;
+pub mod latches;
+pub mod machine;
+pub mod op_observer;
+pub mod oplog;
+pub mod propose;
+pub mod replica;
+pub mod sessions;
+pub mod set;
+pub mod snapshots;
+pub mod virtual_collections;
+pub mod write;

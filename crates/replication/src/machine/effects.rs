@@ -1,0 +1,190 @@
+//! What operations amount to in storage: records, index keys, counts.
+//!
+//! The proposer of an entry and the members that apply it work the same batch out with the same
+//! functions.
+
+use std::sync::Arc;
+
+use banyan_document::key::{KeyError, Keys};
+use banyan_query::filter::Filter;
+use banyan_storage::{
+    Batch, Catalog, Collection, INDEX_KEY_BYTES_MAX, Index, RecordId, StorageError,
+};
+use bson::RawDocument;
+
+use crate::entry::{Entry, EntryError, Operation};
+use crate::errors;
+
+/// The keys that a document has in an index.
+pub fn keys_of(index: &Index, document: &RawDocument) -> Result<Keys, KeyError> {
+    if let Some(partial) = &index.partial_filter {
+        let filter = index.extension(|| errors::parse_filter(partial).ok());
+        let covers = match filter.as_deref() {
+            // The filters that an index may have cannot fail (`Filter::suits_an_index`).
+            Some(Some(filter)) => Filter::try_matches(filter, document).unwrap_or(false),
+            // An index whose filter cannot be read was refused when it was made.
+            _ => true,
+        };
+        if !covers {
+            return Ok(Keys::default());
+        }
+    }
+    let keys = if index.sparse {
+        index.pattern.sparse_keys(document)?
+    } else {
+        index.pattern.keys(document)?
+    };
+    let too_large = |key: &&Vec<u8>| key.len() > INDEX_KEY_BYTES_MAX;
+    match keys.keys.iter().find(too_large) {
+        Some(key) => Err(KeyError::TooLarge(key.len())),
+        None => Ok(keys),
+    }
+}
+
+pub fn insert(
+    batch: &mut Batch,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    document: &RawDocument,
+) -> Result<(), KeyError> {
+    batch.insert_record(collection, record, document);
+    for index in &collection.indexes {
+        put_keys(batch, collection, index, &keys_of(index, document)?, record);
+    }
+    Ok(())
+}
+
+pub fn put_keys(
+    batch: &mut Batch,
+    collection: &Collection,
+    index: &Arc<Index>,
+    keys: &Keys,
+    record: RecordId,
+) {
+    if keys.multikey {
+        batch.note_multikey(collection.id, index);
+    }
+    for key in &keys.keys {
+        batch.put_index_key(collection, index, key, record);
+    }
+}
+
+/// Index keys that both documents have are left alone.
+pub fn update(
+    batch: &mut Batch,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    before: &RawDocument,
+    after: &RawDocument,
+) -> Result<(), KeyError> {
+    batch.replace_record(collection, record, before, after);
+    for index in &collection.indexes {
+        if index.is_id() {
+            continue;
+        }
+        let (old, new) = (keys_of(index, before)?, keys_of(index, after)?);
+        change_keys(batch, collection, index, record, &old, &new);
+    }
+    Ok(())
+}
+
+pub fn change_keys(
+    batch: &mut Batch,
+    collection: &Collection,
+    index: &Arc<Index>,
+    record: RecordId,
+    old: &Keys,
+    new: &Keys,
+) {
+    if new.multikey {
+        batch.note_multikey(collection.id, index);
+    }
+    // Both are sorted.
+    for key in old
+        .keys
+        .iter()
+        .filter(|key| new.keys.binary_search(key).is_err())
+    {
+        batch.delete_index_key(collection, index, key, record);
+    }
+    for key in new
+        .keys
+        .iter()
+        .filter(|key| old.keys.binary_search(key).is_err())
+    {
+        batch.put_index_key(collection, index, key, record);
+    }
+}
+
+pub fn delete(
+    batch: &mut Batch,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    before: &RawDocument,
+) -> Result<(), KeyError> {
+    batch.delete_record(collection, record, before);
+    for index in &collection.indexes {
+        for key in &keys_of(index, before)?.keys {
+            batch.delete_index_key(collection, index, key, record);
+        }
+    }
+    Ok(())
+}
+
+/// Why an entry cannot be applied: what is on disk contradicts itself.
+#[derive(Debug, thiserror::Error)]
+pub enum EffectError {
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("a committed document has no index keys: {0}")]
+    Keys(#[from] KeyError),
+}
+
+/// Adds what an entry's operations on documents do. Those on a collection that a later entry has
+/// dropped (which an earlier run applied already) come to nothing.
+pub fn work_out(
+    batch: &mut Batch,
+    catalog: &Catalog,
+    entry: &Entry<'_>,
+) -> Result<(), EffectError> {
+    for operation in entry.operations() {
+        match operation? {
+            Operation::Insert {
+                collection,
+                record,
+                document,
+            } => {
+                if let Some(collection) = catalog.by_id(collection) {
+                    insert(batch, collection, record, document)?;
+                }
+            }
+            Operation::Update {
+                collection,
+                record,
+                before,
+                after,
+                style: _,
+            } => {
+                if let Some(collection) = catalog.by_id(collection) {
+                    update(batch, collection, record, &before, after)?;
+                }
+            }
+            Operation::Delete {
+                collection,
+                record,
+                before,
+            } => {
+                if let Some(collection) = catalog.by_id(collection) {
+                    delete(batch, collection, record, before)?;
+                }
+            }
+            Operation::Catalog(..)
+            | Operation::DropDatabase { .. }
+            | Operation::SetConfig { .. }
+            | Operation::Noop { .. } => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! What the group asks of the state.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
+use banyan_storage::Batch;
+
+use super::{Machine, Prepared};
+use crate::entry::{self, Header};
+
+impl StateMachine for Machine {
+    type Prepared = Prepared;
+
+    fn applied(&self) -> Position {
+        self.applied.lock().position
+    }
+
+    fn seal(&self, data: &mut [u8]) {
+        entry::seal(data, &self.clock);
+    }
+
+    fn written_ms(&self, data: &[u8]) -> Option<i64> {
+        Header::read(data).map(|header| header.wall_ms)
+    }
+
+    fn apply(&self, entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {
+        self.remove_leftovers()
+            .map_err(|error| ApplyError(format!("cannot remove half a snapshot: {error}")))?;
+        self.take(entries)
+            .map_err(|error| ApplyError(format!("cannot apply the log: {error}")))
+    }
+
+    fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    fn make_durable(&self) -> io::Result<u64> {
+        let applied = self.applied_index();
+        self.store.persist().map_err(io::Error::other)?;
+        self.durable.fetch_max(applied, Ordering::AcqRel);
+        Ok(applied)
+    }
+
+    fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError> {
+        let fetched = match &*self.snapshots.read() {
+            Some(fetch) => fetch(&meta, self.import_scope()),
+            None => Err("nobody to fetch a snapshot from".to_owned()),
+        };
+        self.load().map_err(|error| ApplyError(error.to_string()))?;
+        self.installs.fetch_add(1, Ordering::AcqRel);
+        self.durable.store(0, Ordering::Release);
+        fetched.map_err(ApplyError)?;
+        self.has_leftovers.store(false, Ordering::Release);
+        let mut batch = Batch::new();
+        self.base.set(&mut batch, self.last_applied());
+        self.store
+            .commit(batch)
+            .map_err(|error| ApplyError(error.to_string()))?;
+        self.make_durable()
+            .map_err(|error| ApplyError(error.to_string()))?;
+        if let Some(watched) = &*self.watched.read() {
+            watched.tell_of_all();
+        }
+        if let Some(listener) = &*self.on_config.read() {
+            listener();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! From effects to a committed entry.
+
+use banyan_consensus::{Position, ProposeError, ProposeOptions};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocument, rawdoc};
+
+use crate::clock;
+use crate::entry::EntryBuilder;
+use crate::latches::Held;
+use crate::machine::Prepared;
+use crate::replica::Replica;
+
+/// What became of a write that has been committed and applied.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    pub position: Position,
+}
+
+impl Prepared {
+    /// An entry whose effects are worked out when it is applied.
+    pub fn nothing(replica: &Replica) -> Prepared {
+        Prepared {
+            batch: banyan_storage::Batch::new(),
+            latches: Held::none(&replica.latches),
+        }
+    }
+}
+
+impl Replica {
+    /// Proposes an entry and waits until it is applied here. `term` is the one in which the
+    /// effects were worked out: in another they may be void.
+    pub async fn propose(
+        &self,
+        entry: &EntryBuilder,
+        prepared: Prepared,
+        term: u64,
+        journal: bool,
+    ) -> Result<Outcome, CommandError> {
+        let bytes = entry.encode(clock::wall_ms());
+        let options = ProposeOptions {
+            sync: journal,
+            term,
+        };
+        let position = self
+            .group
+            .propose(bytes, prepared, options)
+            .await
+            .map_err(refused)?;
+        Ok(Outcome { position })
+    }
+
+    /// Makes this the replica set's configuration.
+    pub async fn write_set_config(&self, configuration: &RawDocument) -> Result<(), CommandError> {
+        let mut entry = EntryBuilder::new();
+        entry.set_config(configuration);
+        let term = self.writable_term()?;
+        self.propose(&entry, Prepared::nothing(self), term, true)
+            .await
+            .map(drop)
+    }
+
+    /// Waits until everything that was written before is on disk.
+    pub async fn sync_log(&self) -> Result<(), CommandError> {
+        let mut entry = EntryBuilder::new();
+        entry.noop(&rawdoc! { "msg": "sync" });
+        let term = self.writable_term()?;
+        self.propose(&entry, Prepared::nothing(self), term, true)
+            .await
+            .map(drop)
+    }
+
+    /// An entry that changes nothing.
+    pub async fn write_noop(&self, message: &RawDocument) -> Result<Outcome, CommandError> {
+        let mut entry = EntryBuilder::new();
+        entry.noop(message);
+        let term = self.writable_term()?;
+        self.propose(&entry, Prepared::nothing(self), term, false)
+            .await
+    }
+}
+
+fn refused(error: ProposeError) -> CommandError {
+    let code = match &error {
+        ProposeError::NotLeader { .. } => ErrorCode::NotWritablePrimary,
+        ProposeError::Unknown => ErrorCode::InterruptedDueToReplStateChange,
+        ProposeError::Stopped => ErrorCode::InterruptedAtShutdown,
+        ProposeError::TooLarge => ErrorCode::BSONObjectTooLarge,
+        // The client may try again, as after a failover.
+        ProposeError::Busy => ErrorCode::InterruptedDueToReplStateChange,
+    };
+    CommandError::new(code, error.to_string())
+}

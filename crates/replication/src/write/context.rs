@@ -1,0 +1,68 @@
+//! What a write takes from the operation that it is a part of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use banyan_execution::source::Cost;
+use banyan_execution::tickets::Tickets;
+use banyan_execution::work::Work;
+use banyan_execution::{Interrupt, InterruptSlot};
+use banyan_wire::CommandError;
+use bson::RawDocument;
+
+use super::shard_rules::{ShardRules, Versions};
+use crate::errors;
+use crate::replica::Replica;
+
+/// An operation of a client, or of the process itself.
+pub trait Operation: Sync {
+    /// What ends it. From now on it is listed among those that run.
+    fn interrupt(&self) -> &Interrupt;
+
+    /// Where what it runs looks whether it has to end.
+    fn slot(&self) -> &Arc<InterruptSlot>;
+
+    /// A plan begins to run for it.
+    fn run_plan(&self, cost: &Arc<Cost>);
+
+    /// What it has written lies in the log up to here.
+    fn wrote(&self, index: u64);
+
+    /// Something it wrote was not committed within its write concern's time.
+    fn was_late(&self);
+}
+
+#[derive(Clone, Copy)]
+pub struct WriteContext<'a> {
+    pub operation: &'a dyn Operation,
+    pub replica: &'a Arc<Replica>,
+    pub tickets: &'a Tickets,
+    pub work: &'a Work,
+    pub database: &'a str,
+    pub lsid: Option<&'a RawDocument>,
+    pub txn_number: Option<i64>,
+    /// What is to hold of the write on a shard.
+    pub rules: Option<&'a dyn ShardRules>,
+    pub versions: Versions<'a>,
+    /// Each entry has to be on disk here before it counts.
+    pub journal: bool,
+    /// How long an entry may take to be committed before the client is told that it takes too long.
+    pub commit_time_max: Option<Duration>,
+}
+
+impl WriteContext<'_> {
+    /// Runs what may compute for long, or read from a disk, where it holds up nobody else.
+    pub async fn compute<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
+        let work = async { work() };
+        let outcome = self.tickets.run(self.operation.interrupt(), work).await;
+        outcome.map_err(errors::query)?
+    }
+
+    pub fn check_interrupt(&self) -> Result<(), CommandError> {
+        let checked = self.operation.interrupt().check();
+        checked.map_err(errors::query)
+    }
+}

@@ -1,0 +1,180 @@
+//! Inserting documents: `_id`, record ids, unique keys.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use banyan_document::key::Keys;
+use banyan_document::validate::MAX_DOCUMENT_BYTES;
+use banyan_storage::{Collection, Snapshot};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::oid::ObjectId;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use super::staging::Staging;
+use super::unique::check_unique;
+use crate::errors;
+use crate::latches::LatchKey;
+use crate::machine::effects;
+use crate::op_observer::Change;
+
+/// A document with `_id` in front, and the keys it will have, index by index.
+pub struct Candidate<'a> {
+    pub document: Cow<'a, RawDocument>,
+    keys: Vec<Keys>,
+}
+
+impl<'a> Candidate<'a> {
+    pub fn new(
+        collection: &Collection,
+        document: &'a RawDocument,
+    ) -> Result<Candidate<'a>, CommandError> {
+        let document = with_id(document)?;
+        let keys = collection
+            .indexes
+            .iter()
+            .map(|index| effects::keys_of(index, &document))
+            .collect::<Result<_, _>>();
+        let keys = keys.map_err(|error| {
+            CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
+        })?;
+        Ok(Candidate { document, keys })
+    }
+
+    pub fn id(&self) -> Option<RawBsonRef<'_>> {
+        self.document.get("_id").ok().flatten()
+    }
+
+    /// Latches the unique keys.
+    pub fn latch(
+        &self,
+        staging: &mut Staging<'_>,
+        collection: &Collection,
+    ) -> Result<(), LatchKey> {
+        for (index, keys) in collection.indexes.iter().zip(&self.keys) {
+            if !index.unique {
+                continue;
+            }
+            for key in &keys.keys {
+                let latch = staging.ctx.replica.latches.unique_key(index.id, key);
+                if !staging.try_latch(latch) {
+                    staging.unlatch();
+                    return Err(latch);
+                }
+            }
+        }
+        staging.claim();
+        Ok(())
+    }
+
+    /// Stages the insert. The latches are held, and `snapshot` was taken after that.
+    pub fn stage(
+        &self,
+        staging: &mut Staging<'_>,
+        collection: &Arc<Collection>,
+        snapshot: &Snapshot,
+    ) -> Result<(), CommandError> {
+        for (index, keys) in collection.indexes.iter().zip(&self.keys) {
+            if index.unique {
+                check_unique(
+                    collection,
+                    index,
+                    snapshot,
+                    &self.document,
+                    &keys.keys,
+                    None,
+                )?;
+            }
+        }
+        staging.check_change(Change::Insert {
+            document: &self.document,
+        })?;
+        let last_known = || snapshot.last_record_id(collection.id);
+        let record = collection
+            .reserve_records(1, last_known)
+            .map_err(errors::storage)?;
+        staging
+            .batch
+            .insert_record(collection, record, &self.document);
+        for (index, keys) in collection.indexes.iter().zip(&self.keys) {
+            effects::put_keys(&mut staging.batch, collection, index, keys, record);
+        }
+        staging.entry.insert(collection.id, record, &self.document);
+        Ok(())
+    }
+}
+
+/// An `_id` that looks like an operator could never be asked for.
+fn refuse_dollars(id: &RawDocument) -> Result<(), CommandError> {
+    for (name, value) in id.iter().flatten() {
+        if name.as_str().starts_with('$') {
+            return Err(CommandError::new(
+                ErrorCode::DollarPrefixedFieldName,
+                format!(
+                    "_id fields may not contain '$'-prefixed fields: {} is not valid for storage.",
+                    name.as_str()
+                ),
+            ));
+        }
+        match value {
+            RawBsonRef::Document(inner) => refuse_dollars(inner)?,
+            RawBsonRef::Array(items) => {
+                for inner in items
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|item| item.as_document())
+                {
+                    refuse_dollars(inner)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The document with a usable `_id` as its first field.
+fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError> {
+    if document.as_bytes().len() > MAX_DOCUMENT_BYTES {
+        return Err(CommandError::new(
+            ErrorCode::BSONObjectTooLarge,
+            format!(
+                "object to insert too large. size in bytes: {}, max size: {MAX_DOCUMENT_BYTES}",
+                document.as_bytes().len()
+            ),
+        ));
+    }
+    let first = document.iter().next();
+    let is_first = matches!(&first, Some(Ok((name, _))) if name.as_str() == "_id");
+    let id = document.get("_id").ok().flatten();
+    if let Some(value) = id {
+        let kind = match value {
+            RawBsonRef::Array(_) => Some("array"),
+            RawBsonRef::RegularExpression(_) => Some("regex"),
+            RawBsonRef::Undefined => Some("undefined"),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            return Err(CommandError::new(
+                ErrorCode::InvalidIdField,
+                format!("The '_id' value cannot be of type {kind}"),
+            ));
+        }
+        if let RawBsonRef::Document(inner) = value {
+            refuse_dollars(inner)?;
+        }
+    }
+    if is_first {
+        return Ok(Cow::Borrowed(document));
+    }
+    let mut moved = RawDocumentBuf::new();
+    match id {
+        Some(id) => moved.append(cstr!("_id"), id),
+        None => moved.append(cstr!("_id"), ObjectId::new()),
+    }
+    for (name, value) in document.iter().flatten() {
+        if name.as_str() != "_id" {
+            moved.append(name, value);
+        }
+    }
+    Ok(Cow::Owned(moved))
+}

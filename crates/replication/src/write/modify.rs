@@ -1,0 +1,504 @@
+//! Updates and deletes: finding the records, latching them, staging what becomes of them.
+//!
+//! A record is chosen from one snapshot, latched, and read again from a snapshot taken after that:
+//! only what still matches then is changed. A scan goes on in the snapshot it began in, so a record
+//! that an update moves within an index is met once.
+
+use std::sync::Arc;
+
+use banyan_document::key;
+use banyan_execution::plan::{self, Plan, Query};
+use banyan_execution::source::Source;
+use banyan_execution::tickets;
+use banyan_query::filter::{ArrayPosition, Filter};
+use banyan_query::sort::SortPattern;
+use banyan_query::update::{Update, UpdateContext};
+use banyan_storage::{Collection, Index, Record, RecordId};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::insert::Candidate;
+use super::staging::Staging;
+use super::unique::check_unique;
+use crate::entry::Style;
+use crate::errors;
+use crate::latches::LatchKey;
+use crate::machine::effects;
+use crate::op_observer::Change;
+
+/// Which records a statement is about.
+pub struct Target<'a> {
+    pub filter: Filter,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub sort: Option<&'a RawDocument>,
+    pub multi: bool,
+    /// Whether the last record's documents are asked for.
+    pub keep_documents: bool,
+}
+
+/// What a statement does to a record.
+pub enum Action<'a> {
+    Update(&'a Update, UpdateContext),
+    Delete,
+}
+
+/// What a statement has done.
+#[derive(Debug, Default)]
+pub struct Effect {
+    pub matched: u64,
+    pub modified: u64,
+    /// Of the last record.
+    pub before: Option<RawDocumentBuf>,
+    pub after: Option<RawDocumentBuf>,
+}
+
+/// A record that was latched and still matches.
+struct Found {
+    record: RecordId,
+    document: Record,
+    position: Option<ArrayPosition>,
+}
+
+enum Step {
+    Done,
+    Busy(LatchKey),
+}
+
+impl<'a> Target<'a> {
+    fn query(&self) -> Query<'_> {
+        Query {
+            filter: Some(&self.filter),
+            sort: self.sort,
+            hint: self.hint,
+            wanted: (!self.multi).then_some(1),
+            ..Query::default()
+        }
+    }
+
+    /// The `_id`, if the filter asks for one and nothing else.
+    fn id(&self) -> Option<RawBsonRef<'_>> {
+        match self.hint {
+            None => self.filter.id_equality(),
+            Some(_) => None,
+        }
+    }
+
+    fn matches(&self, document: &RawDocument) -> Result<bool, CommandError> {
+        self.filter.try_matches(document).map_err(errors::query)
+    }
+
+    fn is_by_id(&self) -> bool {
+        self.id().is_some()
+    }
+}
+
+/// Runs a statement over what it targets.
+pub async fn run(
+    staging: &mut Staging<'_>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+) -> Result<Effect, CommandError> {
+    let mut effect = Effect::default();
+    let Some(collection) = staging.collection.clone() else {
+        return Ok(effect);
+    };
+    // A statement sees what those before it did; one record is found by its latch, a scan is not.
+    if !target.is_by_id() {
+        staging.flush().await?;
+    }
+    if target.multi && !target.is_by_id() {
+        many(staging, &collection, target, action, &mut effect).await?;
+        return Ok(effect);
+    }
+    loop {
+        match one(staging, &collection, target, action, &mut effect).await? {
+            Step::Busy(latch) => staging.wait_for(latch).await?,
+            // It may be among what is staged.
+            Step::Done if effect.matched == 0 && !staging.is_clear() => staging.flush().await?,
+            Step::Done => return Ok(effect),
+        }
+    }
+}
+
+/// The plan, over the present state.
+fn source(
+    staging: &Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &Target<'_>,
+) -> Result<(Plan, Source), CommandError> {
+    let snapshot = staging.ctx.replica.store.snapshot();
+    let plan = plan::choose(Some(collection), &snapshot, &target.query()).map_err(errors::query)?;
+    if !plan.is_point() {
+        staging.ctx.operation.interrupt();
+    }
+    let source = Source::new(snapshot, &plan, staging.ctx.operation.slot().clone());
+    staging.ctx.operation.run_plan(&source.cost);
+    Ok((plan, source))
+}
+
+/// Changes the first record that matches, if there is one.
+async fn one(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    effect: &mut Effect,
+) -> Result<Step, CommandError> {
+    if let (Some(id), Some(index)) = (target.id(), collection.id_index()) {
+        return one_by_id(staging, collection, index, id, target, action, effect);
+    }
+    let ctx = staging.ctx;
+    let (plan, source) = source(staging, collection, target)?;
+    let is_point = plan.is_point();
+    let work = || {
+        let candidates: Box<dyn Iterator<Item = Result<RecordId, CommandError>>> = match target.sort
+        {
+            Some(sort) if !plan.sorted => {
+                staging.ctx.work.sorts.add(1);
+                Box::new(sorted(staging, source, target, sort)?.into_iter().map(Ok))
+            }
+            _ => {
+                Box::new(source.map(|found| found.map(|(record, _)| record).map_err(errors::query)))
+            }
+        };
+        for record in candidates {
+            match latch_and_match(staging, collection, target, action, record?)? {
+                Latched::Busy(latch) => return Ok(Step::Busy(latch)),
+                Latched::Gone => {}
+                Latched::Found(found) => {
+                    return change(staging, collection, target, action, found, effect);
+                }
+            }
+        }
+        Ok(Step::Done)
+    };
+    if is_point {
+        work()
+    } else {
+        ctx.compute(work).await
+    }
+}
+
+/// Changes the record with an `_id`, which no plan is needed to find.
+fn one_by_id(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    id_index: &Index,
+    id: RawBsonRef<'_>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    effect: &mut Effect,
+) -> Result<Step, CommandError> {
+    let mut key = Vec::with_capacity(32);
+    key::encode(id, &mut key);
+    let snapshot = staging.ctx.replica.store.snapshot();
+    let found = snapshot
+        .unique_lookup(id_index, &key)
+        .map_err(errors::storage)?;
+    staging.ctx.work.found_by_id(found.is_some());
+    let Some(record) = found else {
+        return Ok(Step::Done);
+    };
+    match latch_and_match(staging, collection, target, action, record)? {
+        Latched::Busy(latch) => Ok(Step::Busy(latch)),
+        Latched::Gone => Ok(Step::Done),
+        Latched::Found(found) => change(staging, collection, target, action, found, effect),
+    }
+}
+
+/// The records that match, in the order that was asked for.
+fn sorted(
+    staging: &Staging<'_>,
+    source: Source,
+    target: &Target<'_>,
+    sort: &RawDocument,
+) -> Result<Vec<RecordId>, CommandError> {
+    let pattern = SortPattern::parse(sort).map_err(errors::query)?;
+    let mut keyed = Vec::new();
+    for found in source {
+        let (record, document) = found.map_err(errors::query)?;
+        if target.matches(&document)? && staging.owns(&document) {
+            keyed.push((pattern.key(&document).map_err(errors::query)?, record));
+        }
+    }
+    keyed.sort();
+    Ok(keyed.into_iter().map(|(_, record)| record).collect())
+}
+
+enum Latched {
+    Found(Found),
+    /// It does not match (any more).
+    Gone,
+    Busy(LatchKey),
+}
+
+fn latch_and_match(
+    staging: &mut Staging<'_>,
+    collection: &Collection,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    record: RecordId,
+) -> Result<Latched, CommandError> {
+    let latch = staging.ctx.replica.latches.record(collection.id, record);
+    if !staging.try_latch(latch) {
+        staging.unlatch();
+        return Ok(Latched::Busy(latch));
+    }
+    let snapshot = staging.ctx.replica.store.snapshot();
+    let present = snapshot
+        .record(collection.id, record)
+        .map_err(errors::storage)?;
+    if let Some(document) = present
+        && staging.owns(&document)
+        // A record keeps its `_id`.
+        && (target.is_by_id() || target.matches(&document)?)
+    {
+        let position = match action {
+            Action::Update(update, _) if update.needs_position() => {
+                let found = target.filter.matches_with_position(&document);
+                found.map_err(errors::query)?
+            }
+            _ => None,
+        };
+        return Ok(Latched::Found(Found {
+            record,
+            document,
+            position,
+        }));
+    }
+    staging.unlatch();
+    Ok(Latched::Gone)
+}
+
+/// Stages what the action makes of a record.
+fn change(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    found: Found,
+    effect: &mut Effect,
+) -> Result<Step, CommandError> {
+    let before: &RawDocument = &found.document;
+    match action {
+        Action::Delete => {
+            staging.check_change(Change::Delete { before })?;
+            effects::delete(&mut staging.batch, collection, found.record, before)
+                .map_err(no_keys)?;
+            staging.entry.delete(collection.id, found.record, before);
+            staging.ctx.work.deleted.add(1);
+            effect.modified += 1;
+        }
+        Action::Update(update, context) => {
+            let context = context.clone().at(found.position);
+            if let Some(after) = update.apply(before, &context).map_err(errors::query)? {
+                let style = Style::of(update);
+                if let Some(latch) =
+                    replace(staging, collection, found.record, before, &after, &style)?
+                {
+                    return Ok(Step::Busy(latch));
+                }
+                staging.ctx.work.modified.add(1);
+                effect.modified += 1;
+                effect.after = target.keep_documents.then_some(after);
+            } else {
+                effect.after = target.keep_documents.then(|| before.to_owned());
+            }
+        }
+    }
+    if matches!(action, Action::Update(..)) {
+        staging.ctx.work.matched.add(1);
+    }
+    effect.matched += 1;
+    effect.before = target.keep_documents.then(|| before.to_owned());
+    staging.claim();
+    Ok(Step::Done)
+}
+
+/// Stages a later state; the latch that it has to wait for first, if a unique key is taken.
+fn replace(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    record: RecordId,
+    before: &RawDocument,
+    after: &RawDocument,
+    style: &Style<'_>,
+) -> Result<Option<LatchKey>, CommandError> {
+    let mut changes = Vec::new();
+    for index in collection.indexes.iter().filter(|index| !index.is_id()) {
+        let old = effects::keys_of(index, before).map_err(no_keys)?;
+        let new = effects::keys_of(index, after).map_err(no_keys)?;
+        if old != new {
+            changes.push((index, old, new));
+        }
+    }
+    let mut unique = Vec::new();
+    for (index, old, new) in changes.iter().filter(|(index, ..)| index.unique) {
+        for key in old.keys.iter().chain(&new.keys) {
+            let latch = staging.ctx.replica.latches.unique_key(index.id, key);
+            if !staging.try_latch(latch) {
+                staging.unlatch();
+                return Ok(Some(latch));
+            }
+        }
+        unique.push((*index, new));
+    }
+    if !unique.is_empty() {
+        let snapshot = staging.ctx.replica.store.snapshot();
+        for (index, new) in unique {
+            check_unique(collection, index, &snapshot, after, &new.keys, Some(record))?;
+        }
+    }
+    staging.check_change(Change::Update { before, after })?;
+    staging
+        .batch
+        .replace_record(collection, record, before, after);
+    for (index, old, new) in &changes {
+        effects::change_keys(&mut staging.batch, collection, index, record, old, new);
+    }
+    staging
+        .entry
+        .update(collection.id, record, before, after, style);
+    Ok(None)
+}
+
+fn no_keys(error: banyan_document::key::KeyError) -> CommandError {
+    CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
+}
+
+/// Changes every record that matches, in entries of bounded size.
+async fn many(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    effect: &mut Effect,
+) -> Result<(), CommandError> {
+    let ctx = staging.ctx;
+    let (_, mut source) = source(staging, collection, target)?;
+    let mut retry: Option<RecordId> = None;
+    loop {
+        let work = || {
+            some(
+                staging,
+                collection,
+                target,
+                action,
+                effect,
+                &mut source,
+                &mut retry,
+            )
+        };
+        match ctx.compute(work).await? {
+            Stretch::Busy(record, latch) => {
+                staging.wait_for(latch).await?;
+                retry = Some(record);
+            }
+            Stretch::Staged => {
+                staging.flush().await?;
+                staging.ctx.check_interrupt()?;
+            }
+            Stretch::End => return Ok(()),
+        }
+    }
+}
+
+/// Why changing record after record pauses.
+enum Stretch {
+    Busy(RecordId, LatchKey),
+    /// What is staged is to be committed: it fills an entry, or others want to compute, and perhaps
+    /// to change what is latched here.
+    Staged,
+    End,
+}
+
+/// Changes records for as long as that can go on at once.
+fn some(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &Target<'_>,
+    action: &Action<'_>,
+    effect: &mut Effect,
+    source: &mut Source,
+    retry: &mut Option<RecordId>,
+) -> Result<Stretch, CommandError> {
+    loop {
+        let holds = !staging.is_clear();
+        tickets::hurry(holds);
+        if staging.is_full() || holds && tickets::turn_is_over() {
+            return Ok(Stretch::Staged);
+        }
+        let record = match retry.take() {
+            Some(record) => record,
+            None => match source.next().transpose().map_err(errors::query)? {
+                Some((record, seen)) if target.matches(&seen)? => record,
+                Some(_) => continue,
+                None => return Ok(Stretch::End),
+            },
+        };
+        match latch_and_match(staging, collection, target, action, record)? {
+            Latched::Busy(latch) => return Ok(Stretch::Busy(record, latch)),
+            Latched::Gone => {}
+            Latched::Found(found) => {
+                if let Step::Busy(latch) =
+                    change(staging, collection, target, action, found, effect)?
+                {
+                    return Ok(Stretch::Busy(record, latch));
+                }
+            }
+        }
+    }
+}
+
+/// Inserts what an upsert makes when nothing matched. `None`: something matches by now, or a latch
+/// had to be waited for; look again.
+pub async fn upsert(
+    staging: &mut Staging<'_>,
+    target: &Target<'_>,
+    update: &Update,
+    context: &UpdateContext,
+) -> Result<Option<RawDocumentBuf>, CommandError> {
+    let Some(collection) = staging.collection.clone() else {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            "the collection is gone",
+        ));
+    };
+    let document = update
+        .upsert_document(&target.filter, context)
+        .map_err(errors::query)?;
+    let candidate = Candidate::new(&collection, &document)?;
+    if let Err(latch) = candidate.latch(staging, &collection) {
+        staging.wait_for(latch).await?;
+        return Ok(None);
+    }
+    let snapshot = staging.ctx.replica.store.snapshot();
+    match candidate.stage(staging, &collection, &snapshot) {
+        Ok(()) => {
+            staging.ctx.work.upserted.add(1);
+            Ok(Some(candidate.document.clone().into_owned()))
+        }
+        Err(error)
+            if error.code == ErrorCode::DuplicateKey
+                && matches_now(staging, &collection, target)? =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether another writer has just made what the upsert was looking for.
+fn matches_now(
+    staging: &Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &Target<'_>,
+) -> Result<bool, CommandError> {
+    let (_, source) = source(staging, collection, target)?;
+    for found in source {
+        if target.matches(&found.map_err(errors::query)?.1)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

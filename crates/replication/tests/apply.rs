@@ -1,0 +1,260 @@
+//! The log applied entry by entry, and many entries at once: the state has to be the same.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use banyan_consensus::{Committed, Position, StateMachine};
+use banyan_replication::clock::{self, Clock};
+use banyan_replication::entry::{self, EntryBuilder};
+use banyan_replication::machine::{Machine, Prepared};
+use banyan_storage::{
+    CatalogChange, IndexDefinition, KeyRange, Namespace, Part, Store, StoreOptions,
+};
+use bson::{RawDocumentBuf, rawdoc};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tempfile::TempDir;
+
+const COLLECTION: u32 = 1;
+
+/// A machine on a directory of its own.
+struct Member {
+    machine: Machine,
+    store: Store,
+    _directory: TempDir,
+}
+
+impl Member {
+    fn new() -> Member {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
+        let machine = Machine::open(store.clone(), Arc::new(Clock::new())).unwrap();
+        Member {
+            machine,
+            store,
+            _directory: directory,
+        }
+    }
+
+    fn apply(&self, log: &[Vec<u8>], at_once: usize) {
+        let mut index = 0;
+        for entries in log.chunks(at_once) {
+            let committed = entries.iter().map(|data| {
+                index += 1;
+                Committed::<Prepared> {
+                    position: Position { term: 1, index },
+                    data: data.clone().into(),
+                    prepared: None,
+                    membership: None,
+                }
+            });
+            self.machine.apply(committed.collect()).unwrap();
+        }
+    }
+
+    fn dump(&self) -> Vec<Vec<u8>> {
+        let snapshot = self.store.snapshot();
+        let parts = Part::ALL.iter().map(|&part| {
+            let mut pairs = Vec::new();
+            let chunk = snapshot.export(part, None, None, usize::MAX, &mut pairs);
+            assert!(chunk.unwrap().next.is_none());
+            pairs
+        });
+        parts.collect()
+    }
+}
+
+fn definition(id: u32, name: &str, key: RawDocumentBuf) -> IndexDefinition {
+    let spec = rawdoc! { "v": 2, "key": key, "name": name };
+    IndexDefinition { id, spec }
+}
+
+fn seal(entry: &EntryBuilder, clock: &Clock) -> Vec<u8> {
+    let mut bytes = entry.encode(clock::wall_ms());
+    entry::seal(&mut bytes, clock);
+    bytes
+}
+
+fn create(clock: &Clock) -> Vec<Vec<u8>> {
+    let mut entry = EntryBuilder::new();
+    let change = CatalogChange::CreateCollection {
+        id: COLLECTION,
+        namespace: Namespace::new("db", "things"),
+        uuid: [1; 16],
+        options: rawdoc! {},
+        indexes: vec![definition(2, "_id_", rawdoc! { "_id": 1 })],
+    };
+    entry.catalog(&change, &rawdoc! {});
+    vec![seal(&entry, clock), index(clock, 3, "tags")]
+}
+
+fn index(clock: &Clock, id: u32, field: &str) -> Vec<u8> {
+    let mut entry = EntryBuilder::new();
+    let mut key = RawDocumentBuf::new();
+    key.append(bson::raw::CString::try_from(field).unwrap(), 1);
+    let change = CatalogChange::CreateIndex {
+        collection: COLLECTION,
+        index: definition(id, field, key),
+        multikey: false,
+    };
+    entry.catalog(&change, &rawdoc! {});
+    seal(&entry, clock)
+}
+
+/// Inserts, updates and deletes of few records, so that neighbours meet the same ones.
+fn busy_log(entries: usize) -> Vec<Vec<u8>> {
+    let clock = Clock::new();
+    let mut random = StdRng::seed_from_u64(7);
+    let mut log = create(&clock);
+    let mut records: Vec<Option<RawDocumentBuf>> = vec![None; 40];
+    for number in 0..entries {
+        let mut entry = EntryBuilder::new();
+        for _ in 0..random.random_range(1..30) {
+            let at = random.random_range(0..records.len());
+            let record = at as u64 + 1;
+            let tags: Vec<i32> = (0..random.random_range(0..4))
+                .map(|_| random.random_range(0..9))
+                .collect();
+            let padding = "x".repeat(random.random_range(0..300));
+            let tags = tags.into_iter().collect::<bson::RawArrayBuf>();
+            let after =
+                rawdoc! { "_id": at as i32, "n": number as i32, "tags": tags, "p": padding };
+            match records[at].take() {
+                None => {
+                    entry.insert(COLLECTION, record, &after);
+                    records[at] = Some(after);
+                }
+                Some(before) if random.random_bool(0.2) => {
+                    entry.delete(COLLECTION, record, &before);
+                }
+                Some(before) => {
+                    let style = entry::Style::Replacement;
+                    entry.update(COLLECTION, record, &before, &after, &style);
+                    records[at] = Some(after);
+                }
+            }
+        }
+        log.push(seal(&entry, &clock));
+        if number == entries / 2 {
+            log.push(index(&clock, 4, "n"));
+        }
+    }
+    log
+}
+
+#[test]
+fn many_entries_at_once_come_to_the_same_as_one_by_one() {
+    let log = busy_log(600);
+    let bytes: usize = log.iter().map(Vec::len).sum();
+    assert!(
+        bytes > 1 << 20,
+        "{bytes} bytes are not worked out on several threads"
+    );
+    let one_by_one = Member::new();
+    one_by_one.apply(&log, 1);
+    for at_once in [7, 100, log.len()] {
+        let other = Member::new();
+        other.apply(&log, at_once);
+        assert_eq!(other.dump(), one_by_one.dump(), "{at_once} at once");
+        assert_eq!(
+            other.machine.last_applied(),
+            one_by_one.machine.last_applied()
+        );
+    }
+    let catalog = one_by_one.store.catalog();
+    let collection = catalog.get("db", "things").unwrap();
+    assert_eq!(collection.indexes.len(), 3);
+    let view = one_by_one.store.snapshot();
+    let records = view.records(COLLECTION, .., false).count();
+    assert!(records > 10 && records as u64 == collection.documents());
+    let keys = |at: usize| {
+        let scan = view.scan_index(&collection.indexes[at], KeyRange::all(), false);
+        scan.count()
+    };
+    assert_eq!(keys(0), records);
+    assert_eq!(keys(2), records);
+}
+
+#[test]
+fn an_arbiter_keeps_its_place_and_the_configuration() {
+    let clock = Clock::new();
+    let mut log = busy_log(20);
+    let arbiter = Member::new();
+    // It learns late what it is.
+    arbiter.apply(&log[..10], 3);
+    assert_eq!(arbiter.store.catalog().collections().count(), 1);
+    arbiter.machine.set_dataless(true);
+    let mut entry = EntryBuilder::new();
+    entry.set_config(&rawdoc! { "_id": "set" });
+    log.push(seal(&entry, &clock));
+    arbiter.apply(&log, 4);
+    assert_eq!(arbiter.machine.applied_index(), log.len() as u64);
+    assert_eq!(arbiter.store.catalog().collections().count(), 0);
+    // What is dropped is removed in the background.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let records = || {
+        let snapshot = arbiter.store.snapshot();
+        snapshot.records(COLLECTION, .., false).count()
+    };
+    while records() > 0 {
+        assert!(Instant::now() < deadline, "{} records stay", records());
+        thread::sleep(Duration::from_millis(5));
+    }
+    let config = arbiter.machine.set_config().unwrap();
+    assert_eq!(config.get_str("_id").unwrap(), "set");
+}
+
+#[test]
+fn a_member_without_indexes_keeps_those_on_id() {
+    let log = busy_log(200);
+    let lean = Member::new();
+    lean.machine.set_build_indexes(false);
+    lean.apply(&log, 50);
+    // One that learns late what it is comes to the same.
+    let late = Member::new();
+    late.apply(&log, 50);
+    late.machine.set_build_indexes(false);
+    let full = Member::new();
+    full.apply(&log, 50);
+    for member in [&lean, &late] {
+        let catalog = member.store.catalog();
+        let collection = catalog.get("db", "things").unwrap();
+        assert_eq!(collection.indexes.len(), 1);
+        let whole = full.store.catalog();
+        let whole = whole.get("db", "things").unwrap();
+        assert_eq!(collection.documents(), whole.documents());
+        let keys = member.store.snapshot();
+        let keys = keys.scan_index(&collection.indexes[0], KeyRange::all(), false);
+        assert_eq!(keys.count() as u64, whole.documents());
+    }
+}
+
+/// Prints rates. `cargo test -p banyan-node --test apply -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn rate() {
+    let clock = Clock::new();
+    let mut log = create(&clock);
+    let mut record = 0;
+    for _ in 0..4000 {
+        let mut entry = EntryBuilder::new();
+        for _ in 0..25 {
+            record += 1;
+            let document = rawdoc! {
+                "_id": record as i64, "tags": record as i32 % 1000, "text": "x".repeat(200),
+            };
+            entry.insert(COLLECTION, record, &document);
+        }
+        log.push(seal(&entry, &clock));
+    }
+    for at_once in [1, 20, 1000] {
+        let member = Member::new();
+        let started = Instant::now();
+        member.apply(&log, at_once);
+        let rate = record as f64 / started.elapsed().as_secs_f64();
+        println!("{at_once} entries at once: {rate:.0} operations a second");
+    }
+}

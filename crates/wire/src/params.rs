@@ -1,0 +1,166 @@
+//! Reading a command's fields as types, with MongoDB's words where the type is wrong.
+
+use crate::{CommandError, ErrorCode};
+use banyan_document::kind;
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawArray, RawBsonRef, RawDocument};
+
+/// A field of a command, and whose it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Field<'a> {
+    pub command: &'static str,
+    pub name: &'a str,
+    pub value: RawBsonRef<'a>,
+}
+
+impl<'a> Field<'a> {
+    pub fn wrong_type(&self, expected: &str) -> CommandError {
+        let actual = kind::name(&self.value);
+        CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "BSON field '{}.{}' is the wrong type '{actual}', expected {expected}",
+                self.command, self.name
+            ),
+        )
+    }
+
+    pub fn is_null(&self) -> bool {
+        matches!(self.value, RawBsonRef::Null | RawBsonRef::Undefined)
+    }
+
+    /// A boolean, or a number that stands for one.
+    pub fn bool(&self) -> Result<bool, CommandError> {
+        match self.value {
+            RawBsonRef::Boolean(value) => Ok(value),
+            RawBsonRef::Int32(value) => Ok(value != 0),
+            RawBsonRef::Int64(value) => Ok(value != 0),
+            RawBsonRef::Double(value) => Ok(value != 0.0),
+            RawBsonRef::Null | RawBsonRef::Undefined => Ok(false),
+            _ => Err(self.wrong_type("types '[bool, long, int, decimal, double']")),
+        }
+    }
+
+    /// An integer of any numeric type; a double loses its fraction, as MongoDB's parser has it.
+    pub fn i64(&self) -> Result<i64, CommandError> {
+        number(self.value).ok_or_else(|| self.wrong_type("types '[long, int, decimal, double']"))
+    }
+
+    pub fn i32(&self) -> Result<i32, CommandError> {
+        i32::try_from(self.i64()?).map_err(|_| {
+            CommandError::new(
+                ErrorCode::BadValue,
+                format!(
+                    "'{}.{}' is out of range for an int",
+                    self.command, self.name
+                ),
+            )
+        })
+    }
+
+    /// An integer that must not be negative.
+    pub fn unsigned(&self) -> Result<u64, CommandError> {
+        let value = self.i64()?;
+        u64::try_from(value).map_err(|_| {
+            CommandError::new(
+                ErrorCode::Location(51024),
+                format!(
+                    "BSON field '{}' value must be >= 0, actual value '{value}'",
+                    self.name
+                ),
+            )
+        })
+    }
+
+    pub fn str(&self) -> Result<&'a str, CommandError> {
+        match self.value {
+            RawBsonRef::String(value) => Ok(value),
+            _ => Err(self.wrong_type("type 'string'")),
+        }
+    }
+
+    pub fn document(&self) -> Result<&'a RawDocument, CommandError> {
+        match self.value {
+            RawBsonRef::Document(value) => Ok(value),
+            _ => Err(self.wrong_type("type 'object'")),
+        }
+    }
+
+    pub fn document_or_null(&self) -> Result<Option<&'a RawDocument>, CommandError> {
+        if self.is_null() {
+            Ok(None)
+        } else {
+            self.document().map(Some)
+        }
+    }
+
+    pub fn array(&self) -> Result<&'a RawArray, CommandError> {
+        match self.value {
+            RawBsonRef::Array(value) => Ok(value),
+            _ => Err(self.wrong_type("type 'array'")),
+        }
+    }
+}
+
+/// The fields of a command or of a document inside one; `command` is what errors call it.
+pub fn fields<'a>(
+    command: &'static str,
+    document: &'a RawDocument,
+) -> impl Iterator<Item = Field<'a>> {
+    let elements = document.iter().flatten();
+    elements.map(move |(name, value)| Field {
+        command,
+        name: name.as_str(),
+        value,
+    })
+}
+
+/// A number of any type as an integer, towards zero; what is out of range stops at the range's end.
+pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
+    match value {
+        RawBsonRef::Int32(value) => Some(i64::from(value)),
+        RawBsonRef::Int64(value) => Some(value),
+        RawBsonRef::Double(value) => Some(value as i64),
+        RawBsonRef::Decimal128(value) => {
+            let text = value.to_string();
+            text.parse::<i64>()
+                .ok()
+                .or_else(|| text.parse::<f64>().ok().map(|v| v as i64))
+        }
+        _ => None,
+    }
+}
+
+/// A UUID as BSON has it.
+pub fn uuid(bytes: &[u8; 16]) -> Binary {
+    Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: bytes.to_vec(),
+    }
+}
+
+/// The documents of an array.
+pub fn documents(field: Field<'_>) -> Result<Vec<&RawDocument>, CommandError> {
+    let mut documents = Vec::new();
+    for item in field.array()?.into_iter().flatten() {
+        match item {
+            RawBsonRef::Document(document) => documents.push(document),
+            _ => return Err(field.wrong_type("an array of documents")),
+        }
+    }
+    Ok(documents)
+}
+
+pub fn unknown_field(parser: &str, name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(40415),
+        format!("BSON field '{parser}.{name}' is an unknown field."),
+    )
+}
+
+pub fn missing_field(parser: &str, name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(40414),
+        format!("BSON field '{parser}.{name}' is missing but a required field"),
+    )
+}
