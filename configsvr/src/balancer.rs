@@ -17,9 +17,9 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, rawdoc};
 use chrono::Timelike;
 use tokio::task::JoinSet;
 
-use crate::changelog;
-use crate::commands::move_range::{MoveOrder, carry_out};
+use crate::concurrent::join_all;
 use crate::metadata::{ShardEntry, is_true, uuid_binary};
+use crate::migrations::{MoveOrder, carry_out};
 use crate::role::ConfigRole;
 
 /// Between two looks at a cluster in which nothing moves.
@@ -110,7 +110,7 @@ impl Told {
                 }
             }
         };
-        changelog::note_round(role, details).await;
+        role.changelog.note_round(&role.metadata, details).await;
     }
 }
 
@@ -275,13 +275,6 @@ async fn weigh(role: &ConfigRole, shards: &[ShardEntry], collections: &mut [Coll
             collection.bytes.insert(shard.clone(), bytes);
         }
     }
-}
-
-/// Runs futures side by side and returns what they return, in order.
-pub(crate) async fn join_all<'a, T: Send + 'a>(
-    futures: impl IntoIterator<Item = BoxFuture<'a, T>>,
-) -> Vec<T> {
-    futures::future::join_all(futures).await
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use bson::oid::ObjectId;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
 use tokio::time::Instant;
 
-use crate::balancer::join_all;
+use crate::concurrent::join_all;
 use crate::metadata::ShardEntry;
 use crate::role::ConfigRole;
 use crate::shards::SHORT;

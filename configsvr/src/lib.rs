@@ -2,7 +2,7 @@
 //!
 //! All of it is ordinary documents in the database `config`, written through the same log as any
 //! other data ([`metadata`]); whoever is primary of the set runs the commands below, one change of
-//! a collection at a time ([`locks`]), and the balancer ([`balancer`]). Nothing that matters is
+//! a collection at a time ([`locks`]), and the balancer ([`balancer`], [`primary`]). Nothing that matters is
 //! kept in memory: a new primary starts from the documents, and finishes what its predecessor left
 //! half done ([`pending`], [`index_changes`]).
 //!
@@ -32,10 +32,13 @@
 pub mod balancer;
 pub mod changelog;
 pub mod commands;
+mod concurrent;
 pub mod index_changes;
 pub mod locks;
 pub mod metadata;
+pub mod migrations;
 pub mod pending;
+pub mod primary;
 pub mod reader;
 pub mod role;
 pub mod shards;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_configsvr::ConfigRole;
+use banyan_configsvr::primary;
 use banyan_node::info::ClusterRole;
 use banyan_node::program::Program;
 use banyan_node::service::NodeService;
@@ -47,5 +47,5 @@ fn main() {
 }
 
 fn set_up(service: &Arc<NodeService>) {
-    ConfigRole::start(service);
+    primary::start(service);
 }

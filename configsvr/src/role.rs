@@ -1,7 +1,5 @@
-//! What makes a member a config server: the state that its commands share, and the task that gets
-//! a new primary going.
+//! What makes a member a config server: the state that its commands share.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -18,13 +16,10 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{RawDocumentBuf, rawdoc};
 
+use crate::changelog::Changelog;
 use crate::locks::{NamedLocks, NamedRwLocks, Slots};
 use crate::metadata::Metadata;
 use crate::shards::Shards;
-use crate::{balancer, changelog, index_changes, pending};
-
-/// How often a member looks whether it has become primary.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 pub struct ConfigRole {
     pub metadata: Metadata,
@@ -41,16 +36,15 @@ pub struct ConfigRole {
     pub membership: tokio::sync::Mutex<()>,
     initializing: tokio::sync::Mutex<()>,
     pub slots: Arc<Slots>,
-    pub changelog_entries: AtomicU64,
+    pub changelog: Changelog,
     pub balancer_rounds: AtomicU64,
     pub balancer_in_round: AtomicBool,
     address: String,
 }
 
 impl ConfigRole {
-    /// Gives the node its role and starts what runs in the background. Must be called within a
-    /// runtime.
-    pub fn start(service: &Arc<NodeService>) -> Arc<ConfigRole> {
+    /// Gives the node its role. What a primary does on its own is [`crate::primary`]'s.
+    pub fn assign(service: &Arc<NodeService>) -> Arc<ConfigRole> {
         let role = Arc::new(ConfigRole {
             metadata: Metadata::new(Local::new(service)),
             shards: Shards::default(),
@@ -61,38 +55,23 @@ impl ConfigRole {
             membership: tokio::sync::Mutex::default(),
             initializing: tokio::sync::Mutex::default(),
             slots: Arc::default(),
-            changelog_entries: AtomicU64::new(0),
+            changelog: Changelog::new(service.node.info.address.clone()),
             balancer_rounds: AtomicU64::new(0),
             balancer_in_round: AtomicBool::new(false),
             address: service.node.info.address.clone(),
         });
         service.node.set_role(role.clone());
-        tokio::spawn(run(role.clone()));
         role
     }
 
     /// The role of the process that runs a command.
     pub fn of<'a>(ctx: &CommandContext<'a>) -> Result<&'a ConfigRole, CommandError> {
-        ctx.node
-            .role()
-            .and_then(|role| (role.as_ref() as &dyn Any).downcast_ref())
-            .ok_or_else(|| {
-                let message = format!("{} can only be run on config servers", ctx.spec.name);
-                CommandError::new(ErrorCode::IllegalOperation, message)
-            })
+        ctx.node.role_as().ok_or_else(|| not_here(ctx))
     }
 
     /// As [`ConfigRole::of`], for work that outlives the command.
     pub fn shared(ctx: &CommandContext<'_>) -> Result<Arc<ConfigRole>, CommandError> {
-        let role = ctx
-            .node
-            .role()
-            .cloned()
-            .map(|role| -> Arc<dyn Any + Send + Sync> { role });
-        role.and_then(|role| role.downcast().ok()).ok_or_else(|| {
-            let message = format!("{} can only be run on config servers", ctx.spec.name);
-            CommandError::new(ErrorCode::IllegalOperation, message)
-        })
+        ctx.node.shared_role().ok_or_else(|| not_here(ctx))
     }
 
     pub fn address(&self) -> &str {
@@ -139,7 +118,8 @@ impl ConfigRole {
     }
 
     pub async fn note(&self, what: &str, ns: &str, details: RawDocumentBuf) {
-        changelog::note(self, what, ns, details).await;
+        let log = &self.changelog;
+        log.note(&self.metadata, what, ns, details).await;
     }
 
     /// Writes what every config database has. A command that comes before the background task got
@@ -162,6 +142,11 @@ impl ConfigRole {
     }
 }
 
+fn not_here(ctx: &CommandContext<'_>) -> CommandError {
+    let message = format!("{} can only be run on config servers", ctx.spec.name);
+    CommandError::new(ErrorCode::IllegalOperation, message)
+}
+
 impl ShardRules for ConfigRole {
     /// A config server's collections are never sharded.
     fn check(
@@ -176,34 +161,6 @@ impl ShardRules for ConfigRole {
 
 impl Role for ConfigRole {
     fn wrote(&self, _: &Namespace, _: Change<'_>) {}
-}
-
-/// Waits for this member to be primary, finishes what the last one left, balances until it no
-/// longer is, and waits again.
-async fn run(role: Arc<ConfigRole>) {
-    let stop = role.metadata.local.service().node.info.stop.clone();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_INTERVAL) => {}
-        }
-        if !role.is_primary() {
-            continue;
-        }
-        let started = async {
-            role.initialize().await?;
-            pending::finish(&role).await
-        };
-        if let Err(error) = started.await {
-            tracing::warn!(%error, "the config primary cannot start its work yet");
-            continue;
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = balancer::run(&role) => {}
-            () = index_changes::keep_settling(&role) => {}
-        }
-    }
 }
 
 async fn create_indexes(metadata: &Metadata) -> Result<(), CommandError> {

@@ -10,7 +10,7 @@ mod shard;
 
 use std::sync::Arc;
 
-use banyan_configsvr::ConfigRole;
+use banyan_configsvr::primary;
 use banyan_node::commands::table::CommandSpec;
 use banyan_node::info::ClusterRole;
 use banyan_node::program::Program;
@@ -65,7 +65,7 @@ fn commands(role: ClusterRole) -> Vec<&'static CommandSpec> {
 fn set_up(service: &Arc<NodeService>) {
     service.node.set_javascript(map_reduce::engine);
     match service.node.info.role {
-        ClusterRole::Config => drop(ConfigRole::start(service)),
+        ClusterRole::Config => drop(primary::start(service)),
         ClusterRole::Shard => drop(ShardRole::start(service)),
         ClusterRole::None => {}
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use banyan_execution::Interrupt;
 use banyan_execution::tickets::blocking;
-use banyan_replication::catalog_ops;
+use banyan_replication::write::catalog_ops;
 use banyan_replication::write::shard_rules::Versions;
 use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};

@@ -1,5 +1,6 @@
 //! The node: everything that the commands of one process share.
 
+use std::any::Any;
 use std::fs;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -206,6 +207,17 @@ impl Node {
 
     pub fn role(&self) -> Option<&Arc<dyn Role>> {
         self.role.get()
+    }
+
+    /// The role, if it is of this type.
+    pub fn role_as<R: Role>(&self) -> Option<&R> {
+        (self.role()?.as_ref() as &dyn Any).downcast_ref()
+    }
+
+    /// As [`Node::role_as`], for work that outlives a command.
+    pub fn shared_role<R: Role>(&self) -> Option<Arc<R>> {
+        let role: Arc<dyn Any + Send + Sync> = self.role()?.clone();
+        role.downcast().ok()
     }
 
     /// What the role demands of the collection's indexes.

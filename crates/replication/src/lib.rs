@@ -9,14 +9,13 @@
 //! - [`machine`]: the state machine, which makes storage batches of committed entries;
 //!   [`op_observer`]: who is told of what they change.
 //! - [`replica`]: state, log and latches of this member, and [`propose`], by which all writes go.
-//! - [`write`]: from a statement to an entry. [`catalog_ops`]: the same for what exists.
+//! - [`write`]: from a statement to an entry, and from a change of what exists.
 //! - [`oplog`] reads the log as MongoDB's, [`change_stream`] as events; [`snapshots`] keeps states
 //!   whose time clients were told.
 //! - [`set`]: members, elections, joins, and who has what.
 //!
 //! Nothing here knows a command, a cursor, or a request of a server.
 
-pub mod catalog_ops;
 pub mod change_stream;
 pub mod clock;
 mod codec;

@@ -1,6 +1,5 @@
 //! The shard's state, and its answers to the node's questions.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -116,12 +115,7 @@ impl ShardRole {
 
     /// The role of the process that runs a command.
     pub fn of(ctx: &CommandContext<'_>) -> Result<Arc<ShardRole>, CommandError> {
-        let role = ctx
-            .node
-            .role()
-            .cloned()
-            .map(|role| -> Arc<dyn Any + Send + Sync> { role });
-        role.and_then(|role| role.downcast().ok()).ok_or_else(|| {
+        ctx.node.shared_role().ok_or_else(|| {
             let message = format!("{} can only be run on shards", ctx.spec.name);
             CommandError::new(ErrorCode::NoShardingEnabled, message)
         })

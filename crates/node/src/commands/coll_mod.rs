@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
-use banyan_replication::catalog_ops;
 use banyan_replication::machine::names::keeps_pre_images;
+use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};

@@ -1,6 +1,6 @@
 //! `create`: a collection that is made on purpose, with options.
 
-use banyan_replication::catalog_ops;
+use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};

@@ -1,6 +1,6 @@
 //! `drop`: a collection goes, with its indexes.
 
-use banyan_replication::catalog_ops;
+use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;

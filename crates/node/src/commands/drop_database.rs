@@ -1,6 +1,6 @@
 //! `dropDatabase`: all collections of a database go at once.
 
-use banyan_replication::catalog_ops;
+use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
-use banyan_replication::catalog_ops;
+use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Collection, Index, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};

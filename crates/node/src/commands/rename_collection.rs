@@ -1,6 +1,6 @@
 //! `renameCollection`: another name, perhaps in place of another collection.
 
-use banyan_replication::catalog_ops;
+use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;

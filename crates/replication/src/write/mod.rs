@@ -18,12 +18,15 @@
 //! The entry's times are settled by the leader in the order of the log ([`crate::entry::seal`]);
 //! what its collections were called then stays known ([`crate::machine::names`]).
 //!
+//! Collections and indexes come and go by [`catalog_ops`].
+//!
 //! Latches on records and keys travel with the prepared batch: they open when the entry is applied
 //! or known to be lost. Those on the namespace and the session are the command's own.
 //! A shard removes its orphans by record id ([`remove`]), and hands over what sessions have done
 //! ([`adopt`]); what it demands of writes is [`shard_rules`].
 
 pub mod adopt;
+pub mod catalog_ops;
 pub mod context;
 pub mod insert;
 pub mod modify;

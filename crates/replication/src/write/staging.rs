@@ -13,8 +13,8 @@ use banyan_storage::{Batch, Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
+use super::catalog_ops;
 use super::context::WriteContext;
-use crate::catalog_ops;
 use crate::clock;
 use crate::entry::EntryBuilder;
 use crate::errors;

@@ -15,6 +15,7 @@ use banyan_wire::params;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::unique::duplicate;
 use crate::entry::EntryBuilder;
 use crate::errors;
 use crate::machine::Prepared;
@@ -22,7 +23,6 @@ use crate::machine::effects;
 use crate::propose::Outcome;
 use crate::replica::Replica;
 use crate::virtual_collections;
-use crate::write::unique::duplicate;
 
 pub const ID_INDEX: &str = "_id_";
 
