@@ -1,5 +1,6 @@
-//! A document on its way to whoever asked.
+//! A document on its way to whoever asked, and streams of them.
 
+use std::collections::VecDeque;
 use std::ops::Deref;
 
 use banyan_query::QueryError;
@@ -36,7 +37,40 @@ impl Row {
             Row::Owned(document) => document,
         }
     }
+
+    /// The same document, without the block of the engine that it lies in: to be kept for long.
+    pub fn detach(&mut self) {
+        if let Row::Record(record) = self {
+            *self = Row::Owned(RawDocument::to_owned(record));
+        }
+    }
 }
 
-/// Rows in order. An iterator of a tailable cursor may yield again after it has said `None`.
-pub type Rows = Box<dyn Iterator<Item = Result<Row, QueryError>> + Send>;
+/// Rows in order, for a cursor.
+pub trait RowStream: Send {
+    /// Appends up to `most` rows. None: it has ended, for now at least; that of a tailable cursor
+    /// may have more when asked again.
+    fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError>;
+
+    /// Keeps the position and lets the snapshot go, where it can go on in another one.
+    fn save(&mut self) {}
+
+    /// Whether it holds a snapshot that it could let go.
+    fn holds_snapshot(&self) -> bool {
+        false
+    }
+}
+
+pub type Rows = Box<dyn RowStream>;
+
+/// Rows that were not found by a plan.
+pub struct Listed<I>(pub I);
+
+impl<I: Iterator<Item = Result<Row, QueryError>> + Send> RowStream for Listed<I> {
+    fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
+        for row in self.0.by_ref().take(most) {
+            out.push_back(row?);
+        }
+        Ok(())
+    }
+}

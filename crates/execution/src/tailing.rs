@@ -1,22 +1,23 @@
 //! The rows of a tailable cursor: a capped collection in insertion order, and what is added later.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::operators::Shape;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_query::projection::Projection;
 use banyan_storage::{Collection, RecordId, RecordScan, Store};
 
 use crate::error;
 use crate::interrupt::{InterruptSlot, Ticker};
-use crate::row::Row;
+use crate::row::{Row, RowStream};
 
 /// Says `None` when there is nothing now; asked again, it looks again.
 pub struct Tailing {
     store: Store,
     collection: Arc<Collection>,
     filter: Arc<Filter>,
-    projection: Option<Arc<Projection>>,
+    shape: Shape,
     scan: Option<RecordScan>,
     last: RecordId,
     ticker: Ticker,
@@ -27,7 +28,7 @@ impl Tailing {
         store: Store,
         collection: Arc<Collection>,
         filter: Arc<Filter>,
-        projection: Option<Arc<Projection>>,
+        shape: Shape,
         slot: Arc<InterruptSlot>,
     ) -> Tailing {
         let ticker = Ticker::new(slot);
@@ -35,7 +36,7 @@ impl Tailing {
             store,
             collection,
             filter,
-            projection,
+            shape,
             scan: None,
             last: 0,
             ticker,
@@ -64,10 +65,7 @@ impl Tailing {
             if !self.filter.try_matches(&record)? {
                 continue;
             }
-            let row = match &self.projection {
-                None => Row::Record(record),
-                Some(projection) => Row::Owned(projection.apply(&record, None)?),
-            };
+            let row = self.shape.apply(Row::Record(record), id)?;
             return Ok(Some(row));
         }
         // The next look takes a fresh snapshot.
@@ -76,10 +74,14 @@ impl Tailing {
     }
 }
 
-impl Iterator for Tailing {
-    type Item = Result<Row, QueryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step().transpose()
+impl RowStream for Tailing {
+    fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
+        for _ in 0..most {
+            match self.step()? {
+                Some(row) => out.push_back(row),
+                None => break,
+            }
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_process::figures::Counter;
 use parking_lot::Mutex;
 
-use crate::source::Cost;
+use crate::stats::PlanSummaryStats;
 
 /// One command's counts.
 #[derive(Default)]
@@ -37,12 +37,12 @@ pub struct Work {
     pub commit_wait: Counter,
     pub concern_wait: Counter,
     /// The last plan that it ran.
-    plan: Mutex<Option<Arc<Cost>>>,
+    plan: Mutex<Option<Arc<PlanSummaryStats>>>,
 }
 
 impl Work {
     /// A plan begins to run, or goes on. What the one before it has cost is counted.
-    pub fn begin(&self, cost: &Arc<Cost>) {
+    pub fn begin(&self, cost: &Arc<PlanSummaryStats>) {
         if let Some(scan) = cost.begin() {
             self.collection_scans.add(1);
             self.tailable_scans.add(u64::from(scan.tailable));
@@ -54,7 +54,7 @@ impl Work {
     }
 
     /// The plan that it runs.
-    pub fn plan(&self) -> Option<Arc<Cost>> {
+    pub fn plan(&self) -> Option<Arc<PlanSummaryStats>> {
         self.plan.lock().clone()
     }
 
@@ -72,7 +72,7 @@ impl Work {
         }
     }
 
-    fn count(&self, cost: &Cost) {
+    fn count(&self, cost: &PlanSummaryStats) {
         let (keys, documents) = cost.take_new();
         self.keys_examined.add(keys);
         self.documents_examined.add(documents);

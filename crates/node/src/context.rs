@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use banyan_execution::source::Cost;
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
 use banyan_query::Budget;
@@ -24,6 +23,7 @@ use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
 use crate::read_concern::Level;
+use banyan_execution::PlanSummaryStats;
 
 /// The fields that every command takes, as they stand in the request.
 #[derive(Debug, Default, Clone, Copy)]
@@ -263,10 +263,10 @@ impl<'a> CommandContext<'a> {
     }
 
     /// A plan begins to run for this command, or goes on: its work is counted and shown.
-    pub fn run_plan(&self, cost: &Arc<Cost>) {
-        self.work.begin(cost);
+    pub fn run_plan(&self, stats: &Arc<PlanSummaryStats>) {
+        self.work.begin(stats);
         if let Some(registration) = self.operation.get() {
-            registration.show_plan(cost);
+            registration.show_plan(stats);
         }
     }
 
@@ -522,8 +522,8 @@ impl Operation for CommandContext<'_> {
         CommandContext::slot(self)
     }
 
-    fn run_plan(&self, cost: &Arc<Cost>) {
-        CommandContext::run_plan(self, cost);
+    fn run_plan(&self, stats: &Arc<PlanSummaryStats>) {
+        CommandContext::run_plan(self, stats);
     }
 
     fn wrote(&self, index: u64) {

@@ -20,6 +20,7 @@ pub mod operations;
 pub mod parameters;
 pub mod program;
 pub mod read_concern;
+pub mod reads;
 mod refusal;
 pub mod role;
 pub mod rw_defaults;

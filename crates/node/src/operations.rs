@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::account::operation_word;
 use crate::commands::table::CommandSpec;
-use banyan_execution::source::Cost;
+use banyan_execution::PlanSummaryStats;
 
 /// Running operations are spread over this many locks.
 const SHARDS: usize = 16;
@@ -30,7 +30,7 @@ pub struct Operation {
     pub started_at: SystemTime,
     pub interrupt: Interrupt,
     /// The plan that it runs, once it runs one.
-    plan: Mutex<Option<Arc<Cost>>>,
+    plan: Mutex<Option<Arc<PlanSummaryStats>>>,
 }
 
 type Shard = Mutex<HashMap<i32, Arc<Operation>>>;
@@ -58,7 +58,7 @@ impl Registration {
     }
 
     /// The operation runs that plan now.
-    pub fn show_plan(&self, plan: &Arc<Cost>) {
+    pub fn show_plan(&self, plan: &Arc<PlanSummaryStats>) {
         *self.operation.plan.lock() = Some(plan.clone());
     }
 }

@@ -7,20 +7,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use banyan_execution::Interrupt;
-use banyan_execution::InterruptSlot;
-use banyan_execution::ShardFilter;
-use banyan_execution::matching::{Matching, Shape, rows};
-use banyan_execution::plan::{self, Access, Plan, Query};
-use banyan_execution::source::Source;
-use banyan_node::commands::find::{OwnedView, owned_view};
+use banyan_execution::plan::{Query, natural_direction};
+use banyan_execution::{Executor, Interrupt, InterruptSlot, Planned, Request, View};
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
+use banyan_node::reads::{self, OwnedView, owned_view};
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::sort::SortPattern;
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
-use banyan_storage::{CollectionId, RecordId, Snapshot};
+use banyan_storage::{Collection, CollectionId, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
@@ -36,30 +32,22 @@ const RANGE_RECORDS_MIN: u64 = 512;
 /// How many records pass between two looks at the interruption.
 const RECORDS_PER_LOOK: usize = 1024;
 
-/// What to read, planned.
-pub struct Prepared {
-    plan: Plan,
+/// What to read.
+pub struct Prepared<'a> {
+    collection: Option<Arc<Collection>>,
     snapshot: Snapshot,
-    filter: Option<Arc<Filter>>,
-    ownership: Option<Arc<dyn ShardFilter>>,
-    sort: Option<SortPattern>,
-    limit: Option<u64>,
-    sort_bytes_max: usize,
+    request: Request<'a>,
 }
 
-impl Prepared {
-    pub fn new(ctx: &CommandContext<'_>, input: &Input<'_>) -> Result<Prepared, CommandError> {
+impl<'a> Prepared<'a> {
+    pub fn new(ctx: &CommandContext<'_>, input: &Input<'a>) -> Result<Prepared<'a>, CommandError> {
         let context = Context::default();
-        let filter = input
-            .query
-            .map(|query| Filter::parse(query, &context))
-            .transpose();
-        let filter = filter.map_err(errors::query)?.map(Arc::new);
-        let sort = input.sort.filter(|sort| !is_natural(sort));
-        let sort = sort
-            .map(SortPattern::parse)
-            .transpose()
-            .map_err(errors::query)?;
+        let filter = match input.query {
+            Some(query) => Filter::parse(query, &context).map_err(errors::query)?,
+            None => Filter::all(),
+        };
+        let sort = input.sort.filter(|sort| natural_direction(sort).is_none());
+        let sort = sort.map(SortPattern::parse).transpose();
         let OwnedView {
             ownership,
             catalog,
@@ -72,41 +60,29 @@ impl Prepared {
                 "mapReduce on a view is not supported",
             ));
         }
-        let query = Query {
-            filter: filter.as_deref(),
-            sort: input.sort,
-            wanted: input.limit,
-            ..Query::default()
-        };
-        let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
-        let sort = sort.filter(|_| !plan.sorted);
-        let filter = filter.filter(|_| !plan.exact);
-        let sort_bytes = ctx
-            .node
-            .parameters
-            .value("internalQueryMaxBlockingSortMemoryUsageBytes");
         Ok(Prepared {
-            plan,
+            collection: collection.cloned(),
             snapshot,
-            filter,
-            ownership,
-            sort,
-            limit: input.limit,
-            sort_bytes_max: usize::try_from(sort_bytes).unwrap_or(usize::MAX),
+            request: Request {
+                query: Query {
+                    sort: input.sort,
+                    wanted: input.limit,
+                    ..Query::default()
+                },
+                filter: Arc::new(filter),
+                sort: sort.map_err(errors::query)?,
+                sort_memory: reads::sort_memory(ctx),
+                limit: input.limit,
+                shard_filter: ownership,
+                ..Request::default()
+            },
         })
     }
 
     /// Maps everything; blocks until the lanes are done.
     pub fn map(self, job: &mut MapReduceJob, interrupt: &Interrupt) -> Result<Mapped, Failure> {
         let feeders = job.start_mapping()?;
-        let fed = match (&self.plan.access, &self.plan.collection) {
-            (Access::Collection { reverse: false }, Some(collection))
-                if self.sort.is_none() && self.limit.is_none() =>
-            {
-                self.feed_in_parallel(collection.id, feeders, interrupt)
-            }
-            _ => self.feed_in_turn(feeders, interrupt),
-        };
+        let fed = self.feed(feeders, interrupt);
         // What ended the lanes comes first; what ended the reading, if the lanes are well.
         let mapped = match &fed {
             Err(Failure::Command(_)) => Err(()),
@@ -118,6 +94,25 @@ impl Prepared {
             (Ok(Ok(mapped)), Ok(())) => Ok(mapped),
             // Not reading is the only reason for not having mapped.
             (Err(()), Ok(())) => Err(banyan_script::JobError::Protocol.into()),
+        }
+    }
+
+    fn feed(&self, feeders: Vec<Feeder>, interrupt: &Interrupt) -> Result<(), Failure> {
+        let slot = Arc::new(InterruptSlot::default());
+        slot.set(Some(interrupt.clone()));
+        let view = View {
+            collection: self.collection.clone(),
+            snapshot: self.snapshot.clone(),
+            later: None,
+        };
+        let executor = Planned::new(view, self.request.clone())?.open(&slot)?;
+        let whole = self.request.query.sort.is_none() && self.request.limit.is_none();
+        match &self.collection {
+            // The order is nobody's concern, so that the lanes can share the scan.
+            Some(collection) if whole && executor.scans_collection() => {
+                self.feed_in_parallel(collection.id, feeders, interrupt)
+            }
+            _ => feed_in_turn(executor, feeders),
         }
     }
 
@@ -155,44 +150,26 @@ impl Prepared {
             outcome
         })
     }
-
-    /// One reader; each lane gets every nth batch.
-    fn feed_in_turn(&self, feeders: Vec<Feeder>, interrupt: &Interrupt) -> Result<(), Failure> {
-        let slot = Arc::new(InterruptSlot::default());
-        slot.set(Some(interrupt.clone()));
-        let source = Source::new(self.snapshot.clone(), &self.plan, slot);
-        let matching = Matching::new(source, self.filter.clone(), self.ownership.clone());
-        let shape = Shape {
-            sort: self.sort.clone(),
-            limit: self.limit,
-            sort_bytes_max: self.sort_bytes_max,
-            ..Shape::default()
-        };
-        let limit = self
-            .limit
-            .map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
-        let mut feeders = feeders;
-        let mut next = 0;
-        let mut batch = Batch::default();
-        for row in rows(matching.rows(), shape)?.take(limit) {
-            batch.push(&row?);
-            if batch.is_full() {
-                batch.send(&mut feeders[next])?;
-                next = (next + 1) % feeders.len();
-            }
-        }
-        if let Some(feeder) = feeders.get_mut(next) {
-            batch.send(feeder)?;
-        }
-        for feeder in feeders {
-            feeder.finish()?;
-        }
-        Ok(())
-    }
 }
 
-fn is_natural(sort: &RawDocument) -> bool {
-    sort.get("$natural").is_ok_and(|value| value.is_some())
+/// One reader; each lane gets every nth batch.
+fn feed_in_turn(executor: Executor, mut feeders: Vec<Feeder>) -> Result<(), Failure> {
+    let mut next = 0;
+    let mut batch = Batch::default();
+    for row in executor {
+        batch.push(&row?);
+        if batch.is_full() {
+            batch.send(&mut feeders[next])?;
+            next = (next + 1) % feeders.len();
+        }
+    }
+    if let Some(feeder) = feeders.get_mut(next) {
+        batch.send(feeder)?;
+    }
+    for feeder in feeders {
+        feeder.finish()?;
+    }
+    Ok(())
 }
 
 /// The record ids of a collection in pieces, handed out in order.
@@ -222,7 +199,7 @@ impl Ranges {
 
 /// One lane's reader.
 struct RangeScan<'a> {
-    input: &'a Prepared,
+    input: &'a Prepared<'a>,
     collection: CollectionId,
     ranges: &'a Ranges,
     interrupt: &'a Interrupt,
@@ -233,11 +210,10 @@ impl RangeScan<'_> {
         let mut batch = Batch::default();
         let mut seen = 0;
         let Prepared {
-            snapshot,
-            filter,
-            ownership,
-            ..
+            snapshot, request, ..
         } = self.input;
+        let filter = Some(&request.filter).filter(|filter| !filter.is_empty());
+        let ownership = &request.shard_filter;
         while let Some(range) = self.ranges.take() {
             for record in snapshot.records(self.collection, range, false) {
                 let (_, record) = record.map_err(errors::storage)?;

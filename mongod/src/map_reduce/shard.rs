@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use banyan_execution::tickets::blocking;
-use banyan_execution::{InterruptSlot, Row, Rows};
+use banyan_execution::{InterruptSlot, Listed, Row, Rows};
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use banyan_node::context::CommandContext;
 use banyan_node::cursors::Cursor;
@@ -73,11 +73,11 @@ fn map_shard(ctx: &CommandContext<'_>) -> CommandResult {
 /// A cursor of which nothing has been read.
 fn open_cursor(ctx: &CommandContext<'_>, collection: &str, partials: SortedRun) -> CommandResult {
     let namespace = format!("{}.{collection}", ctx.database());
-    let rows: Rows = Box::new(partials.documents().map(|document| {
+    let rows: Rows = Box::new(Listed(partials.documents().map(|document| {
         document
             .map(Row::Owned)
             .map_err(|error| QueryError::new(ErrorKind::Location(96), error.to_string()))
-    }));
+    })));
     let slot = Arc::new(InterruptSlot::default());
     let cursor = Cursor::new(namespace, rows, slot);
     first::reply(

@@ -1,56 +1,56 @@
-//! The choice among indexes.
+//! The ways that may serve a query.
 //!
-//! Every index that can find all matching documents is a candidate. A unique point wins outright;
-//! otherwise each candidate's keys are counted, up to a bound, and the cheapest wins, where a plan
-//! that has to sort pays for it, and one in the right order only pays for what is wanted.
+//! Every index that can find all matching documents is a candidate, and so is the collection
+//! itself where an index may turn out to leave little out. A unique point wins outright; among
+//! several others a trial decides ([`crate::trial`]).
 
 use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
 use banyan_query::bounds::{Conjunction, implies};
 use banyan_query::{Context, ErrorKind, Filter, QueryError};
-use banyan_storage::{Collection, Index, Snapshot};
+use banyan_storage::{Collection, Index};
 use bson::{RawBsonRef, RawDocument};
 
-use super::bounds::{self, IndexBounds, ScanRange};
-use super::{Access, Plan, Query, number};
-use crate::error;
+use super::bounds::{self, IndexBounds};
+use super::{Access, Branch, Query, Solution, number};
 
-/// A trial looks at no more keys of an index than this.
-const TRIAL_KEYS: u64 = 512;
+/// More candidates are not tried.
+const CANDIDATES_MAX: usize = 16;
+/// Below so many documents an index that leaves anything out is taken without a trial against the
+/// collection.
+const SCAN_DOCUMENTS_MIN: u64 = 2_000;
 
-pub fn choose(
+/// What may serve a query, the likelier ones first; at least one.
+pub fn solutions(
     collection: Option<&Arc<Collection>>,
-    snapshot: &Snapshot,
     query: &Query<'_>,
-) -> Result<Plan, QueryError> {
+) -> Result<Vec<Solution>, QueryError> {
     let Some(collection) = collection else {
-        return Ok(Plan::nothing());
+        return Ok(vec![Solution::nothing()]);
     };
     let filter = query.filter;
     let conjunction = filter.map_or_else(Conjunction::everything, Conjunction::of);
     let by_id = filter.is_some_and(|filter| filter.id_equality().is_some());
-    let plan = |access: Access, sorted: bool, rejected: Vec<Access>| {
+    let solution = |access: Access, sorted: bool| {
         let exact = match &access {
             Access::Index { bounds, .. } => bounds.exact,
             Access::Collection { .. } => conjunction.complete && conjunction.conditions.is_empty(),
             _ => false,
         };
-        let collection = Some(collection.clone());
-        Plan {
-            collection,
+        Solution {
             access,
             sorted,
             exact,
             by_id,
-            rejected,
+            distinct: false,
         }
     };
     let natural = query.sort.and_then(natural_direction);
     if let Some(hint) = query.hint {
         let access = hinted(collection, &conjunction, query, hint)?;
         let (access, sorted) = orient(access, query.sort, natural);
-        return Ok(plan(access, sorted, Vec::new()));
+        return Ok(vec![solution(access, sorted)]);
     }
     if query.min.is_some() || query.max.is_some() {
         return Err(QueryError::new(
@@ -59,177 +59,94 @@ pub fn choose(
         ));
     }
     if conjunction.never {
-        return Ok(plan(Access::Nothing, true, Vec::new()));
+        return Ok(vec![Solution::nothing()]);
     }
     if let Some(reverse) = natural {
-        return Ok(plan(Access::Collection { reverse }, true, Vec::new()));
+        return Ok(vec![solution(Access::Collection { reverse }, true)]);
     }
-    let candidates = candidates(collection, &conjunction, query.sort);
-    if let Some(at) = candidates.iter().position(|c| c.bounds.is_unique_point()) {
+    if let Some(bounds) = distinct_bounds(collection, &conjunction, query) {
         let access = Access::Index {
-            bounds: candidates[at].bounds.clone(),
+            bounds: Arc::new(bounds),
             reverse: false,
         };
-        return Ok(plan(access, true, Vec::new()));
+        let distinct = true;
+        let solution = solution(access, true);
+        return Ok(vec![Solution {
+            distinct,
+            ..solution
+        }]);
     }
-    let options = weigh(collection, snapshot, query, &conjunction, candidates)?;
-    let mut options = options.into_iter();
-    let Some((_, access, sorted)) = options.next() else {
-        return Ok(Plan::nothing());
-    };
-    let rejected = options
-        .map(|(_, access, _)| access)
-        .filter(|access| !matches!(access, Access::Collection { .. }))
+    let mut candidates = candidates(collection, &conjunction, query.sort);
+    if let Some(at) = candidates.iter().position(|c| c.bounds.is_unique_point()) {
+        let access = Access::Index {
+            bounds: Arc::new(candidates.swap_remove(at).bounds),
+            reverse: false,
+        };
+        return Ok(vec![solution(access, true)]);
+    }
+    // Stable: of equal ones the older index is tried first.
+    candidates.sort_by_key(|candidate| {
+        let IndexBounds {
+            points, confined, ..
+        } = candidate.bounds;
+        std::cmp::Reverse((points, confined, candidate.sorted))
+    });
+    candidates.truncate(CANDIDATES_MAX);
+    let in_order = query.sort.is_some() && candidates.iter().any(|candidate| candidate.sorted);
+    let mut solutions: Vec<_> = candidates
+        .into_iter()
+        .map(|candidate| {
+            let Candidate {
+                bounds,
+                reverse,
+                sorted,
+            } = candidate;
+            let bounds = Arc::new(bounds);
+            solution(Access::Index { bounds, reverse }, sorted)
+        })
         .collect();
-    Ok(plan(access, sorted, rejected))
+    if let Some((parts, sorted)) = union(collection, &conjunction, query.sort) {
+        solutions.push(solution(Access::Union(parts), sorted));
+    }
+    let is_small = collection.documents() < SCAN_DOCUMENTS_MIN;
+    if solutions.is_empty() || !is_small && !in_order {
+        let access = Access::Collection { reverse: false };
+        solutions.push(solution(access, query.sort.is_none()));
+    }
+    Ok(solutions)
 }
 
-/// An access, what it costs, and whether its records come in the order that is wanted.
-type Weighed = (f64, Access, bool);
-
-/// The candidates, and what goes without any of them, the cheapest first.
-fn weigh(
-    collection: &Arc<Collection>,
-    snapshot: &Snapshot,
-    query: &Query<'_>,
+/// The bounds of an index that begins with the field whose values are asked for, if they say all
+/// that is asked of the documents.
+fn distinct_bounds(
+    collection: &Collection,
     conjunction: &Conjunction<'_>,
-    candidates: Vec<Candidate>,
-) -> Result<Vec<Weighed>, QueryError> {
-    let union = union(collection, conjunction);
-    let scan = Candidate::scan(collection, query.sort.is_none());
-    let mut options: Vec<Weighed> = Vec::new();
-    let single = candidates.len() == 1 && union.is_none();
-    for candidate in candidates {
-        let cost = if single && candidate.bounds.is_selective() {
-            0.0
-        } else {
-            candidate.cost(snapshot, collection, query)?
-        };
-        let Candidate {
-            bounds,
-            reverse,
-            sorted,
-        } = candidate;
-        options.push((cost, Access::Index { bounds, reverse }, sorted));
-    }
-    if let Some(parts) = union {
-        let mut keys = 0;
-        for part in &parts {
-            keys += count_keys(snapshot, part)?;
+    query: &Query<'_>,
+) -> Option<IndexBounds> {
+    let path = query.distinct?;
+    let asks_nothing = conjunction.complete && conjunction.conditions.is_empty();
+    let fits = |index: &&Arc<Index>| {
+        let first = index.pattern.fields.first();
+        !index.hidden
+            && !index.is_multikey()
+            && first.is_some_and(|(first, order)| {
+                *order != FieldOrder::Hashed && first.to_string() == path
+            })
+            && is_complete_for(index, conjunction)
+    };
+    collection.indexes.iter().filter(fits).find_map(|index| {
+        if asks_nothing {
+            // Documents that a sparse index leaves out have no value there.
+            return Some(bounds::whole(index));
         }
-        let cost = keys as f64 * 2.0 + sort_cost(keys as f64, query.sort.is_some());
-        options.push((cost, Access::Union(parts), query.sort.is_none()));
-    }
-    // Without anything that narrows the search, the collection itself is the way.
-    options.push((
-        scan.full_cost(query),
-        Access::Collection { reverse: false },
-        scan.sorted,
-    ));
-    options.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(options)
+        bounds::bounds(index, conjunction).filter(|bounds| bounds.exact)
+    })
 }
 
 struct Candidate {
     bounds: IndexBounds,
     reverse: bool,
     sorted: bool,
-}
-
-/// A collection scan, for comparison.
-struct Scan {
-    documents: f64,
-    sorted: bool,
-}
-
-impl Candidate {
-    fn scan(collection: &Collection, sorted: bool) -> Scan {
-        Scan {
-            documents: collection.documents() as f64,
-            sorted,
-        }
-    }
-
-    fn cost(
-        &self,
-        snapshot: &Snapshot,
-        collection: &Collection,
-        query: &Query<'_>,
-    ) -> Result<f64, QueryError> {
-        let mut keys = if self.bounds.is_selective() {
-            count_keys(snapshot, &self.bounds)? as f64
-        } else {
-            collection.documents() as f64
-        };
-        if keys >= TRIAL_KEYS as f64 {
-            // Past the trial's end, wider bounds are taken to hold a larger part.
-            let share = 0.5_f64.powi(i32::try_from(2 * self.bounds.points).unwrap_or(8))
-                * if self.bounds.confined > self.bounds.points {
-                    0.5
-                } else {
-                    1.0
-                };
-            keys = keys.max(collection.documents() as f64 * share);
-        }
-        // In the right order, reading stops as soon as enough is found.
-        if (self.sorted || query.sort.is_none())
-            && let Some(wanted) = query.wanted
-            && self.bounds.exact
-        {
-            keys = keys.min(wanted as f64);
-        } else if self.sorted
-            && query.sort.is_some()
-            && let Some(wanted) = query.wanted
-        {
-            keys = keys.min((wanted as f64) * 16.0);
-        }
-        // A key costs a step of the scan and a record read at random.
-        Ok(keys * 2.0 + sort_cost(keys, query.sort.is_some() && !self.sorted))
-    }
-}
-
-impl Scan {
-    fn full_cost(&self, query: &Query<'_>) -> f64 {
-        // At least something, so that any index which narrows the search wins a small collection.
-        1.0 + self.documents + sort_cost(self.documents, query.sort.is_some()) + {
-            // An index's bounds are better news than they look: documents keep coming.
-            if query.filter.is_some_and(|filter| !filter.is_empty()) {
-                TRIAL_KEYS as f64
-            } else {
-                0.0
-            }
-        }
-    }
-}
-
-fn sort_cost(documents: f64, needed: bool) -> f64 {
-    if needed {
-        documents * (documents + 2.0).log2() * 0.5
-    } else {
-        0.0
-    }
-}
-
-/// The number of keys inside the bounds, as far as a trial goes.
-fn count_keys(snapshot: &Snapshot, bounds: &IndexBounds) -> Result<u64, QueryError> {
-    let mut keys = 0;
-    for ScanRange { range, point } in &bounds.ranges {
-        if point.is_some() && bounds.index.unique {
-            keys += 1;
-            continue;
-        }
-        for entry in snapshot.scan_index(&bounds.index, range.clone(), false) {
-            entry.map_err(error::storage)?;
-            keys += 1;
-            if keys >= TRIAL_KEYS {
-                return Ok(keys);
-            }
-        }
-        if keys >= TRIAL_KEYS {
-            break;
-        }
-    }
-    Ok(keys)
 }
 
 /// The indexes that help with the filter or with the order.
@@ -272,21 +189,35 @@ fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
     }
 }
 
-/// An `$or` each of whose branches has an index.
-fn union(collection: &Collection, conjunction: &Conjunction<'_>) -> Option<Vec<IndexBounds>> {
+/// An `$or` each of whose branches has an index, and whether all of them come in the order that is
+/// asked for.
+fn union(
+    collection: &Collection,
+    conjunction: &Conjunction<'_>,
+    sort: Option<&RawDocument>,
+) -> Option<(Vec<Branch>, bool)> {
     let branches = conjunction.disjunctions.first()?;
     let mut parts = Vec::with_capacity(branches.len());
+    let mut sorted = true;
     for branch in branches {
-        let best = collection
+        let (order, bounds) = collection
             .indexes
             .iter()
             .filter(|index| !index.hidden && is_complete_for(index, branch))
             .filter_map(|index| bounds::bounds(index, branch))
             .filter(IndexBounds::is_selective)
-            .max_by_key(|bounds| (bounds.is_unique_point(), bounds.points, bounds.confined))?;
-        parts.push(best);
+            .map(|bounds| (sort.and_then(|sort| order_of(&bounds, sort)), bounds))
+            .max_by_key(|(order, bounds)| {
+                let point = bounds.is_unique_point();
+                (point, order.is_some(), bounds.points, bounds.confined)
+            })?;
+        sorted &= order.is_some() || bounds.is_unique_point();
+        parts.push(Branch {
+            bounds: Arc::new(bounds),
+            reverse: order.unwrap_or(false),
+        });
     }
-    (!parts.is_empty()).then_some(parts)
+    (!parts.is_empty()).then_some((parts, sorted || sort.is_none()))
 }
 
 /// `{$natural: ±1}`: whether it runs backwards.
@@ -387,14 +318,14 @@ fn hinted(
     if query.min.is_some() || query.max.is_some() {
         let bounds = bounds::between(index, query.min, query.max)?;
         return Ok(Access::Index {
-            bounds,
+            bounds: Arc::new(bounds),
             reverse: false,
         });
     }
     // A sparse or partial index is used as told, even if it misses documents.
     let bounds = bounds::bounds(index, conjunction).unwrap_or_else(|| bounds::whole(index));
     Ok(Access::Index {
-        bounds,
+        bounds: Arc::new(bounds),
         reverse: false,
     })
 }

@@ -2,13 +2,15 @@
 //!
 //! - [`bounds`] puts what a filter says about single paths (`banyan_query::bounds`) together into
 //!   ranges of one index;
-//! - [`choose`] weighs the indexes, with a look at how many keys each would visit;
+//! - [`choose`] names the ways that may serve;
+//! - `build` makes a tree of operators of one;
 //! - [`explain`] tells the outcome in MongoDB's words.
 //!
 //! A plan is only a shortcut: whatever it visits is still matched against the whole filter, unless
 //! the bounds say exactly what the filter says.
 
 pub mod bounds;
+mod build;
 pub mod choose;
 pub mod explain;
 pub mod summary;
@@ -19,11 +21,11 @@ use std::sync::Arc;
 
 use banyan_document::number::Number;
 use banyan_query::Filter;
-use banyan_storage::Collection;
 use bson::{RawBsonRef, RawDocument};
 
 pub use bounds::{IndexBounds, ScanRange};
-pub use choose::{choose, natural_direction};
+pub(crate) use build::{build, finish};
+pub use choose::{natural_direction, solutions};
 
 /// What a plan is made for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,6 +37,8 @@ pub struct Query<'a> {
     pub hint: Option<RawBsonRef<'a>>,
     /// How many documents are wanted, skipped ones included.
     pub wanted: Option<u64>,
+    /// One document for each value at this path is enough.
+    pub distinct: Option<&'a str>,
     /// `min` and `max`: the ends of a hinted index.
     pub min: Option<&'a RawDocument>,
     pub max: Option<&'a RawDocument>,
@@ -49,16 +53,23 @@ pub enum Access {
         reverse: bool,
     },
     Index {
-        bounds: IndexBounds,
+        bounds: Arc<IndexBounds>,
         reverse: bool,
     },
-    /// The parts of an `$or`, each with its own index; a record is taken once.
-    Union(Vec<IndexBounds>),
+    /// The branches of an `$or`; a record is taken once.
+    Union(Vec<Branch>),
 }
 
+/// A branch of an `$or`, with the index that finds its documents.
 #[derive(Debug, Clone)]
-pub struct Plan {
-    pub collection: Option<Arc<Collection>>,
+pub struct Branch {
+    pub bounds: Arc<IndexBounds>,
+    pub reverse: bool,
+}
+
+/// A way to answer a query.
+#[derive(Debug, Clone)]
+pub struct Solution {
     pub access: Access,
     /// Whether the documents come in the order that was asked for.
     pub sorted: bool,
@@ -66,18 +77,18 @@ pub struct Plan {
     pub exact: bool,
     /// A plain `{_id: value}`.
     pub by_id: bool,
-    pub rejected: Vec<Access>,
+    /// The index's first field is the one whose values are asked for, and nothing else is asked.
+    pub distinct: bool,
 }
 
-impl Plan {
-    pub fn nothing() -> Plan {
-        Plan {
-            collection: None,
+impl Solution {
+    pub fn nothing() -> Solution {
+        Solution {
             access: Access::Nothing,
             sorted: true,
             exact: true,
             by_id: false,
-            rejected: Vec::new(),
+            distinct: false,
         }
     }
 
@@ -89,7 +100,18 @@ impl Plan {
             _ => false,
         }
     }
+
+    /// What a unit of work costs, next to one of a scan of the collection.
+    pub(crate) fn work_cost(&self) -> f64 {
+        match &self.access {
+            Access::Nothing | Access::Collection { .. } => 1.0,
+            Access::Index { .. } | Access::Union(_) => KEY_AND_RECORD_COST,
+        }
+    }
 }
+
+/// A key costs a step of a scan, and a record read at random.
+const KEY_AND_RECORD_COST: f64 = 3.0;
 
 /// A number of any type as an integer, towards zero; what is out of range stops at the range's end.
 pub(crate) fn number(value: RawBsonRef<'_>) -> Option<i64> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banyan_storage::Index;
 
-use super::{Access, Plan, number};
+use super::{Access, Solution, number};
 
 /// Cheap to make for every query; text only when somebody reads it.
 #[derive(Debug, Default)]
@@ -18,14 +18,14 @@ pub enum Summary {
 }
 
 impl Summary {
-    pub fn of(plan: &Plan) -> Summary {
-        match &plan.access {
+    pub fn of(solution: &Solution) -> Summary {
+        match &solution.access {
             Access::Nothing => Summary::Nothing,
             Access::Collection { .. } => Summary::Scan,
-            Access::Index { bounds, .. } if plan.by_id && bounds.index.is_id() => Summary::ById,
+            Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => Summary::ById,
             Access::Index { bounds, .. } => Summary::Indexes(vec![bounds.index.clone()]),
             Access::Union(parts) => {
-                Summary::Indexes(parts.iter().map(|part| part.index.clone()).collect())
+                Summary::Indexes(parts.iter().map(|part| part.bounds.index.clone()).collect())
             }
         }
     }

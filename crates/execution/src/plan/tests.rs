@@ -10,10 +10,10 @@ use banyan_storage::{
 };
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 
-use super::{Access, Plan, Query, choose};
+use super::{Access, Query, Solution, solutions};
+use crate::executor::{Executor, Planned, Request, View};
 use crate::interrupt::InterruptSlot;
-use crate::matching::{Matching, Shape, rows};
-use crate::source::Source;
+use crate::operators::SortMemory;
 
 struct Fixture {
     _directory: tempfile::TempDir,
@@ -68,30 +68,40 @@ impl Fixture {
         collection
     }
 
-    fn plan(&self, collection: &Arc<Collection>, query: &Query<'_>) -> Plan {
-        choose(Some(collection), &self.store.snapshot(), query).unwrap()
+    fn solutions(&self, collection: &Arc<Collection>, query: &Query<'_>) -> Vec<Solution> {
+        solutions(Some(collection), query).unwrap()
     }
 
-    /// The ids that a query finds, and how.
-    fn find(&self, collection: &Arc<Collection>, query: &Query<'_>) -> (Vec<i32>, Plan) {
-        let plan = self.plan(collection, query);
-        let slot = Arc::new(InterruptSlot::default());
-        let source = Source::new(self.store.snapshot(), &plan, slot);
-        let filter = query.filter.map(|filter| Arc::new(filter.clone()));
-        let matching = Matching::new(source, filter.filter(|_| !plan.exact), None);
-        let sort = query.sort.map(|sort| SortPattern::parse(sort).unwrap());
-        let shape = Shape {
-            sort: sort.filter(|_| !plan.sorted),
-            sort_bytes_max: 1 << 20,
-            ..Shape::default()
+    fn open(&self, collection: &Arc<Collection>, query: &Query<'_>) -> Executor {
+        let request = Request {
+            query: *query,
+            filter: Arc::new(query.filter.cloned().unwrap_or_else(Filter::all)),
+            sort: query.sort.map(|sort| SortPattern::parse(sort).unwrap()),
+            sort_memory: SortMemory {
+                bytes_max: 1 << 20,
+                ..SortMemory::default()
+            },
+            limit: query.wanted,
+            ..Request::default()
         };
-        let found = rows(matching.rows(), shape).unwrap();
-        (
-            found
-                .map(|row| row.unwrap().get_i32("_id").unwrap())
-                .collect(),
-            plan,
-        )
+        let view = View {
+            collection: Some(collection.clone()),
+            snapshot: self.store.snapshot(),
+            later: Some(self.store.clone()),
+        };
+        let planned = Planned::new(view, request).unwrap();
+        planned.open(&Arc::new(InterruptSlot::default())).unwrap()
+    }
+
+    /// The ids that a query finds, and how. The plan rests between any two documents.
+    fn find(&self, collection: &Arc<Collection>, query: &Query<'_>) -> (Vec<i32>, RawDocumentBuf) {
+        let mut executor = self.open(collection, query);
+        let mut found = Vec::new();
+        while let Some((_, row)) = executor.next_record().unwrap() {
+            found.push(row.get_i32("_id").unwrap());
+            executor.save();
+        }
+        (found, executor.explain_run())
     }
 }
 
@@ -330,7 +340,7 @@ fn indexes_change_how_documents_are_found_and_not_which() {
                     expected.sort_unstable();
                     found.sort_unstable();
                 }
-                assert_eq!(found, expected, "{filter:?} {sort:?} by {:?}", plan.access);
+                assert_eq!(found, expected, "{filter:?} {sort:?} by {plan:?}");
             }
         }
     }
@@ -350,7 +360,7 @@ fn selective_filters_use_an_index() {
             filter: Some(&filter),
             ..Query::default()
         };
-        match fixture.plan(&collection, &query).access {
+        match &fixture.solutions(&collection, &query)[0].access {
             Access::Index { bounds, .. } => bounds.index.name.clone(),
             Access::Union(parts) => format!("{} parts", parts.len()),
             Access::Collection { .. } => "collection".to_owned(),
@@ -383,12 +393,12 @@ fn an_order_is_taken_from_an_index_when_few_are_wanted() {
         wanted: Some(3),
         ..Query::default()
     };
-    let plan = fixture.plan(&collection, &query);
-    assert!(plan.sorted);
+    let solution = &fixture.solutions(&collection, &query)[0];
+    assert!(solution.sorted);
     assert!(
-        matches!(plan.access, Access::Index { reverse: true, .. }),
+        matches!(solution.access, Access::Index { reverse: true, .. }),
         "{:?}",
-        plan.access
+        solution.access
     );
 }
 
@@ -402,7 +412,7 @@ fn a_hint_is_followed_or_refused() {
         ..Query::default()
     };
     assert!(matches!(
-        fixture.plan(&collection, &query).access,
+        fixture.solutions(&collection, &query)[0].access,
         Access::Index { .. }
     ));
     let unknown = rawdoc! { "hint": { "c": 1 } };
@@ -410,6 +420,6 @@ fn a_hint_is_followed_or_refused() {
         hint: unknown.get("hint").unwrap(),
         ..Query::default()
     };
-    let error = choose(Some(&collection), &fixture.store.snapshot(), &query).unwrap_err();
+    let error = solutions(Some(&collection), &query).unwrap_err();
     assert_eq!(error.kind, banyan_query::ErrorKind::BadValue);
 }

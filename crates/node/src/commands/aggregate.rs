@@ -1,21 +1,19 @@
 //! `aggregate`: a pipeline over a collection, as a cursor.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_execution::matching::Matching;
-use banyan_execution::plan::{self, Query};
-use banyan_execution::source::{Cost, Source};
-use banyan_execution::{InterruptSlot, Row, Rows};
-use banyan_query::Filter;
-use banyan_query::pipeline::{Pipeline, Stage};
-use banyan_replication::oplog;
-use banyan_replication::oplog::view::Order;
+use banyan_execution::plan::Query;
+use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, RowStream, Rows};
+use banyan_query::QueryError;
+use banyan_query::filter::Filter;
+use banyan_query::pipeline::{Pipeline, Run, SortKey, Stage};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
 
-use super::explain::{self, Verbosity, explain_parameters};
-use super::find::{self, OwnedView, later_states, owned_view, query_context, simple_collation};
-use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::explain::{self, Around, Verbosity, explain_request};
+use super::find::simple_collation;
+use super::table::{self, BoxFuture, CommandResult, CommandSpec};
 use super::{change_stream, out, pipeline_sources};
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
@@ -23,9 +21,9 @@ use crate::cursors::first::{self, BatchOptions};
 use crate::errors;
 use crate::params;
 use crate::read_concern;
-use crate::virtual_collections::local;
+use crate::reads::{self, query_context};
 
-pub static SPEC: CommandSpec = CommandSpec::new("aggregate", Run::Future(run))
+pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(run))
     .in_transaction()
     .fields(&["pipeline", "cursor", "explain", "hint", "let", "collation"])
     .ignored(&[
@@ -151,9 +149,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return crate::cursors::batch::single(&namespace, []);
         }
         let open = || {
-            let Results { rows, slot, cost } = rows(ctx, &parameters, pipeline)?;
+            let Results { rows, slot, stats } = rows(ctx, &parameters, pipeline)?;
             let mut cursor = Cursor::new(namespace, rows, slot);
-            cursor.cost = cost;
+            cursor.stats = stats;
             first::reply(ctx, cursor, options)
         };
         ctx.compute(open).await
@@ -164,7 +162,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 pub struct Results {
     pub rows: Rows,
     pub slot: Arc<InterruptSlot>,
-    pub cost: Option<Arc<Cost>>,
+    pub stats: Option<Arc<PlanSummaryStats>>,
 }
 
 /// Plans and starts a pipeline.
@@ -175,21 +173,17 @@ pub fn rows(
 ) -> Result<Results, CommandError> {
     ctx.interrupt();
     let slot = ctx.slot().clone();
-    let (input, cost): (Rows, _) = match pipeline.source() {
+    let (input, stats) = match pipeline.source() {
         Some(Stage::Source { name, argument }) => {
             let documents =
                 pipeline_sources::documents(ctx, parameters.collection, name, argument)?;
             pipeline.remove_first();
-            (
-                Box::new(
-                    documents
-                        .into_iter()
-                        .map(|document| Ok(Row::Owned(document))),
-                ),
-                None,
-            )
+            let rows = documents
+                .into_iter()
+                .map(|document| Ok(Row::Owned(document)));
+            (Input::Listed(Box::new(rows)), None)
         }
-        Some(_) => (Box::new(std::iter::empty()), None),
+        Some(_) => (Input::Listed(Box::new(std::iter::empty())), None),
         None => {
             let Some(collection) = parameters.collection else {
                 return Err(CommandError::new(
@@ -204,147 +198,132 @@ pub fn rows(
                     },
                 ));
             };
-            let (rows, cost) = scan(ctx, parameters, collection, &mut pipeline, &slot)?;
-            (rows, Some(cost))
+            let executor = open(ctx, parameters, collection, &mut pipeline)?;
+            let stats = executor.stats.clone();
+            (Input::Plan(Box::new(executor)), Some(stats))
         }
     };
     let sources = pipeline_sources::of(ctx, &pipeline, &slot)?;
     let run = pipeline.run(input, sources).map_err(errors::query)?;
-    let rows = run.map(|document| document.map(Row::Owned));
     Ok(Results {
-        rows: Box::new(rows),
+        rows: Box::new(PipelineRows(run)),
         slot,
-        cost,
+        stats,
     })
 }
 
-/// The documents of the collection that the leading `$match` stages let through.
-fn scan(
+/// Where a pipeline's documents come from.
+enum Input {
+    Plan(Box<Executor>),
+    Listed(Box<dyn Iterator<Item = Result<Row, QueryError>> + Send>),
+}
+
+impl Iterator for Input {
+    type Item = Result<Row, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Input::Plan(executor) => executor.next(),
+            Input::Listed(rows) => rows.next(),
+        }
+    }
+}
+
+/// The results of a pipeline, for a cursor.
+struct PipelineRows(Run<Input>);
+
+impl RowStream for PipelineRows {
+    fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
+        for document in self.0.by_ref().take(most) {
+            out.push_back(Row::Owned(document?));
+        }
+        Ok(())
+    }
+
+    fn save(&mut self) {
+        if let Some(Input::Plan(executor)) = self.0.input_mut() {
+            executor.save();
+        }
+    }
+
+    fn holds_snapshot(&self) -> bool {
+        matches!(self.0.input(), Some(Input::Plan(executor)) if executor.holds_snapshot())
+    }
+}
+
+/// Plans what the first stages ask of the collection, and takes the stages off that the plan has
+/// taken over.
+fn open(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'_>,
     collection: &str,
     pipeline: &mut Pipeline,
-    slot: &Arc<InterruptSlot>,
-) -> Result<(Rows, Arc<Cost>), CommandError> {
+) -> Result<Executor, CommandError> {
     let leading = Leading::of(pipeline);
-    let order = Order {
-        times: leading.source.as_deref().and_then(oplog::view::times),
-        ..Order::default()
-    };
-    let view = local::documents(ctx.node, ctx.database(), collection, &order)?;
-    if let Some(documents) = view {
-        let rows = documents.map(|document| document.map(Row::Owned));
-        return Ok((Box::new(rows), Arc::default()));
-    }
-    let matched = take_matches(pipeline);
-    let OwnedView {
-        ownership,
-        catalog,
-        snapshot,
-    } = owned_view(ctx, collection)?;
-    let found = catalog.get(ctx.database(), collection);
-    let plan =
-        plan::choose(found, &snapshot, &leading.query(parameters.hint)).map_err(errors::query)?;
-    // What an index has sorted need not be sorted again; the limit that the stage took up stays.
-    let mut limit = None;
-    if plan.sorted && leading.sort.is_some() {
+    let request = leading.request(ctx, parameters);
+    while let Some(Stage::Match(_)) = pipeline.stages().first() {
         pipeline.remove_first();
-        limit = leading.wanted;
     }
-    let mut source = Source::new(snapshot, &plan, slot.clone());
-    if let Some(node) = later_states(ctx) {
-        source = source.may_rest(&node);
+    if let Some(Stage::Sort(_)) = pipeline.stages().first() {
+        pipeline.remove_first();
     }
-    let cost = source.cost.clone();
-    ctx.run_plan(&cost);
-    let mut matched = matched.into_iter();
-    let first = matched.next().filter(|_| !plan.exact);
-    let rest: Vec<_> = matched.filter(|_| !plan.exact).collect();
-    let matching = Matching::new(source, first, ownership);
-    let rows = matching.filter_map(move |found| match found {
-        Err(error) => Some(Err(error)),
-        Ok((_, record)) => {
-            for filter in &rest {
-                match filter.try_matches(&record) {
-                    Ok(true) => {}
-                    Ok(false) => return None,
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-            Some(Ok(Row::Record(record)))
-        }
-    });
-    let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    Ok((Box::new(rows.take(limit)), cost))
+    reads::plan(ctx, collection, request)?.open(ctx)
 }
 
-/// What the first stages say to the planner.
+/// What the first stages ask of the collection.
 struct Leading {
-    filter: Option<Filter>,
-    /// The filter as it was written.
-    source: Option<RawDocumentBuf>,
+    filter: Arc<Filter>,
     /// The sort right behind the filters.
-    sort: Option<RawDocumentBuf>,
+    sort: Option<SortKey>,
     /// A limit right behind them.
-    wanted: Option<u64>,
+    limit: Option<u64>,
 }
 
 impl Leading {
     fn of(pipeline: &Pipeline) -> Leading {
-        let mut sources = Vec::new();
         let mut filters = Vec::new();
-        let (mut sort, mut wanted) = (None, None);
+        let (mut sort, mut limit) = (None, None);
         for stage in pipeline.stages() {
             match stage {
-                Stage::Match(matching) => {
-                    sources.push(matching.source.clone());
-                    filters.push(&*matching.filter);
+                Stage::Match(stage) => {
+                    filters.push(&stage.filter);
                     continue;
                 }
-                Stage::Limit(limit) => wanted = Some(*limit),
+                Stage::Limit(stage) => limit = Some(*stage),
                 Stage::Sort(stage) => {
-                    sort = Some(stage.key.source.clone());
-                    wanted = stage.limit;
+                    sort = Some(stage.key.clone());
+                    limit = stage.limit;
                 }
                 _ => {}
             }
             break;
         }
-        let source = match sources.len() {
-            0 => None,
-            1 => sources.pop(),
-            _ => {
-                let mut all = RawArrayBuf::new();
-                sources.into_iter().for_each(|filter| all.push(filter));
-                Some(rawdoc! { "$and": all })
-            }
+        let filter = match filters.as_slice() {
+            [only] => (*only).clone(),
+            several => Arc::new(Filter::conjunction(several.iter().map(|filter| &***filter))),
         };
         Leading {
-            filter: (!filters.is_empty()).then(|| Filter::conjunction(filters)),
-            source,
+            filter,
             sort,
-            wanted,
+            limit,
         }
     }
 
-    fn query<'a>(&'a self, hint: Option<RawBsonRef<'a>>) -> Query<'a> {
-        Query {
-            filter: self.filter.as_ref(),
-            sort: self.sort.as_deref(),
-            hint,
-            wanted: self.wanted,
-            ..Query::default()
+    fn request<'a>(&'a self, ctx: &CommandContext<'_>, parameters: &Parameters<'a>) -> Request<'a> {
+        Request {
+            query: Query {
+                sort: self.sort.as_ref().map(|sort| &*sort.source),
+                hint: parameters.hint,
+                wanted: self.limit,
+                ..Query::default()
+            },
+            filter: self.filter.clone(),
+            sort: self.sort.as_ref().map(|sort| sort.pattern.clone()),
+            sort_memory: reads::sort_memory(ctx),
+            limit: self.limit,
+            ..Request::default()
         }
     }
-}
-
-fn take_matches(pipeline: &mut Pipeline) -> Vec<Arc<Filter>> {
-    let mut filters = Vec::new();
-    while let Some(Stage::Match(matching)) = pipeline.stages().first() {
-        filters.push(matching.filter.clone());
-        pipeline.remove_first();
-    }
-    filters
 }
 
 /// `explain` of an aggregation: how the documents get into the pipeline, and its stages.
@@ -365,16 +344,8 @@ pub fn explain(
     let mut explained = RawArrayBuf::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
         let leading = Leading::of(&pipeline);
-        let search = find::Parameters {
-            collection,
-            filter: leading.source.as_deref(),
-            sort: leading.sort.as_deref(),
-            hint: parameters.hint,
-            limit: leading.wanted,
-            variables: parameters.variables,
-            ..find::Parameters::default()
-        };
-        let cursor = explain_parameters(ctx, &search, None, verbosity)?;
+        let request = leading.request(ctx, &parameters);
+        let cursor = explain_request(ctx, collection, request, Around::default(), verbosity)?;
         if parameters
             .stages
             .iter()

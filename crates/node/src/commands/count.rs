@@ -2,22 +2,19 @@
 
 use std::sync::Arc;
 
-use banyan_execution::matching::Matching;
-use banyan_execution::plan::{self, Plan, Query};
-use banyan_execution::source::{Cost, Source};
+use banyan_execution::plan::Query;
+use banyan_execution::{Executor, Goal, Request};
 use banyan_query::filter::Filter;
-use banyan_replication::oplog;
-use banyan_replication::oplog::view::Order;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::coll_stats::number;
-use super::find::{OwnedView, owned_view, query_context, simple_collation};
+use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
-use crate::virtual_collections::local;
+use crate::reads::{self, owned_view, query_context};
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .fields(&["query", "limit", "skip", "hint", "collation"])
@@ -58,12 +55,18 @@ impl<'a> Parameters<'a> {
         check_collection_name(database, parameters.collection)?;
         Ok(parameters)
     }
+
+    /// More than this need not be found.
+    pub fn most(&self) -> u64 {
+        let limit = self.limit.unwrap_or(u64::MAX);
+        limit.saturating_add(self.skip)
+    }
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
-        let Counted { count, .. } = ctx.compute(|| count(ctx, &parameters)).await?;
+        let count = ctx.compute(|| count(ctx, &parameters)).await?;
         Ok(reply(count))
     })
 }
@@ -72,96 +75,61 @@ fn reply(count: u64) -> RawDocumentBuf {
     rawdoc! { "n": number(i64::try_from(count).unwrap_or(i64::MAX)), "ok": 1.0 }
 }
 
-/// A count, and how it came about.
-pub struct Counted {
-    pub count: u64,
-    pub filter: Arc<Filter>,
-    pub plan: Plan,
-    pub cost: Arc<Cost>,
+/// How many documents match.
+fn count(ctx: &CommandContext<'_>, parameters: &Parameters<'_>) -> Result<u64, CommandError> {
+    ctx.interrupt();
+    let most = parameters.most();
+    let found = match known(ctx, parameters)? {
+        Some(documents) => documents.min(most),
+        None => {
+            let mut executor = open(ctx, parameters)?;
+            executor.count_up_to(most).map_err(errors::query)?
+        }
+    };
+    Ok(found.saturating_sub(parameters.skip))
 }
 
-pub fn count(
+/// The number of all documents, where that is what is asked for and it is known.
+fn known(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'_>,
-) -> Result<Counted, CommandError> {
-    ctx.interrupt();
+) -> Result<Option<u64>, CommandError> {
+    let is_virtual = matches!(ctx.database(), "local" | "config");
+    if parameters.filter.is_some() || parameters.hint.is_some() || is_virtual {
+        return Ok(None);
+    }
+    let view = owned_view(ctx, parameters.collection)?;
+    if view.ownership.is_some() {
+        return Ok(None);
+    }
+    let found = view.catalog.get(ctx.database(), parameters.collection);
+    let documents = found.map_or(0, |collection| collection.documents());
+    // It is counted as of now, not as of the snapshot.
+    if ctx.is_routed() {
+        owned_view(ctx, parameters.collection)?;
+    }
+    Ok(Some(documents))
+}
+
+/// The plan that counts.
+pub fn open(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+) -> Result<Executor, CommandError> {
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
-    let filter = Arc::new(filter);
-    let order = Order {
-        times: parameters.filter.and_then(oplog::view::times),
-        ..Order::default()
+    let request = Request {
+        query: Query {
+            hint: parameters.hint,
+            wanted: Some(parameters.most()).filter(|most| *most < u64::MAX),
+            ..Query::default()
+        },
+        filter: Arc::new(filter),
+        goal: Goal::Count,
+        ..Request::default()
     };
-    let view = local::documents(ctx.node, ctx.database(), parameters.collection, &order)?;
-    if let Some(documents) = view {
-        let mut count = 0;
-        for document in documents {
-            count += u64::from(
-                filter
-                    .try_matches(&document.map_err(errors::query)?)
-                    .map_err(errors::query)?,
-            );
-        }
-        let most = parameters.limit.unwrap_or(u64::MAX);
-        let left = count.saturating_sub(parameters.skip).min(most);
-        return Ok(Counted {
-            count: left,
-            filter,
-            plan: Plan::nothing(),
-            cost: Arc::default(),
-        });
-    }
-    let OwnedView {
-        ownership,
-        catalog,
-        snapshot,
-    } = owned_view(ctx, parameters.collection)?;
-    let collection = catalog.get(ctx.database(), parameters.collection);
-    let query = Query {
-        filter: Some(&filter),
-        hint: parameters.hint,
-        wanted: parameters
-            .limit
-            .map(|limit| limit.saturating_add(parameters.skip)),
-        ..Query::default()
-    };
-    let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
-    let most = query.wanted.unwrap_or(u64::MAX);
-    let known = collection.filter(|_| filter.is_empty() && ownership.is_none());
-    let source = Source::new(snapshot, &plan, ctx.slot().clone());
-    let cost = source.cost.clone();
-    let known = known.filter(|_| parameters.hint.is_none());
-    if known.is_none() {
-        ctx.run_plan(&cost);
-    }
-    let found = if let Some(collection) = known {
-        let documents = collection.documents().min(most);
-        // It is counted as of now, not as of the snapshot.
-        if ctx.is_routed() {
-            owned_view(ctx, parameters.collection)?;
-        }
-        documents
-    } else if plan.exact && ownership.is_none() {
-        source.count_keys(most).map_err(errors::query)?
-    } else {
-        let filter = Some(filter.clone()).filter(|_| !plan.exact);
-        let mut found = 0;
-        for matched in Matching::new(source, filter, ownership) {
-            matched.map_err(errors::query)?;
-            found += 1;
-            if found >= most {
-                break;
-            }
-        }
-        found
-    };
-    Ok(Counted {
-        count: found.saturating_sub(parameters.skip),
-        filter,
-        plan,
-        cost,
-    })
+    reads::plan(ctx, parameters.collection, request)?.open(ctx)
 }

@@ -1,5 +1,7 @@
 //! `delete`: statements that remove one record or all that match.
 
+use std::sync::Arc;
+
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_replication::sessions::StatementOutcome;
@@ -8,12 +10,13 @@ use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
-use super::find::{query_context, simple_collation};
+use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
+use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .parsed_as("delete")
@@ -123,7 +126,7 @@ async fn one(
         ));
     }
     let target = Target {
-        filter: Filter::parse(statement.filter, context).map_err(errors::query)?,
+        filter: Arc::new(Filter::parse(statement.filter, context).map_err(errors::query)?),
         hint: statement.hint,
         sort: None,
         multi: statement.multi,

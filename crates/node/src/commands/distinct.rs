@@ -6,21 +6,18 @@ use std::sync::Arc;
 
 use banyan_document::key;
 use banyan_document::path::{self, Path};
-use banyan_execution::matching::Matching;
-use banyan_execution::plan::{self, Query};
-use banyan_execution::source::Source;
+use banyan_execution::plan::Query;
+use banyan_execution::{Executor, Request};
 use banyan_query::filter::Filter;
-use banyan_replication::oplog;
-use banyan_replication::oplog::view::Order;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
 
-use super::find::{OwnedView, owned_view, query_context, simple_collation};
+use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
-use crate::virtual_collections::local;
+use crate::reads::{self, query_context};
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .in_transaction()
@@ -78,46 +75,34 @@ fn distinct(
     let path = Path::parse(parameters.key)
         .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
     ctx.interrupt();
+    let mut values = Values::default();
+    let mut executor = open(ctx, parameters)?;
+    while let Some((_, row)) = executor.next_record().map_err(errors::query)? {
+        values.take(&row, &path)?;
+    }
+    Ok(values.array)
+}
+
+/// The plan that finds documents with every value.
+pub fn open(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+) -> Result<Executor, CommandError> {
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
-    let mut values = Values::default();
-    let order = Order {
-        times: parameters.filter.and_then(oplog::view::times),
-        ..Order::default()
+    let request = Request {
+        query: Query {
+            hint: parameters.hint,
+            distinct: Some(parameters.key),
+            ..Query::default()
+        },
+        filter: Arc::new(filter),
+        ..Request::default()
     };
-    let view = local::documents(ctx.node, ctx.database(), parameters.collection, &order)?;
-    if let Some(documents) = view {
-        for document in documents {
-            let document = document.map_err(errors::query)?;
-            if filter.try_matches(&document).map_err(errors::query)? {
-                values.take(&document, &path)?;
-            }
-        }
-        return Ok(values.array);
-    }
-    let OwnedView {
-        ownership,
-        catalog,
-        snapshot,
-    } = owned_view(ctx, parameters.collection)?;
-    let collection = catalog.get(ctx.database(), parameters.collection);
-    let query = Query {
-        filter: Some(&filter),
-        hint: parameters.hint,
-        ..Query::default()
-    };
-    let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
-    let source = Source::new(snapshot, &plan, ctx.slot().clone());
-    ctx.run_plan(&source.cost);
-    let filter = Some(Arc::new(filter)).filter(|_| !plan.exact);
-    for matched in Matching::new(source, filter, ownership) {
-        let (_, record) = matched.map_err(errors::query)?;
-        values.take(&record, &path)?;
-    }
-    Ok(values.array)
+    reads::plan(ctx, parameters.collection, request)?.open(ctx)
 }
 
 /// Values in the order they were first met.

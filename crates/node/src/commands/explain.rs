@@ -1,9 +1,7 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use banyan_query::Filter;
+use banyan_execution::plan::explain::clamp;
+use banyan_execution::{Executor, Request};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -12,11 +10,8 @@ use super::{aggregate, count, distinct, find};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::info;
-use crate::params::Field;
-use banyan_execution::InterruptSlot;
-use banyan_execution::plan::Plan;
-use banyan_execution::plan::explain::{Around, Ran, clamp, rejected, stages};
-use banyan_execution::source::Cost;
+use crate::params::{self, Field};
+use crate::reads::{self, query_context};
 
 pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run))
     .fields(&["verbosity"])
@@ -70,32 +65,53 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
         .and_then(Result::ok)
         .map_or("", |(name, _)| name.as_str());
     let explained = match name {
-        "find" => explain_find(ctx, inner, verbosity)?,
-        "count" => explain_count(ctx, inner, verbosity)?,
+        "find" => {
+            let parameters = find::Parameters::parse(ctx.database(), inner)?;
+            let context = query_context(ctx, parameters.variables)?;
+            let request = parameters.request(ctx, &context)?;
+            let collection = parameters.collection;
+            explain_request(ctx, collection, request, Around::default(), verbosity)?
+        }
+        "count" => {
+            let parameters = count::Parameters::parse(ctx.database(), inner)?;
+            let around = Around {
+                count: Some(parameters.skip),
+                ..Around::default()
+            };
+            let executor = count::open(ctx, &parameters)?;
+            let most = parameters.most();
+            described(
+                ctx,
+                parameters.collection,
+                executor,
+                &around,
+                most,
+                verbosity,
+            )?
+        }
         "aggregate" => return aggregate::explain(ctx, inner, verbosity),
         "distinct" => {
             let parameters = distinct::Parameters::parse(ctx.database(), inner)?;
-            let search = find::Parameters {
-                collection: parameters.collection,
-                filter: parameters.filter,
-                hint: parameters.hint,
-                ..find::Parameters::default()
-            };
-            explain_parameters(ctx, &search, None, verbosity)?
+            let executor = distinct::open(ctx, &parameters)?;
+            let (collection, around) = (parameters.collection, Around::default());
+            described(ctx, collection, executor, &around, u64::MAX, verbosity)?
         }
         "update" => explain_write(ctx, inner, "updates", "UPDATE", verbosity)?,
         "delete" => explain_write(ctx, inner, "deletes", "DELETE", verbosity)?,
         "findAndModify" | "findandmodify" => {
-            let search = find::Parameters {
+            let remove = inner.get_bool("remove").unwrap_or(false);
+            let around = Around {
+                write: Some(if remove { "DELETE" } else { "UPDATE" }),
+                ..Around::default()
+            };
+            let parameters = find::Parameters {
                 collection: collection_of(inner)?,
-                filter: inner.get_document("query").ok(),
-                sort: inner.get_document("sort").ok(),
+                filter: inner.get_document("query").ok().filter(|f| !f.is_empty()),
+                sort: inner.get_document("sort").ok().filter(|s| !s.is_empty()),
                 limit: Some(1),
                 ..find::Parameters::default()
             };
-            let remove = inner.get_bool("remove").unwrap_or(false);
-            let write = if remove { "DELETE" } else { "UPDATE" };
-            explain_parameters(ctx, &search, Some(write), verbosity)?
+            explain_parameters(ctx, &parameters, around, verbosity)?
         }
         "" => {
             return Err(CommandError::new(
@@ -153,85 +169,15 @@ fn collection_of(inner: &RawDocument) -> Result<&str, CommandError> {
     })
 }
 
-fn explain_find(
-    ctx: &CommandContext<'_>,
-    inner: &RawDocument,
-    verbosity: Verbosity,
-) -> Result<RawDocumentBuf, CommandError> {
-    explain_parameters(
-        ctx,
-        &find::Parameters::parse(ctx.database(), inner)?,
-        None,
-        verbosity,
-    )
-}
-
-/// Explains a search for documents.
-pub fn explain_parameters(
+fn explain_parameters(
     ctx: &CommandContext<'_>,
     parameters: &find::Parameters<'_>,
-    write: Option<&'static str>,
+    around: Around,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let prepared = find::Prepared::new(ctx, parameters)?;
-    let (plan, filter) = (prepared.plan.clone(), prepared.filter.clone());
-    let around = Around {
-        filter: Some(&filter),
-        sort: parameters.sort.filter(|sort| !sort.is_empty()),
-        projection: parameters.projection,
-        skip: parameters.skip,
-        limit: parameters.limit,
-        count: false,
-        write,
-    };
-    let ran = if verbosity > Verbosity::Planner {
-        let started = Instant::now();
-        let (rows, cost) = prepared.rows(ctx, slot(ctx))?;
-        let most = usize::try_from(parameters.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-        let mut returned = 0;
-        for row in rows.take(most) {
-            row.map_err(errors::query)?;
-            returned += 1;
-        }
-        Some(measured(returned, &cost, started))
-    } else {
-        None
-    };
-    let namespace = format!("{}.{}", ctx.database(), parameters.collection);
-    Ok(described(&namespace, &plan, &around, ran, verbosity))
-}
-
-fn slot(ctx: &CommandContext<'_>) -> Arc<InterruptSlot> {
-    ctx.interrupt();
-    ctx.slot().clone()
-}
-
-fn measured(returned: u64, cost: &Cost, started: Instant) -> Ran {
-    Ran {
-        returned,
-        keys: cost.keys(),
-        documents: cost.documents(),
-        milliseconds: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-    }
-}
-
-fn explain_count(
-    ctx: &CommandContext<'_>,
-    inner: &RawDocument,
-    verbosity: Verbosity,
-) -> Result<RawDocumentBuf, CommandError> {
-    let parameters = count::Parameters::parse(ctx.database(), inner)?;
-    let started = Instant::now();
-    let counted = count::count(ctx, &parameters)?;
-    let count::Counted { plan, cost, .. } = &counted;
-    let around = Around {
-        filter: Some(&counted.filter),
-        count: true,
-        ..Around::default()
-    };
-    let ran = (verbosity > Verbosity::Planner).then(|| measured(counted.count, cost, started));
-    let namespace = format!("{}.{}", ctx.database(), parameters.collection);
-    Ok(described(&namespace, plan, &around, ran, verbosity))
+    let context = query_context(ctx, None)?;
+    let request = parameters.request(ctx, &context)?;
+    explain_request(ctx, parameters.collection, request, around, verbosity)
 }
 
 /// The first statement of a write: how it finds what it would change. Nothing is changed.
@@ -242,6 +188,7 @@ fn explain_write(
     write: &'static str,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
+    let collection = collection_of(inner)?;
     let statement = inner
         .get_array(statements)
         .ok()
@@ -252,47 +199,121 @@ fn explain_write(
             "explained write batches must be of size 1",
         ));
     };
-    let search = find::Parameters {
-        collection: collection_of(inner)?,
-        filter: statement.get_document("q").ok(),
+    let multi = match write {
+        "UPDATE" => statement.get_bool("multi").unwrap_or(false),
+        _ => !matches!(statement.get("limit"), Ok(Some(limit)) if params::number(limit) == Some(1)),
+    };
+    let parameters = find::Parameters {
+        collection,
+        filter: statement.get_document("q").ok().filter(|f| !f.is_empty()),
         hint: statement.get("hint").ok().flatten(),
+        limit: (!multi).then_some(1),
         ..find::Parameters::default()
     };
-    explain_parameters(ctx, &search, Some(write), verbosity)
+    let around = Around {
+        write: Some(write),
+        ..Around::default()
+    };
+    explain_parameters(ctx, &parameters, around, verbosity)
+}
+
+/// What a command does with the documents that its plan finds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around {
+    /// Counts them, all but the first so many.
+    pub count: Option<u64>,
+    /// `UPDATE` or `DELETE`.
+    pub write: Option<&'static str>,
+}
+
+/// Explains a search for documents.
+pub fn explain_request(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    request: Request<'_>,
+    around: Around,
+    verbosity: Verbosity,
+) -> Result<RawDocumentBuf, CommandError> {
+    let executor = reads::plan(ctx, collection, request)?.open(ctx)?;
+    described(ctx, collection, executor, &around, u64::MAX, verbosity)
 }
 
 fn described(
-    namespace: &str,
-    plan: &Plan,
-    around: &Around<'_>,
-    ran: Option<Ran>,
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    mut executor: Executor,
+    around: &Around,
+    most: u64,
     verbosity: Verbosity,
-) -> RawDocumentBuf {
-    let filter = around.filter.map(Filter::to_document);
+) -> Result<RawDocumentBuf, CommandError> {
+    let namespace = format!("{}.{collection}", ctx.database());
     let mut planner = rawdoc! {
         "namespace": namespace,
         "indexFilterSet": false,
-        "parsedQuery": filter.unwrap_or_default(),
+        "parsedQuery": executor.explain_filter(),
         "maxIndexedOrSolutionsReached": false,
         "maxIndexedAndSolutionsReached": false,
         "maxScansToExplodeReached": false,
     };
-    planner.append(cstr!("winningPlan"), stages(plan, around, None));
-    planner.append(cstr!("rejectedPlans"), rejected(plan, around));
+    let winning = around.over(executor.explain_plan(), None);
+    planner.append(cstr!("winningPlan"), winning);
+    let rejected: RawArrayBuf = executor
+        .explain_rejected()
+        .map(|plan| around.over(plan, None))
+        .collect();
+    planner.append(cstr!("rejectedPlans"), rejected);
     let mut reply = rawdoc! { "explainVersion": "1", "queryPlanner": planner };
-    if let Some(ran) = ran {
+    if verbosity > Verbosity::Planner {
+        let found = executor.count_up_to(most).map_err(errors::query)?;
+        // A count and a write return no documents.
+        let returned = if around.is_nothing() { found } else { 0 };
         let mut stats = rawdoc! {
             "executionSuccess": true,
-            "nReturned": clamp(ran.returned),
-            "executionTimeMillis": clamp(ran.milliseconds),
-            "totalKeysExamined": clamp(ran.keys),
-            "totalDocsExamined": clamp(ran.documents),
+            "nReturned": clamp(returned),
+            "executionTimeMillis": clamp(executor.milliseconds()),
+            "totalKeysExamined": clamp(executor.stats.keys()),
+            "totalDocsExamined": clamp(executor.stats.documents()),
         };
-        stats.append(cstr!("executionStages"), stages(plan, around, Some(&ran)));
+        let stages = around.over(executor.explain_run(), Some(found));
+        stats.append(cstr!("executionStages"), stages);
         if verbosity == Verbosity::AllPlans {
             stats.append(cstr!("allPlansExecution"), RawArrayBuf::new());
         }
         reply.append(cstr!("executionStats"), stats);
     }
-    reply
+    Ok(reply)
+}
+
+impl Around {
+    fn is_nothing(&self) -> bool {
+        self.count.is_none() && self.write.is_none()
+    }
+
+    /// The stage of the command around a plan; `found` documents, if it has run.
+    fn over(&self, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+        let name = match (self.write, self.count) {
+            (Some(write), _) => write,
+            (None, Some(_)) => "COUNT",
+            (None, None) => return plan,
+        };
+        let mut stage = rawdoc! { "stage": name };
+        if let Some(found) = found {
+            stage.append(cstr!("nReturned"), 0);
+            match self.count {
+                Some(skip) => {
+                    stage.append(cstr!("nCounted"), clamp(found.saturating_sub(skip)));
+                    stage.append(cstr!("nSkipped"), clamp(found.min(skip)));
+                }
+                None => {
+                    let name = match name {
+                        "DELETE" => cstr!("nWouldDelete"),
+                        _ => cstr!("nMatched"),
+                    };
+                    stage.append(name, clamp(found));
+                }
+            }
+        }
+        stage.append(cstr!("inputStage"), plan);
+        stage
+    }
 }

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use banyan_execution::matching::{Matching, Shape, rows};
-use banyan_execution::plan::{self, Plan, Query};
-use banyan_execution::source::{Cost, Source};
+use banyan_execution::by_id;
+use banyan_execution::plan::{self, Query};
 use banyan_execution::tailing::Tailing;
-use banyan_execution::{InterruptSlot, Row, Rows, Ticker};
-use banyan_execution::{ShardFilter, by_id};
+use banyan_execution::{Listed, PlanSummaryStats, Request, Row, Shape, Ticker};
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::sort::SortPattern;
 use banyan_replication::oplog;
 use banyan_replication::oplog::view::Order;
-use banyan_storage::{Catalog, Collection, Namespace, Snapshot, Store};
+use banyan_storage::Collection;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name};
@@ -25,7 +23,8 @@ use crate::cursors::first::{self, BatchOptions};
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
 use crate::params::{self, Field};
-use crate::virtual_collections::local::{self, Documents};
+use crate::reads::{self, OwnedView, Ready, owned_view, query_context};
+use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
     .parsed_as("FindCommandRequest")
@@ -163,14 +162,55 @@ impl<'a> Parameters<'a> {
         }
     }
 
-    pub fn query<'q>(&'q self, filter: &'q Filter) -> Query<'q> {
+    /// What is asked of the collection.
+    pub fn request(
+        &self,
+        ctx: &CommandContext<'_>,
+        context: &Context,
+    ) -> Result<Request<'a>, CommandError> {
+        let empty = RawDocumentBuf::new();
+        let filter = Filter::parse(self.filter.unwrap_or(&empty), context);
+        let filter = Arc::new(filter.map_err(errors::query)?);
+        let projection = self
+            .projection
+            .map(|projection| Projection::parse(projection, context))
+            .transpose()
+            .map_err(errors::query)?
+            .map(Arc::new);
+        let sort = self.sort.filter(|sort| !is_natural(sort));
+        let sort = sort.map(SortPattern::parse).transpose();
+        let positions = projection
+            .as_ref()
+            .filter(|projection| projection.needs_position())
+            .map(|_| filter.clone());
+        Ok(Request {
+            query: self.query(),
+            filter,
+            sort: sort.map_err(errors::query)?,
+            sort_memory: reads::sort_memory(ctx),
+            skip: self.skip,
+            limit: self.limit,
+            shape: Shape {
+                projection,
+                source: self
+                    .projection
+                    .map(RawDocument::to_owned)
+                    .unwrap_or_default(),
+                positions,
+                show_record_id: self.show_record_id,
+            },
+            ..Request::default()
+        })
+    }
+
+    pub fn query(&self) -> Query<'a> {
         Query {
-            filter: Some(filter),
             sort: self.sort,
             hint: self.hint,
             wanted: self.limit.map(|limit| limit.saturating_add(self.skip)),
             min: self.min,
             max: self.max,
+            ..Query::default()
         }
     }
 }
@@ -221,81 +261,6 @@ pub fn simple_collation(field: Field<'_>) -> Result<(), CommandError> {
     }
 }
 
-/// The query crate's context of a command: its `let` and its time.
-pub fn query_context(
-    ctx: &CommandContext<'_>,
-    variables: Option<&RawDocument>,
-) -> Result<Context, CommandError> {
-    let mut context = Context {
-        budget: ctx.budget(),
-        ..Context::default()
-    };
-    if ctx.node.replication.is_replica_set() {
-        context.cluster_time = Some(ctx.node.clock.now());
-    }
-    if may_hold_where(ctx) {
-        context.javascript = ctx.node.javascript(ctx.interrupt());
-    }
-    for (name, value) in variables
-        .into_iter()
-        .flat_map(|document| document.iter().flatten())
-    {
-        context
-            .variables
-            .push((name.as_str().to_owned(), value.into()));
-    }
-    Ok(context)
-}
-
-/// Whether `$where` may be in the request: an engine costs something that few commands need.
-fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
-    let holds = |bytes: &[u8]| bytes.windows(7).any(|name| name == b"$where\0");
-    let mut documents = ctx
-        .request
-        .sequences
-        .iter()
-        .flat_map(|sequence| sequence.docs());
-    holds(ctx.body().as_bytes()) || documents.any(|document| holds(document.as_bytes()))
-}
-
-/// Where a cursor goes on after it has been idle. A read of a certain time keeps to its state, and
-/// so does one that a router sent: documents may move away, and their ranges are those of the state
-/// that it began in.
-pub fn later_states(ctx: &CommandContext<'_>) -> Option<Store> {
-    let keeps = ctx.view.is_some() || ctx.is_routed();
-    (!keeps).then(|| ctx.node.store.clone())
-}
-
-/// What a read sees of a collection: a state, and which documents in it this shard may answer.
-pub struct OwnedView {
-    pub ownership: Option<Arc<dyn ShardFilter>>,
-    pub catalog: Arc<Catalog>,
-    pub snapshot: Snapshot,
-}
-
-/// The state that a command reads, and what this shard may answer of the collection in it.
-pub fn owned_view(ctx: &CommandContext<'_>, collection: &str) -> Result<OwnedView, CommandError> {
-    let role = ctx.node.role().filter(|_| ctx.is_routed());
-    let ownership = match role {
-        Some(role) => {
-            let namespace = Namespace::new(ctx.database(), collection);
-            role.check(&namespace, ctx.versions(), false)?
-        }
-        None => None,
-    };
-    let (catalog, snapshot) = ctx.view();
-    if let Some(role) = role {
-        // A range may have left since, and its documents been removed before the snapshot.
-        let namespace = Namespace::new(ctx.database(), collection);
-        role.check(&namespace, ctx.versions(), false)?;
-    }
-    Ok(OwnedView {
-        ownership,
-        catalog,
-        snapshot,
-    })
-}
-
 /// `{_id: value}` without anything around it: two lookups, in place.
 fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
     let parameters = match Parameters::parse(ctx.database(), ctx.body()) {
@@ -342,205 +307,108 @@ fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> Com
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
-        let prepared = Prepared::new(ctx, &parameters)?;
-        if prepared.plan.is_point() {
-            prepared.reply(ctx)
+        let context = query_context(ctx, parameters.variables)?;
+        let request = parameters.request(ctx, &context)?;
+        if parameters.tailable {
+            return ctx.compute(|| tail(ctx, &parameters, &request)).await;
+        }
+        // A point is looked up in place.
+        let ready = reads::plan(ctx, parameters.collection, request)?;
+        if ready.is_point() {
+            reply(ctx, &parameters, ready)
         } else {
-            ctx.compute(|| prepared.reply(ctx)).await
+            ctx.compute(|| reply(ctx, &parameters, ready)).await
         }
     })
 }
 
-/// A `find` that has been parsed and planned.
-pub struct Prepared<'a> {
-    pub plan: Plan,
-    parameters: &'a Parameters<'a>,
-    snapshot: Snapshot,
-    pub filter: Arc<Filter>,
-    shape: Shape,
-    ownership: Option<Arc<dyn ShardFilter>>,
-    /// Set where the rest of the result may be read from a later state.
-    later: Option<Store>,
+fn reply(ctx: &CommandContext<'_>, parameters: &Parameters<'_>, ready: Ready<'_>) -> CommandResult {
+    ctx.interrupt();
+    let executor = ready.open(ctx)?;
+    let namespace = format!("{}.{}", ctx.database(), parameters.collection);
+    let blocking_sort = executor.has_blocking_sort();
+    ctx.work.sorts.add(u64::from(blocking_sort));
+    let stats = executor.stats.clone();
+    let mut cursor = Cursor::new(namespace, Box::new(executor), ctx.slot().clone());
+    cursor.stats = Some(stats);
+    cursor.remaining = parameters.limit;
+    cursor.no_timeout = parameters.no_timeout;
+    first::reply(ctx, cursor, parameters.batch)
 }
 
-impl<'a> Prepared<'a> {
-    pub fn new(
-        ctx: &CommandContext<'_>,
-        parameters: &'a Parameters<'a>,
-    ) -> Result<Prepared<'a>, CommandError> {
-        let context = query_context(ctx, parameters.variables)?;
-        let empty = bson::RawDocumentBuf::new();
-        let filter = Filter::parse(parameters.filter.unwrap_or(&empty), &context);
-        let filter = Arc::new(filter.map_err(errors::query)?);
-        let projection = parameters
-            .projection
-            .map(|projection| Projection::parse(projection, &context))
-            .transpose()
-            .map_err(errors::query)?
-            .map(Arc::new);
-        let natural = parameters.sort.is_some_and(is_natural);
-        let pattern = parameters
-            .sort
-            .filter(|_| !natural)
-            .map(SortPattern::parse)
-            .transpose()
-            .map_err(errors::query)?;
-        let OwnedView {
-            ownership,
-            catalog,
-            snapshot,
-        } = owned_view(ctx, parameters.collection)?;
-        let collection = catalog.get(ctx.database(), parameters.collection);
-        let query = parameters.query(&filter);
-        let plan = plan::choose(collection, &snapshot, &query).map_err(errors::query)?;
-        let shape = Shape {
-            sort: pattern.filter(|_| !plan.sorted),
-            skip: parameters.skip,
-            limit: parameters.limit,
-            positions: projection
-                .as_ref()
-                .filter(|projection| projection.needs_position())
-                .map(|_| filter.clone()),
-            projection,
-            sort_bytes_max: sort_bytes_max(ctx),
-            budget: context.budget.clone(),
-            show_record_id: parameters.show_record_id,
-        };
-        Ok(Prepared {
-            plan,
-            parameters,
-            snapshot,
-            filter,
-            shape,
-            ownership,
-            later: later_states(ctx),
-        })
-    }
-
-    /// The rows, and what finding them costs.
-    pub fn rows(
-        self,
-        ctx: &CommandContext<'_>,
-        slot: Arc<InterruptSlot>,
-    ) -> Result<(Rows, Arc<Cost>), CommandError> {
-        let mut source = Source::new(self.snapshot, &self.plan, slot);
-        if let Some(node) = &self.later {
-            source = source.may_rest(node);
+/// A tailable cursor: in the order in which the collection grows, and on from there.
+fn tail(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+    request: &Request<'_>,
+) -> CommandResult {
+    ctx.interrupt();
+    let database = ctx.database();
+    let namespace = format!("{database}.{}", parameters.collection);
+    let order = Order {
+        times: parameters.filter.and_then(oplog::view::times),
+        reverse: false,
+        tailable: true,
+    };
+    let filter = request.filter.clone();
+    let shape = request.shape.clone();
+    let slot = ctx.slot().clone();
+    let mut cursor = match local::documents(ctx.node, database, parameters.collection, &order)? {
+        Some(documents) => {
+            let mut ticker = Ticker::new(slot.clone());
+            let matching = documents.filter_map(move |document| {
+                let shaped = ticker.tick().and_then(|()| {
+                    let document = document?;
+                    let matches = filter.try_matches(&document)?;
+                    matches
+                        .then(|| shape.apply(Row::Owned(document), 0))
+                        .transpose()
+                });
+                shaped.transpose()
+            });
+            Cursor::new(namespace, Box::new(Listed(matching)), slot)
         }
-        let cost = source.cost.clone();
-        // A sort reads everything right here.
-        ctx.run_plan(&cost);
-        let filter = Some(self.filter).filter(|_| !self.plan.exact);
-        let matching = Matching::new(source, filter, self.ownership);
-        let rows = rows(matching.rows(), self.shape).map_err(errors::query)?;
-        Ok((rows, cost))
+        None => tail_capped(ctx, parameters, request, namespace)?,
+    };
+    if cursor.stats.is_some() || local::is_tailable(ctx.node, database, parameters.collection) {
+        cursor.tail = parameters.tail();
     }
+    cursor.remaining = parameters.limit;
+    cursor.no_timeout = parameters.no_timeout;
+    first::reply(ctx, cursor, parameters.batch)
+}
 
-    /// The rows of a collection that is a view of something else.
-    fn view_rows(
-        mut self,
-        documents: Documents,
-        slot: Arc<InterruptSlot>,
-    ) -> Result<Rows, CommandError> {
-        let mut ticker = Ticker::new(slot);
-        let natural = self.parameters.sort.is_some_and(is_natural);
-        self.shape.sort = self
-            .parameters
-            .sort
-            .filter(|_| !natural)
-            .map(SortPattern::parse)
-            .transpose()
-            .map_err(errors::query)?;
-        let filter = self.filter;
-        let matching = documents.filter_map(move |document| {
-            let document = match document {
-                Ok(document) => document,
-                Err(error) => return Some(Err(error)),
-            };
-            if let Err(error) = ticker.tick() {
-                return Some(Err(error));
-            }
-            match filter.try_matches(&document) {
-                Ok(true) => Some(Ok((0, Row::Owned(document)))),
-                Ok(false) => None,
-                Err(error) => Some(Err(error)),
-            }
-        });
-        rows(matching, self.shape).map_err(errors::query)
-    }
-
-    fn reply(self, ctx: &CommandContext<'_>) -> CommandResult {
-        let parameters = self.parameters;
-        let namespace = format!("{}.{}", ctx.database(), parameters.collection);
-        ctx.interrupt();
-        let slot = ctx.slot().clone();
-        ctx.work.sorts.add(u64::from(self.shape.sort.is_some()));
-        let order = Order {
-            times: parameters.filter.and_then(oplog::view::times),
-            reverse: parameters.sort.and_then(plan::natural_direction) == Some(true),
-            tailable: parameters.tailable,
-        };
-        let view = local::documents(ctx.node, ctx.database(), parameters.collection, &order)?;
-        let mut cursor = if let Some(documents) = view {
-            let rows = self.view_rows(documents, slot.clone())?;
-            let mut cursor = Cursor::new(namespace, rows, slot);
-            if local::is_tailable(ctx.node, ctx.database(), parameters.collection) {
-                cursor.tail = parameters.tail();
-            }
-            cursor
-        } else if parameters.tailable {
-            self.tailing(ctx, namespace, slot)?
-        } else {
-            let (rows, cost) = self.rows(ctx, slot.clone())?;
-            let mut cursor = Cursor::new(namespace, rows, slot);
-            cursor.cost = Some(cost);
-            cursor
-        };
-        cursor.remaining = parameters.limit;
-        cursor.no_timeout = parameters.no_timeout;
-        first::reply(ctx, cursor, parameters.batch)
-    }
-
-    /// A tailable cursor: in insertion order, and on from there.
-    fn tailing(
-        self,
-        ctx: &CommandContext<'_>,
-        namespace: String,
-        slot: Arc<InterruptSlot>,
-    ) -> Result<Cursor, CommandError> {
-        let capped =
-            |collection: &Arc<Collection>| collection.options.get_bool("capped").unwrap_or(false);
-        let Some(collection) = self.plan.collection.clone().filter(capped) else {
-            return Err(CommandError::new(
-                ErrorCode::BadValue,
-                "error processing query: tailable cursor requested on non capped collection",
-            ));
-        };
-        let tailing = Tailing::new(
-            ctx.node.store.clone(),
-            collection,
-            self.filter,
-            self.shape.projection,
-            slot.clone(),
-        );
-        let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
-        cursor.cost = Some(Arc::new(Cost::of_tailing()));
-        cursor.tail = self.parameters.tail();
-        Ok(cursor)
-    }
+fn tail_capped(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+    request: &Request<'_>,
+    namespace: String,
+) -> Result<Cursor, CommandError> {
+    let capped =
+        |collection: &&Arc<Collection>| collection.options.get_bool("capped").unwrap_or(false);
+    let OwnedView { catalog, .. } = owned_view(ctx, parameters.collection)?;
+    let found = catalog.get(ctx.database(), parameters.collection);
+    let Some(collection) = found.filter(capped) else {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "error processing query: tailable cursor requested on non capped collection",
+        ));
+    };
+    let slot = ctx.slot().clone();
+    let tailing = Tailing::new(
+        ctx.node.store.clone(),
+        collection.clone(),
+        request.filter.clone(),
+        request.shape.clone(),
+        slot.clone(),
+    );
+    let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
+    cursor.stats = Some(Arc::new(PlanSummaryStats::of_tailing()));
+    Ok(cursor)
 }
 
 /// `{$natural: ±1}`: the order in which the documents lie.
 fn is_natural(sort: &RawDocument) -> bool {
     sort.get("$natural")
         .is_ok_and(|direction| direction.is_some())
-}
-
-/// How much a sort may hold in memory.
-pub fn sort_bytes_max(ctx: &CommandContext<'_>) -> usize {
-    let bytes = ctx
-        .node
-        .parameters
-        .value("internalQueryMaxBlockingSortMemoryUsageBytes");
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }

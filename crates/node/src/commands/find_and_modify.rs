@@ -1,5 +1,7 @@
 //! `findAndModify`: changes one document and answers it, as it was or as it has become.
 
+use std::sync::Arc;
+
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::update::{Update, UpdateContext};
@@ -9,11 +11,12 @@ use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::find::{query_context, simple_collation};
+use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
+use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run))
     .aliases(&["findandmodify"])
@@ -133,7 +136,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         return again(statement, outcome);
     }
     let target = Target {
-        filter,
+        filter: Arc::new(filter),
         hint: parameters.hint,
         sort: parameters.sort,
         multi: false,

@@ -93,8 +93,8 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         }
         let guard = node.cursors.guard(parameters.id);
-        if let Some(cost) = &cursor.cost {
-            ctx.run_plan(cost);
+        if let Some(stats) = &cursor.stats {
+            ctx.run_plan(stats);
         }
         let result = continue_cursor(ctx, &parameters, &mut cursor).await;
         cursor.slot.set(None);

@@ -2,6 +2,7 @@
 //!
 //! A secondary may be asked for one: it reads, and has the primary write.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
@@ -93,15 +94,17 @@ async fn catch_up(ctx: &CommandContext<'_>, reply: &RawDocument) -> Result<(), C
 
 /// Up to a batch of rows; empty at the end.
 fn next_batch(rows: &mut Rows) -> Result<Vec<Row>, CommandError> {
-    let mut batch = Vec::new();
+    let mut batch = VecDeque::new();
     let mut bytes = 0;
     while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
-        let Some(row) = rows.next() else { break };
-        let row = row.map_err(errors::query)?;
-        bytes += row.as_bytes().len();
-        batch.push(row);
+        let before = batch.len();
+        rows.next_batch(1, &mut batch).map_err(errors::query)?;
+        if batch.len() == before {
+            break;
+        }
+        bytes += batch.back().map_or(0, |row| row.as_bytes().len());
     }
-    Ok(batch)
+    Ok(batch.into())
 }
 
 /// Everything goes into a new collection, which takes the target's place at the end.

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use banyan_execution::error::plan_killed;
+use banyan_execution::{Executor, InterruptSlot, Planned, Request, Rest, Row, View};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, Pipeline, Sources};
 use banyan_query::{Budget, Context, QueryError};
@@ -12,16 +14,11 @@ use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::append_storage_stats;
-use super::find::later_states;
 use crate::context::CommandContext;
 use crate::operations;
 use crate::params;
+use crate::reads::later_states;
 use crate::virtual_collections::{config, local};
-use banyan_execution::error::plan_killed;
-use banyan_execution::matching::Matching;
-use banyan_execution::plan::{self, Query};
-use banyan_execution::source::Source;
-use banyan_execution::{InterruptSlot, Rest};
 
 /// The names of the other collections that a pipeline reads.
 fn others(ctx: &CommandContext<'_>, pipeline: &Pipeline) -> Vec<Namespace> {
@@ -63,7 +60,7 @@ pub fn of(
     // One may have been sharded since, and a part of it have left.
     check()?;
     let database = ctx.database().to_owned();
-    let view = Arc::new(View(Mutex::new(Some(view))));
+    let view = Arc::new(State(Mutex::new(Some(view))));
     let later = later_states(ctx);
     if later.is_some() {
         let reader: Arc<dyn Rest> = view.clone();
@@ -80,9 +77,9 @@ pub fn of(
 
 /// One state of all collections. `None` while its cursor rests.
 #[derive(Default)]
-struct View(Mutex<Option<(Arc<Catalog>, Snapshot)>>);
+struct State(Mutex<Option<(Arc<Catalog>, Snapshot)>>);
 
-impl Rest for View {
+impl Rest for State {
     fn rest(&self) {
         *self.0.lock() = None;
     }
@@ -93,7 +90,7 @@ impl Rest for View {
 }
 
 struct Collections {
-    view: Arc<View>,
+    view: Arc<State>,
     /// Where later states come from, if it may read them.
     later: Option<Store>,
     database: String,
@@ -146,21 +143,51 @@ impl Sources for Collections {
         };
         let parsed = Filter::parse(filter, &context)?;
         let (catalog, snapshot) = self.view()?;
-        let collection = catalog.get(database.unwrap_or(&self.database), collection);
-        let query = Query {
-            filter: Some(&parsed).filter(|filter| !filter.is_empty()),
-            ..Query::default()
+        let database = database.unwrap_or(&self.database);
+        let request = Request {
+            filter: Arc::new(parsed),
+            ..Request::default()
         };
-        let plan = plan::choose(collection, &snapshot, &query)?;
-        let mut source = Source::new(snapshot, &plan, self.slot.clone());
-        if let Some(node) = &self.later {
-            source = source.may_rest(node);
-        }
-        let filter = Some(Arc::new(parsed)).filter(|_| !plan.exact);
-        let matching = Matching::new(source, filter, None);
-        Ok(Box::new(matching.map(|found| {
-            found.map(|(_, record)| RawDocument::to_owned(&record))
-        })))
+        let view = View {
+            collection: catalog.get(database, collection).cloned(),
+            snapshot,
+            later: self.later.clone(),
+        };
+        let executor = Planned::new(view, request)?.open(&self.slot)?;
+        let resting = Resting::new(executor, &self.slot);
+        Ok(Box::new(resting.map(|row| row.map(Row::into_owned))))
+    }
+}
+
+/// A plan inside of a pipeline, that rests with its cursor.
+struct Resting(Arc<RestingPlan>);
+
+struct RestingPlan(Mutex<Executor>);
+
+impl Resting {
+    fn new(executor: Executor, slot: &InterruptSlot) -> Resting {
+        let plan = Arc::new(RestingPlan(Mutex::new(executor)));
+        let reader: Arc<dyn Rest> = plan.clone();
+        slot.add_resting(Arc::downgrade(&reader));
+        Resting(plan)
+    }
+}
+
+impl Iterator for Resting {
+    type Item = Result<Row, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.0.lock().next()
+    }
+}
+
+impl Rest for RestingPlan {
+    fn rest(&self) {
+        self.0.lock().save();
+    }
+
+    fn holds_snapshot(&self) -> bool {
+        self.0.lock().holds_snapshot()
     }
 }
 

@@ -1,5 +1,7 @@
 //! `update`: statements that modify, replace or upsert.
 
+use std::sync::Arc;
+
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::update::{Update, UpdateContext};
@@ -9,12 +11,13 @@ use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::find::{query_context, simple_collation};
+use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
+use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .writes()
@@ -204,7 +207,7 @@ async fn one(
         ));
     }
     let target = Target {
-        filter: Filter::parse(statement.filter, context).map_err(errors::query)?,
+        filter: Arc::new(Filter::parse(statement.filter, context).map_err(errors::query)?),
         hint: statement.hint,
         sort: None,
         multi: statement.multi,

@@ -80,7 +80,7 @@ impl Batch {
     /// Takes rows until the batch is full (`false`) or the rows have ended (`true`).
     pub fn fill(&mut self, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
         while self.count < documents {
-            let Some(row) = cursor.next_row()? else {
+            let Some(row) = cursor.next_row(documents - self.count)? else {
                 return Ok(true);
             };
             if !self.has_room_for(&row) {
@@ -98,7 +98,7 @@ impl Batch {
         let Some(following) = &cursor.following else {
             return false;
         };
-        self.resume_token = Some(following.resume_token(cursor.pending.is_some()));
+        self.resume_token = Some(following.resume_token(!cursor.pending.is_empty()));
         self.invalidated = cursor.is_invalidated();
         self.invalidated
     }

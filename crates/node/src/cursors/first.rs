@@ -10,6 +10,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Tail};
 use crate::context::CommandContext;
+use banyan_execution::Listed;
 
 /// What the client said about batches.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,8 +55,8 @@ pub fn reply(
     options: BatchOptions,
 ) -> Result<RawDocumentBuf, CommandError> {
     cursor.at_cluster_time = ctx.at_cluster_time();
-    if let Some(cost) = &cursor.cost {
-        ctx.run_plan(cost);
+    if let Some(stats) = &cursor.stats {
+        ctx.run_plan(stats);
     }
     let mut batch = Batch::first(4096);
     batch.at_cluster_time = cursor.at_cluster_time;
@@ -93,7 +94,11 @@ pub fn reply_with_list(
         .into_iter()
         .map(|document| Ok(Row::Owned(document)));
     let slot = Arc::new(InterruptSlot::default());
-    reply(ctx, Cursor::new(namespace, Box::new(rows), slot), options)
+    reply(
+        ctx,
+        Cursor::new(namespace, Box::new(Listed(rows)), slot),
+        options,
+    )
 }
 
 /// The `filter` of the list commands.

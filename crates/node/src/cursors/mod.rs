@@ -7,7 +7,7 @@
 pub mod batch;
 pub mod first;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +17,12 @@ use bson::{RawDocumentBuf, Timestamp};
 use parking_lot::Mutex;
 
 use crate::errors;
-use banyan_execution::source::Cost;
+use banyan_execution::PlanSummaryStats;
 use banyan_execution::{Cause, Interrupt};
 use banyan_execution::{InterruptSlot, Row, Rows};
+
+/// So many rows are read at once at most.
+const ROWS_READ: usize = 64;
 
 /// Open cursors are spread over this many locks.
 const SHARDS: usize = 16;
@@ -71,15 +74,15 @@ pub struct Cursor {
     pub slot: Arc<InterruptSlot>,
     /// How many rows the request's limit still allows.
     pub remaining: Option<u64>,
-    /// A row that was read and did not fit into the batch.
-    pub pending: Option<Row>,
+    /// Rows that were read and did not fit into the batch.
+    pub pending: VecDeque<Row>,
     pub tail: Tail,
     pub following: Option<Arc<dyn Following>>,
     pub no_timeout: bool,
     /// The time limit given with the first command, which later batches without one keep to.
     pub time_left: Option<Duration>,
     /// What finding the rows has cost so far, and how much of that has been counted.
-    pub cost: Option<Arc<Cost>>,
+    pub stats: Option<Arc<PlanSummaryStats>>,
     /// Every reply tells it, for a read of a certain time.
     pub at_cluster_time: Option<Timestamp>,
 }
@@ -92,25 +95,29 @@ impl Cursor {
             rows,
             slot,
             remaining: None,
-            pending: None,
+            pending: VecDeque::new(),
             tail: Tail::Ends,
             following: None,
             no_timeout: false,
             time_left: None,
-            cost: None,
+            stats: None,
             at_cluster_time: None,
         }
     }
 
-    /// The next row within the limit. `None` is the end, for now or for good.
-    pub fn next_row(&mut self) -> Result<Option<Row>, CommandError> {
+    /// The next row within the limit, of which so many are wanted now. `None` is the end, for now
+    /// or for good.
+    pub fn next_row(&mut self, wanted: u64) -> Result<Option<Row>, CommandError> {
         if self.remaining == Some(0) {
             return Ok(None);
         }
-        let row = match self.pending.take() {
-            Some(row) => Some(row),
-            None => self.rows.next().transpose().map_err(errors::query)?,
-        };
+        if self.pending.is_empty() {
+            let most = wanted.min(self.remaining.unwrap_or(u64::MAX));
+            let most = usize::try_from(most).map_or(ROWS_READ, |most| most.min(ROWS_READ));
+            let read = self.rows.next_batch(most, &mut self.pending);
+            read.map_err(errors::query)?;
+        }
+        let row = self.pending.pop_front();
         if let (Some(remaining), Some(_)) = (&mut self.remaining, &row) {
             *remaining -= 1;
         }
@@ -133,7 +140,7 @@ impl Cursor {
 
     /// A client that follows the log has seen the end of what it follows.
     pub fn is_invalidated(&self) -> bool {
-        self.pending.is_none()
+        self.pending.is_empty()
             && self
                 .following
                 .as_ref()
@@ -145,7 +152,22 @@ impl Cursor {
         if let Some(remaining) = &mut self.remaining {
             *remaining += 1;
         }
-        self.pending = Some(row);
+        self.pending.push_front(row);
+    }
+
+    /// What waits may wait for long: it keeps no block of the storage engine.
+    fn detach(&mut self) {
+        self.pending.iter_mut().for_each(Row::detach);
+    }
+
+    /// Lets its snapshot go, if it can go on in another one.
+    fn rest(&mut self) {
+        self.rows.save();
+        self.slot.rest();
+    }
+
+    fn holds_snapshot(&self) -> bool {
+        self.rows.holds_snapshot() || self.slot.holds_snapshot()
     }
 }
 
@@ -212,13 +234,14 @@ impl CursorManager {
     }
 
     /// Keeps a cursor and names it.
-    pub fn open(&self, cursor: Cursor) -> Result<i64, CommandError> {
+    pub fn open(&self, mut cursor: Cursor) -> Result<i64, CommandError> {
         if self.open.load(Ordering::Relaxed) >= CURSORS_MAX {
             return Err(CommandError::new(
                 ErrorCode::ExceededMemoryLimit,
                 format!("too many open cursors: {CURSORS_MAX} at most"),
             ));
         }
+        cursor.detach();
         let mut cursor = Some(Box::new(cursor));
         loop {
             // Unpredictable, so that one client cannot guess another's; never 0, which means none.
@@ -284,7 +307,8 @@ impl CursorManager {
     }
 
     /// Gives a cursor back; it is closed if it was killed meanwhile.
-    pub fn put_back(&self, id: i64, cursor: Box<Cursor>) -> Result<(), CommandError> {
+    pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) -> Result<(), CommandError> {
+        cursor.detach();
         let mut shard = self.shard(id).lock();
         let killed = match shard.get(&id) {
             Some(Slot::InUse { interrupt, .. }) => interrupt.is_raised(),
@@ -414,7 +438,6 @@ impl CursorManager {
     pub fn rest_idle(&self, after: Duration) {
         let now = Instant::now();
         for shard in &self.shards {
-            let mut resting = Vec::new();
             for slot in shard.lock().values_mut() {
                 if let Slot::Idle {
                     cursor,
@@ -425,29 +448,22 @@ impl CursorManager {
                     && now.duration_since(*since) >= after
                 {
                     *rests = true;
-                    resting.push(cursor.slot.clone());
+                    cursor.rest();
                 }
             }
-            // Whoever continues one meanwhile opens another snapshot.
-            resting.iter().for_each(|slot| slot.rest());
         }
     }
 
     /// How many open cursors hold a snapshot.
     fn holding_snapshots(&self) -> usize {
-        let mut holding = 0;
-        for shard in &self.shards {
-            let idle: Vec<_> = shard
-                .lock()
-                .values()
-                .filter_map(|slot| match slot {
-                    Slot::Idle { cursor, .. } => Some(cursor.slot.clone()),
-                    Slot::InUse { .. } => None,
-                })
-                .collect();
-            holding += idle.iter().filter(|slot| slot.holds_snapshot()).count();
-        }
-        holding
+        let holds = |slot: &Slot| match slot {
+            Slot::Idle { cursor, .. } => cursor.holds_snapshot(),
+            Slot::InUse { .. } => false,
+        };
+        let shards = self.shards.iter();
+        shards
+            .map(|shard| shard.lock().values().filter(|slot| holds(slot)).count())
+            .sum()
     }
 
     pub fn counts(&self) -> CursorCounts {

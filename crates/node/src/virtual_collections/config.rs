@@ -8,8 +8,8 @@ use banyan_replication::sessions::{self, SessionRecord, session_id};
 use banyan_replication::virtual_collections::{SESSIONS, TRANSACTIONS};
 use bson::{DateTime, RawDocumentBuf, rawdoc};
 
-use super::local::Documents;
 use crate::node::Node;
+use banyan_execution::Documents;
 
 pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
     database == "config"

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use banyan_query::QueryError;
+use banyan_execution::Documents;
 use banyan_replication::oplog::view::{Oplog, Order};
 use banyan_replication::virtual_collections::{CONFIGURATION, OPLOG, SESSIONS, TRANSACTIONS};
 use banyan_storage::Namespace;
@@ -12,8 +12,6 @@ use bson::{RawDocumentBuf, rawdoc};
 
 use super::config;
 use crate::node::Node;
-
-pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>> + Send>;
 
 /// Whether it is the log of a set's member.
 pub fn is_oplog(node: &Node, namespace: &Namespace) -> bool {

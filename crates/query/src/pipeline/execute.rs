@@ -262,6 +262,16 @@ pub struct Run<I> {
 }
 
 impl<I> Run<I> {
+    /// What it reads; `None` once that has ended.
+    pub fn input_mut(&mut self) -> Option<&mut I> {
+        self.input.as_mut()
+    }
+
+    /// As [`Run::input_mut`].
+    pub fn input(&self) -> Option<&I> {
+        self.input.as_ref()
+    }
+
     pub(super) fn new(execution: Execution, input: I) -> Run<I> {
         Run {
             execution,

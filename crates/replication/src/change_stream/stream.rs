@@ -21,6 +21,7 @@ use crate::errors;
 use crate::machine::Machine;
 use crate::machine::names::Name;
 use crate::oplog::{About, Log, LogReader, ReadError, Seen, reader};
+use banyan_execution::RowStream;
 
 /// So many bytes of the log are read in one go if nothing in them is of interest; then the client
 /// hears how far the stream has come.
@@ -384,14 +385,13 @@ impl Stream {
     }
 }
 
-impl Iterator for Stream {
-    type Item = Result<Row, QueryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.progress.is_invalidated() {
-            return None;
+impl RowStream for Stream {
+    /// One at a time: the resume token of a batch is that of the last row in it.
+    fn next_batch(&mut self, _: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
+        if !self.progress.is_invalidated() {
+            out.extend(self.step().map_err(errors::within_query)?);
         }
-        self.step().map_err(errors::within_query).transpose()
+        Ok(())
     }
 }
 

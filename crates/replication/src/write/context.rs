@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_execution::source::Cost;
+use banyan_execution::PlanSummaryStats;
 use banyan_execution::tickets::Tickets;
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
@@ -23,7 +23,7 @@ pub trait Operation: Sync {
     fn slot(&self) -> &Arc<InterruptSlot>;
 
     /// A plan begins to run for it.
-    fn run_plan(&self, cost: &Arc<Cost>);
+    fn run_plan(&self, stats: &Arc<PlanSummaryStats>);
 
     /// What it has written lies in the log up to here.
     fn wrote(&self, index: u64);

@@ -7,8 +7,6 @@
 use std::sync::Arc;
 
 use banyan_document::key;
-use banyan_execution::plan::{self, Plan, Query};
-use banyan_execution::source::Source;
 use banyan_execution::tickets;
 use banyan_query::filter::{ArrayPosition, Filter};
 use banyan_query::sort::SortPattern;
@@ -25,10 +23,12 @@ use crate::errors;
 use crate::latches::LatchKey;
 use crate::machine::effects;
 use crate::op_observer::Change;
+use banyan_execution::plan::Query;
+use banyan_execution::{Executor, Planned, Request, SortMemory, View};
 
 /// Which records a statement is about.
 pub struct Target<'a> {
-    pub filter: Filter,
+    pub filter: Arc<Filter>,
     pub hint: Option<RawBsonRef<'a>>,
     pub sort: Option<&'a RawDocument>,
     pub multi: bool,
@@ -67,7 +67,6 @@ enum Step {
 impl<'a> Target<'a> {
     fn query(&self) -> Query<'_> {
         Query {
-            filter: Some(&self.filter),
             sort: self.sort,
             hint: self.hint,
             wanted: (!self.multi).then_some(1),
@@ -121,19 +120,43 @@ pub async fn run(
 }
 
 /// The plan, over the present state.
-fn source(
+fn plan<'a>(
     staging: &Staging<'_>,
     collection: &Arc<Collection>,
-    target: &Target<'_>,
-) -> Result<(Plan, Source), CommandError> {
-    let snapshot = staging.ctx.replica.store.snapshot();
-    let plan = plan::choose(Some(collection), &snapshot, &target.query()).map_err(errors::query)?;
-    if !plan.is_point() {
+    target: &'a Target<'_>,
+) -> Result<Planned<'a>, CommandError> {
+    let sort = target.sort.map(SortPattern::parse).transpose();
+    let request = Request {
+        query: target.query(),
+        filter: target.filter.clone(),
+        sort: sort.map_err(errors::query)?,
+        sort_memory: SortMemory::default(),
+        limit: target.sort.and(target.query().wanted),
+        shard_filter: staging.ownership.clone(),
+        ..Request::default()
+    };
+    let view = View {
+        collection: Some(collection.clone()),
+        snapshot: staging.ctx.replica.store.snapshot(),
+        // Who goes on in a later state may meet what it has changed itself.
+        later: None,
+    };
+    let planned = Planned::new(view, request).map_err(errors::query)?;
+    if !planned.is_point() {
         staging.ctx.operation.interrupt();
     }
-    let source = Source::new(snapshot, &plan, staging.ctx.operation.slot().clone());
-    staging.ctx.operation.run_plan(&source.cost);
-    Ok((plan, source))
+    Ok(planned)
+}
+
+/// Begins to run a plan.
+fn open(staging: &Staging<'_>, planned: Planned<'_>) -> Result<Executor, CommandError> {
+    let executor = planned
+        .open(staging.ctx.operation.slot())
+        .map_err(errors::query)?;
+    staging.ctx.operation.run_plan(&executor.stats);
+    let sorts = u64::from(executor.has_blocking_sort());
+    staging.ctx.work.sorts.add(sorts);
+    Ok(executor)
 }
 
 /// Changes the first record that matches, if there is one.
@@ -148,29 +171,30 @@ async fn one(
         return one_by_id(staging, collection, index, id, target, action, effect);
     }
     let ctx = staging.ctx;
-    let (plan, source) = source(staging, collection, target)?;
-    let is_point = plan.is_point();
-    let work = || {
-        let candidates: Box<dyn Iterator<Item = Result<RecordId, CommandError>>> = match target.sort
-        {
-            Some(sort) if !plan.sorted => {
-                staging.ctx.work.sorts.add(1);
-                Box::new(sorted(staging, source, target, sort)?.into_iter().map(Ok))
-            }
-            _ => {
-                Box::new(source.map(|found| found.map(|(record, _)| record).map_err(errors::query)))
-            }
+    let planned = plan(staging, collection, target)?;
+    let is_point = planned.is_point();
+    let mut planned = Some(planned);
+    let mut work = || loop {
+        let planned = match planned.take() {
+            Some(planned) => planned,
+            None => plan(staging, collection, target)?,
         };
-        for record in candidates {
-            match latch_and_match(staging, collection, target, action, record?)? {
+        let mut executor = open(staging, planned)?;
+        let mut missed = false;
+        while let Some((record, _)) = executor.next_record().map_err(errors::query)? {
+            match latch_and_match(staging, collection, target, action, record)? {
                 Latched::Busy(latch) => return Ok(Step::Busy(latch)),
-                Latched::Gone => {}
+                Latched::Gone => missed = true,
                 Latched::Found(found) => {
                     return change(staging, collection, target, action, found, effect);
                 }
             }
         }
-        Ok(Step::Done)
+        // A sort has kept the first only. If that was changed meanwhile, another one is the first.
+        if target.sort.is_none() || !missed {
+            return Ok(Step::Done);
+        }
+        staging.ctx.check_interrupt()?;
     };
     if is_point {
         work()
@@ -204,25 +228,6 @@ fn one_by_id(
         Latched::Gone => Ok(Step::Done),
         Latched::Found(found) => change(staging, collection, target, action, found, effect),
     }
-}
-
-/// The records that match, in the order that was asked for.
-fn sorted(
-    staging: &Staging<'_>,
-    source: Source,
-    target: &Target<'_>,
-    sort: &RawDocument,
-) -> Result<Vec<RecordId>, CommandError> {
-    let pattern = SortPattern::parse(sort).map_err(errors::query)?;
-    let mut keyed = Vec::new();
-    for found in source {
-        let (record, document) = found.map_err(errors::query)?;
-        if target.matches(&document)? && staging.owns(&document) {
-            keyed.push((pattern.key(&document).map_err(errors::query)?, record));
-        }
-    }
-    keyed.sort();
-    Ok(keyed.into_iter().map(|(_, record)| record).collect())
 }
 
 enum Latched {
@@ -375,7 +380,8 @@ async fn many(
     effect: &mut Effect,
 ) -> Result<(), CommandError> {
     let ctx = staging.ctx;
-    let (_, mut source) = source(staging, collection, target)?;
+    let planned = plan(staging, collection, target)?;
+    let mut executor = ctx.compute(|| open(staging, planned)).await?;
     let mut retry: Option<RecordId> = None;
     loop {
         let work = || {
@@ -385,7 +391,7 @@ async fn many(
                 target,
                 action,
                 effect,
-                &mut source,
+                &mut executor,
                 &mut retry,
             )
         };
@@ -419,7 +425,7 @@ fn some(
     target: &Target<'_>,
     action: &Action<'_>,
     effect: &mut Effect,
-    source: &mut Source,
+    executor: &mut Executor,
     retry: &mut Option<RecordId>,
 ) -> Result<Stretch, CommandError> {
     loop {
@@ -430,9 +436,8 @@ fn some(
         }
         let record = match retry.take() {
             Some(record) => record,
-            None => match source.next().transpose().map_err(errors::query)? {
-                Some((record, seen)) if target.matches(&seen)? => record,
-                Some(_) => continue,
+            None => match executor.next_record().map_err(errors::query)? {
+                Some((record, _)) => record,
                 None => return Ok(Stretch::End),
             },
         };
@@ -494,11 +499,8 @@ fn matches_now(
     collection: &Arc<Collection>,
     target: &Target<'_>,
 ) -> Result<bool, CommandError> {
-    let (_, source) = source(staging, collection, target)?;
-    for found in source {
-        if target.matches(&found.map_err(errors::query)?.1)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let planned = plan(staging, collection, target)?;
+    let mut executor = open(staging, planned)?;
+    let found = executor.next_record().map_err(errors::query)?;
+    Ok(found.is_some())
 }

@@ -1,0 +1,397 @@
+//! Running a plan: one for every reader of documents.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use banyan_query::QueryError;
+use banyan_query::filter::Filter;
+use banyan_query::sort::SortPattern;
+use banyan_storage::{Collection, RecordId, Snapshot, Store};
+use bson::RawDocumentBuf;
+
+use crate::error::plan_killed;
+use crate::interrupt::{InterruptSlot, Ticker};
+use crate::operators::{
+    Documents, Examined, Explainer, Member, Operator, Progress, Run, Shape, ShardFilter,
+    SortMemory, VirtualScan,
+};
+use crate::plan::summary::Summary;
+use crate::plan::{self, Query, Solution};
+use crate::row::{Row, RowStream};
+use crate::stats::PlanSummaryStats;
+use crate::trial;
+
+/// So many members are read at once at most, and so many bytes if one document is not more.
+const BATCH_MEMBERS: usize = 64;
+const BATCH_BYTES: usize = 128 * 1024;
+
+/// The state of a collection that a plan reads.
+pub struct View {
+    /// `None`: it does not exist.
+    pub collection: Option<Arc<Collection>>,
+    pub snapshot: Snapshot,
+    /// Where later states come from, if the plan may go on in one of them after a rest.
+    pub later: Option<Store>,
+}
+
+/// What is asked of a collection.
+#[derive(Clone)]
+pub struct Request<'a> {
+    /// What the planner reads beside the filter.
+    pub query: Query<'a>,
+    pub filter: Arc<Filter>,
+    /// `None` also where the order is that of the records.
+    pub sort: Option<SortPattern>,
+    pub sort_memory: SortMemory,
+    pub skip: u64,
+    pub limit: Option<u64>,
+    pub shape: Shape,
+    /// `None`: all documents are this shard's.
+    pub shard_filter: Option<Arc<dyn ShardFilter>>,
+    pub goal: Goal,
+}
+
+/// What becomes of the documents that are found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Goal {
+    #[default]
+    Documents,
+    /// Their number.
+    Count,
+}
+
+impl Default for Request<'_> {
+    fn default() -> Self {
+        Request {
+            query: Query::default(),
+            filter: Arc::new(Filter::all()),
+            sort: None,
+            sort_memory: SortMemory::default(),
+            skip: 0,
+            limit: None,
+            shape: Shape::default(),
+            shard_filter: None,
+            goal: Goal::default(),
+        }
+    }
+}
+
+/// A request for which the ways that may serve are known, and nothing has been read.
+pub struct Planned<'a> {
+    view: View,
+    request: Request<'a>,
+    solutions: Vec<Solution>,
+}
+
+impl<'a> Planned<'a> {
+    pub fn new(view: View, request: Request<'a>) -> Result<Planned<'a>, QueryError> {
+        let query = Query {
+            filter: Some(&request.filter),
+            ..request.query
+        };
+        let solutions = plan::solutions(view.collection.as_ref(), &query)?;
+        Ok(Planned {
+            view,
+            request,
+            solutions,
+        })
+    }
+
+    /// Whether at most a handful of records will be looked at, so that it can be done in place.
+    pub fn is_point(&self) -> bool {
+        self.solutions.first().is_some_and(Solution::is_point)
+    }
+
+    /// Begins to run. Where several plans may serve, they are tried for a short while, and what
+    /// the best of them has found by then is not looked for again.
+    pub fn open(self, slot: &Arc<InterruptSlot>) -> Result<Executor, QueryError> {
+        let Planned {
+            view,
+            request,
+            solutions,
+        } = self;
+        let open = |solution: &Solution| Executor::of(&view, &request, solution, slot);
+        let mut executors = solutions.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let chosen = match executors.len() {
+            1 => 0,
+            _ => {
+                let costs: Vec<_> = solutions.iter().map(Solution::work_cost).collect();
+                trial::choose(&mut executors, &costs, &request)?
+            }
+        };
+        let mut executor = executors.swap_remove(chosen);
+        executor.rejected = executors.into_iter().map(|other| other.root).collect();
+        Ok(executor)
+    }
+}
+
+/// A plan at work.
+pub struct Executor {
+    collection: Option<Arc<Collection>>,
+    /// `None` while it rests.
+    snapshot: Option<Snapshot>,
+    later: Option<Store>,
+    root: Box<dyn Operator>,
+    ticker: Ticker,
+    examined: Examined,
+    /// What was found and not handed on.
+    ahead: VecDeque<Member>,
+    ended: bool,
+    /// So many members are read at once next.
+    batch: usize,
+    out: Vec<Member>,
+    is_sorted: bool,
+    began: Instant,
+    pub stats: Arc<PlanSummaryStats>,
+    rejected: Vec<Box<dyn Operator>>,
+    filter: Arc<Filter>,
+}
+
+impl Executor {
+    fn of(
+        view: &View,
+        request: &Request<'_>,
+        solution: &Solution,
+        slot: &Arc<InterruptSlot>,
+    ) -> Result<Executor, QueryError> {
+        let root = plan::build(view.collection.as_ref(), request, solution)?;
+        let summary = Summary::of(solution);
+        let mut executor = Executor::run(view, root, summary, &request.filter, slot);
+        executor.is_sorted = request.sort.is_some() && !solution.sorted;
+        Ok(executor)
+    }
+
+    /// Over documents that are not stored. They come in the order that is asked for, unless the
+    /// request has a sort.
+    pub fn over(
+        documents: Documents,
+        view: &View,
+        request: &Request<'_>,
+        slot: &Arc<InterruptSlot>,
+    ) -> Executor {
+        let scan = VirtualScan::new(documents, request.filter.clone());
+        let root = plan::finish(Box::new(scan), request, false);
+        let mut executor = Executor::run(view, root, Summary::Nothing, &request.filter, slot);
+        executor.is_sorted = request.sort.is_some();
+        executor
+    }
+
+    fn run(
+        view: &View,
+        root: Box<dyn Operator>,
+        summary: Summary,
+        filter: &Arc<Filter>,
+        slot: &Arc<InterruptSlot>,
+    ) -> Executor {
+        Executor {
+            collection: view.collection.clone(),
+            snapshot: Some(view.snapshot.clone()),
+            later: view.later.clone(),
+            root,
+            ticker: Ticker::new(slot.clone()),
+            examined: Examined::default(),
+            ahead: VecDeque::new(),
+            ended: false,
+            batch: 1,
+            out: Vec::new(),
+            is_sorted: false,
+            began: Instant::now(),
+            stats: Arc::new(PlanSummaryStats::new(summary)),
+            rejected: Vec::new(),
+            filter: filter.clone(),
+        }
+    }
+
+    /// Whether the documents are found by a scan of the whole collection.
+    pub fn scans_collection(&self) -> bool {
+        matches!(self.stats.summary, Summary::Scan)
+    }
+
+    /// Whether everything has to be read and sorted before anything is found.
+    pub fn has_blocking_sort(&self) -> bool {
+        self.is_sorted
+    }
+
+    /// The next record that was asked for, with its document.
+    pub fn next_record(&mut self) -> Result<Option<(RecordId, Row)>, QueryError> {
+        loop {
+            while let Some(Member { record, row }) = self.ahead.pop_front() {
+                if let Some(row) = row {
+                    return Ok(Some((record, row)));
+                }
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.read(usize::MAX)?;
+        }
+    }
+
+    /// How many there are, up to `most`.
+    pub fn count_up_to(&mut self, most: u64) -> Result<u64, QueryError> {
+        let mut count = 0;
+        loop {
+            count += self.ahead.drain(..).len() as u64;
+            if self.ended || count >= most {
+                return Ok(count.min(most));
+            }
+            let left = usize::try_from(most - count).unwrap_or(usize::MAX);
+            self.read(left)?;
+        }
+    }
+
+    /// Reads ahead, by a batch that grows while the documents are small.
+    fn read(&mut self, most: usize) -> Result<(), QueryError> {
+        while self.ahead.is_empty() && !self.ended {
+            self.advance(self.batch.min(most), u64::MAX)?;
+        }
+        let bytes: usize = self.ahead.iter().map(Member::bytes).sum();
+        match bytes < BATCH_BYTES {
+            true => self.batch = (self.batch * 2).min(BATCH_MEMBERS),
+            false => self.batch = (self.batch / 2).max(1),
+        }
+        Ok(())
+    }
+
+    /// Does up to so many units of work, for up to so many members.
+    pub(crate) fn advance(&mut self, most: usize, works: u64) -> Result<(), QueryError> {
+        self.wake()?;
+        let Some(snapshot) = &self.snapshot else {
+            return Err(plan_killed("the state that it reads was let go"));
+        };
+        let mut run = Run::new(snapshot, &mut self.ticker, &mut self.examined, works);
+        let outcome = self.root.next(&mut run, most, &mut self.out);
+        self.stats.set(&self.examined);
+        self.ended |= outcome? == Progress::End;
+        self.ahead.extend(self.out.drain(..));
+        Ok(())
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// How many were found and wait.
+    pub(crate) fn found(&self) -> usize {
+        self.ahead.len()
+    }
+
+    pub(crate) fn produced(&self) -> u64 {
+        self.root.produced()
+    }
+
+    pub(crate) fn works(&self) -> u64 {
+        self.examined.works
+    }
+
+    /// Opens a snapshot again after a rest.
+    fn wake(&mut self) -> Result<(), QueryError> {
+        if self.snapshot.is_some() {
+            return Ok(());
+        }
+        let (Some(store), Some(collection)) = (&self.later, &self.collection) else {
+            return Err(plan_killed("the state that it reads was let go"));
+        };
+        // Every index that the catalog names is complete in a snapshot taken after it.
+        let catalog = store.catalog();
+        let snapshot = store.snapshot();
+        let Some(current) = catalog.by_id(collection.id) else {
+            return Err(plan_killed("collection dropped between getMore calls"));
+        };
+        self.root.restore(current)?;
+        self.snapshot = Some(snapshot);
+        Ok(())
+    }
+
+    /// Keeps its position and lets its snapshot go, if it may go on in a later state.
+    pub fn save(&mut self) {
+        if self.later.is_none() || self.collection.is_none() {
+            return;
+        }
+        if self.snapshot.take().is_some() {
+            self.root.save();
+        }
+        for member in &mut self.ahead {
+            if let Some(row) = &mut member.row {
+                row.detach();
+            }
+        }
+    }
+
+    /// Whether it holds a snapshot that it could let go.
+    pub fn holds_snapshot(&self) -> bool {
+        self.later.is_some() && self.collection.is_some() && self.snapshot.is_some()
+    }
+
+    /// `parsedQuery`.
+    pub fn explain_filter(&self) -> RawDocumentBuf {
+        self.filter.to_document()
+    }
+
+    /// `winningPlan`.
+    pub fn explain_plan(&self) -> RawDocumentBuf {
+        self.root.explain(&Explainer::default())
+    }
+
+    /// `rejectedPlans`.
+    pub fn explain_rejected(&self) -> impl Iterator<Item = RawDocumentBuf> {
+        let rejected = self.rejected.iter();
+        rejected.map(|root| root.explain(&Explainer::default()))
+    }
+
+    /// `executionStages`.
+    pub fn explain_run(&self) -> RawDocumentBuf {
+        self.root.explain(&Explainer {
+            milliseconds: Some(self.milliseconds()),
+        })
+    }
+
+    pub fn milliseconds(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Member {
+    fn bytes(&self) -> usize {
+        self.row.as_ref().map_or(0, |row| row.as_bytes().len())
+    }
+}
+
+impl RowStream for Executor {
+    fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
+        let wanted = out.len().saturating_add(most);
+        loop {
+            while out.len() < wanted
+                && let Some(member) = self.ahead.pop_front()
+            {
+                out.extend(member.row);
+            }
+            if out.len() >= wanted || self.ended {
+                return Ok(());
+            }
+            if !out.is_empty() && self.batch >= BATCH_MEMBERS {
+                return Ok(());
+            }
+            self.read(wanted - out.len())?;
+        }
+    }
+
+    fn save(&mut self) {
+        Executor::save(self);
+    }
+
+    fn holds_snapshot(&self) -> bool {
+        Executor::holds_snapshot(self)
+    }
+}
+
+/// The documents one by one, for a pipeline.
+impl Iterator for Executor {
+    type Item = Result<Row, QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = self.next_record();
+        found.map(|found| found.map(|(_, row)| row)).transpose()
+    }
+}

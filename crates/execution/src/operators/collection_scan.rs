@@ -1,0 +1,129 @@
+//! COLLSCAN: the records of a collection in the order of their ids, or the opposite one.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use banyan_query::QueryError;
+use banyan_query::filter::Filter;
+use banyan_storage::{Collection, CollectionId, RecordId, RecordScan};
+use bson::{RawDocument, RawDocumentBuf, cstr};
+
+use super::explain::direction;
+use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use crate::error;
+use crate::plan::explain::clamp;
+use crate::row::Row;
+
+pub struct CollectionScan {
+    collection: CollectionId,
+    reverse: bool,
+    /// `None`: everything matches.
+    filter: Option<Arc<Filter>>,
+    /// `None` before it begins and while its snapshot is gone.
+    scan: Option<RecordScan>,
+    /// The record that it has come to.
+    last: Option<RecordId>,
+    counts: Counts,
+    examined: u64,
+}
+
+impl CollectionScan {
+    pub fn new(collection: CollectionId, reverse: bool, filter: Option<Arc<Filter>>) -> Self {
+        CollectionScan {
+            collection,
+            reverse,
+            filter,
+            scan: None,
+            last: None,
+            counts: Counts::default(),
+            examined: 0,
+        }
+    }
+
+    /// The records that are still to come.
+    fn rest(&self) -> (Bound<RecordId>, Bound<RecordId>) {
+        match (self.last, self.reverse) {
+            (None, _) => (Bound::Unbounded, Bound::Unbounded),
+            (Some(last), false) => (Bound::Excluded(last), Bound::Unbounded),
+            (Some(last), true) => (Bound::Unbounded, Bound::Excluded(last)),
+        }
+    }
+
+    fn scan(
+        &mut self,
+        run: &mut Run<'_>,
+        most: usize,
+        out: &mut Vec<Member>,
+    ) -> Result<Progress, QueryError> {
+        let mut scan = match self.scan.take() {
+            Some(scan) => scan,
+            None => run
+                .snapshot
+                .records(self.collection, self.rest(), self.reverse),
+        };
+        while out.len() < most {
+            if !run.work() {
+                break;
+            }
+            let Some((id, record)) = scan.next().transpose().map_err(error::storage)? else {
+                self.scan = Some(scan);
+                return Ok(Progress::End);
+            };
+            self.last = Some(id);
+            self.examined += 1;
+            let document: &RawDocument = &record;
+            run.examine_document(document.as_bytes().len())?;
+            let matches = match &self.filter {
+                Some(filter) => filter.try_matches(document)?,
+                None => true,
+            };
+            if matches {
+                out.push(Member {
+                    record: id,
+                    row: Some(Row::Record(record)),
+                });
+            }
+        }
+        self.scan = Some(scan);
+        Ok(Progress::More)
+    }
+}
+
+impl Operator for CollectionScan {
+    fn next(
+        &mut self,
+        run: &mut Run<'_>,
+        most: usize,
+        out: &mut Vec<Member>,
+    ) -> Result<Progress, QueryError> {
+        let (before, examined) = (out.len(), self.examined);
+        let progress = self.scan(run, most, out)?;
+        let works = self.examined - examined;
+        self.counts.note(works, out.len() - before, progress);
+        Ok(progress)
+    }
+
+    fn save(&mut self) {
+        self.scan = None;
+        self.counts.saves += 1;
+    }
+
+    fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
+        self.counts.restores += 1;
+        Ok(())
+    }
+
+    fn produced(&self) -> u64 {
+        self.counts.advanced
+    }
+
+    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
+        let filter = self.filter.as_deref();
+        let mut stage = explainer.stage("COLLSCAN", filter, &self.counts);
+        stage.append(cstr!("direction"), direction(self.reverse));
+        if explainer.ran() {
+            stage.append(cstr!("docsExamined"), clamp(self.examined));
+        }
+        stage
+    }
+}

@@ -1,0 +1,107 @@
+//! Stages in MongoDB's words.
+
+use banyan_document::key::FieldOrder;
+use banyan_query::Filter;
+use banyan_query::sort::SortPattern;
+use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
+
+use super::{Counts, Operator};
+use crate::plan::IndexBounds;
+use crate::plan::explain::clamp;
+
+/// What `explain` wants to know of a tree.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Explainer {
+    /// How long the run has taken; `None` if only the plan is asked for.
+    pub milliseconds: Option<u64>,
+}
+
+impl Explainer {
+    pub(super) fn ran(self) -> bool {
+        self.milliseconds.is_some()
+    }
+
+    pub(super) fn stage(
+        self,
+        name: &str,
+        filter: Option<&Filter>,
+        counts: &Counts,
+    ) -> RawDocumentBuf {
+        let mut stage = rawdoc! { "stage": name };
+        if let Some(filter) = filter.filter(|filter| !filter.is_empty()) {
+            stage.append(cstr!("filter"), filter.to_document());
+        }
+        if let Some(milliseconds) = self.milliseconds {
+            let idle = counts.works.saturating_sub(counts.advanced);
+            stage.append(cstr!("nReturned"), clamp(counts.advanced));
+            stage.append(cstr!("executionTimeMillisEstimate"), clamp(milliseconds));
+            stage.append(cstr!("works"), clamp(counts.works));
+            stage.append(cstr!("advanced"), clamp(counts.advanced));
+            stage.append(
+                cstr!("needTime"),
+                clamp(idle.saturating_sub(u64::from(counts.ended))),
+            );
+            stage.append(cstr!("needYield"), 0);
+            stage.append(cstr!("saveState"), clamp(counts.saves));
+            stage.append(cstr!("restoreState"), clamp(counts.restores));
+            stage.append(cstr!("isEOF"), i32::from(counts.ended));
+        }
+        stage
+    }
+
+    /// A stage over one input.
+    pub(super) fn over(self, mut stage: RawDocumentBuf, input: &dyn Operator) -> RawDocumentBuf {
+        stage.append(cstr!("inputStage"), input.explain(&self));
+        stage
+    }
+
+    /// A stage over several inputs.
+    pub(super) fn over_all<'a>(
+        self,
+        mut stage: RawDocumentBuf,
+        inputs: impl Iterator<Item = &'a dyn Operator>,
+    ) -> RawDocumentBuf {
+        let inputs: RawArrayBuf = inputs.map(|input| input.explain(&self)).collect();
+        stage.append(cstr!("inputStages"), inputs);
+        stage
+    }
+}
+
+pub(super) fn direction(reverse: bool) -> &'static str {
+    if reverse { "backward" } else { "forward" }
+}
+
+/// What is said of an index and the part of it that is read.
+pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, reverse: bool) {
+    let index = &bounds.index;
+    if let Ok(pattern) = index.spec.get_document("key") {
+        stage.append(cstr!("keyPattern"), pattern);
+    }
+    stage.append(cstr!("indexName"), index.name.as_str());
+    stage.append(cstr!("isMultiKey"), bounds.multikey);
+    stage.append(cstr!("isUnique"), index.unique);
+    stage.append(cstr!("isSparse"), index.sparse);
+    stage.append(cstr!("isPartial"), index.partial_filter.is_some());
+    stage.append(cstr!("indexVersion"), 2);
+    stage.append(cstr!("direction"), direction(reverse));
+    let mut shown = RawDocumentBuf::new();
+    for ((path, _), intervals) in index.pattern.fields.iter().zip(&bounds.described) {
+        if let Ok(name) = bson::raw::CString::try_from(path.to_string()) {
+            let intervals: RawArrayBuf = intervals.iter().map(String::as_str).collect();
+            shown.append(name, intervals);
+        }
+    }
+    stage.append(cstr!("indexBounds"), shown);
+}
+
+/// A sort pattern as it was written.
+pub(super) fn pattern(sort: &SortPattern) -> RawDocumentBuf {
+    let mut shown = RawDocumentBuf::new();
+    for (path, order) in sort.fields() {
+        if let Ok(name) = bson::raw::CString::try_from(path.to_string()) {
+            let descending = *order == FieldOrder::Descending;
+            shown.append(name, if descending { -1 } else { 1 });
+        }
+    }
+    shown
+}

@@ -1,0 +1,193 @@
+//! The operators of a plan: each finds, changes or orders what the one below it hands on.
+//!
+//! A plan is a tree of them. An operator hands on members a batch at a time, counts its own work,
+//! and can let its snapshot go between two batches ([`Operator::save`]): it keeps its position and
+//! goes on in another snapshot ([`Operator::restore`]). `explain` is drawn from the tree that ran
+//! ([`Operator::explain`]).
+//!
+//! To add one: a file here, and the place in `plan/build.rs` that puts it into a tree.
+
+mod collection_scan;
+mod distinct_scan;
+mod eof;
+mod explain;
+mod fetch;
+mod id_lookup;
+mod index_scan;
+mod limit;
+mod or;
+mod projection;
+mod sharding_filter;
+mod sort;
+mod sort_merge;
+mod virtual_scan;
+
+use banyan_query::QueryError;
+use banyan_storage::{Collection, RecordId, Snapshot};
+use bson::RawDocumentBuf;
+
+pub use collection_scan::CollectionScan;
+pub use distinct_scan::DistinctScan;
+pub use eof::Eof;
+pub use explain::Explainer;
+pub use fetch::Fetch;
+pub use id_lookup::IdLookup;
+pub use index_scan::IndexScan;
+pub use limit::{Limit, Skip};
+pub use or::Or;
+pub use projection::{ProjectionDefault, Shape};
+pub use sharding_filter::{ShardFilter, ShardingFilter};
+pub use sort::{Sort, SortMemory};
+pub use sort_merge::SortMerge;
+pub use virtual_scan::{Documents, VirtualScan};
+
+use crate::interrupt::Ticker;
+use crate::row::Row;
+
+/// What operators hand on: a record, and its document once that has been read.
+pub struct Member {
+    pub record: RecordId,
+    /// `None` below a [`Fetch`].
+    pub row: Option<Row>,
+}
+
+/// Whether an operator has more to hand on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Ask again, also where nothing was handed on: the work that was allowed may be used up.
+    More,
+    End,
+}
+
+/// What an operator of a plan does.
+pub trait Operator: Send {
+    /// Appends what comes next to `out`, up to `most` members in all.
+    fn next(
+        &mut self,
+        run: &mut Run<'_>,
+        most: usize,
+        out: &mut Vec<Member>,
+    ) -> Result<Progress, QueryError>;
+
+    /// Lets go of what depends on the snapshot and keeps the position.
+    fn save(&mut self);
+
+    /// Another snapshot is read from now on; fails if the plan cannot go on in it.
+    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError>;
+
+    /// How many members it has handed on, or would have but for having to read all of its input
+    /// first: what a trial of several plans compares.
+    fn produced(&self) -> u64;
+
+    /// The stage as MongoDB's `explain` shows it, with those below it.
+    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf;
+}
+
+/// What a plan has done so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Examined {
+    pub keys: u64,
+    pub documents: u64,
+    /// Units of work: a key or a document that was looked at, a member that was passed on.
+    pub works: u64,
+}
+
+/// A plan while it runs: what all of its operators use.
+pub struct Run<'r> {
+    pub snapshot: &'r Snapshot,
+    ticker: &'r mut Ticker,
+    /// Units of work that may be done before control goes back to whoever runs the plan.
+    allowed: u64,
+    examined: &'r mut Examined,
+}
+
+impl<'r> Run<'r> {
+    pub fn new(
+        snapshot: &'r Snapshot,
+        ticker: &'r mut Ticker,
+        examined: &'r mut Examined,
+        allowed: u64,
+    ) -> Run<'r> {
+        Run {
+            snapshot,
+            ticker,
+            allowed,
+            examined,
+        }
+    }
+
+    /// Whether another unit of work may be done. It is counted.
+    #[inline]
+    fn work(&mut self) -> bool {
+        if self.allowed == 0 {
+            return false;
+        }
+        self.allowed -= 1;
+        self.examined.works += 1;
+        true
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.allowed == 0
+    }
+
+    /// A key was looked at.
+    #[inline]
+    fn examine_key(&mut self) -> Result<(), QueryError> {
+        self.examined.keys += 1;
+        self.ticker.tick()
+    }
+
+    /// A document of so many bytes was looked at.
+    #[inline]
+    fn examine_document(&mut self, bytes: usize) -> Result<(), QueryError> {
+        self.examined.documents += 1;
+        self.ticker.tick_over(bytes)
+    }
+}
+
+/// An operator's own counts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    works: u64,
+    advanced: u64,
+    saves: u64,
+    restores: u64,
+    ended: bool,
+}
+
+impl Counts {
+    /// Takes note of what a call has come to: members were handed on after so many steps.
+    fn note(&mut self, works: u64, advanced: usize, progress: Progress) {
+        self.works += works;
+        self.advanced += advanced as u64;
+        if progress == Progress::End && !self.ended {
+            self.works += 1;
+            self.ended = true;
+        }
+    }
+}
+
+/// Reads batch after batch of an operator's input until there is something in `out`, the input has
+/// ended, or the work that is allowed is used up. `take` moves what it wants from the first list to
+/// the second.
+fn pull(
+    input: &mut dyn Operator,
+    run: &mut Run<'_>,
+    most: usize,
+    out: &mut Vec<Member>,
+    pulled: &mut Vec<Member>,
+    mut take: impl FnMut(&mut Run<'_>, &mut Vec<Member>, &mut Vec<Member>) -> Result<(), QueryError>,
+) -> Result<(u64, Progress), QueryError> {
+    let before = out.len();
+    let mut works = 0;
+    loop {
+        pulled.clear();
+        let progress = input.next(run, most.saturating_sub(out.len()), pulled)?;
+        works += pulled.len() as u64;
+        take(run, pulled, out)?;
+        if progress == Progress::End || out.len() > before || run.is_exhausted() {
+            return Ok((works, progress));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What commands that read documents have in common: the state that they see, what they may
+//! compute with, and the plan that they run.
+
+use std::sync::Arc;
+
+use banyan_execution::plan::natural_direction;
+use banyan_execution::{Documents, Executor, Planned, Request, ShardFilter, SortMemory, View};
+use banyan_query::Context;
+use banyan_storage::{Catalog, Namespace, Snapshot, Store};
+use banyan_wire::CommandError;
+use bson::RawDocument;
+
+use crate::context::CommandContext;
+use crate::errors;
+use crate::virtual_collections::local;
+use banyan_replication::oplog::{self, view::Order};
+
+/// A request of a command that is ready to run.
+pub enum Ready<'a> {
+    Planned(Planned<'a>),
+    /// Over documents that are not stored.
+    Virtual(Executor),
+}
+
+impl Ready<'_> {
+    /// Whether at most a handful of records will be looked at, so that it can be done in place.
+    pub fn is_point(&self) -> bool {
+        matches!(self, Ready::Planned(planned) if planned.is_point())
+    }
+
+    /// Begins to run.
+    pub fn open(self, ctx: &CommandContext<'_>) -> Result<Executor, CommandError> {
+        let executor = match self {
+            Ready::Virtual(executor) => return Ok(executor),
+            Ready::Planned(planned) => planned.open(ctx.slot()).map_err(errors::query)?,
+        };
+        ctx.run_plan(&executor.stats);
+        Ok(executor)
+    }
+}
+
+/// Plans a request on one of the collections of the command's database. Nothing is read.
+pub fn plan<'a>(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    mut request: Request<'a>,
+) -> Result<Ready<'a>, CommandError> {
+    let documents = virtual_documents(ctx, collection, &request)?;
+    let OwnedView {
+        ownership,
+        catalog,
+        snapshot,
+    } = owned_view(ctx, collection)?;
+    let mut view = View {
+        collection: None,
+        snapshot,
+        later: None,
+    };
+    if let Some(documents) = documents {
+        let executor = Executor::over(documents, &view, &request, ctx.slot());
+        return Ok(Ready::Virtual(executor));
+    }
+    view.collection = catalog.get(ctx.database(), collection).cloned();
+    view.later = later_states(ctx);
+    request.shard_filter = ownership;
+    let planned = Planned::new(view, request).map_err(errors::query)?;
+    Ok(Ready::Planned(planned))
+}
+
+/// The documents of a collection that is not stored. `None`: it is.
+fn virtual_documents(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    request: &Request<'_>,
+) -> Result<Option<Documents>, CommandError> {
+    if !matches!(ctx.database(), "local" | "config") {
+        return Ok(None);
+    }
+    let order = Order {
+        times: oplog::view::times(&request.filter.to_document()),
+        reverse: request.query.sort.and_then(natural_direction) == Some(true),
+        tailable: false,
+    };
+    local::documents(ctx.node, ctx.database(), collection, &order)
+}
+
+/// What a sort of the command may use.
+pub fn sort_memory(ctx: &CommandContext<'_>) -> SortMemory {
+    let bytes = ctx
+        .node
+        .parameters
+        .value("internalQueryMaxBlockingSortMemoryUsageBytes");
+    SortMemory {
+        bytes_max: usize::try_from(bytes).unwrap_or(usize::MAX),
+        budget: ctx.budget(),
+    }
+}
+
+/// The query crate's context of a command: its `let` and its time.
+pub fn query_context(
+    ctx: &CommandContext<'_>,
+    variables: Option<&RawDocument>,
+) -> Result<Context, CommandError> {
+    let mut context = Context {
+        budget: ctx.budget(),
+        ..Context::default()
+    };
+    if ctx.node.replication.is_replica_set() {
+        context.cluster_time = Some(ctx.node.clock.now());
+    }
+    if may_hold_where(ctx) {
+        context.javascript = ctx.node.javascript(ctx.interrupt());
+    }
+    for (name, value) in variables
+        .into_iter()
+        .flat_map(|document| document.iter().flatten())
+    {
+        context
+            .variables
+            .push((name.as_str().to_owned(), value.into()));
+    }
+    Ok(context)
+}
+
+/// Whether `$where` may be in the request: an engine costs something that few commands need.
+fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
+    let holds = |bytes: &[u8]| bytes.windows(7).any(|name| name == b"$where\0");
+    let mut documents = ctx
+        .request
+        .sequences
+        .iter()
+        .flat_map(|sequence| sequence.docs());
+    holds(ctx.body().as_bytes()) || documents.any(|document| holds(document.as_bytes()))
+}
+
+/// Where a cursor goes on after it has been idle. A read of a certain time keeps to its state, and
+/// so does one that a router sent: documents may move away, and their ranges are those of the state
+/// that it began in.
+pub fn later_states(ctx: &CommandContext<'_>) -> Option<Store> {
+    let keeps = ctx.view.is_some() || ctx.is_routed();
+    (!keeps).then(|| ctx.node.store.clone())
+}
+
+/// What a read sees of a collection: a state, and which documents in it this shard may answer.
+pub struct OwnedView {
+    pub ownership: Option<Arc<dyn ShardFilter>>,
+    pub catalog: Arc<Catalog>,
+    pub snapshot: Snapshot,
+}
+
+/// The state that a command reads, and what this shard may answer of the collection in it.
+pub fn owned_view(ctx: &CommandContext<'_>, collection: &str) -> Result<OwnedView, CommandError> {
+    let role = ctx.node.role().filter(|_| ctx.is_routed());
+    let ownership = match role {
+        Some(role) => {
+            let namespace = Namespace::new(ctx.database(), collection);
+            role.check(&namespace, ctx.versions(), false)?
+        }
+        None => None,
+    };
+    let (catalog, snapshot) = ctx.view();
+    if let Some(role) = role {
+        // A range may have left since, and its documents been removed before the snapshot.
+        let namespace = Namespace::new(ctx.database(), collection);
+        role.check(&namespace, ctx.versions(), false)?;
+    }
+    Ok(OwnedView {
+        ownership,
+        catalog,
+        snapshot,
+    })
+}
