@@ -196,13 +196,20 @@ impl Join {
             holding: self.budget.holding("$lookup"),
             full: false,
         };
+        match self.read(&mut keeper, variables) {
+            // There is no room: what was read is given up.
+            Err(_) if keeper.full => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => Ok(Some(keeper.finish())),
+        }
+    }
+
+    fn read(&self, keeper: &mut Keeper, variables: &Variables) -> Result<(), QueryError> {
+        let lookup = &*self.lookup;
         let filter = all(lookup.leading.plain.clone());
         let documents = self.reader.documents(&filter)?;
         let mut through = Through::new(&[&lookup.before], self, variables)?;
-        let mut take = |document: &RawDocument| {
-            keeper.add(document);
-            Ok(())
-        };
+        let mut take = |document: &RawDocument| keeper.add(document);
         for document in documents {
             let document = document?;
             self.budget.spend_bytes(document.as_bytes().len())?;
@@ -210,8 +217,7 @@ impl Join {
                 break;
             }
         }
-        through.drain(&mut take)?;
-        Ok(keeper.finish())
+        through.drain(&mut take)
     }
 }
 
@@ -325,10 +331,8 @@ struct Keeper {
 const PLACE_BYTES: usize = 64;
 
 impl Keeper {
-    fn add(&mut self, document: &RawDocument) {
-        if self.full {
-            return;
-        }
+    /// Fails when there is no room for the document; nothing is kept then.
+    fn add(&mut self, document: &RawDocument) -> Result<(), QueryError> {
         let place = u32::try_from(self.documents.len()).unwrap_or(u32::MAX);
         let mut bytes = document.as_bytes().len() + size_of::<RawDocumentBuf>();
         if let Some(path) = &self.path {
@@ -350,21 +354,22 @@ impl Keeper {
                 ControlFlow::<()>::Continue(())
             });
         }
-        if self.holding.add(bytes).is_err() || place == u32::MAX {
+        if let Err(error) = self.holding.add(bytes) {
             self.full = true;
             self.documents = Vec::new();
             self.places = HashMap::new();
-            return;
+            return Err(error);
         }
         self.documents.push(document.to_owned());
+        Ok(())
     }
 
-    fn finish(self) -> Option<Kept> {
-        (!self.full).then_some(Kept {
+    fn finish(self) -> Kept {
+        Kept {
             documents: self.documents,
             places: self.path.map(|_| self.places),
             _holding: self.holding,
-        })
+        }
     }
 }
 
