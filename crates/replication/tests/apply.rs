@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use banyan_consensus::{Committed, Position, StateMachine};
 use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{self, EntryBuilder};
-use banyan_replication::machine::{Machine, Prepared};
+use banyan_replication::machine::{Machine, Prepared, SNAPSHOT_POINT};
 use banyan_storage::{
     CatalogChange, IndexDefinition, KeyRange, Namespace, Part, Store, StoreOptions,
 };
 use bson::{RawDocumentBuf, rawdoc};
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
@@ -143,6 +144,33 @@ fn busy_log(entries: usize) -> Vec<Vec<u8>> {
         }
     }
     log
+}
+
+#[test]
+fn a_snapshot_is_kept_before_its_time_is_told() {
+    let member = Member::new();
+    let machine = Arc::new(member.machine);
+    let seen = Arc::new(Mutex::new(None));
+    let (store, told, kept) = (member.store, Arc::downgrade(&machine), seen.clone());
+    machine.on_point(Box::new(move || {
+        let machine = told.upgrade().unwrap();
+        let kept_time = machine.time_of(&store.snapshot()).unwrap();
+        *kept.lock() = Some((kept_time, machine.operation_time()));
+    }));
+    let clock = Clock::new();
+    let mut entry = EntryBuilder::new();
+    entry.noop(&rawdoc! { "msg": SNAPSHOT_POINT });
+    let data = seal(&entry, &clock);
+    let committed = Committed::<Prepared> {
+        position: Position { term: 1, index: 1 },
+        data: data.into(),
+        prepared: None,
+        membership: None,
+    };
+    machine.apply(vec![committed]).unwrap();
+    let (kept_time, told_time) = seen.lock().unwrap();
+    assert_eq!(kept_time, machine.operation_time());
+    assert!(clock::to_bits(told_time) < clock::to_bits(kept_time));
 }
 
 #[test]

@@ -29,6 +29,7 @@ impl Machine {
             done: Vec::new(),
             watched: self.watched_collection(),
             telling: None,
+            at_snapshot_point: false,
         };
         let started = Instant::now();
         let mut operations = 0;
@@ -112,6 +113,8 @@ pub(super) struct Applying<'a> {
     watched: Option<CollectionId>,
     /// The entry, the last in the batch, that changes it.
     telling: Option<Bytes>,
+    /// The last entry in the batch is a [`SNAPSHOT_POINT`].
+    at_snapshot_point: bool,
 }
 
 impl Applying<'_> {
@@ -214,11 +217,8 @@ impl Applying<'_> {
             self.applied = next;
             let prepared = committed.prepared.map(|prepared| (Bytes::new(), prepared));
             self.done.extend(prepared);
-            self.commit()?;
-            if let Some(listener) = &*self.machine.on_point.read() {
-                listener();
-            }
-            return Ok(());
+            self.at_snapshot_point = true;
+            return self.commit();
         }
         if self.is_watched(&entry) {
             return self.watched_entry(&entry, next, committed.prepared, &committed.data);
@@ -327,6 +327,12 @@ impl Applying<'_> {
             && let Some(watched) = &*self.machine.watched.read()
         {
             watched.tell_of(&data)?;
+        }
+        // Whoever waits for the point's time finds the snapshot that was kept at it.
+        if std::mem::take(&mut self.at_snapshot_point)
+            && let Some(listener) = &*self.machine.on_point.read()
+        {
+            listener();
         }
         *self.machine.applied.lock() = self.applied;
         self.machine.publish(self.applied);

@@ -47,7 +47,7 @@ const CONFIGURATION: &[u8] = b"configuration";
 /// What the no-op entry says that asks every member to keep a snapshot of the state as of its time.
 pub const SNAPSHOT_POINT: &str = "snapshot point";
 
-/// Told when the state is exactly as of a [`SNAPSHOT_POINT`].
+/// Told when the state is exactly as of a [`SNAPSHOT_POINT`], before its time is told to anybody.
 pub type PointListener = Box<dyn Fn() + Send + Sync>;
 /// Fetches the leader's state into the store.
 pub type SnapshotSource =
