@@ -4,8 +4,11 @@
 //! so that no entry of the old log can be mistaken for one of the new. Region 0 is not used by
 //! entries: it says which generation counts.
 
+use std::cell::Cell;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use banyan_crash::{Point, pass};
 use raft::eraftpb::{Entry, HardState};
@@ -38,6 +41,7 @@ impl MessageExt for Entries {
 #[derive(Clone)]
 pub(crate) struct EngineDisk {
     engine: Arc<Engine<Files>>,
+    reading: Reading,
     generation: u64,
     file_bytes: u64,
 }
@@ -94,6 +98,7 @@ impl EngineDisk {
         };
         let disk = EngineDisk {
             engine,
+            reading: Reading::new(),
             generation,
             file_bytes,
         };
@@ -101,7 +106,10 @@ impl EngineDisk {
     }
 
     pub fn purger(&self) -> Purger {
-        Purger(self.engine.clone())
+        Purger {
+            engine: self.engine.clone(),
+            reading: self.reading,
+        }
     }
 
     /// The size of a file that is full.
@@ -146,6 +154,43 @@ impl EngineDisk {
     }
 }
 
+/// Whose entries a thread reads.
+///
+/// The engine keeps the block that a thread has read last, by its place in the files and not by
+/// whose files they are. Where a process has several logs, as a simulation and tests do, a thread
+/// reads one of them, and what it wants of another is read by a thread of its own.
+#[derive(Clone, Copy)]
+struct Reading {
+    log: u64,
+}
+
+thread_local! {
+    static LOG_OF_THREAD: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+impl Reading {
+    fn new() -> Reading {
+        static LOGS: AtomicU64 = AtomicU64::new(0);
+        Reading {
+            log: LOGS.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    fn run<T: Send>(self, read: impl FnOnce() -> T + Send) -> T {
+        let known = LOG_OF_THREAD.get();
+        if known.is_none() {
+            LOG_OF_THREAD.set(Some(self.log));
+        }
+        if known.is_none_or(|log| log == self.log) {
+            return read();
+        }
+        std::thread::scope(|scope| match scope.spawn(read).join() {
+            Ok(read) => read,
+            Err(panic) => resume_unwind(panic),
+        })
+    }
+}
+
 /// A copy of the file that the engine is about to repair, until the log is known to be good.
 pub(crate) struct Kept {
     file: PathBuf,
@@ -176,12 +221,15 @@ impl Kept {
 }
 
 /// Removes files that hold nothing but dropped entries, beside the appends.
-pub(crate) struct Purger(Arc<Engine<Files>>);
+pub(crate) struct Purger {
+    engine: Arc<Engine<Files>>,
+    reading: Reading,
+}
 
 impl Purger {
     pub fn purge(&self) -> Result<(), LogError> {
-        self.0.purge_expired_files().map_err(failed)?;
-        Ok(())
+        let purged = self.reading.run(|| self.engine.purge_expired_files());
+        purged.map(drop).map_err(failed)
     }
 }
 
@@ -235,13 +283,16 @@ impl Disk for EngineDisk {
     }
 
     fn read(&self, low: u64, high: u64, bytes_max: u64) -> Result<Vec<Entry>, LogError> {
-        let mut entries = Vec::new();
         let high = high.min(low + READ_ENTRIES_MAX);
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        self.engine
-            .fetch_entries_to::<Entries>(self.generation, low, high, Some(bytes_max), &mut entries)
-            .map_err(failed)?;
-        Ok(entries)
+        self.reading.run(|| {
+            let mut entries = Vec::new();
+            let max = Some(bytes_max);
+            self.engine
+                .fetch_entries_to::<Entries>(self.generation, low, high, max, &mut entries)
+                .map_err(failed)?;
+            Ok(entries)
+        })
     }
 
     fn bytes_used(&self) -> u64 {
@@ -287,5 +338,38 @@ fn failed(error: raft_engine::Error) -> LogError {
         | raft_engine::Error::EntryNotFound
         | raft_engine::Error::EntryCompacted => LogError::Damaged(error.to_string()),
         error => LogError::Io(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two members write entries of the same size, which lie at the same places of their files.
+    #[test]
+    fn one_thread_reads_the_entries_of_several_logs() {
+        let logs: Vec<_> = ["one", "two"]
+            .into_iter()
+            .map(|text| {
+                let dir = tempfile::tempdir().unwrap();
+                let (mut disk, _) = EngineDisk::open(dir.path(), 1 << 20).unwrap();
+                let entry = Entry {
+                    index: 1,
+                    term: 1,
+                    data: text.into(),
+                    ..Entry::default()
+                };
+                let batch = Batch {
+                    entries: &[entry],
+                    ..Batch::default()
+                };
+                disk.write(&batch, false).unwrap();
+                (dir, disk, text)
+            })
+            .collect();
+        for (_, disk, text) in logs.iter().chain(&logs) {
+            let read = disk.read(1, 2, u64::MAX).unwrap();
+            assert_eq!(read[0].data, text.as_bytes());
+        }
     }
 }
