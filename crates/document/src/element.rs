@@ -1,29 +1,46 @@
 //! Elements with the bytes they occupy, so that what is not changed can be copied as it lies.
+//!
+//! They are read by their bytes. The `bson` crate's own iterator checks again what was checked when
+//! the document came in ([`crate::validate`]), which is most of what a look at a document costs.
 
-use bson::raw::{RawElement, RawIter};
-use bson::spec::ElementType;
-use bson::{RawArray, RawBsonRef, RawDocument};
+use bson::oid::ObjectId;
+use bson::raw::{CStr, RawIter};
+use bson::spec::{BinarySubtype, ElementType};
+use bson::{
+    DateTime, Decimal128, RawArray, RawBinaryRef, RawBsonRef, RawDbPointerRef, RawDocument,
+    RawJavaScriptCodeWithScopeRef, RawRegexRef, Timestamp,
+};
+use serde::Deserialize;
+use serde::de::value::{BorrowedBytesDeserializer, Error};
+
+use crate::validate::value_size;
 
 /// One field of a document, or one item of an array.
 #[derive(Clone)]
 pub struct Element<'a> {
-    element: RawElement<'a>,
+    name: &'a str,
+    raw: RawField<'a>,
     bytes: &'a [u8],
+    /// The value of a type that only the `bson` crate makes, and only in its document.
+    pointer: Option<RawDbPointerRef<'a>>,
 }
 
 impl<'a> Element<'a> {
     pub fn name(&self) -> &'a str {
-        self.element.key().as_str()
+        self.name
     }
 
     pub fn kind(&self) -> ElementType {
-        self.element.element_type()
+        self.raw.kind().unwrap_or(ElementType::Null)
     }
 
     /// The value. Documents are validated when they enter the process; what cannot be read is
     /// null.
     pub fn value(&self) -> RawBsonRef<'a> {
-        self.element.value().unwrap_or(RawBsonRef::Null)
+        match self.pointer {
+            None => self.raw.value().unwrap_or(RawBsonRef::Null),
+            Some(pointer) => RawBsonRef::DbPointer(pointer),
+        }
     }
 
     /// Type, name and value as they lie in the document.
@@ -33,62 +50,305 @@ impl<'a> Element<'a> {
 
     /// The value alone as it lies in the document.
     pub fn value_bytes(&self) -> &'a [u8] {
-        &self.bytes[self.bytes.len() - self.element.size()..]
+        self.raw.value
     }
 }
 
 /// The elements of a validated document or array, in order.
 pub struct Elements<'a> {
-    iter: RawIter<'a>,
-    whole: &'a [u8],
-    next: usize,
+    raw: RawFields<'a>,
+    document: &'a [u8],
+    at: usize,
+    /// Where the `bson` crate's iterator is that makes the pointers, once there was one.
+    pointers: Option<(RawIter<'a>, usize)>,
 }
 
 /// The fields of a document.
 pub fn elements(document: &RawDocument) -> Elements<'_> {
-    Elements {
-        iter: document.iter_elements(),
-        whole: document.as_bytes(),
-        next: 4,
-    }
+    Elements::of(document.as_bytes())
 }
 
 /// The items of an array; their names are their positions.
 pub fn items(array: &RawArray) -> Elements<'_> {
-    Elements {
-        iter: array.iter_elements(),
-        whole: array.as_bytes(),
-        next: 4,
-    }
+    Elements::of(array.as_bytes())
 }
 
-/// The value of a direct field.
-pub fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
-    for element in document.iter_elements() {
-        let element = element.ok()?;
-        if element.key().as_str() == name {
-            return element.value().ok();
+impl<'a> Elements<'a> {
+    fn of(document: &'a [u8]) -> Elements<'a> {
+        Elements {
+            raw: RawFields::of(document),
+            document,
+            at: 0,
+            pointers: None,
         }
     }
-    None
+
+    /// The pointer at the current place. The iterator that knows it catches up with this one.
+    fn pointer(&mut self) -> Option<RawDbPointerRef<'a>> {
+        let (mut iter, next) = match self.pointers.take() {
+            Some(begun) => begun,
+            None => (
+                RawDocument::from_bytes(self.document).ok()?.iter_elements(),
+                0,
+            ),
+        };
+        let element = iter.nth(self.at - next)?.ok()?;
+        self.pointers = Some((iter, self.at + 1));
+        element.value().ok()?.as_db_pointer()
+    }
 }
 
 impl<'a> Iterator for Elements<'a> {
     type Item = Element<'a>;
 
     fn next(&mut self) -> Option<Element<'a>> {
-        let element = self.iter.next()?.ok()?;
-        let end = self.next + 1 + element.key().len() + 1 + element.size();
-        let bytes = self.whole.get(self.next..end)?;
-        self.next = end;
-        Some(Element { element, bytes })
+        let before = self.raw.rest;
+        let raw = self.raw.next()?;
+        let name = std::str::from_utf8(raw.name).ok()?;
+        let pointer = match raw.kind() {
+            Some(ElementType::DbPointer) => self.pointer(),
+            _ => None,
+        };
+        self.at += 1;
+        Some(Element {
+            name,
+            raw,
+            bytes: &before[..before.len() - self.raw.rest.len()],
+            pointer,
+        })
     }
+}
+
+/// The value of a direct field.
+pub fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
+    let found = raw_fields(document).find(|field| field.name == name.as_bytes())?;
+    match found.value() {
+        None => document.get(name).ok().flatten(),
+        value => value,
+    }
+}
+
+/// The value of the first field: in a command, what the command is about.
+pub fn first_value(document: &RawDocument) -> Option<RawBsonRef<'_>> {
+    elements(document).next().map(|first| first.value())
+}
+
+/// A field of a validated document, by its bytes: nothing is made of them before somebody asks.
+#[derive(Clone, Copy)]
+pub struct RawField<'a> {
+    kind: u8,
+    name: &'a [u8],
+    value: &'a [u8],
+}
+
+/// The fields of a validated document or array, by their bytes, in order.
+#[derive(Clone)]
+pub struct RawFields<'a> {
+    rest: &'a [u8],
+}
+
+/// The fields of a document, by their bytes.
+pub fn raw_fields(document: &RawDocument) -> RawFields<'_> {
+    RawFields::of(document.as_bytes())
+}
+
+impl<'a> RawFields<'a> {
+    fn of(document: &'a [u8]) -> RawFields<'a> {
+        let end = document.len().saturating_sub(1);
+        RawFields {
+            rest: document.get(4..end).unwrap_or_default(),
+        }
+    }
+}
+
+impl<'a> Iterator for RawFields<'a> {
+    type Item = RawField<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<RawField<'a>> {
+        let (kind, rest) = self.rest.split_first()?;
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let (name, rest) = (&rest[..end], &rest[end + 1..]);
+        let (value, rest) = rest.split_at_checked(value_size(*kind, rest)?)?;
+        self.rest = rest;
+        Some(RawField {
+            kind: *kind,
+            name,
+            value,
+        })
+    }
+}
+
+impl<'a> RawField<'a> {
+    pub fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    pub fn kind(&self) -> Option<ElementType> {
+        ElementType::from(self.kind)
+    }
+
+    /// What lies in it, if it is a document or an array.
+    pub fn inner(&self) -> Option<RawFields<'a>> {
+        let is_nested = matches!(
+            self.kind(),
+            Some(ElementType::EmbeddedDocument | ElementType::Array)
+        );
+        is_nested.then(|| RawFields::of(self.value))
+    }
+
+    /// The value; `None` for a pointer, which is made in its document only.
+    fn value(&self) -> Option<RawBsonRef<'a>> {
+        Some(match self.kind()? {
+            ElementType::Double => RawBsonRef::Double(f64::from_le_bytes(self.chunk()?)),
+            ElementType::String => RawBsonRef::String(text(self.value)?),
+            ElementType::EmbeddedDocument => {
+                RawBsonRef::Document(RawDocument::from_bytes(self.value).ok()?)
+            }
+            ElementType::Array => RawBsonRef::Array(array(self.value)?),
+            ElementType::Binary => RawBsonRef::Binary(binary(self.value)?),
+            ElementType::Undefined => RawBsonRef::Undefined,
+            ElementType::ObjectId => RawBsonRef::ObjectId(ObjectId::from_bytes(self.chunk()?)),
+            ElementType::Boolean => RawBsonRef::Boolean(self.value == [1]),
+            ElementType::DateTime => {
+                RawBsonRef::DateTime(DateTime::from_millis(i64::from_le_bytes(self.chunk()?)))
+            }
+            ElementType::Null => RawBsonRef::Null,
+            ElementType::RegularExpression => RawBsonRef::RegularExpression(regex(self.value)?),
+            ElementType::DbPointer => return None,
+            ElementType::JavaScriptCode => RawBsonRef::JavaScriptCode(text(self.value)?),
+            ElementType::Symbol => RawBsonRef::Symbol(text(self.value)?),
+            ElementType::JavaScriptCodeWithScope => {
+                RawBsonRef::JavaScriptCodeWithScope(code_with_scope(self.value)?)
+            }
+            ElementType::Int32 => RawBsonRef::Int32(i32::from_le_bytes(self.chunk()?)),
+            ElementType::Timestamp => {
+                let (increment, time) = self.value.split_first_chunk()?;
+                RawBsonRef::Timestamp(Timestamp {
+                    time: u32::from_le_bytes(time.try_into().ok()?),
+                    increment: u32::from_le_bytes(*increment),
+                })
+            }
+            ElementType::Int64 => RawBsonRef::Int64(i64::from_le_bytes(self.chunk()?)),
+            ElementType::Decimal128 => {
+                RawBsonRef::Decimal128(Decimal128::from_bytes(self.chunk()?))
+            }
+            ElementType::MinKey => RawBsonRef::MinKey,
+            ElementType::MaxKey => RawBsonRef::MaxKey,
+        })
+    }
+
+    fn chunk<const N: usize>(&self) -> Option<[u8; N]> {
+        self.value.try_into().ok()
+    }
+}
+
+/// A length, the text, and a zero byte.
+fn text(value: &[u8]) -> Option<&str> {
+    let text = value.get(4..value.len().checked_sub(1)?)?;
+    std::str::from_utf8(text).ok()
+}
+
+/// The `bson` crate makes an array of bytes for formats that know no arrays of its kind.
+fn array(value: &[u8]) -> Option<&RawArray> {
+    <&RawArray>::deserialize(BorrowedBytesDeserializer::<Error>::new(value)).ok()
+}
+
+fn binary(value: &[u8]) -> Option<RawBinaryRef<'_>> {
+    let subtype = BinarySubtype::from(*value.get(4)?);
+    // The old subtype repeats the length.
+    let head = match subtype {
+        BinarySubtype::BinaryOld => 9,
+        _ => 5,
+    };
+    let bytes = value.get(head..)?;
+    Some(RawBinaryRef { subtype, bytes })
+}
+
+fn regex(value: &[u8]) -> Option<RawRegexRef<'_>> {
+    let (pattern, options) = std::str::from_utf8(value).ok()?.split_once('\0')?;
+    Some(RawRegexRef {
+        pattern: <&CStr>::try_from(pattern).ok()?,
+        options: <&CStr>::try_from(options.strip_suffix('\0')?).ok()?,
+    })
+}
+
+fn code_with_scope(value: &[u8]) -> Option<RawJavaScriptCodeWithScopeRef<'_>> {
+    let rest = value.get(4..)?;
+    let (code, scope) = rest.split_at_checked(value_size(ElementType::String as u8, rest)?)?;
+    Some(RawJavaScriptCodeWithScopeRef {
+        code: text(code)?,
+        scope: RawDocument::from_bytes(scope).ok()?,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validate::everything;
     use bson::rawdoc;
+
+    #[test]
+    fn fields_by_their_bytes_are_those_of_the_document() {
+        let document = everything();
+        let mut raw = raw_fields(&document);
+        for element in document.iter_elements() {
+            let element = element.unwrap();
+            let found = raw.next().unwrap();
+            assert_eq!(found.name(), element.key().as_str().as_bytes());
+            assert_eq!(found.kind(), Some(element.element_type()));
+            let value = element.value().unwrap();
+            assert!(found.value().is_none_or(|found| found == value));
+            assert_eq!(field(&document, element.key().as_str()), Some(value));
+        }
+        assert!(raw.next().is_none());
+        assert_eq!(field(&document, "doubl"), None);
+        assert_eq!(field(&document, "doubles"), None);
+        assert_eq!(field(&rawdoc! {}, ""), None);
+        assert_eq!(first_value(&document), Some(RawBsonRef::Double(1.5)));
+        let array = rawdoc! {"first": [1, {"a": 2}]};
+        let expected = array.get_array("first").unwrap();
+        assert_eq!(first_value(&array), Some(RawBsonRef::Array(expected)));
+        let inner = raw_fields(&array).next().unwrap().inner().unwrap();
+        let names: Vec<_> = inner.map(|field| field.name()).collect();
+        assert_eq!(names, [b"0", b"1"]);
+    }
+
+    #[test]
+    fn elements_are_those_of_the_document() {
+        let mut document = rawdoc! {"first": 1, "list": [1, [2, 3], "x"], "last": [[]]};
+        for (name, value) in everything().iter().flatten() {
+            document.append(name, value);
+        }
+        let ours: Vec<_> = elements(&document)
+            .map(|e| (e.name(), e.kind(), e.value()))
+            .collect();
+        let theirs: Vec<_> = document
+            .iter_elements()
+            .flatten()
+            .map(|e| (e.key().as_str(), e.element_type(), e.value().unwrap()))
+            .collect();
+        assert_eq!(ours, theirs);
+    }
+
+    /// What was not validated ends the look; nothing is read outside of it.
+    #[test]
+    fn a_damaged_document_is_left_where_it_is_damaged() {
+        let whole = rawdoc! {"a": "text", "b": {"c": 1}, "d": [1, 2]}.into_bytes();
+        for at in 4..whole.len() {
+            for damage in [0, 1, 2, 3, 4, 0x0b, 0x7f, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[at] = damage;
+                let Ok(document) = RawDocument::from_bytes(&bytes) else {
+                    continue;
+                };
+                for found in raw_fields(document) {
+                    let _ = (found.value(), found.inner().map(Iterator::count));
+                }
+                let _ = (field(document, "d"), first_value(document));
+            }
+        }
+    }
 
     #[test]
     fn bytes_add_up_to_the_document() {

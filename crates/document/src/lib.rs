@@ -20,7 +20,9 @@ pub mod validate;
 pub mod writer;
 
 pub use compare::{canonical_rank, compare, compare_arrays, compare_documents};
-pub use element::{Element, Elements, elements, field, items};
+pub use element::{
+    Element, Elements, RawField, RawFields, elements, field, first_value, items, raw_fields,
+};
 pub use key::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
 pub use number::{Number, is_true};
 pub use path::{Path, PathError};

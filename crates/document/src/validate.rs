@@ -102,7 +102,7 @@ fn is_known(kind: u8) -> bool {
 }
 
 /// The bytes that a value takes, from its type and its own head; `None` if there are too few.
-fn value_size(kind: u8, rest: &[u8]) -> Option<usize> {
+pub(crate) fn value_size(kind: u8, rest: &[u8]) -> Option<usize> {
     let length = || {
         let stated = i32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
         usize::try_from(stated).ok()
@@ -197,28 +197,43 @@ fn check_utf8(text: &[u8], at: usize) -> Result<(), Invalid> {
     }
 }
 
+/// A document with a field of every type.
+#[cfg(test)]
+pub(crate) fn everything() -> bson::RawDocumentBuf {
+    use bson::{Bson, Document, RawDocumentBuf, doc};
+    let document: Document = doc! {
+        "double": 1.5, "string": "é\0x", "document": {"a": {"b": 1}}, "array": [1, "x", [2]],
+        "binary": Bson::Binary(bson::Binary { subtype: 0.into(), bytes: vec![1, 2] }),
+        "old": Bson::Binary(bson::Binary { subtype: 2.into(), bytes: vec![1, 2] }),
+        "undefined": Bson::Undefined, "oid": bson::oid::ObjectId::new(), "bool": true,
+        "date": bson::DateTime::from_millis(-1), "null": Bson::Null,
+        "regex": bson::Regex { pattern: "a+".try_into().unwrap(),
+            options: "i".try_into().unwrap() },
+        "code": Bson::JavaScriptCode("x".into()), "symbol": Bson::Symbol("s".into()),
+        "scoped": bson::JavaScriptCodeWithScope { code: "y".into(), scope: doc! {"z": 1} },
+        "int": 1, "timestamp": bson::Timestamp { time: 1, increment: 2 }, "long": 1i64,
+        "decimal": Bson::Decimal128("1.5".parse().unwrap()),
+        "min": Bson::MinKey, "max": Bson::MaxKey,
+    };
+    let mut bytes = RawDocumentBuf::try_from(&document).unwrap().into_bytes();
+    // Nothing but bytes makes a pointer.
+    bytes.pop();
+    for name in [b"pointer\0", b"another\0"] {
+        bytes.push(0x0c);
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(b"\x04\0\0\0d.c\0");
+        bytes.extend_from_slice(b"twelve bytes");
+    }
+    bytes.push(0);
+    let length = i32::try_from(bytes.len()).unwrap().to_le_bytes();
+    bytes[..4].copy_from_slice(&length);
+    RawDocumentBuf::from_bytes(bytes).unwrap()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::{Bson, Document, RawDocumentBuf, doc, rawdoc};
-
-    fn everything() -> RawDocumentBuf {
-        let document: Document = doc! {
-            "double": 1.5, "string": "é\0x", "document": {"a": {"b": 1}}, "array": [1, "x", [2]],
-            "binary": Bson::Binary(bson::Binary { subtype: 0.into(), bytes: vec![1, 2] }),
-            "old": Bson::Binary(bson::Binary { subtype: 2.into(), bytes: vec![1, 2] }),
-            "undefined": Bson::Undefined, "oid": bson::oid::ObjectId::new(), "bool": true,
-            "date": bson::DateTime::from_millis(-1), "null": Bson::Null,
-            "regex": bson::Regex { pattern: "a+".try_into().unwrap(),
-                options: "i".try_into().unwrap() },
-            "code": Bson::JavaScriptCode("x".into()), "symbol": Bson::Symbol("s".into()),
-            "scoped": bson::JavaScriptCodeWithScope { code: "y".into(), scope: doc! {"z": 1} },
-            "int": 1, "timestamp": bson::Timestamp { time: 1, increment: 2 }, "long": 1i64,
-            "decimal": Bson::Decimal128("1.5".parse().unwrap()),
-            "min": Bson::MinKey, "max": Bson::MaxKey,
-        };
-        RawDocumentBuf::try_from(&document).unwrap()
-    }
+    use bson::{Document, rawdoc};
 
     #[test]
     fn accepts_every_type() {

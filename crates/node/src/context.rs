@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use banyan_document::{elements, field, first_value};
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
 use banyan_query::Budget;
@@ -51,17 +52,10 @@ impl<'a> Generic<'a> {
     /// against the table, anything else is refused.
     pub fn parse(request: &'a Request, spec: &CommandSpec) -> Result<Generic<'a>, CommandError> {
         let mut generic = Generic::default();
-        let mut elements = request.body.iter();
-        elements.next(); // the command's own name, which was found already
-        for element in elements {
-            let (name, value) = element.map_err(|error| {
-                CommandError::new(
-                    ErrorCode::InvalidBSON,
-                    format!("malformed command: {error}"),
-                )
-            })?;
-            let name = name.as_str();
-            if !generic.take(name, value, spec)? && !spec.accepts(name) {
+        // The first one is the command's own name, which was found already.
+        for element in elements(&request.body).skip(1) {
+            let name = element.name();
+            if !generic.take(name, element.value(), spec)? && !spec.accepts(name) {
                 return Err(CommandError::new(
                     ErrorCode::Location(40415),
                     format!(
@@ -347,7 +341,7 @@ impl<'a> CommandContext<'a> {
 
     /// A field of the command, ready to be read as a type.
     pub fn field(&self, name: &'static str) -> Option<params::Field<'a>> {
-        let value = self.body().get(name).ok().flatten()?;
+        let value = field(self.body(), name)?;
         Some(params::Field {
             command: self.spec.name,
             name,
@@ -370,7 +364,7 @@ impl<'a> CommandContext<'a> {
 
     /// The value of the command's own field, as in `{find: "posts"}`.
     pub fn argument(&self) -> Option<RawBsonRef<'a>> {
-        self.body().iter().next()?.ok().map(|(_, value)| value)
+        first_value(self.body())
     }
 
     /// The collection that the command's own field names.

@@ -2,9 +2,9 @@
 //! need no ticket and hold up nobody. What is not known to be cheap counts as large, so the worst
 //! mistake in here is a hand-over that was not needed.
 
+use banyan_document::{RawField, raw_fields};
 use banyan_wire::Request;
-use bson::RawBsonRef;
-use bson::raw::RawElement;
+use bson::spec::ElementType;
 
 /// Documents that are inserted are taken as they are: the work grows with their bytes alone.
 const INSERT_BYTES_MAX: usize = 48 * 1024;
@@ -72,24 +72,21 @@ pub fn is_light(request: &Request) -> bool {
         "aggregate" | "explain" => false,
         _ => {
             bytes <= QUERY_BYTES_MAX
-                && request.body.iter_elements().all(is_cheap)
-                && documents().all(|document| document.iter_elements().all(is_cheap))
+                && raw_fields(&request.body).all(is_cheap)
+                && documents().all(|document| raw_fields(document).all(is_cheap))
         }
     }
 }
 
 /// Whether there is no key in it that may stand for much work, and no regular expression.
-fn is_cheap(element: Result<RawElement<'_>, bson::error::Error>) -> bool {
-    let Ok(element) = element else { return false };
-    let name = element.key().as_str();
-    if name.starts_with('$') && !CHEAP.contains(&name) {
+fn is_cheap(field: RawField<'_>) -> bool {
+    let name = field.name();
+    if name.first() == Some(&b'$') && !CHEAP.iter().any(|cheap| cheap.as_bytes() == name) {
         return false;
     }
-    match element.value() {
-        Ok(RawBsonRef::Document(inner)) => inner.iter_elements().all(is_cheap),
-        Ok(RawBsonRef::Array(items)) => items.iter_elements().all(is_cheap),
-        Ok(RawBsonRef::RegularExpression(_)) | Err(_) => false,
-        Ok(_) => true,
+    match field.inner() {
+        Some(mut inner) => inner.all(is_cheap),
+        None => field.kind() != Some(ElementType::RegularExpression),
     }
 }
 

@@ -77,7 +77,7 @@ pub fn mark_concern(
 }
 
 fn concern_code(reply: &RawDocument) -> Option<ErrorCode> {
-    let error = reply.get_document("writeConcernError").ok()?;
+    let error = banyan_document::field(reply, "writeConcernError")?.as_document()?;
     error.get_i32("code").ok().map(ErrorCode::from_code)
 }
 

@@ -68,7 +68,7 @@ impl CommandError {
 
     /// Reads the error out of a reply with `ok: 0`; `None` when the reply says it went well.
     pub fn from_reply(reply: &RawDocument) -> Option<CommandError> {
-        let ok = reply.get("ok").ok().flatten().and_then(number);
+        let ok = banyan_document::field(reply, "ok").and_then(number);
         if ok.is_some_and(|ok| ok != 0.0) {
             return None;
         }

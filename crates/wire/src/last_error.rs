@@ -5,6 +5,7 @@
 //! there. A write is on a majority by then, so only a `w` above 1, a mode, tags or the journal have
 //! to be waited for.
 
+use banyan_document::field;
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
@@ -150,19 +151,32 @@ pub(crate) fn previous_reply(connection: &Connection) -> RawDocumentBuf {
     out
 }
 
-/// Whether a command's outcome is what `getLastError` tells about.
-pub(crate) fn is_write(name: &str) -> bool {
-    matches!(
-        name,
-        "insert" | "update" | "delete" | "findAndModify" | "findandmodify"
-    )
+/// A command whose outcome is what `getLastError` tells about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    Insert,
+    Update,
+    Delete,
+    FindAndModify,
+}
+
+impl Write {
+    pub fn of(name: &str) -> Option<Write> {
+        match name {
+            "insert" => Some(Write::Insert),
+            "update" => Some(Write::Update),
+            "delete" => Some(Write::Delete),
+            "findAndModify" | "findandmodify" => Some(Write::FindAndModify),
+            _ => None,
+        }
+    }
 }
 
 /// What `getLastError` will say of the write that was answered like this.
-pub(crate) fn outcome(name: &str, reply: &RawDocument) -> LastWrite {
+pub(crate) fn outcome(write: Write, reply: &RawDocument) -> LastWrite {
     let mut out = LastWrite {
-        time: match reply.get("operationTime") {
-            Ok(Some(RawBsonRef::Timestamp(time))) => Some(time),
+        time: match field(reply, "operationTime") {
+            Some(RawBsonRef::Timestamp(time)) => Some(time),
             _ => None,
         },
         ..LastWrite::default()
@@ -175,10 +189,10 @@ pub(crate) fn outcome(name: &str, reply: &RawDocument) -> LastWrite {
         });
         return out;
     }
-    let count = |field| match reply.get(field) {
-        Ok(Some(RawBsonRef::Int32(n))) => i64::from(n),
-        Ok(Some(RawBsonRef::Int64(n))) => n,
-        Ok(Some(RawBsonRef::Double(n))) => n as i64,
+    let count = || match field(reply, "n") {
+        Some(RawBsonRef::Int32(n)) => i64::from(n),
+        Some(RawBsonRef::Int64(n)) => n,
+        Some(RawBsonRef::Double(n)) => n as i64,
         _ => 0,
     };
     if let Some(RawBsonRef::Document(error)) = first(reply, "writeErrors") {
@@ -190,22 +204,22 @@ pub(crate) fn outcome(name: &str, reply: &RawDocument) -> LastWrite {
         });
     }
     // An insert's n was always 0 in getLastError.
-    if name != "insert" {
-        out.matched_or_deleted = count("n");
+    if write != Write::Insert {
+        out.matched_or_deleted = count();
     }
-    if name == "update" {
+    if write == Write::Update {
         let upserted = match first(reply, "upserted") {
             Some(RawBsonRef::Document(upserted)) => upserted.get("_id").ok().flatten(),
             _ => None,
         };
-        out.updated_existing = Some(upserted.is_none() && count("n") > 0);
+        out.updated_existing = Some(upserted.is_none() && out.matched_or_deleted > 0);
         out.upserted = upserted.map(Into::into);
     }
     out
 }
 
-fn first<'a>(reply: &'a RawDocument, field: &str) -> Option<RawBsonRef<'a>> {
-    reply.get_array(field).ok()?.get(0).ok().flatten()
+fn first<'a>(reply: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
+    field(reply, name)?.as_array()?.get(0).ok().flatten()
 }
 
 #[cfg(test)]

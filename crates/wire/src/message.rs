@@ -218,13 +218,13 @@ fn decode_plain(
         )
     })?;
     let name = name.to_owned();
-    let database = match body.get("$db") {
-        Ok(Some(RawBsonRef::String(database))) => database.to_owned(),
-        Ok(Some(_)) => {
+    let database = match banyan_document::field(&body, "$db") {
+        Some(RawBsonRef::String(database)) => database.to_owned(),
+        Some(_) => {
             let text = "BSON field 'OP_MSG.$db' is the wrong type, expected type 'string'";
             return Err(refuse(ErrorCode::TypeMismatch, text.to_owned()));
         }
-        _ => {
+        None => {
             let text = "OP_MSG requests require a $db argument".to_owned();
             return Err(refuse(ErrorCode::Location(40571), text));
         }
@@ -247,7 +247,8 @@ fn decode_plain(
 }
 
 pub(crate) fn first_name(body: &RawDocument) -> Option<&str> {
-    Some(body.iter_elements().next()?.ok()?.key().as_str())
+    let first = banyan_document::raw_fields(body).next()?;
+    std::str::from_utf8(first.name()).ok()
 }
 
 fn verify_checksum(message: &mut Bytes, covers_message: bool) -> Result<(), DecodeError> {

@@ -1,7 +1,7 @@
 //! Reading a command's fields as types, with MongoDB's words where the type is wrong.
 
 use crate::{CommandError, ErrorCode};
-use banyan_document::kind;
+use banyan_document::{elements, kind};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArray, RawBsonRef, RawDocument};
 
@@ -107,11 +107,10 @@ pub fn fields<'a>(
     command: &'static str,
     document: &'a RawDocument,
 ) -> impl Iterator<Item = Field<'a>> {
-    let elements = document.iter().flatten();
-    elements.map(move |(name, value)| Field {
+    elements(document).map(move |element| Field {
         command,
-        name: name.as_str(),
-        value,
+        name: element.name(),
+        value: element.value(),
     })
 }
 

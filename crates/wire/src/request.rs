@@ -151,7 +151,7 @@ impl Request {
     }
 
     pub fn get(&self, field: &str) -> Option<RawBsonRef<'_>> {
-        self.body.get(field).ok().flatten()
+        banyan_document::field(&self.body, field)
     }
 
     pub fn sequence(&self, field: &str) -> Option<&Sequence> {
@@ -196,6 +196,6 @@ impl Request {
 
     /// The value of the first element: usually the collection's name.
     pub fn first_value(&self) -> Option<RawBsonRef<'_>> {
-        self.body.iter_elements().next()?.ok()?.value().ok()
+        banyan_document::first_value(&self.body)
     }
 }

@@ -219,14 +219,14 @@ impl<S: Service> Serving<S> {
         }
         let greeting =
             hello::is_hello(&request.name).then(|| hello::greet(&self.connection, &request));
-        let write = last_error::is_write(&request.name).then(|| request.name.clone());
+        let write = last_error::Write::of(&request.name);
         let mut reply = self.service.call(&self.connection, request).await;
         if let Some(compressors) = greeting {
             hello::answer(&self.connection, compressors, &mut reply.body);
         }
-        if let Some(name) = write {
+        if let Some(write) = write {
             self.connection
-                .record_write(last_error::outcome(&name, &reply.body));
+                .record_write(last_error::outcome(write, &reply.body));
         }
         reply
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use banyan_document::key::Keys;
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
+use banyan_document::{elements, field};
 use banyan_storage::{Collection, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
@@ -41,7 +42,7 @@ impl<'a> Candidate<'a> {
     }
 
     pub fn id(&self) -> Option<RawBsonRef<'_>> {
-        self.document.get("_id").ok().flatten()
+        field(&self.document, "_id")
     }
 
     /// Latches the unique keys.
@@ -143,9 +144,14 @@ fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError>
             ),
         ));
     }
-    let first = document.iter().next();
-    let is_first = matches!(&first, Some(Ok((name, _))) if name.as_str() == "_id");
-    let id = document.get("_id").ok().flatten();
+    let first = elements(document)
+        .next()
+        .filter(|first| first.name() == "_id");
+    let is_first = first.is_some();
+    let id = match first {
+        Some(first) => Some(first.value()),
+        None => field(document, "_id"),
+    };
     if let Some(value) = id {
         let kind = match value {
             RawBsonRef::Array(_) => Some("array"),
