@@ -249,12 +249,12 @@ async fn pings_are_answered_while_requests_are_parsed() -> Result<()> {
     for _ in 0..4 {
         let (client, over, parsed) = (server.direct().await, over.clone(), parsed.clone());
         parsing.spawn(async move {
-            // Constant, so it is worked out while the filter is read.
-            let sizes = (0..4).map(|_| doc! { "$size": { "$range": [0, 60_000] } });
+            // Constant, so it is worked out while the filter is read: some seconds of work.
+            let sizes = (0..40).map(|_| doc! { "$size": { "$range": [0, 3_000_000] } });
             let sizes: Vec<_> = sizes.collect();
             let filter = doc! { "$expr": { "$gt": [{ "$add": sizes }, 1] } };
             while !over.load(Ordering::Relaxed) {
-                let find = doc! { "find": "c", "filter": &filter };
+                let find = doc! { "find": "c", "filter": &filter, "maxTimeMS": 1_000 };
                 // Whether it may take that much is not what is asked here.
                 let _ = client.database("test").run_command(find).await;
                 parsed.fetch_add(1, Ordering::Relaxed);
