@@ -18,6 +18,7 @@ use tokio::task::block_in_place;
 use crate::commands::{self, Context, query_error};
 use crate::cursors::Cursor;
 use crate::dispatch::Answer;
+use crate::ending::Ending;
 use crate::fields;
 use crate::merge::{Merge, Remote, Shape};
 use crate::router::Router;
@@ -29,13 +30,15 @@ const WRITE_DOCUMENTS: usize = 1000;
 pub struct Piped {
     source: Option<Merge>,
     execution: Execution,
+    pub ending: Arc<Ending>,
 }
 
 impl Piped {
-    pub fn new(source: Merge, execution: Execution) -> Piped {
+    pub fn new(source: Merge, execution: Execution, ending: Arc<Ending>) -> Piped {
         Piped {
             source: Some(source),
             execution,
+            ending,
         }
     }
 
@@ -50,7 +53,7 @@ impl Piped {
                 }
                 return Ok(None);
             };
-            let flow = match source.next().await? {
+            let flow = match self.ending.while_awaited(source.next()).await? {
                 Some(document) => self.execution.push(&document).map_err(query_error)?,
                 None => Flow::Stop,
             };

@@ -17,6 +17,7 @@ pub mod config_servers;
 pub mod cursors;
 pub mod defaults;
 pub mod dispatch;
+pub mod ending;
 pub mod fields;
 pub mod figures;
 pub mod flags;

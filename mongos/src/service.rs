@@ -9,6 +9,7 @@ use tokio::task::block_in_place;
 use tokio::time::Instant;
 
 use crate::commands::{self, CommandSpec, Context};
+use crate::ending::while_awaited;
 use crate::fields;
 use crate::router::Router;
 
@@ -47,7 +48,8 @@ impl Service for Router {
     }
 }
 
-/// A read that nobody waits for any more can be dropped wherever it is; a write goes to its end.
+/// A read that nobody waits for any more can be dropped wherever it is. What writes its results is
+/// ended where it reads and computes ([`crate::ending`]), and a write goes to its end.
 fn ends_with_client(request: &Request) -> bool {
     let Some((_, spec)) = commands::find(&request.name) else {
         return false;
@@ -91,15 +93,7 @@ async fn run_for_client(context: &Context<'_>) -> Result<RawDocumentBuf, Command
     if !ends_with_client(context.request) {
         return run_in_time(context).await;
     }
-    tokio::select! {
-        biased;
-        answer = run_in_time(context) => answer,
-        // What was asked of the shards ends with the connections to them.
-        () = context.connection.left().cancelled() => Err(CommandError::new(
-            ErrorCode::ClientDisconnect,
-            "the client's connection is gone",
-        )),
-    }
+    while_awaited(context.connection, run_in_time(context)).await
 }
 
 async fn run_in_time(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {

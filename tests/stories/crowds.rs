@@ -223,14 +223,29 @@ async fn a_router_ends_what_a_client_that_leaves_has_asked_of_shards() -> Result
         .await
         .database("test")
         .collection::<Document>("endless");
-    collection.insert_one(doc! { "_id": 1 }).await?;
-    let endless = doc! { "find": "endless", "filter": { "$where": "while (true) {}" } };
-    let mut leaves = Wire::connect(&cluster.router)?;
-    leaves.send("test", endless)?;
+    let numbers: Vec<i32> = (0..1_000).collect();
+    let document = doc! { "_id": 1, "a": &numbers, "b": &numbers, "c": &numbers };
+    collection.insert_one(document).await?;
+    let stages = ["$a", "$b", "$c"].map(|path| doc! { "$unwind": path });
+    let mut stages: Vec<_> = stages.into();
+    stages.push(doc! { "$match": { "_id": 2 } });
+    stages.push(doc! { "$out": "made" });
+    let commands = [
+        doc! { "find": "endless", "filter": { "$where": "while (true) {}" } },
+        doc! { "aggregate": "endless", "pipeline": stages, "cursor": {} },
+        doc! {
+            "mapReduce": "endless", "map": "function() { while (true) {} }",
+            "reduce": "function(key, values) { return values[0]; }", "out": { "inline": 1 },
+        },
+    ];
     let shard = &cluster.shards[0].members[0];
-    runs(shard, 1).await;
-    drop(leaves);
-    runs(shard, 0).await;
+    for endless in commands {
+        let mut leaves = Wire::connect(&cluster.router)?;
+        leaves.send("test", endless)?;
+        runs(shard, 1).await;
+        drop(leaves);
+        runs(shard, 0).await;
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use bson::{Document, doc};
 use mongodb::Database;
 
-use banyan_tests::{Launch, Process, within};
+use banyan_tests::{Cluster, ClusterShape, Launch, Process, within};
 
 /// How long after its time an operation may still be running, on a loaded machine.
 const LATE_MAX: Duration = Duration::from_secs(2);
@@ -155,6 +155,40 @@ async fn constants_do_not_hold_a_request_up() -> Result<()> {
     test.run_command(command("empty")).await?;
     ensure!(began.elapsed() < LATE_MAX, "{:?}", began.elapsed());
     let error = test.run_command(command("c")).await.expect_err("too long");
+    ensure!(code(&error) == Some(50), "{error}");
+    ensure!(began.elapsed() < 2 * LATE_MAX, "{:?}", began.elapsed());
+    Ok(())
+}
+
+/// What a router puts together of several shards it ends as a server does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_ends_in_time_what_it_computes_itself() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape {
+        shards: 2,
+        members_per_shard: 1,
+        configs: 1,
+    })
+    .await;
+    let client = cluster.client().await;
+    let admin = client.database("admin");
+    admin
+        .run_command(doc! { "shardCollection": "test.c", "key": { "_id": "hashed" } })
+        .await?;
+    let test = client.database("test");
+    let documents: Vec<Document> = (0..20).map(|n| doc! { "_id": n }).collect();
+    test.collection("c").insert_many(documents).await?;
+    let numbers = doc! { "$range": [0, 1_000] };
+    let mut pipeline = vec![
+        // From here on it is the router's: the group is of all shards.
+        doc! { "$group": { "_id": null, "n": { "$sum": 1 } } },
+        doc! { "$project": { "x": &numbers, "y": &numbers, "z": &numbers } },
+    ];
+    pipeline.extend(unwound(&[doc! { "$count": "n" }]));
+    let command = doc! {
+        "aggregate": "c", "pipeline": pipeline, "cursor": {}, "maxTimeMS": 1_000,
+    };
+    let began = Instant::now();
+    let error = test.run_command(command).await.expect_err("too long");
     ensure!(code(&error) == Some(50), "{error}");
     ensure!(began.elapsed() < 2 * LATE_MAX, "{:?}", began.elapsed());
     Ok(())

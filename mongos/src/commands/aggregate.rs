@@ -14,6 +14,7 @@ use super::{
 use crate::aggregation::{self, Piped, RouterSources};
 use crate::catalog::Route;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
+use crate::ending::{Ending, while_awaited};
 use crate::fields;
 use crate::merge::{Merge, Shape};
 
@@ -55,7 +56,8 @@ async fn run(context: &Context<'_>) -> CommandResult {
                 && is_local(context, stages, shard).await?
             {
                 let writes = stages.last().is_some_and(|stage| is_output(stage));
-                return forward::forward_cursor(context, &route, shard, writes).await;
+                let answer = forward::forward_cursor(context, &route, shard, writes);
+                return while_awaited(context.connection, answer).await;
             }
             split(context, &route, &targets, stages).await
         })
@@ -131,7 +133,7 @@ fn reaches_out(stage: &RawDocument) -> bool {
         )
 }
 
-fn query_context(body: &RawDocument) -> banyan_query::Context {
+fn query_context(body: &RawDocument, ending: &Arc<Ending>) -> banyan_query::Context {
     let variables = match fields::get(body, "let") {
         Some(RawBsonRef::Document(variables)) => variables
             .iter()
@@ -142,12 +144,17 @@ fn query_context(body: &RawDocument) -> banyan_query::Context {
     };
     banyan_query::Context {
         variables,
+        budget: ending.budget(),
         ..banyan_query::Context::default()
     }
 }
 
-fn parse(body: &RawDocument, stages: &[&RawDocument]) -> Result<Pipeline, CommandError> {
-    Pipeline::parse(stages, &query_context(body)).map_err(query_error)
+fn parse(
+    body: &RawDocument,
+    stages: &[&RawDocument],
+    ending: &Arc<Ending>,
+) -> Result<Pipeline, CommandError> {
+    Pipeline::parse(stages, &query_context(body, ending)).map_err(query_error)
 }
 
 /// Whether the shard has all other collections that the pipeline reads or writes.
@@ -160,7 +167,7 @@ async fn is_local(
         return Ok(true);
     }
     let request = context.request;
-    let pipeline = parse(&request.body, stages)?;
+    let pipeline = parse(&request.body, stages, &context.ending())?;
     let mut others: Vec<String> = pipeline
         .collections_read()
         .into_iter()
@@ -190,7 +197,7 @@ async fn without_database(
     stages: &[&RawDocument],
 ) -> CommandResult {
     let source = Merge::new(Vec::new(), Shape::default());
-    respond(context, ns, stages, source, None).await
+    respond(context, ns, stages, source, None, context.ending()).await
 }
 
 /// Whether the pipeline begins with what every shard says of itself.
@@ -213,7 +220,8 @@ async fn split(
         true => stages.split_at(1),
         false => stages.split_at(0),
     };
-    let split = parse(body, without_output(rest))?.split();
+    let ending = context.ending();
+    let split = parse(body, without_output(rest), &ending)?.split();
     let requests = targets
         .iter()
         .map(|shard| {
@@ -238,7 +246,15 @@ async fn split(
             ..Shape::default()
         },
     );
-    respond(context, &route.ns, stages, source, Some(split.merge)).await
+    respond(
+        context,
+        &route.ns,
+        stages,
+        source,
+        Some(split.merge),
+        ending,
+    )
+    .await
 }
 
 /// The pipeline and the cursor options for one shard. What a shard says of itself (`own`) is
@@ -278,22 +294,23 @@ async fn respond(
     stages: &[&RawDocument],
     source: Merge,
     here: Option<Pipeline>,
+    ending: Arc<Ending>,
 ) -> CommandResult {
     let body = &context.request.body;
     let here = match here {
         Some(here) => here,
-        None => parse(body, without_output(stages))?,
+        None => parse(body, without_output(stages), &ending)?,
     };
     let source = if here.is_empty() {
         Source::Merged(source)
     } else {
         let sources = RouterSources::new(context.router.clone(), &context.request.database);
         let execution = here.start(Some(Arc::new(sources))).map_err(query_error)?;
-        Source::Piped(Box::new(Piped::new(source, execution)))
+        Source::Piped(Box::new(Piped::new(source, execution, ending.clone())))
     };
     let mut cursor = Cursor::new(ns.to_owned(), source, body);
     if let Some(stage) = stages.last().filter(|stage| is_output(stage)) {
-        let output = parse(body, &[stage])?.output().cloned();
+        let output = parse(body, &[stage], &ending)?.output().cloned();
         let written = match output {
             Some(Output::Replace {
                 database,

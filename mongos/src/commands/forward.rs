@@ -115,11 +115,8 @@ pub fn adopt_cursor(context: &Context<'_>, answer: Answer) -> RawDocumentBuf {
     let Some(RawBsonRef::Document(cursor)) = fields::get(&answer.reply, "cursor") else {
         return answer.reply;
     };
-    let (id, ns) = (
-        fields::get_number(cursor, "id").unwrap_or(0),
-        cursor.get_str("ns"),
-    );
-    let (true, Ok(ns)) = (id != 0, ns) else {
+    let id = fields::get_number(cursor, "id").unwrap_or(0);
+    let (true, Some(RawBsonRef::String(ns))) = (id != 0, fields::get(cursor, "ns")) else {
         return answer.reply;
     };
     let source = Source::Forwarded(Forwarded {

@@ -65,6 +65,9 @@ async fn run(context: &Context<'_>) -> CommandResult {
         taken.put_back().await;
         return Ok(with_cursor_id(answer, id));
     }
+    if let Source::Piped(pipeline) = &cursor.source {
+        pipeline.ending.asked_by(context.connection, deadline);
+    }
     let batch = in_time(deadline, cursor.batch(batch_size)).await;
     let batch = match batch.unwrap_or_else(|| Err(expired())) {
         Ok(batch) => batch,

@@ -14,6 +14,7 @@ use futures::future::join_all;
 use super::{CommandResult, CommandSpec, Context, forward, run};
 use crate::catalog::Route;
 use crate::dispatch::Answer;
+use crate::ending::while_awaited;
 use crate::fields;
 
 pub const SPEC: CommandSpec =
@@ -41,7 +42,8 @@ async fn run(context: &Context<'_>) -> CommandResult {
             })?;
             let home = out.shard(context, &route).await?;
             if !route.is_sharded() && home == route.database.primary {
-                return Ok(forward::forward(context, &route, &home, true).await?.reply);
+                let answer = forward::forward(context, &route, &home, true);
+                return Ok(while_awaited(context.connection, answer).await?.reply);
             }
             let parts = Parts::map(context, &route).await?;
             let mapped = started.elapsed().as_millis();
@@ -125,10 +127,9 @@ impl Parts {
             })
             .collect();
         // A part that is lost on the way is mapped again: it has changed nothing.
-        let answers = context
-            .router
-            .send_all(requests, context.treatment(false))
-            .await;
+        let treatment = context.treatment(false);
+        let asked = async { Ok(context.router.send_all(requests, treatment).await) };
+        let answers = while_awaited(context.connection, asked).await?;
         let mut parts = Parts {
             answers: Vec::new(),
         };
@@ -157,14 +158,9 @@ impl Parts {
         let outcome = match self.finish_command(context) {
             Ok(command) => {
                 let outgoing = Outgoing::command(&context.request.database, &command);
-                context
-                    .router
-                    .send(
-                        home,
-                        Treatment::write().deadline(context.deadline),
-                        &outgoing,
-                    )
-                    .await
+                let treatment = Treatment::write().deadline(context.deadline);
+                let asked = context.router.send(home, treatment, &outgoing);
+                while_awaited(context.connection, asked).await
             }
             Err(error) => Err(error),
         };

@@ -73,6 +73,7 @@ pub use host_info::hostname;
 
 use crate::catalog::Route;
 use crate::dispatch::{Answer, treatment};
+use crate::ending::Ending;
 use crate::router::Router;
 
 /// What a command runs with.
@@ -89,6 +90,11 @@ impl Context<'_> {
     /// How the request, or one that is made for it, may be treated on its way to a shard.
     pub fn treatment(&self, writes: bool) -> Treatment {
         treatment(self.request, writes).deadline(self.deadline)
+    }
+
+    /// What ends the work that is done here for the command.
+    pub fn ending(&self) -> Arc<Ending> {
+        Ending::new(self.connection, self.deadline)
     }
 
     /// `database.collection` for the collection that the command's first field names.

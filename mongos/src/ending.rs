@@ -1,0 +1,86 @@
+//! What ends the work of a command that the router does itself, or waits for.
+
+use std::sync::Arc;
+
+use banyan_query::{Budget, ErrorKind, Interrupt, QueryError};
+use banyan_wire::{CommandError, Connection, ErrorCode};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::service::expired;
+
+/// For whom a pipeline computes: it ends when the time is over or the client has gone. The batches
+/// of one cursor may be asked for by several.
+#[derive(Debug)]
+pub struct Ending(Mutex<Asked>);
+
+#[derive(Clone, Debug)]
+struct Asked {
+    connection: Arc<Connection>,
+    deadline: Option<Instant>,
+}
+
+impl Ending {
+    pub fn new(connection: &Arc<Connection>, deadline: Option<Instant>) -> Arc<Ending> {
+        Arc::new(Ending(Mutex::new(Asked {
+            connection: connection.clone(),
+            deadline,
+        })))
+    }
+
+    /// From now on this is who waits.
+    pub fn asked_by(&self, connection: &Arc<Connection>, deadline: Option<Instant>) {
+        *self.0.lock() = Asked {
+            connection: connection.clone(),
+            deadline,
+        };
+    }
+
+    /// What computing for them may use.
+    pub fn budget(self: &Arc<Ending>) -> Budget {
+        Budget::interruptible(self.clone())
+    }
+
+    /// What the future brings, while the client is there to have it.
+    pub async fn while_awaited<T>(
+        &self,
+        work: impl Future<Output = Result<T, CommandError>>,
+    ) -> Result<T, CommandError> {
+        let connection = self.0.lock().connection.clone();
+        while_awaited(&connection, work).await
+    }
+}
+
+impl Interrupt for Ending {
+    fn check(&self) -> Result<(), QueryError> {
+        let asked = self.0.lock();
+        let ended = if asked.connection.left().is_cancelled() {
+            (ErrorKind::ClientDisconnect, gone())
+        } else if asked.deadline.is_some_and(|end| Instant::now() >= end) {
+            (ErrorKind::MaxTimeMSExpired, expired())
+        } else {
+            return Ok(());
+        };
+        Err(QueryError::new(ended.0, ended.1.message))
+    }
+}
+
+/// What the future brings, while the client is there to have it. What it has asked of shards ends
+/// with the connections to them.
+pub async fn while_awaited<T>(
+    connection: &Connection,
+    work: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        () = connection.left().cancelled() => Err(gone()),
+    }
+}
+
+fn gone() -> CommandError {
+    CommandError::new(
+        ErrorCode::ClientDisconnect,
+        "the client's connection is gone",
+    )
+}
