@@ -188,6 +188,11 @@ impl<'a> RawField<'a> {
         ElementType::from(self.kind)
     }
 
+    /// The value as it lies in the document.
+    pub fn value_bytes(&self) -> &'a [u8] {
+        self.value
+    }
+
     /// What lies in it, if it is a document or an array.
     pub fn inner(&self) -> Option<RawFields<'a>> {
         let is_nested = matches!(

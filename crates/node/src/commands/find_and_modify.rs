@@ -95,7 +95,7 @@ impl<'a> Parameters<'a> {
             (true, true) => refuse("Cannot specify both an update and remove=true"),
             (false, false) => refuse("Either an update or remove=true must be specified"),
             (true, false) if self.upsert => {
-                refuse("Cannot specify both upsert=true and remove=true")
+                refuse("Cannot specify both upsert=true and remove=true ")
             }
             (true, false) if self.array_filters.is_some() => {
                 refuse("Cannot specify arrayFilters and remove=true")
@@ -117,12 +117,6 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let empty = RawDocumentBuf::new();
     let parameters = Parameters::parse(ctx, &empty)?;
     let context = query_context(ctx, parameters.variables)?;
-    let filter = Filter::parse(parameters.query, &context).map_err(errors::query)?;
-    let projection = parameters
-        .fields
-        .map(|fields| Projection::parse(fields, &context))
-        .transpose()
-        .map_err(errors::query)?;
     let array_filters = parameters.array_filters.as_deref().unwrap_or_default();
     let update = match parameters.update {
         Some(update) => {
@@ -130,6 +124,15 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         }
         None => None,
     };
+    if parameters.upsert {
+        Update::check_upsert_filter(parameters.query).map_err(errors::query)?;
+    }
+    let filter = Filter::parse(parameters.query, &context).map_err(errors::query)?;
+    let projection = parameters
+        .fields
+        .map(|fields| Projection::parse(fields, &context))
+        .transpose()
+        .map_err(errors::query)?;
     let mut staging = Staging::open(ctx.write_context(), collection, parameters.upsert).await?;
     let statement = ctx.generic.stmt_id.unwrap_or(0);
     if let Some(outcome) = staging.settled(statement) {

@@ -1,5 +1,8 @@
 //! `insert`: documents go in, one after another.
 
+use std::borrow::Cow;
+
+use banyan_query::update::{lacks_timestamps, with_timestamps};
 use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::insert::Candidate;
 use banyan_replication::write::staging::Staging;
@@ -25,6 +28,10 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let documents = ctx.request.batch("documents")?;
     write_report::check_size(documents.len())?;
+    let documents: Vec<_> = documents
+        .iter()
+        .map(|document| timed(ctx, document))
+        .collect();
     let mut staging = Staging::open(ctx.write_context(), collection, true).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let statements = statement_ids(ctx, documents.len())?;
@@ -43,13 +50,21 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
     Ok(report.reply(|_| {}))
 }
 
+/// The document with the time in its empty timestamps.
+fn timed<'a>(ctx: &CommandContext<'_>, document: &'a RawDocument) -> Cow<'a, RawDocument> {
+    if !lacks_timestamps(document) {
+        return Cow::Borrowed(document);
+    }
+    Cow::Owned(with_timestamps(document, || ctx.node.clock.tick()))
+}
+
 /// Documents whose keys are looked up in one snapshot.
 const TOGETHER_MAX: usize = 1_000;
 
 /// Stages documents from `at` on; where to go on.
 async fn stage_some(
     staging: &mut Staging<'_>,
-    documents: &[&RawDocument],
+    documents: &[Cow<'_, RawDocument>],
     mut at: usize,
     statements: &StatementIds,
     report: &mut WriteReport,
@@ -69,7 +84,7 @@ async fn stage_some(
             at += 1;
             continue;
         }
-        match Candidate::new(&collection, documents[at]) {
+        match Candidate::new(&collection, &documents[at]) {
             Ok(candidate) => match candidate.latch(staging, &collection) {
                 Ok(()) => candidates.push((at, candidate)),
                 Err(latch) => {

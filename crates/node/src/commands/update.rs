@@ -206,6 +206,9 @@ async fn one(
             "Cannot use (or request) retryable writes with multi=true",
         ));
     }
+    if statement.upsert {
+        Update::check_upsert_filter(statement.filter).map_err(errors::query)?;
+    }
     let target = Target {
         filter: Arc::new(Filter::parse(statement.filter, context).map_err(errors::query)?),
         hint: statement.hint,

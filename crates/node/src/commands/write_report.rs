@@ -109,11 +109,6 @@ impl WriteReport {
     /// `more` adds the command's own fields.
     pub fn reply(mut self, more: impl FnOnce(&mut RawDocumentBuf)) -> RawDocumentBuf {
         let mut reply = rawdoc! { "n": i32::try_from(self.n).unwrap_or(i32::MAX) };
-        if !self.retried.is_empty() {
-            let retried = RawArrayBuf::from_iter(self.retried.iter().copied());
-            reply.append(cstr!("retriedStmtIds"), retried);
-        }
-        more(&mut reply);
         if !self.errors.is_empty() {
             self.errors.sort_by_key(|(at, _)| *at);
             let mut errors = RawArrayBuf::new();
@@ -122,6 +117,11 @@ impl WriteReport {
             }
             reply.append(cstr!("writeErrors"), errors);
         }
+        if !self.retried.is_empty() {
+            let retried = RawArrayBuf::from_iter(self.retried.iter().copied());
+            reply.append(cstr!("retriedStmtIds"), retried);
+        }
+        more(&mut reply);
         reply.append(cstr!("ok"), 1.0);
         reply
     }
@@ -131,13 +131,13 @@ fn write_error(at: usize, error: &CommandError) -> RawDocumentBuf {
     let mut out = rawdoc! {
         "index": i32::try_from(at).unwrap_or(i32::MAX),
         "code": error.code.code(),
+        "errmsg": error.message.as_str(),
     };
     if let Some(extra) = &error.extra {
         for (name, value) in extra.iter().flatten() {
             out.append(name, value);
         }
     }
-    out.append(cstr!("errmsg"), error.message.as_str());
     out
 }
 

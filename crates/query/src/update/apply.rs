@@ -78,6 +78,7 @@ impl Applier<'_> {
         let fields = self.resolve(fields)?;
         let mut seen = vec![false; fields.children.len()];
         for element in document.into_iter().flat_map(elements) {
+            self.modifiers.budget.spend_bytes(element.bytes().len())?;
             let found = fields.position(element.name());
             match found {
                 // Of fields with the same name, the first one is meant.
@@ -90,6 +91,7 @@ impl Applier<'_> {
             }
         }
         for (child, _) in fields.children.iter().zip(seen).filter(|(_, seen)| !seen) {
+            self.modifiers.budget.spend(1)?;
             self.child(child, Slot::Field(&child.0), None)?;
         }
         Ok(())
@@ -112,6 +114,7 @@ impl Applier<'_> {
         let mut updates = updates.into_iter().peekable();
         let mut length = 0;
         for (index, item) in items(array).enumerate() {
+            self.modifiers.budget.spend_bytes(item.bytes().len())?;
             match updates.next_if(|(at, _)| *at == index) {
                 Some((_, child)) => self.child(child, Slot::Item, Some(&item))?,
                 None => self.writer.push_element(&item),
@@ -239,6 +242,7 @@ impl Applier<'_> {
     ) -> Result<Option<Cow<'t, Tree>>, QueryError> {
         let mut meant = Vec::new();
         for (identifier, tree) in children.children.iter() {
+            self.modifiers.budget.spend_bytes(item.bytes().len())?;
             if self.applies_to(identifier, item)? {
                 meant.push(tree);
             }

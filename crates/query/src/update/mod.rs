@@ -26,11 +26,14 @@ use banyan_document::element::field;
 use banyan_document::validate::{self, MAX_DEPTH, MAX_DOCUMENT_BYTES};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::{ArrayPosition, Filter};
 use crate::names::Named;
 use crate::pipeline::Pipeline;
+
+pub use replace::{lacks_timestamps, with_timestamps};
 
 use array_filter::ArrayFilter;
 use rename::Rename;
@@ -60,6 +63,7 @@ struct Modifiers {
     positional: bool,
     /// Whether a result may nest deeper than the document and the operands were seen to.
     may_deepen: bool,
+    budget: Budget,
 }
 
 /// What an update needs to know beside the document.
@@ -141,6 +145,12 @@ impl Update {
         self.check_id(document, &after)?;
         self.check_size(&after)?;
         Ok(Some(after))
+    }
+
+    /// Refuses the filter of an upsert that says with an expression what is to match: it tells
+    /// nothing of the document to insert.
+    pub fn check_upsert_filter(filter: &RawDocument) -> Result<(), QueryError> {
+        upsert::check_filter(filter)
     }
 
     /// The document that an upsert inserts when nothing matched: what the filter says it is equal

@@ -105,6 +105,7 @@ fn modifiers(
             renames: Vec::new(),
             wholes: Vec::new(),
             may_deepen: false,
+            budget: context.budget.clone(),
         },
         used: HashSet::new(),
     };

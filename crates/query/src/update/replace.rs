@@ -1,7 +1,8 @@
 //! Updates that make the whole document: replacements and pipelines.
 
-use banyan_document::element::{elements, field};
+use banyan_document::element::{elements, field, raw_fields};
 use banyan_document::writer::DocumentWriter;
+use bson::spec::ElementType;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
 use super::UpdateContext;
@@ -12,6 +13,33 @@ const ZERO: Timestamp = Timestamp {
     time: 0,
     increment: 0,
 };
+
+/// Whether the document has an empty timestamp where [`with_timestamps`] fills it in.
+pub fn lacks_timestamps(document: &RawDocument) -> bool {
+    raw_fields(document).any(|field| {
+        field.kind() == Some(ElementType::Timestamp)
+            && field.value_bytes() == [0; 8]
+            && field.name() != b"_id"
+    })
+}
+
+/// The document with its empty timestamps filled in, each with one of its own: those among its own
+/// fields, the `_id` aside.
+pub fn with_timestamps(
+    document: &RawDocument,
+    mut next: impl FnMut() -> Timestamp,
+) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());
+    for element in elements(document) {
+        match element.value() {
+            RawBsonRef::Timestamp(ZERO) if element.name() != "_id" => {
+                writer.append_timestamp(element.name(), next());
+            }
+            _ => writer.append_element(&element),
+        }
+    }
+    writer.finish()
+}
 
 /// The replacement with the `_id` of the document, if it has none of its own, in front. Empty
 /// timestamps are filled in.
@@ -36,7 +64,8 @@ pub(super) fn replace(
     writer.finish()
 }
 
-/// Runs one document through the pipeline. It keeps its `_id` unless a stage gives another.
+/// Runs one document through the pipeline. It keeps its `_id` unless a stage gives another; that
+/// is in front, wherever the stages put it.
 pub(super) fn run(
     pipeline: &Pipeline,
     document: &RawDocument,
@@ -47,13 +76,17 @@ pub(super) fn run(
         return Err(QueryError::new(ErrorKind::InternalError, message));
     };
     let result: RawDocumentBuf = result?;
-    match field(document, "_id") {
-        Some(id) if field(&result, "_id").is_none() => {
-            let mut writer = DocumentWriter::with_capacity(result.as_bytes().len() + 32);
-            writer.append("_id", id);
-            writer.append_all(&result);
-            Ok(writer.finish())
-        }
-        _ => Ok(result),
+    let first = elements(&result).next();
+    if first.is_some_and(|first| first.name() == "_id") {
+        return Ok(result);
     }
+    let Some(id) = field(&result, "_id").or_else(|| field(document, "_id")) else {
+        return Ok(result);
+    };
+    let mut writer = DocumentWriter::with_capacity(result.as_bytes().len() + 32);
+    writer.append("_id", id);
+    for element in elements(&result).filter(|element| element.name() != "_id") {
+        writer.append_element(&element);
+    }
+    Ok(writer.finish())
 }

@@ -118,6 +118,64 @@ fn clocks_come_from_the_context() {
 }
 
 #[test]
+fn an_insert_has_empty_timestamps_filled_in_where_mongodb_does() {
+    let zero = Timestamp {
+        time: 0,
+        increment: 0,
+    };
+    let at = |increment| Timestamp { time: 9, increment };
+    let document = rawdoc! {"_id": zero, "a": zero, "b": {"c": zero}, "d": [zero], "e": zero};
+    assert!(lacks_timestamps(&document));
+    assert!(!lacks_timestamps(
+        &rawdoc! {"_id": zero, "b": {"c": zero}, "t": at(0)}
+    ));
+    let mut next = 0;
+    let filled = with_timestamps(&document, || {
+        next += 1;
+        at(next)
+    });
+    let expected = rawdoc! {"_id": zero, "a": at(1), "b": {"c": zero}, "d": [zero], "e": at(2)};
+    assert_eq!(filled, expected);
+}
+
+#[test]
+fn the_filter_of_an_upsert_has_no_expressions() {
+    let check = |text| Update::check_upsert_filter(&parse(text));
+    for refused in [
+        r#"{"$expr": true}"#,
+        r#"{"a": 1, "$or": [{"b": 2}, {"$and": [{"$expr": {"$bad": 1}}]}]}"#,
+        r#"{"$nor": [{"$expr": true}]}"#,
+    ] {
+        let error = check(refused).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::QueryFeatureNotAllowed, "{refused}");
+    }
+    for taken in [r#"{"a": {"$expr": true}}"#, r#"{"$or": 1}"#, "{}"] {
+        check(taken).unwrap();
+    }
+}
+
+/// The filters of arrays are asked for each item, so that they can be many questions.
+#[test]
+fn modifiers_count_their_work() {
+    let context = Context {
+        budget: Budget::allowance(100_000),
+        ..Context::default()
+    };
+    let filters: Vec<_> = (0..100)
+        .map(|n| parse(&format!(r#"{{"f{n}": -1}}"#)))
+        .collect();
+    let filters: Vec<&RawDocument> = filters.iter().map(|filter| &**filter).collect();
+    let fields: Vec<_> = (0..100).map(|n| format!(r#""a.$[f{n}]": 1"#)).collect();
+    let update = parse(&format!(r#"{{"$set": {{{}}}}}"#, fields.join(", ")));
+    let update = Update::parse(RawBsonRef::Document(&update), &filters, &context).unwrap();
+    let items = |count: i32| rawdoc! {"_id": 1, "a": bson::RawArrayBuf::from_iter(0..count)};
+    let taken = update.apply(&items(100), &self::context()).unwrap();
+    assert_eq!(taken, None);
+    let error = update.apply(&items(10_000), &self::context()).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::ExceededMemoryLimit);
+}
+
+#[test]
 fn operands_keep_their_types() {
     let result = apply(
         rawdoc! {"$inc": {"a": 1i64}, "$mul": {"b": 2i64}},

@@ -1,6 +1,6 @@
 //! What an upsert starts from: the equalities of the filter.
 
-use banyan_document::element::{elements, field};
+use banyan_document::element::{elements, field, items};
 use banyan_document::path::Path;
 use banyan_document::writer::DocumentWriter;
 use bson::oid::ObjectId;
@@ -8,6 +8,27 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::Filter;
+
+/// Whether `$expr` stands in the filter, at the top or in what it joins.
+pub(super) fn check_filter(filter: &RawDocument) -> Result<(), QueryError> {
+    for element in elements(filter) {
+        match (element.name(), element.value()) {
+            ("$expr", _) => {
+                let message = "$expr is not allowed in the query predicate for an upsert";
+                return Err(QueryError::new(ErrorKind::QueryFeatureNotAllowed, message));
+            }
+            ("$and" | "$or" | "$nor", RawBsonRef::Array(parts)) => {
+                for part in items(parts) {
+                    if let RawBsonRef::Document(part) = part.value() {
+                        check_filter(part)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
 
 /// The `_id` alone, for replacements.
 pub(super) fn id_of(filter: &Filter) -> Result<RawDocumentBuf, QueryError> {
