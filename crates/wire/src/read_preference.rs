@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use banyan_document::field;
 use bson::{RawBsonRef, RawDocument};
 
 use crate::ErrorCode;
@@ -78,7 +79,7 @@ impl ReadPreference {
                 "$readPreference has incorrect type: expected object but got {actual}"
             )));
         };
-        let field = |name| document.get(name).ok().flatten();
+        let field = |name| field(document, name);
         let mode = parse_mode(field("mode"))?;
         let tags = parse_tags(field("tags"), mode)?;
         let max_staleness = parse_max_staleness(field("maxStalenessSeconds"), mode)?;
@@ -93,16 +94,12 @@ impl ReadPreference {
     /// Finds the preference in a command's body: as today's drivers send it, or packed one level
     /// down as the routers of 2012 did.
     pub fn of_command(body: &RawDocument) -> Result<Option<ReadPreference>, CommandError> {
-        if let Ok(Some(value)) = body.get("$readPreference") {
-            return ReadPreference::parse(value).map(Some);
-        }
-        match body.get("$queryOptions") {
-            Ok(Some(RawBsonRef::Document(options))) => match options.get("$readPreference") {
-                Ok(Some(value)) => ReadPreference::parse(value).map(Some),
-                _ => Ok(None),
-            },
-            _ => Ok(None),
-        }
+        let packed = || match field(body, "$queryOptions") {
+            Some(RawBsonRef::Document(options)) => field(options, "$readPreference"),
+            _ => None,
+        };
+        let given = field(body, "$readPreference").or_else(packed);
+        given.map(ReadPreference::parse).transpose()
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use banyan_document::validate::validate_with_depth;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -507,11 +507,6 @@ async fn greet(pool: &Pool, name: Option<&str>) -> Result<Greeting, String> {
 
 /// The error in a reply that another member would not have given, or this one a moment later.
 fn refusal(reply: &RawDocument, idempotent: bool) -> Option<CommandError> {
-    match reply.get("ok") {
-        Ok(Some(RawBsonRef::Double(ok))) if ok != 0.0 => return None,
-        Ok(Some(RawBsonRef::Int32(ok))) if ok != 0 => return None,
-        _ => {}
-    }
     let error = CommandError::from_reply(reply)?;
     let not_run = matches!(
         error.code,
