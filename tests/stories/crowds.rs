@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use banyan_tests::{Cluster, ClusterShape, Launch, Process, ReplicaSet, eventually};
 use bson::{Document, doc};
-use mongodb::Client;
+use mongodb::{Client, Collection};
 use nix::sys::signal::{Signal, kill};
 
 use crate::concerns::Wire;
 
-const DOCUMENTS: i32 = 8_000;
+/// How long a scan takes that is alone, or longer: a crowd of them is one in any build.
+const SCAN_TAKES: Duration = Duration::from_millis(150);
 const SCANS: usize = 160;
 const LASTS: Duration = Duration::from_secs(8);
 
@@ -41,16 +42,39 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
 }
 
 /// A count that reads every document.
-async fn scan(client: Client, until: Instant) -> Result<u64> {
-    let collection = client.database("test").collection::<Document>("crowd");
+async fn scan(collection: &Collection<Document>) -> Result<u64> {
+    let filter = doc! { "a": { "$gte": 0 }, "b": { "$ne": "" } };
+    Ok(collection.count_documents(filter).await?)
+}
+
+async fn scans(client: Client, documents: i32, until: Instant) -> Result<u64> {
+    let collection = client.database("test").collection("crowd");
     let mut scans = 0;
     while Instant::now() < until {
-        let filter = doc! { "a": { "$gte": 0 }, "b": { "$ne": "" } };
-        let counted = collection.count_documents(filter).await?;
-        ensure!(counted == DOCUMENTS as u64, "{counted}");
+        let counted = scan(&collection).await?;
+        ensure!(counted == documents as u64, "{counted}");
         scans += 1;
     }
     Ok(scans)
+}
+
+/// Puts in as many documents as a scan needs to take its time.
+async fn fill(collection: &Collection<Document>) -> Result<i32> {
+    let mut documents = 0;
+    loop {
+        let more = documents + documents.max(4_000);
+        while documents < more {
+            let batch = documents..documents + 4_000;
+            let batch = batch.map(|n| doc! { "_id": n, "a": n % 97, "b": "text" });
+            collection.insert_many(batch).await?;
+            documents += 4_000;
+        }
+        let began = Instant::now();
+        scan(collection).await?;
+        if began.elapsed() >= SCAN_TAKES {
+            return Ok(documents);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,17 +83,18 @@ async fn scans_leave_a_primary_its_lead() -> Result<()> {
     let primary = &set.members[set.primary().await];
     let client = primary.direct().await;
     let collection = client.database("test").collection::<Document>("crowd");
-    for from in (0..DOCUMENTS).step_by(2_000) {
-        let documents = (from..from + 2_000).map(|n| doc! { "_id": n, "a": n % 97, "b": "text" });
-        collection.insert_many(documents).await?;
-    }
+    let documents = fill(&collection).await?;
     let before = term(primary).await?;
     let until = Instant::now() + LASTS;
     // A client keeps so many connections at the most.
     let clients = [client, primary.direct().await];
-    let mut scans = tokio::task::JoinSet::new();
+    let mut crowd = tokio::task::JoinSet::new();
     for number in 0..SCANS {
-        scans.spawn(scan(clients[number % clients.len()].clone(), until));
+        crowd.spawn(scans(
+            clients[number % clients.len()].clone(),
+            documents,
+            until,
+        ));
     }
     let point = doc! { "find": "crowd", "filter": { "_id": 5 } };
     let points = primary.direct().await.database("test");
@@ -91,7 +116,7 @@ async fn scans_leave_a_primary_its_lead() -> Result<()> {
     );
     let (pings, hellos, reads) = (pings?, hellos?, reads?);
     let mut done = 0;
-    while let Some(scanned) = scans.join_next().await {
+    while let Some(scanned) = crowd.join_next().await {
         let scanned = scanned??;
         ensure!(scanned > 0, "a scan had no turn");
         done += scanned;
