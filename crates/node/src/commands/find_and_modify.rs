@@ -91,6 +91,7 @@ impl<'a> Parameters<'a> {
 
     fn check(&self) -> Result<(), CommandError> {
         let refuse = |message: &str| Err(CommandError::new(ErrorCode::FailedToParse, message));
+        let is_pipeline = matches!(self.update, Some(RawBsonRef::Array(_)));
         match (self.remove, self.update.is_some()) {
             (true, true) => refuse("Cannot specify both an update and remove=true"),
             (false, false) => refuse("Either an update or remove=true must be specified"),
@@ -103,6 +104,9 @@ impl<'a> Parameters<'a> {
             (true, false) if self.new => refuse(
                 "Cannot specify both new=true and remove=true; 'remove' always returns the deleted document",
             ),
+            (false, true) if is_pipeline && self.array_filters.is_some() => {
+                refuse("Cannot specify arrayFilters and a pipeline update")
+            }
             _ => Ok(()),
         }
     }

@@ -149,7 +149,8 @@ fn the_filter_of_an_upsert_has_no_expressions() {
         let error = check(refused).unwrap_err();
         assert_eq!(error.kind, ErrorKind::QueryFeatureNotAllowed, "{refused}");
     }
-    for taken in [r#"{"a": {"$expr": true}}"#, r#"{"$or": 1}"#, "{}"] {
+    let wrong = r#"{"$or": [1, {"$expr": true}]}"#;
+    for taken in [r#"{"a": {"$expr": true}}"#, r#"{"$or": 1}"#, wrong, "{}"] {
         check(taken).unwrap();
     }
 }

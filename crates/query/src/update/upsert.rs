@@ -1,5 +1,7 @@
 //! What an upsert starts from: the equalities of the filter.
 
+use std::ops::ControlFlow;
+
 use banyan_document::element::{elements, field, items};
 use banyan_document::path::Path;
 use banyan_document::writer::DocumentWriter;
@@ -9,25 +11,40 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::Filter;
 
-/// Whether `$expr` stands in the filter, at the top or in what it joins.
+/// Refuses `$expr`, at the top or in what is joined.
 pub(super) fn check_filter(filter: &RawDocument) -> Result<(), QueryError> {
+    match expression_in(filter) {
+        ControlFlow::Break(Found::Expression) => {
+            let message = "$expr is not allowed in the query predicate for an upsert";
+            Err(QueryError::new(ErrorKind::QueryFeatureNotAllowed, message))
+        }
+        ControlFlow::Break(Found::Wrong) | ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// What a look through a filter ends at.
+enum Found {
+    Expression,
+    /// What is no filter, which whoever parses it says.
+    Wrong,
+}
+
+fn expression_in(filter: &RawDocument) -> ControlFlow<Found> {
     for element in elements(filter) {
         match (element.name(), element.value()) {
-            ("$expr", _) => {
-                let message = "$expr is not allowed in the query predicate for an upsert";
-                return Err(QueryError::new(ErrorKind::QueryFeatureNotAllowed, message));
-            }
+            ("$expr", _) => return ControlFlow::Break(Found::Expression),
             ("$and" | "$or" | "$nor", RawBsonRef::Array(parts)) => {
                 for part in items(parts) {
-                    if let RawBsonRef::Document(part) = part.value() {
-                        check_filter(part)?;
+                    match part.value() {
+                        RawBsonRef::Document(part) => expression_in(part)?,
+                        _ => return ControlFlow::Break(Found::Wrong),
                     }
                 }
             }
             _ => {}
         }
     }
-    Ok(())
+    ControlFlow::Continue(())
 }
 
 /// The `_id` alone, for replacements.
