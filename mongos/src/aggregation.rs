@@ -22,6 +22,7 @@ use crate::ending::Ending;
 use crate::fields;
 use crate::merge::{Merge, Remote, Shape};
 use crate::router::Router;
+use crate::targeting;
 
 /// Documents written at once by `$out` and `$merge`.
 const WRITE_DOCUMENTS: usize = 1000;
@@ -151,8 +152,7 @@ async fn open(
             };
             let mut command = rawdoc! {"find": collection};
             command.append(cstr!("filter"), filter);
-            let requests = route
-                .shards_of_filter(filter)
+            let requests = targeting::of_filter(&route, filter, &command)
                 .into_iter()
                 .map(|shard| {
                     let mut command = command.clone();

@@ -73,14 +73,6 @@ impl Route {
             None => vec![self.database.primary.clone()],
         }
     }
-
-    /// The shards where documents that match the filter can be.
-    pub fn shards_of_filter(&self, filter: &RawDocument) -> Vec<Arc<str>> {
-        match &self.table {
-            Some(table) => table.shards_of_filter(filter),
-            None => vec![self.database.primary.clone()],
-        }
-    }
 }
 
 pub struct Catalog {

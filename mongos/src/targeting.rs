@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use banyan_query::bounds::{self, Conjunction, Interval};
+use banyan_query::{Context, Filter};
+use banyan_sharding::{RoutingTable, ShardKey, ValueRange};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use crate::catalog::Route;
+use crate::commands::query_error;
 use crate::fields;
 
 /// Where one statement of a write goes.
@@ -32,14 +36,59 @@ impl Target {
     }
 }
 
-/// The shards that a filter reaches. Under a collation that is not simple, strings that differ
-/// in bytes may be equal, so bounds say nothing.
+/// The shards that a filter reaches. One that is wrong reaches them all, which say so.
 pub fn of_filter(route: &Route, filter: &RawDocument, holder: &RawDocument) -> Vec<Arc<str>> {
-    if has_collation(holder) {
-        route.shards()
-    } else {
-        route.shards_of_filter(filter)
+    match &route.table {
+        Some(table) if !filter.is_empty() => match parse(filter) {
+            Ok(filter) => shards_of(table, &filter, holder),
+            Err(_) => route.shards(),
+        },
+        _ => route.shards(),
     }
+}
+
+/// Under a collation that is not simple, strings that differ in bytes may be equal, so bounds say
+/// nothing.
+fn shards_of(table: &RoutingTable, filter: &Filter, holder: &RawDocument) -> Vec<Arc<str>> {
+    if has_collation(holder) {
+        return table.shards().cloned().collect();
+    }
+    let conjunction = Conjunction::of(filter);
+    let mut intervals = Vec::new();
+    for field in table.pattern().fields() {
+        intervals.push(bounds::intervals_of(&conjunction, field.path()));
+    }
+    let mut fields = intervals.iter();
+    let ranges = table.pattern().ranges(|_| {
+        let values = fields.next()?.as_ref()?;
+        Some(values.iter().map(value_range).collect())
+    });
+    table.shards_to_ask(&ranges)
+}
+
+fn value_range<'a>(interval: &'a Interval<'_>) -> ValueRange<'a> {
+    ValueRange {
+        lower: interval.lower.value.get(),
+        lower_inclusive: interval.lower.inclusive,
+        upper: interval.upper.value.get(),
+        upper_inclusive: interval.upper.inclusive,
+    }
+}
+
+/// The shard key that a filter asks for by equality on every field, if it does.
+pub fn key_of(table: &RoutingTable, filter: &Filter) -> Option<ShardKey> {
+    let conjunction = Conjunction::of(filter);
+    let pattern = table.pattern();
+    pattern.key_of_values(|path| bounds::equality_of(&conjunction, path))
+}
+
+/// Reads a filter that a shard will run.
+pub fn parse(filter: &RawDocument) -> Result<Filter, CommandError> {
+    let context = Context {
+        runs_elsewhere: true,
+        ..Context::default()
+    };
+    Filter::parse(filter, &context).map_err(query_error)
 }
 
 fn has_collation(holder: &RawDocument) -> bool {
@@ -66,15 +115,16 @@ pub fn of_insert(route: &Route, document: &RawDocument) -> Result<Target, Comman
 
 pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, CommandError> {
     let filter = filter(statement)?;
-    let shards = of_filter(route, filter, statement);
     let Some(table) = &route.table else {
-        return Ok(Target::of(shards));
+        return Ok(Target::of(route.shards()));
     };
+    let filter = parse(filter)?;
+    let shards = shards_of(table, &filter, statement);
     let upsert = fields::get_flag(statement, "upsert");
     let multi = fields::get_flag(statement, "multi");
     if upsert {
         // The one shard where the document would be born has to be known.
-        let key = table.pattern().key_of_filter(filter);
+        let key = key_of(table, &filter);
         let replacement = || replacement(statement).and_then(|u| table.pattern().key_of(u).ok());
         return match key.or_else(replacement) {
             Some(key) => Ok(Target::One(table.find(&key).shard.clone())),
@@ -85,7 +135,7 @@ pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, Comma
             )),
         };
     }
-    if multi || shards.len() == 1 || has_exact_id(filter) {
+    if multi || shards.len() == 1 || has_exact_id(&filter) {
         return Ok(Target::of(shards));
     }
     if let Some(document) = replacement(statement)
@@ -102,9 +152,13 @@ pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, Comma
 
 pub fn of_delete(route: &Route, statement: &RawDocument) -> Result<Target, CommandError> {
     let filter = filter(statement)?;
-    let shards = of_filter(route, filter, statement);
+    let Some(table) = &route.table else {
+        return Ok(Target::of(route.shards()));
+    };
+    let filter = parse(filter)?;
+    let shards = shards_of(table, &filter, statement);
     let many = fields::get_number(statement, "limit").unwrap_or(0) == 0;
-    if many || shards.len() == 1 || has_exact_id(filter) {
+    if many || shards.len() == 1 || has_exact_id(&filter) {
         return Ok(Target::of(shards));
     }
     Err(CommandError::new(
@@ -135,13 +189,117 @@ fn replacement(statement: &RawDocument) -> Option<&RawDocument> {
     }
 }
 
-fn has_exact_id(filter: &RawDocument) -> bool {
-    match fields::get(filter, "_id") {
-        None | Some(RawBsonRef::RegularExpression(_)) => false,
-        Some(RawBsonRef::Document(value)) => {
-            let mut names = value.iter_elements().flatten();
-            names.all(|e| !e.key().as_str().starts_with('$') || e.key().as_str() == "$eq")
-        }
-        Some(_) => true,
+fn has_exact_id(filter: &Filter) -> bool {
+    let mut equalities = filter.equalities().into_iter();
+    equalities.any(|(path, _)| path.parts().len() == 1 && path.head() == "_id")
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+    use bson::spec::BinarySubtype;
+    use bson::{Binary, RawBson, RawDocumentBuf, Timestamp, rawdoc};
+
+    use super::*;
+
+    /// Chunks of `key` cut at the given numbers, each on a shard of its own.
+    fn table(key: RawDocumentBuf, cuts: &[i32]) -> RoutingTable {
+        let name = key.iter().next().unwrap().unwrap().0.as_str().to_owned();
+        let at = |value: RawBson| {
+            let mut bound = RawDocumentBuf::new();
+            bound.append(bson::raw::CString::try_from(name.as_str()).unwrap(), value);
+            bound
+        };
+        let mut bounds = vec![RawBson::MinKey];
+        bounds.extend(cuts.iter().map(|cut| RawBson::Int64(i64::from(*cut))));
+        bounds.push(RawBson::MaxKey);
+        let chunks: Vec<_> = bounds
+            .windows(2)
+            .enumerate()
+            .map(|(n, pair)| {
+                rawdoc! {
+                    "_id": ObjectId::from_bytes([n as u8; 12]),
+                    "min": at(pair[0].clone()),
+                    "max": at(pair[1].clone()),
+                    "shard": format!("shard{n}"),
+                    "lastmod": Timestamp { time: 1, increment: n as u32 },
+                }
+            })
+            .collect();
+        let collection = rawdoc! {
+            "_id": "test.posts",
+            "lastmodEpoch": ObjectId::from_bytes([7; 12]),
+            "timestamp": Timestamp { time: 100, increment: 1 },
+            "uuid": Binary { subtype: BinarySubtype::Uuid, bytes: vec![5; 16] },
+            "key": key,
+            "unique": false,
+        };
+        RoutingTable::build(&collection, chunks.iter().map(|chunk| &**chunk)).unwrap()
+    }
+
+    fn reach(table: &RoutingTable, filter: RawDocumentBuf) -> String {
+        let filter = parse(&filter).unwrap();
+        let shards = shards_of(table, &filter, &rawdoc! {});
+        let shards: Vec<_> = shards.iter().map(|shard| &shard["shard".len()..]).collect();
+        shards.join(" ")
+    }
+
+    #[test]
+    fn a_filter_reaches_only_the_shards_it_must() {
+        let table = table(rawdoc! { "id": 1 }, &[10, 20]);
+        let reach = |filter| reach(&table, filter);
+        assert_eq!(reach(rawdoc! {}), "0 1 2");
+        assert_eq!(reach(rawdoc! { "other": 5 }), "0 1 2");
+        assert_eq!(reach(rawdoc! { "id": 15 }), "1");
+        assert_eq!(reach(rawdoc! { "id": { "$eq": 15 } }), "1");
+        assert_eq!(reach(rawdoc! { "id": { "$in": [1, 25] } }), "0 2");
+        assert_eq!(reach(rawdoc! { "id": { "$gte": 10, "$lt": 20 } }), "1");
+        assert_eq!(reach(rawdoc! { "id": { "$gte": 10, "$lte": 20 } }), "1 2");
+        assert_eq!(reach(rawdoc! { "id": { "$lt": "x" } }), "2");
+        assert_eq!(reach(rawdoc! { "$or": [{ "id": 1 }, { "id": 15 }] }), "0 1");
+        assert_eq!(
+            reach(rawdoc! { "$or": [{ "id": 1 }, { "x": 15 }] }),
+            "0 1 2"
+        );
+        let both = rawdoc! { "$and": [{ "id": { "$gt": 12 } }, { "id": 15 }] };
+        assert_eq!(reach(both), "1");
+        assert_eq!(reach(rawdoc! { "id": { "$ne": 15 } }), "0 1 2");
+        assert_eq!(reach(rawdoc! { "id": { "$not": { "$lt": 10 } } }), "0 1 2");
+        assert_eq!(reach(rawdoc! { "id": null_value() }), "0");
+        assert_eq!(reach(rawdoc! { "id": RawBson::MaxKey }), "2");
+        assert_eq!(reach(rawdoc! { "$expr": { "$gte": ["$id", 20] } }), "2");
+        assert_eq!(
+            reach(rawdoc! { "$expr": { "$eq": ["$id", "$$v"] }, "id": 15 }),
+            "1"
+        );
+        assert_eq!(reach(rawdoc! { "$where": "1", "id": 15 }), "1");
+        // Nothing can match, but somebody has to say so.
+        assert_eq!(reach(rawdoc! { "id": { "$lt": 5, "$gt": 8 } }).len(), 1);
+    }
+
+    fn null_value() -> RawBson {
+        RawBson::Null
+    }
+
+    #[test]
+    fn a_hashed_key_is_reached_by_equality_only() {
+        let table = table(rawdoc! { "id": "hashed" }, &[0]);
+        let one = reach(&table, rawdoc! { "id": 15 });
+        assert!(one == "0" || one == "1");
+        assert_eq!(reach(&table, rawdoc! { "id": { "$gt": 15 } }), "0 1");
+        assert_eq!(reach(&table, rawdoc! { "id": { "$ne": 15 } }), "0 1");
+    }
+
+    #[test]
+    fn a_key_comes_out_of_equalities() {
+        let table = table(rawdoc! { "a.b": 1 }, &[10]);
+        let key = |filter: RawDocumentBuf| key_of(&table, &parse(&filter).unwrap()).is_some();
+        assert!(key(rawdoc! { "a.b": 1 }));
+        assert!(key(rawdoc! { "a": { "b": 1 } }));
+        assert!(key(
+            rawdoc! { "$and": [{ "a.b": { "$in": [1] } }, { "c": 1 }] }
+        ));
+        assert!(!key(rawdoc! { "a.b": { "$gt": 1 } }));
+        assert!(!key(rawdoc! { "a.b": [1] }));
     }
 }

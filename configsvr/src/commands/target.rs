@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use banyan_node::context::CommandContext;
+use banyan_query::bounds::{Conjunction, equality_of};
+use banyan_query::{Context, Filter};
 use banyan_sharding::{Chunk, ChunkRange, CommitError, RoutingTable, ShardKey};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
@@ -12,7 +14,12 @@ use bson::RawDocument;
 pub fn chunk(ctx: &CommandContext<'_>, table: &RoutingTable) -> Result<Arc<Chunk>, CommandError> {
     if let Some(find) = ctx.field("find") {
         let filter = find.document()?;
-        let Some(key) = table.pattern().key_of_filter(filter) else {
+        let parsed = Filter::parse(filter, &Context::default()).map_err(bad_value)?;
+        let conjunction = Conjunction::of(&parsed);
+        let key = table
+            .pattern()
+            .key_of_values(|path| equality_of(&conjunction, path));
+        let Some(key) = key else {
             let message = format!("no shard key found in chunk query {filter:?}");
             return Err(CommandError::new(ErrorCode::ShardKeyNotFound, message));
         };

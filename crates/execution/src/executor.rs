@@ -324,9 +324,9 @@ impl Executor {
         self.later.is_some() && self.collection.is_some() && self.snapshot.is_some()
     }
 
-    /// `parsedQuery`.
-    pub fn explain_filter(&self) -> RawDocumentBuf {
-        self.filter.to_document()
+    /// What it looks for.
+    pub fn looks_for(&self) -> &Filter {
+        &self.filter
     }
 
     /// `winningPlan`.

@@ -32,6 +32,8 @@ pub struct Context {
     pub budget: Budget,
     /// What folding its constants may cost.
     pub folding: Folding,
+    /// What is parsed is only read here: whoever runs it has the variables and the engine.
+    pub runs_elsewhere: bool,
 }
 
 /// What folding constants while parsing may still cost. What is left unfolded is evaluated when it
@@ -71,6 +73,7 @@ impl Default for Context {
             javascript: None,
             budget: Budget::unlimited(),
             folding: Folding::default(),
+            runs_elsewhere: false,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod bounds;
 pub mod budget;
+pub mod canonical;
 pub mod context;
 pub mod diff;
 pub mod error;
@@ -19,6 +20,7 @@ mod names;
 pub mod pattern;
 pub mod pipeline;
 pub mod projection;
+pub mod shape;
 pub mod sort;
 pub mod update;
 mod variables;
@@ -30,12 +32,14 @@ mod wide;
 mod golden;
 
 pub use budget::{Budget, Interrupt};
+pub use canonical::CanonicalQuery;
 pub use context::Context;
 pub use error::{ErrorKind, QueryError};
 pub use expression::Expression;
 pub use filter::{ArrayPosition, Filter, JavaScript};
 pub use pipeline::Pipeline;
 pub use projection::Projection;
+pub use shape::Shape;
 pub use sort::{SortPattern, Sorter};
 pub use update::{Update, UpdateContext};
 pub use variables::{Scope, Variables};

@@ -30,7 +30,7 @@ pub mod version;
 pub mod zone;
 
 pub use balancer::{ClusterPicture, CollectionPicture, Move, MoveReason, ShardPicture};
-pub use bounds::{KeyRange, KeyRanges};
+pub use bounds::{KeyRange, KeyRanges, ValueRange};
 pub use chunk::{Chunk, ChunkError, ChunkRange};
 pub use commit::{CommitError, MoveCommit, SplitCommit};
 pub use coverage::Coverage;

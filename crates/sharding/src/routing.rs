@@ -304,10 +304,10 @@ impl RoutingTable {
         found.into_iter().cloned().collect()
     }
 
-    /// The shards that documents matching a filter can live on. At least one, so that there is
+    /// The shards that documents with these keys can live on. At least one, so that there is
     /// someone to say that nothing matches.
-    pub fn shards_of_filter(&self, filter: &RawDocument) -> Vec<Arc<str>> {
-        let mut shards = self.shards_of_ranges(&self.pattern().ranges_of_filter(filter));
+    pub fn shards_to_ask(&self, ranges: &KeyRanges) -> Vec<Arc<str>> {
+        let mut shards = self.shards_of_ranges(ranges);
         if shards.is_empty() {
             shards.extend(self.shards().next().cloned());
         }

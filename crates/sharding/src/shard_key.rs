@@ -140,12 +140,15 @@ impl ShardKeyPattern {
         Ok(ShardKey { values, encoded })
     }
 
-    /// The key that a filter pins down by equality on every field, if it does.
-    pub fn key_of_filter(&self, filter: &RawDocument) -> Option<ShardKey> {
+    /// The key that has in each field the value that `of_field` gives.
+    pub fn key_of_values<'v>(
+        &self,
+        mut of_field: impl FnMut(&Path) -> Option<RawBsonRef<'v>>,
+    ) -> Option<ShardKey> {
         let mut values = RawDocumentBuf::new();
         let mut encoded = Vec::with_capacity(32);
         for field in &self.fields {
-            let value = crate::bounds::equality(filter, field)?;
+            let value = of_field(&field.path)?;
             field.push(value, &mut values, &mut encoded);
         }
         Some(ShardKey { values, encoded })

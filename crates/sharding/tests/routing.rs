@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banyan_sharding::{Chunk, ChunkRange, RoutingTable, ShardKeyPattern, commit, split};
+use banyan_sharding::{
+    Chunk, ChunkRange, RoutingTable, ShardKeyPattern, ValueRange, commit, split,
+};
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
-use bson::{Binary, RawBson, RawDocumentBuf, Timestamp, rawdoc};
+use bson::{Binary, RawBson, RawBsonRef, RawDocumentBuf, Timestamp, rawdoc};
 use proptest::prelude::*;
 
 fn collection(key: RawDocumentBuf) -> RawDocumentBuf {
@@ -76,52 +78,29 @@ fn a_key_lies_in_the_chunk_that_starts_at_or_below_it() {
     assert_eq!(owner(&table, RawBson::MaxKey), "shard2");
 }
 
-#[test]
-fn a_filter_reaches_only_the_shards_it_must() {
-    let table = table(&[10, 20], &[0, 1, 2]);
-    let reach = |filter: RawDocumentBuf| -> Vec<String> {
-        table
-            .shards_of_filter(&filter)
-            .iter()
-            .map(|shard| shard.to_string())
-            .collect()
-    };
-    let all = ["shard0", "shard1", "shard2"];
-    assert_eq!(reach(rawdoc! {}), all);
-    assert_eq!(reach(rawdoc! { "other": 5 }), all);
-    assert_eq!(reach(rawdoc! { "id": 15 }), ["shard1"]);
-    assert_eq!(reach(rawdoc! { "id": { "$eq": 15 } }), ["shard1"]);
-    assert_eq!(
-        reach(rawdoc! { "id": { "$in": [1, 25] } }),
-        ["shard0", "shard2"]
-    );
-    assert_eq!(
-        reach(rawdoc! { "id": { "$gte": 10, "$lt": 20 } }),
-        ["shard1"]
-    );
-    assert_eq!(
-        reach(rawdoc! { "id": { "$gte": 10, "$lte": 20 } }),
-        ["shard1", "shard2"]
-    );
-    assert_eq!(
-        reach(rawdoc! { "$or": [{ "id": 1 }, { "id": 15 }] }),
-        ["shard0", "shard1"]
-    );
-    assert_eq!(reach(rawdoc! { "$or": [{ "id": 1 }, { "x": 15 }] }), all);
-    assert_eq!(
-        reach(rawdoc! { "$and": [{ "id": { "$gt": 12 } }, { "id": 15 }] }),
-        ["shard1"]
-    );
-    assert_eq!(reach(rawdoc! { "id": { "$ne": 15 } }), all);
-    assert_eq!(reach(rawdoc! { "id": RawBson::MaxKey }), ["shard2"]);
-    // Nothing can match, but somebody has to say so.
-    assert_eq!(reach(rawdoc! { "id": { "$lt": 5, "$gt": 8 } }).len(), 1);
+fn values<'a>(
+    lower: RawBsonRef<'a>,
+    lower_inclusive: bool,
+    upper: RawBsonRef<'a>,
+    upper_inclusive: bool,
+) -> ValueRange<'a> {
+    ValueRange {
+        lower,
+        lower_inclusive,
+        upper,
+        upper_inclusive,
+    }
 }
 
 #[test]
 fn a_compound_key_is_narrowed_by_its_prefix() {
     let pattern = ShardKeyPattern::parse(&rawdoc! { "a": 1, "b": 1 }).unwrap();
-    let ranges = pattern.ranges_of_filter(&rawdoc! { "a": 5, "b": { "$gt": 3 } });
+    let ranges = pattern.ranges(|path| {
+        Some(vec![match path.head() {
+            "a" => values(RawBsonRef::Int32(5), true, RawBsonRef::Int32(5), true),
+            _ => values(RawBsonRef::Int32(3), false, RawBsonRef::MaxKey, true),
+        }])
+    });
     let key = |a: i32, b: i32| pattern.key_of(&rawdoc! { "a": a, "b": b }).unwrap();
     let holds = |a, b| {
         let key = key(a, b);
@@ -138,18 +117,25 @@ fn a_compound_key_is_narrowed_by_its_prefix() {
 fn a_hashed_key_is_found_by_equality_only() {
     let pattern = ShardKeyPattern::parse(&rawdoc! { "id": "hashed" }).unwrap();
     let by_document = pattern.key_of(&rawdoc! { "id": 42 }).unwrap();
-    let by_filter = pattern.key_of_filter(&rawdoc! { "id": 42 }).unwrap();
-    assert_eq!(by_document, by_filter);
+    let by_value = pattern.key_of_values(|_| Some(RawBsonRef::Int32(42)));
+    assert_eq!(by_document, by_value.unwrap());
     assert!(matches!(
         by_document.values().next(),
         Some(RawBson::Int64(_))
     ));
     assert!(
         pattern
-            .ranges_of_filter(&rawdoc! { "id": { "$gt": 1 } })
+            .ranges(|_| Some(vec![values(
+                RawBsonRef::Int32(1),
+                false,
+                RawBsonRef::MaxKey,
+                true
+            )]))
             .is_everything()
     );
-    assert_eq!(pattern.ranges_of_filter(&rawdoc! { "id": 42 }).0.len(), 1);
+    let number = RawBsonRef::Int32(42);
+    let ranges = pattern.ranges(|_| Some(vec![values(number, true, number, true)]));
+    assert_eq!(ranges.0.len(), 1);
     let points = split::hashed_split_points(&pattern, 4);
     let hashes: Vec<RawBson> = points.iter().flat_map(|point| point.values()).collect();
     assert_eq!(
@@ -164,11 +150,6 @@ fn arrays_and_bad_patterns_are_refused() {
     assert!(pattern.key_of(&rawdoc! { "a": { "b": [1] } }).is_err());
     assert!(pattern.key_of(&rawdoc! { "a": [{ "b": 1 }] }).is_err());
     assert!(pattern.key_of(&rawdoc! { "a": { "b": 1 } }).is_ok());
-    assert!(
-        pattern
-            .key_of_filter(&rawdoc! { "a": { "b": 1 } })
-            .is_some()
-    );
     for bad in [
         rawdoc! {},
         rawdoc! { "a": -1 },
@@ -327,8 +308,9 @@ proptest! {
             prop_assert_eq!(owner(&table, id), expected(id));
             wanted.insert(expected(id), ());
         }
-        let filter = rawdoc! { "id": { "$gte": low, "$lt": low + width } };
-        let reached = table.shards_of_filter(&filter);
+        let reached = table.shards_to_ask(&table.pattern().ranges(|_| {
+            Some(vec![values(RawBsonRef::Int32(low), true, RawBsonRef::Int32(low + width), false)])
+        }));
         for shard in wanted.keys() {
             prop_assert!(reached.iter().any(|found| **found == **shard));
         }

@@ -5,6 +5,7 @@ use bson::{RawBson, RawDocumentBuf, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
 use crate::fields;
+use crate::targeting;
 
 pub const SPEC: CommandSpec = CommandSpec::new(
     "findAndModify",
@@ -25,18 +26,17 @@ async fn run(context: &Context<'_>) -> CommandResult {
             let Some(route) = route else {
                 return Ok(nothing_found(context));
             };
-            let shards = crate::targeting::of_filter(&route, filter, body);
+            let shards = targeting::of_filter(&route, filter, body);
             let [shard] = shards.as_slice() else {
                 let text = "Query for sharded findAndModify must contain the shard key";
                 return Err(CommandError::new(ErrorCode::ShardKeyNotFound, text));
             };
-            let pinned = route
-                .table
-                .as_ref()
-                .is_none_or(|table| table.pattern().key_of_filter(filter).is_some());
-            if upsert && !pinned {
-                let text = "Query for sharded findAndModify must contain the shard key";
-                return Err(CommandError::new(ErrorCode::ShardKeyNotFound, text));
+            if upsert && let Some(table) = &route.table {
+                let filter = targeting::parse(filter)?;
+                if targeting::key_of(table, &filter).is_none() {
+                    let text = "Query for sharded findAndModify must contain the shard key";
+                    return Err(CommandError::new(ErrorCode::ShardKeyNotFound, text));
+                }
             }
             Ok(forward::forward(context, &route, shard, true).await?.reply)
         })

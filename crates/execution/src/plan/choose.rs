@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
 use banyan_query::bounds::{Conjunction, implies};
+use banyan_query::canonical::natural_direction;
 use banyan_query::{Context, ErrorKind, Filter, QueryError};
 use banyan_storage::{Collection, Index};
 use bson::{RawBsonRef, RawDocument};
@@ -218,12 +219,6 @@ fn union(
         });
     }
     (!parts.is_empty()).then_some((parts, sorted || sort.is_none()))
-}
-
-/// `{$natural: ±1}`: whether it runs backwards.
-pub fn natural_direction(document: &RawDocument) -> Option<bool> {
-    let (name, value) = document.iter().next()?.ok()?;
-    (name.as_str() == "$natural").then(|| number(value).is_some_and(|n| n < 0))
 }
 
 /// Whether the keys inside the bounds come in the order asked for: `Some(reverse)`.

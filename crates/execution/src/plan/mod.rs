@@ -23,9 +23,10 @@ use banyan_document::number::Number;
 use banyan_query::Filter;
 use bson::{RawBsonRef, RawDocument};
 
+pub use banyan_query::canonical::natural_direction;
 pub use bounds::{IndexBounds, ScanRange};
 pub(crate) use build::{build, finish};
-pub use choose::{natural_direction, solutions};
+pub use choose::solutions;
 
 /// What a plan is made for.
 #[derive(Debug, Clone, Copy, Default)]

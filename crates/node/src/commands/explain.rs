@@ -2,6 +2,7 @@
 
 use banyan_execution::plan::explain::clamp;
 use banyan_execution::{Executor, Request};
+use banyan_query::Shape;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -68,9 +69,13 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
         "find" => {
             let parameters = find::Parameters::parse(ctx.database(), inner)?;
             let context = query_context(ctx, parameters.variables)?;
-            let request = parameters.request(ctx, &context)?;
-            let collection = parameters.collection;
-            explain_request(ctx, collection, request, Around::default(), verbosity)?
+            let canonical = parameters.canonical(&context)?;
+            let around = Around {
+                query_hash: Some(canonical.shape().hash()),
+                ..Around::default()
+            };
+            let request = parameters.request(ctx, canonical);
+            explain_request(ctx, parameters.collection, request, around, verbosity)?
         }
         "count" => {
             let parameters = count::Parameters::parse(ctx.database(), inner)?;
@@ -176,7 +181,7 @@ fn explain_parameters(
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let context = query_context(ctx, None)?;
-    let request = parameters.request(ctx, &context)?;
+    let request = parameters.request(ctx, parameters.canonical(&context)?);
     explain_request(ctx, parameters.collection, request, around, verbosity)
 }
 
@@ -224,6 +229,8 @@ pub struct Around {
     pub count: Option<u64>,
     /// `UPDATE` or `DELETE`.
     pub write: Option<&'static str>,
+    /// Of the query's shape; by default it is that of the filter alone.
+    pub query_hash: Option<u32>,
 }
 
 /// Explains a search for documents.
@@ -247,10 +254,13 @@ fn described(
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let namespace = format!("{}.{collection}", ctx.database());
+    let of_filter = || Shape::of_filter(executor.looks_for()).hash();
+    let hash = around.query_hash.unwrap_or_else(of_filter);
     let mut planner = rawdoc! {
         "namespace": namespace,
         "indexFilterSet": false,
-        "parsedQuery": executor.explain_filter(),
+        "parsedQuery": executor.looks_for().to_document(),
+        "queryHash": format!("{hash:08X}"),
         "maxIndexedOrSolutionsReached": false,
         "maxIndexedAndSolutionsReached": false,
         "maxScansToExplodeReached": false,

@@ -7,14 +7,12 @@ use banyan_execution::plan::{self, Query};
 use banyan_execution::tailing::Tailing;
 use banyan_execution::{Listed, PlanSummaryStats, Request, Row, Shape, Ticker};
 use banyan_query::Context;
-use banyan_query::filter::Filter;
-use banyan_query::projection::Projection;
-use banyan_query::sort::SortPattern;
+use banyan_query::canonical::{CanonicalQuery, Written};
 use banyan_replication::oplog;
 use banyan_replication::oplog::view::Order;
 use banyan_storage::Collection;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name};
@@ -162,31 +160,32 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// The query in its one form.
+    pub fn canonical(&self, context: &Context) -> Result<CanonicalQuery, CommandError> {
+        let written = Written {
+            filter: self.filter,
+            sort: self.sort,
+            projection: self.projection,
+            skip: self.skip,
+            limit: self.limit,
+        };
+        CanonicalQuery::parse(&written, context).map_err(errors::query)
+    }
+
     /// What is asked of the collection.
-    pub fn request(
-        &self,
-        ctx: &CommandContext<'_>,
-        context: &Context,
-    ) -> Result<Request<'a>, CommandError> {
-        let empty = RawDocumentBuf::new();
-        let filter = Filter::parse(self.filter.unwrap_or(&empty), context);
-        let filter = Arc::new(filter.map_err(errors::query)?);
-        let projection = self
-            .projection
-            .map(|projection| Projection::parse(projection, context))
-            .transpose()
-            .map_err(errors::query)?
-            .map(Arc::new);
-        let sort = self.sort.filter(|sort| !is_natural(sort));
-        let sort = sort.map(SortPattern::parse).transpose();
+    pub fn request(&self, ctx: &CommandContext<'_>, canonical: CanonicalQuery) -> Request<'a> {
+        let sort = canonical.order.pattern().cloned();
+        let CanonicalQuery {
+            filter, projection, ..
+        } = canonical;
         let positions = projection
             .as_ref()
             .filter(|projection| projection.needs_position())
             .map(|_| filter.clone());
-        Ok(Request {
+        Request {
             query: self.query(),
             filter,
-            sort: sort.map_err(errors::query)?,
+            sort,
             sort_memory: reads::sort_memory(ctx),
             skip: self.skip,
             limit: self.limit,
@@ -200,7 +199,7 @@ impl<'a> Parameters<'a> {
                 show_record_id: self.show_record_id,
             },
             ..Request::default()
-        })
+        }
     }
 
     pub fn query(&self) -> Query<'a> {
@@ -308,7 +307,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
         let context = query_context(ctx, parameters.variables)?;
-        let request = parameters.request(ctx, &context)?;
+        let request = parameters.request(ctx, parameters.canonical(&context)?);
         if parameters.tailable {
             return ctx.compute(|| tail(ctx, &parameters, &request)).await;
         }
@@ -405,10 +404,4 @@ fn tail_capped(
     let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
     cursor.stats = Some(Arc::new(PlanSummaryStats::of_tailing()));
     Ok(cursor)
-}
-
-/// `{$natural: ±1}`: the order in which the documents lie.
-fn is_natural(sort: &RawDocument) -> bool {
-    sort.get("$natural")
-        .is_ok_and(|direction| direction.is_some())
 }

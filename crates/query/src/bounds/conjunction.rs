@@ -72,7 +72,7 @@ impl<'f> Conjunction<'f> {
             }
             Node::Not(child) => self.take_negation(child, above),
             Node::Path { path, predicate } => self.take_path(joined(above, path), predicate),
-            Node::Expression { .. } | Node::Where(_) => self.complete = false,
+            Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } => self.complete = false,
             Node::AlwaysTrue => {}
             Node::AlwaysFalse => self.never = true,
         }
@@ -105,7 +105,7 @@ impl<'f> Conjunction<'f> {
                 negated: true,
                 item: None,
             }),
-            Node::Expression { .. } | Node::Where(_) => self.complete = false,
+            Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } => self.complete = false,
             Node::AlwaysTrue => self.never = true,
             Node::AlwaysFalse => {}
         }

@@ -89,6 +89,14 @@ impl Node {
         Node::Constant(Arc::new(value))
     }
 
+    /// A variable whose value is not known here.
+    pub(super) fn unbound(path: Option<FieldPath>) -> Node {
+        Node::Variable {
+            slot: usize::MAX,
+            path,
+        }
+    }
+
     pub(super) fn special(special: impl Special + 'static) -> Node {
         Node::Special(Arc::new(special))
     }

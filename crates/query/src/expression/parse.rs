@@ -257,12 +257,14 @@ impl<'c> Parser<'c> {
             "DESCEND" | "PRUNE" | "KEEP" => RawBson::String(name.to_ascii_lowercase()),
             "CLUSTER_TIME" => match self.context.cluster_time {
                 Some(time) => RawBson::Timestamp(time),
+                None if self.context.runs_elsewhere => return Ok(Node::unbound(path)),
                 None => {
                     return error(51144, "Builtin variable '$$CLUSTER_TIME' is not available");
                 }
             },
             _ => match self.user_variable(name) {
                 Some(value) => value.clone(),
+                None if self.context.runs_elsewhere => return Ok(Node::unbound(path)),
                 None => {
                     return error(17276, format!("Use of undefined variable: {name}"));
                 }

@@ -177,7 +177,11 @@ impl RegexMatch {
         Ok(compile(self.answer.operator(), regex, options)?.map(Cow::Owned))
     }
 
-    fn gave_up(&self, MatchError(code): MatchError) -> QueryError {
+    fn gave_up(&self, error: MatchError) -> QueryError {
+        let code = match error {
+            MatchError::GaveUp(code) => code,
+            MatchError::Ended(error) => return error,
+        };
         let message = format!(
             "Error occurred while executing the regular expression in {}. Result code: {code}",
             self.answer.operator()
@@ -190,7 +194,7 @@ impl RegexMatch {
         let (mut position, mut counted, mut points) = (0, 0, 0);
         // An empty match at the very end is not one, as in the reference.
         while position < text.len() {
-            let found = pattern.captures(text, position);
+            let found = pattern.captures(text, position, env.budget);
             let Some(groups) = found.map_err(|e| self.gave_up(e))? else {
                 break;
             };
@@ -240,10 +244,14 @@ impl Special for RegexMatch {
         };
         match self.answer {
             Answer::Whether => {
-                let found = pattern.is_match(text).map_err(|e| self.gave_up(e))?;
+                let found = pattern.is_match_within(text, env.budget);
+                let found = found.map_err(|e| self.gave_up(e))?;
                 Ok(Some(RawBsonRef::Boolean(found)))
             }
-            Answer::First => match pattern.captures(text, 0).map_err(|e| self.gave_up(e))? {
+            Answer::First => match pattern
+                .captures(text, 0, env.budget)
+                .map_err(|e| self.gave_up(e))?
+            {
                 None => Ok(NULL),
                 Some(groups) => {
                     let mut writer = DocumentWriter::new();

@@ -42,6 +42,7 @@ pub(super) fn matches(
         Node::Path { path, predicate } => matches_path(document, path.parts(), predicate, position),
         Node::Expression { expression, .. } => expression.is_true(document),
         Node::Where(code) => code.is_true(document),
+        Node::Schema { schema, .. } => schema.accepts(RawBsonRef::Document(document)),
         Node::AlwaysTrue => Ok(true),
         Node::AlwaysFalse => Ok(false),
     }
@@ -156,7 +157,9 @@ pub(super) fn matches_value(node: &Node, value: RawBsonRef<'_>) -> Result<bool, 
         Node::Not(child) => Ok(!matches_value(child, value)?),
         Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None),
         Node::AlwaysTrue => Ok(true),
-        Node::Expression { .. } | Node::Where(_) | Node::AlwaysFalse => Ok(false),
+        Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } | Node::AlwaysFalse => {
+            Ok(false)
+        }
     }
 }
 

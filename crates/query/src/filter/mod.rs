@@ -1,7 +1,7 @@
 //! Filters: which documents a query is about.
 //!
 //! `parse.rs` turns a filter document into the tree below, with MongoDB's messages where it
-//! cannot; `operator.rs` holds the operators of a field. `normalise.rs` gives equal filters equal
+//! cannot; `operator.rs` holds the operators of a field, `schema` is `$jsonSchema`. `normalise.rs` gives equal filters equal
 //! trees, `rewrite.rs` derives predicates from `$expr`, `serialise.rs` writes a tree as MongoDB's
 //! `explain` does. `matching.rs` runs it over raw documents. The tree is public: planners and
 //! routers read it and never the filter's document (`crate::bounds`).
@@ -16,6 +16,7 @@ mod normalise;
 mod operator;
 mod parse;
 mod rewrite;
+mod schema;
 mod serialise;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 
+use banyan_document::kind;
 use banyan_document::path::Path;
 use bson::spec::ElementType;
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
@@ -35,6 +37,7 @@ use crate::variables::Variables;
 
 pub use bits::{BitTest, Bits};
 pub(crate) use operator::is_field_operator;
+pub use schema::Schema;
 
 /// A parsed filter.
 #[derive(Clone, Debug)]
@@ -59,6 +62,11 @@ pub enum Node {
         source: RawBson,
     },
     Where(Where),
+    Schema {
+        schema: Box<Schema>,
+        /// As it was written.
+        source: RawDocumentBuf,
+    },
     AlwaysTrue,
     AlwaysFalse,
 }
@@ -102,7 +110,7 @@ pub enum Comparison {
 }
 
 /// The types that `$type` asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeSet {
     /// `number`: all four of them.
     pub numbers: bool,
@@ -111,6 +119,16 @@ pub struct TypeSet {
 }
 
 impl TypeSet {
+    fn insert(&mut self, kind: ElementType) {
+        let number = kind::number(kind);
+        let place = self
+            .types
+            .binary_search_by_key(&number, |known| kind::number(*known));
+        if let Err(place) = place {
+            self.types.insert(place, kind);
+        }
+    }
+
     pub fn contains(&self, kind: ElementType) -> bool {
         use ElementType::{Decimal128, Double, Int32, Int64};
         (self.numbers && matches!(kind, Double | Int32 | Int64 | Decimal128))
@@ -288,7 +306,11 @@ fn bind(node: &Node, outer: &Variables) -> Node {
             expression: Box::new(expression.bind(outer)),
             source: source.clone(),
         },
-        Node::Path { .. } | Node::Where(_) | Node::AlwaysTrue | Node::AlwaysFalse => node.clone(),
+        Node::Path { .. }
+        | Node::Where(_)
+        | Node::Schema { .. }
+        | Node::AlwaysTrue
+        | Node::AlwaysFalse => node.clone(),
     }
 }
 
@@ -299,7 +321,7 @@ fn computes(node: &Node) -> bool {
         }
         Node::Not(child) => computes(child),
         Node::Expression { .. } | Node::Where(_) => true,
-        Node::Path { .. } | Node::AlwaysTrue | Node::AlwaysFalse => false,
+        Node::Path { .. } | Node::Schema { .. } | Node::AlwaysTrue | Node::AlwaysFalse => false,
     }
 }
 

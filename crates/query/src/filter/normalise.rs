@@ -39,7 +39,7 @@ pub(super) fn normalise(node: Node) -> Node {
             children.extend(implied);
             conjunction(children)
         }
-        Node::Where(_) | Node::AlwaysTrue | Node::AlwaysFalse => node,
+        Node::Where(_) | Node::Schema { .. } | Node::AlwaysTrue | Node::AlwaysFalse => node,
     }
 }
 
@@ -207,6 +207,7 @@ fn rank(node: &Node) -> u8 {
         Node::Expression { .. } => 22,
         Node::AlwaysFalse => 23,
         Node::AlwaysTrue => 24,
+        Node::Schema { .. } => 30,
     }
 }
 

@@ -10,53 +10,156 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::bits::{BitTest, Bits};
 use super::parse::{Parser, bad, equality, is_operators};
-use super::{Comparison, Node, Predicate, TypeSet, normalise};
+use super::{Comparison, Node, Predicate, TypeSet, normalise, parse};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{describe, is_true};
 use crate::pattern::{Compiler, Pattern};
 
-/// Operators that stand without a path, which make the operand of `$elemMatch` a filter.
-const PATHLESS: [&str; 11] = [
-    "$and",
-    "$or",
-    "$nor",
-    "$expr",
-    "$where",
-    "$text",
-    "$comment",
-    "$alwaysTrue",
-    "$alwaysFalse",
-    "$jsonSchema",
-    "$sampleRate",
+/// An operator on a field: its name, and what it makes of its operand. `None`: it belongs to
+/// another one.
+struct Operator {
+    name: &'static str,
+    parse: for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<Node>, QueryError>,
+    /// Whether it can be all there is to a condition.
+    stands_alone: bool,
+}
+
+/// The operators of a field. How one matches, is shown and narrows a search is up to the
+/// [`Predicate`] that it makes.
+static OPERATORS: &[Operator] = &[
+    row("$eq", |at, element| at.test(equality(element.value())?)),
+    row("$ne", |at, element| {
+        if matches!(element.value(), RawBsonRef::RegularExpression(_)) {
+            return Err(bad("Can't have regex as arg to $ne."));
+        }
+        at.negation(equality(element.value())?)
+    }),
+    row("$lt", |at, element| at.range(Comparison::Lt, element)),
+    row("$lte", |at, element| at.range(Comparison::Lte, element)),
+    row("$gt", |at, element| at.range(Comparison::Gt, element)),
+    row("$gte", |at, element| at.range(Comparison::Gte, element)),
+    row("$in", |at, element| {
+        at.test(one_of("$in", element.value(), &at.parser.patterns)?)
+    }),
+    row("$nin", |at, element| {
+        at.negation(one_of("$nin", element.value(), &at.parser.patterns)?)
+    }),
+    row("$exists", |at, element| {
+        match is_true(Some(element.value())) {
+            true => at.test(Predicate::Exists),
+            false => at.negation(Predicate::Exists),
+        }
+    }),
+    row("$type", |at, element| {
+        at.test(Predicate::Type(types(at.path, element.value())?))
+    }),
+    row("$size", |at, element| {
+        at.test(Predicate::Size(size(element)?))
+    }),
+    row("$mod", |at, element| at.test(modulo(element.value())?)),
+    row("$regex", |at, element| {
+        let pattern = regex(element.value(), at.siblings, &at.parser.patterns)?;
+        at.test(Predicate::Regex(pattern))
+    }),
+    row("$options", |at, _| {
+        let mut siblings = elements(at.siblings.document);
+        match siblings.any(|sibling| sibling.name() == "$regex") {
+            true => Ok(None),
+            false => Err(bad("$options needs a $regex")),
+        }
+    }),
+    within("$not", |at, element| {
+        at.parser.not(at.path, element.value()).map(Some)
+    }),
+    row("$all", |at, element| {
+        at.parser.all(at.path, element.value()).map(Some)
+    }),
+    row("$elemMatch", |at, element| {
+        at.parser.elem_match(at.path, element.value()).map(Some)
+    }),
+    row("$bitsAllSet", |at, element| {
+        at.bits(BitTest::AllSet, element)
+    }),
+    row("$bitsAllClear", |at, element| {
+        at.bits(BitTest::AllClear, element)
+    }),
+    row("$bitsAnySet", |at, element| {
+        at.bits(BitTest::AnySet, element)
+    }),
+    row("$bitsAnyClear", |at, element| {
+        at.bits(BitTest::AnyClear, element)
+    }),
+    within("$where", |_, _| {
+        Err(bad("$where cannot be applied to a field"))
+    }),
+    within("$near", not_implemented),
+    within("$nearSphere", not_implemented),
+    within("$geoNear", not_implemented),
+    within("$geoWithin", not_implemented),
+    within("$within", not_implemented),
+    within("$geoIntersects", not_implemented),
 ];
 
-/// The operators that can be all there is to a condition (`$not` needs a path).
-const FIELD_OPERATORS: [&str; 20] = [
-    "$eq",
-    "$ne",
-    "$lt",
-    "$lte",
-    "$gt",
-    "$gte",
-    "$in",
-    "$nin",
-    "$exists",
-    "$type",
-    "$size",
-    "$mod",
-    "$regex",
-    "$options",
-    "$all",
-    "$elemMatch",
-    "$bitsAllSet",
-    "$bitsAllClear",
-    "$bitsAnySet",
-    "$bitsAnyClear",
-];
+type Parse = for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<Node>, QueryError>;
+
+const fn row(name: &'static str, parse: Parse) -> Operator {
+    Operator {
+        name,
+        parse,
+        stands_alone: true,
+    }
+}
+
+/// One that is no condition by itself.
+const fn within(name: &'static str, parse: Parse) -> Operator {
+    Operator {
+        name,
+        parse,
+        stands_alone: false,
+    }
+}
+
+fn not_implemented(_: &At<'_, '_>, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+    let message = format!("{} is not supported", element.name());
+    Err(QueryError::new(ErrorKind::NotImplemented, message))
+}
 
 /// Whether a name is that of an operator on a field.
 pub(crate) fn is_field_operator(name: &str) -> bool {
-    FIELD_OPERATORS.contains(&name)
+    let mut operators = OPERATORS.iter();
+    operators.any(|operator| operator.stands_alone && operator.name == name)
+}
+
+/// Where an operator stands.
+struct At<'p, 'd> {
+    parser: &'p Parser<'p>,
+    path: &'p Path,
+    siblings: &'p Siblings<'d>,
+}
+
+impl At<'_, '_> {
+    fn node(&self, predicate: Predicate) -> Node {
+        Node::Path {
+            path: self.path.clone(),
+            predicate,
+        }
+    }
+
+    fn test(&self, predicate: Predicate) -> Result<Option<Node>, QueryError> {
+        Ok(Some(self.node(predicate)))
+    }
+
+    fn negation(&self, predicate: Predicate) -> Result<Option<Node>, QueryError> {
+        Ok(Some(Node::Not(Box::new(self.node(predicate)))))
+    }
+
+    fn range(&self, op: Comparison, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+        self.test(range(self.path, op, element.value())?)
+    }
+
+    fn bits(&self, test: BitTest, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+        self.test(bits(self.path, test, element)?)
+    }
 }
 
 /// The operators that stand beside one another at a path.
@@ -91,65 +194,18 @@ impl Parser<'_> {
             document,
             options: OnceCell::new(),
         };
+        let at = At {
+            parser: self,
+            path,
+            siblings: &siblings,
+        };
         for element in elements(document) {
-            children.extend(self.operator(path, &element, &siblings)?);
+            let name = element.name();
+            let operator = OPERATORS.iter().find(|operator| operator.name == name);
+            let operator = operator.ok_or_else(|| bad(format!("unknown operator: {name}")))?;
+            children.extend((operator.parse)(&at, &element)?);
         }
         Ok(())
-    }
-
-    fn operator(
-        &self,
-        path: &Path,
-        element: &Element<'_>,
-        siblings: &Siblings<'_>,
-    ) -> Result<Option<Node>, QueryError> {
-        let value = element.value();
-        let at = |predicate| Node::Path {
-            path: path.clone(),
-            predicate,
-        };
-        let not = |predicate| Node::Not(Box::new(at(predicate)));
-        Ok(Some(match element.name() {
-            "$eq" => at(equality(value)?),
-            "$ne" => {
-                if matches!(value, RawBsonRef::RegularExpression(_)) {
-                    return Err(bad("Can't have regex as arg to $ne."));
-                }
-                not(equality(value)?)
-            }
-            "$lt" => at(range(path, Comparison::Lt, value)?),
-            "$lte" => at(range(path, Comparison::Lte, value)?),
-            "$gt" => at(range(path, Comparison::Gt, value)?),
-            "$gte" => at(range(path, Comparison::Gte, value)?),
-            "$in" => at(one_of("$in", value, &self.patterns)?),
-            "$nin" => not(one_of("$nin", value, &self.patterns)?),
-            "$exists" if is_true(Some(value)) => at(Predicate::Exists),
-            "$exists" => not(Predicate::Exists),
-            "$type" => at(Predicate::Type(types(path, value)?)),
-            "$size" => at(Predicate::Size(size(element)?)),
-            "$mod" => at(modulo(value)?),
-            "$regex" => at(Predicate::Regex(regex(value, siblings, &self.patterns)?)),
-            "$options" => {
-                if !elements(siblings.document).any(|sibling| sibling.name() == "$regex") {
-                    return Err(bad("$options needs a $regex"));
-                }
-                return Ok(None);
-            }
-            "$not" => self.not(path, value)?,
-            "$all" => self.all(path, value)?,
-            "$elemMatch" => self.elem_match(path, value)?,
-            "$bitsAllSet" => at(bits(path, BitTest::AllSet, element)?),
-            "$bitsAllClear" => at(bits(path, BitTest::AllClear, element)?),
-            "$bitsAnySet" => at(bits(path, BitTest::AnySet, element)?),
-            "$bitsAnyClear" => at(bits(path, BitTest::AnyClear, element)?),
-            "$where" => return Err(bad("$where cannot be applied to a field")),
-            name @ ("$near" | "$nearSphere" | "$geoNear" | "$geoWithin" | "$within"
-            | "$geoIntersects") => {
-                let message = format!("{name} is not supported");
-                return Err(QueryError::new(ErrorKind::NotImplemented, message));
-            }
-            name => return Err(bad(format!("unknown operator: {name}"))),
-        }))
     }
 
     fn not(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
@@ -226,7 +282,7 @@ impl Parser<'_> {
             return Err(bad("$elemMatch needs an Object"));
         };
         let first = elements(document).next();
-        let pathless = first.is_some_and(|first| PATHLESS.contains(&first.name()));
+        let pathless = first.is_some_and(|first| parse::is_pathless(first.name()));
         let predicate = if is_operators(document, true) && !pathless {
             let mut children = Vec::new();
             self.nested()
@@ -282,10 +338,7 @@ fn one_of(
 }
 
 fn types(path: &Path, value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
-    let mut set = TypeSet {
-        numbers: false,
-        types: Vec::new(),
-    };
+    let mut set = TypeSet::default();
     match value {
         RawBsonRef::Array(array) => {
             for item in items(array) {
@@ -298,20 +351,17 @@ fn types(path: &Path, value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
         let message = format!("{path} must match at least one type");
         return Err(QueryError::new(ErrorKind::FailedToParse, message));
     }
-    set.types.sort_by_key(|kind| kind::number(*kind));
-    set.types.dedup();
     Ok(set)
 }
 
-fn add_type(value: RawBsonRef<'_>, set: &mut TypeSet) -> Result<(), QueryError> {
+pub(super) fn add_type(value: RawBsonRef<'_>, set: &mut TypeSet) -> Result<(), QueryError> {
     if let RawBsonRef::String(name) = value {
         if name == "number" {
             set.numbers = true;
             return Ok(());
         }
         let kind = kind::by_name(name);
-        set.types
-            .push(kind.ok_or_else(|| bad(format!("Unknown type name alias: {name}")))?);
+        set.insert(kind.ok_or_else(|| bad(format!("Unknown type name alias: {name}")))?);
         return Ok(());
     }
     let Some(number) = Number::from_raw(value) else {
@@ -325,7 +375,7 @@ fn add_type(value: RawBsonRef<'_>, set: &mut TypeSet) -> Result<(), QueryError> 
             describe(Some(value))
         ))
     };
-    set.types.push(kind.ok_or_else(unknown)?);
+    set.insert(kind.ok_or_else(unknown)?);
     Ok(())
 }
 

@@ -6,13 +6,59 @@ use std::sync::Arc;
 use banyan_document::element::{Element, elements, items};
 use banyan_document::number::Number;
 use banyan_document::path::Path;
-use bson::{RawBson, RawBsonRef, RawDocument};
+use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
-use super::{Comparison, Node, Predicate, Where};
+use super::{Comparison, JavaScript, Node, Predicate, Schema, Where};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::pattern::Compiler;
+
+/// What an operator without a path makes of its operand. `None`: nothing.
+type Parse = fn(&Parser<'_>, &Element<'_>) -> Result<Option<Node>, QueryError>;
+
+/// The operators that stand without a path.
+static PATHLESS: &[(&str, Parse)] = &[
+    ("$and", |parser, element| {
+        Ok(Some(Node::And(parser.branches(element)?)))
+    }),
+    ("$or", |parser, element| {
+        Ok(Some(Node::Or(parser.branches(element)?)))
+    }),
+    ("$nor", |parser, element| {
+        Ok(Some(Node::Nor(parser.branches(element)?)))
+    }),
+    ("$comment", |_, _| Ok(None)),
+    ("$expr", |parser, element| {
+        parser.expression(element.value()).map(Some)
+    }),
+    ("$where", |parser, element| {
+        parser.javascript(element.value()).map(Some)
+    }),
+    ("$alwaysTrue", |_, element| {
+        require_one("$alwaysTrue", element.value())?;
+        Ok(Some(Node::AlwaysTrue))
+    }),
+    ("$alwaysFalse", |_, element| {
+        require_one("$alwaysFalse", element.value())?;
+        Ok(Some(Node::AlwaysFalse))
+    }),
+    ("$jsonSchema", |parser, element| {
+        parser.schema(element.value()).map(Some)
+    }),
+    ("$sampleRate", |parser, element| {
+        parser.sample_rate(element.value()).map(Some)
+    }),
+    ("$text", |_, _| {
+        let message = "$text is not supported";
+        Err(QueryError::new(ErrorKind::NotImplemented, message))
+    }),
+];
+
+/// Whether an operator stands without a path.
+pub(super) fn is_pathless(name: &str) -> bool {
+    PATHLESS.iter().any(|(known, _)| *known == name)
+}
 
 pub(super) struct Parser<'c> {
     context: &'c Context,
@@ -30,7 +76,7 @@ impl<'c> Parser<'c> {
         Parser {
             context,
             top_level: true,
-            patterns: Rc::default(),
+            patterns: Rc::new(Compiler::new(context.budget.clone())),
         }
     }
 
@@ -46,9 +92,9 @@ impl<'c> Parser<'c> {
     pub(super) fn document(&self, filter: &RawDocument) -> Result<Node, QueryError> {
         let mut children = Vec::new();
         for element in elements(filter) {
-            match element.name().strip_prefix('$') {
-                Some(operator) => children.extend(self.logical(operator, &element)?),
-                None => self.field(element.name(), element.value(), &mut children)?,
+            match element.name().starts_with('$') {
+                true => children.extend(self.logical(&element)?),
+                false => self.field(element.name(), element.value(), &mut children)?,
             }
         }
         Ok(match children.len() {
@@ -81,46 +127,19 @@ impl<'c> Parser<'c> {
         Ok(())
     }
 
-    fn logical(&self, operator: &str, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
-        let value = element.value();
-        Ok(Some(match operator {
-            "and" => Node::And(self.branches(element)?),
-            "or" => Node::Or(self.branches(element)?),
-            "nor" => Node::Nor(self.branches(element)?),
-            "comment" => return Ok(None),
-            "expr" => {
-                self.require_top_level("$expr")?;
-                Node::Expression {
-                    expression: Box::new(Expression::parse(value, self.context)?),
-                    source: value.into(),
-                }
-            }
-            "where" => self.javascript(value)?,
-            "alwaysTrue" => {
-                require_one("$alwaysTrue", value)?;
-                Node::AlwaysTrue
-            }
-            "alwaysFalse" => {
-                require_one("$alwaysFalse", value)?;
-                Node::AlwaysFalse
-            }
-            "text" | "jsonSchema" | "sampleRate" => {
-                let message = format!("${operator} is not supported");
-                return Err(QueryError::new(ErrorKind::NotImplemented, message));
-            }
-            "not" => {
-                return Err(bad(
-                    "unknown top level operator: $not. If you are trying to negate an entire \
-                     expression, use $nor.",
-                ));
-            }
-            _ => {
-                return Err(bad(format!(
-                    "unknown top level operator: ${operator}. If you have a field name that \
-                     starts with a '$' symbol, consider using $getField or $setField."
-                )));
-            }
-        }))
+    fn logical(&self, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+        let name = element.name();
+        match PATHLESS.iter().find(|(known, _)| *known == name) {
+            Some((_, parse)) => parse(self, element),
+            None if name == "$not" => Err(bad(
+                "unknown top level operator: $not. If you are trying to negate an entire \
+                 expression, use $nor.",
+            )),
+            None => Err(bad(format!(
+                "unknown top level operator: {name}. If you have a field name that starts with a \
+                 '$' symbol, consider using $getField or $setField."
+            ))),
+        }
     }
 
     fn branches(&self, element: &Element<'_>) -> Result<Vec<Node>, QueryError> {
@@ -138,6 +157,45 @@ impl<'c> Parser<'c> {
             .collect()
     }
 
+    fn expression(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        self.require_top_level("$expr")?;
+        Ok(Node::Expression {
+            expression: Box::new(Expression::parse(value, self.context)?),
+            source: value.into(),
+        })
+    }
+
+    /// A share of the documents: `$expr` with `$rand`.
+    fn sample_rate(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        let Some(rate) = Number::from_raw(value).map(Number::to_f64) else {
+            return Err(bad("argument to $sampleRate must be a numeric type"));
+        };
+        if !(0.0..=1.0).contains(&rate) {
+            return Err(bad("numeric argument to $sampleRate must be in [0, 1]"));
+        }
+        let expression = match rate {
+            0.0 => rawdoc! { "$const": false },
+            1.0 => rawdoc! { "$const": true },
+            rate => rawdoc! { "$lt": [{ "$rand": {} }, { "$const": rate }] },
+        };
+        let value = RawBsonRef::Document(&expression);
+        Ok(Node::Expression {
+            expression: Box::new(Expression::parse(value, self.context)?),
+            source: value.into(),
+        })
+    }
+
+    fn schema(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        let RawBsonRef::Document(document) = value else {
+            let message = "$jsonSchema must be an object";
+            return Err(QueryError::new(ErrorKind::TypeMismatch, message));
+        };
+        Ok(Node::Schema {
+            schema: Box::new(Schema::parse(document, self)?),
+            source: document.to_owned(),
+        })
+    }
+
     fn javascript(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
         self.require_top_level("$where")?;
         let (code, scope) = match value {
@@ -145,13 +203,15 @@ impl<'c> Parser<'c> {
             RawBsonRef::JavaScriptCodeWithScope(code) => (code.code, Some(code.scope.to_owned())),
             _ => return Err(bad("$where got bad type")),
         };
-        let Some(engine) = &self.context.javascript else {
-            return Err(bad("no globalScriptEngine in $where parsing"));
+        let engine = match &self.context.javascript {
+            Some(engine) => Arc::clone(engine),
+            None if self.context.runs_elsewhere => Arc::new(NoEngine),
+            None => return Err(bad("no globalScriptEngine in $where parsing")),
         };
         Ok(Node::Where(Where {
             code: code.to_string(),
             scope,
-            engine: Arc::clone(engine),
+            engine,
         }))
     }
 
@@ -162,6 +222,21 @@ impl<'c> Parser<'c> {
         Err(bad(format!(
             "{operator} can only be applied to the top-level document"
         )))
+    }
+}
+
+/// Stands where a filter is only read.
+#[derive(Debug)]
+struct NoEngine;
+
+impl JavaScript for NoEngine {
+    fn is_true(
+        &self,
+        _: &str,
+        _: Option<&RawDocument>,
+        _: &RawDocument,
+    ) -> Result<bool, QueryError> {
+        Err(bad("no globalScriptEngine"))
     }
 }
 
@@ -199,7 +274,7 @@ pub(super) fn equality(value: RawBsonRef<'_>) -> Result<Predicate, QueryError> {
 }
 
 /// Empty names are fields too.
-fn parse_path(name: &str) -> Result<Path, QueryError> {
+pub(super) fn parse_path(name: &str) -> Result<Path, QueryError> {
     if name.is_empty() {
         return Ok(Path::field(name));
     }

@@ -38,6 +38,7 @@ fn write(node: &Node, out: &mut DocumentWriter) {
         }
         Node::Expression { source, .. } => out.append("$expr", source.as_raw_bson_ref()),
         Node::Where(code) => out.append("$where", RawBsonRef::JavaScriptCode(&code.code)),
+        Node::Schema { source, .. } => out.append_doc("$jsonSchema", source),
         Node::AlwaysTrue => out.append_i32("$alwaysTrue", 1),
         Node::AlwaysFalse => out.append_i32("$alwaysFalse", 1),
     }

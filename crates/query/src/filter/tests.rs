@@ -26,6 +26,23 @@ fn golden() {
     });
 }
 
+/// `$jsonSchema`: which of the block's documents match. The expected output is what MongoDB 6.0
+/// answers.
+#[test]
+fn schemas() {
+    golden::check("src/filter/schema.golden", |commands| {
+        let mut documents = Vec::new();
+        let mut output = Vec::new();
+        for command in commands {
+            match command.strip_prefix("doc ") {
+                Some(document) => documents.push(parse(document)),
+                None => output.push(format!("{command} => {}", matching(command, &documents))),
+            }
+        }
+        output
+    });
+}
+
 /// Prints each filter as `explain` does. The expected output is what MongoDB 6.0 answers.
 #[test]
 fn parsed() {

@@ -13,13 +13,18 @@ mod tests;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
 use linear::Linear;
 pub use pcre::MatchError;
 
 /// A compiled regular expression and what it was compiled from. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Pattern(Arc<Compiled>);
+pub struct Pattern {
+    compiled: Arc<Compiled>,
+    /// What matching may use.
+    budget: Budget,
+}
 
 #[derive(Debug)]
 struct Compiled {
@@ -44,18 +49,29 @@ const ENGINES_MAX: usize = 100;
 /// Compiles the patterns of one request and bounds what they take together.
 #[derive(Debug, Default)]
 pub(crate) struct Compiler {
+    budget: Budget,
     bytes: std::cell::Cell<usize>,
     engines: std::cell::Cell<usize>,
 }
 
 impl Compiler {
+    /// For patterns whose matches spend from the budget.
+    pub fn new(budget: Budget) -> Compiler {
+        Compiler {
+            budget,
+            ..Compiler::default()
+        }
+    }
+
     pub fn compile(&self, source: &str, options: &str) -> Result<Pattern, QueryError> {
         let linear = self.engines.get() < ENGINES_MAX;
-        let pattern = Pattern::build(source, options, linear)?;
-        if pattern.0.linear.is_some() {
+        let budget = self.budget.clone();
+        let pattern = Pattern::build(source, options, linear, budget)?;
+        if pattern.compiled.linear.is_some() {
             self.engines.set(self.engines.get() + 1);
         }
-        let bytes = self.bytes.get() + pattern.0.code.bytes() + PATTERN_BYTES + 2 * source.len();
+        let bytes =
+            self.bytes.get() + pattern.compiled.code.bytes() + PATTERN_BYTES + 2 * source.len();
         if bytes > COMPILED_BYTES_MAX {
             let message =
                 format!("The regular expressions take more than {COMPILED_BYTES_MAX} bytes");
@@ -68,10 +84,15 @@ impl Compiler {
 
 impl Pattern {
     pub fn compile(source: &str, options: &str) -> Result<Pattern, QueryError> {
-        Pattern::build(source, options, true)
+        Pattern::build(source, options, true, Budget::unlimited())
     }
 
-    fn build(source: &str, options: &str, linear: bool) -> Result<Pattern, QueryError> {
+    fn build(
+        source: &str,
+        options: &str,
+        linear: bool,
+        budget: Budget,
+    ) -> Result<Pattern, QueryError> {
         if let Some(unknown) = options.chars().find(|c| !OPTIONS.contains(*c)) {
             let message = format!(" invalid flag in regex options: {unknown}");
             return Err(QueryError::new(ErrorKind::Location(51108), message));
@@ -85,21 +106,25 @@ impl Pattern {
             QueryError::new(ErrorKind::Location(51091), message)
         })?;
         let linear = linear.then(|| Linear::translate(source, options)).flatten();
-        Ok(Pattern(Arc::new(Compiled {
+        let compiled = Compiled {
             source: source.into(),
             options: options.into(),
             code,
             linear,
             engine: OnceLock::new(),
-        })))
+        };
+        Ok(Pattern {
+            compiled: Arc::new(compiled),
+            budget,
+        })
     }
 
     pub fn source(&self) -> &str {
-        &self.0.source
+        &self.compiled.source
     }
 
     pub fn options(&self) -> &str {
-        &self.0.options
+        &self.compiled.options
     }
 
     /// The pattern as a value. `None` if it was written with a zero byte, which none is.
@@ -111,16 +136,31 @@ impl Pattern {
     }
 
     /// The error is that of a match that was given up: nobody knows the answer.
+    /// It ends soon after the operation has to that the pattern was compiled for.
     pub fn is_match(&self, text: &str) -> Result<bool, MatchError> {
+        self.is_match_within(text, &self.budget)
+    }
+
+    pub(crate) fn is_match_within(&self, text: &str, budget: &Budget) -> Result<bool, MatchError> {
         match self.engine(text) {
-            Some(engine) => Ok(engine.is_match(text)),
-            None => self.0.code.is_match(text),
+            Some(engine) => {
+                budget.spend_bytes(text.len()).map_err(MatchError::Ended)?;
+                Ok(engine.is_match(text))
+            }
+            None => self.compiled.code.is_match(text, budget),
         }
     }
 
     fn engine(&self, text: &str) -> Option<&regex::Regex> {
-        let linear = self.0.linear.as_ref().filter(|linear| linear.suits(text))?;
-        self.0.engine.get_or_init(|| linear.compile()).as_ref()
+        let linear = self
+            .compiled
+            .linear
+            .as_ref()
+            .filter(|linear| linear.suits(text))?;
+        self.compiled
+            .engine
+            .get_or_init(|| linear.compile())
+            .as_ref()
     }
 
     /// The first match at or after byte `start`: its range, and those of its groups.
@@ -128,12 +168,13 @@ impl Pattern {
         &self,
         text: &str,
         start: usize,
+        budget: &Budget,
     ) -> Result<Option<Vec<Option<Range<usize>>>>, MatchError> {
         // Where nothing is to be found, the faster engine knows.
-        if start == 0 && !self.is_match(text)? {
+        if start == 0 && !self.is_match_within(text, budget)? {
             return Ok(None);
         }
-        self.0.code.captures(text, start)
+        self.compiled.code.captures(text, start, budget)
     }
 
     /// The text that every match starts with, if the pattern is anchored at the start, and whether
@@ -143,7 +184,7 @@ impl Pattern {
         let anchored = source
             .strip_prefix('^')
             .or_else(|| source.strip_prefix("\\A"))?;
-        if self.0.options.contains(['i', 'm', 'x']) {
+        if self.compiled.options.contains(['i', 'm', 'x']) {
             return None;
         }
         let mut prefix = String::new();
@@ -189,7 +230,11 @@ impl PartialEq for Pattern {
 }
 
 impl From<MatchError> for QueryError {
-    fn from(MatchError(code): MatchError) -> QueryError {
+    fn from(error: MatchError) -> QueryError {
+        let code = match error {
+            MatchError::GaveUp(code) => code,
+            MatchError::Ended(error) => return error,
+        };
         let message =
             format!("Error occurred while executing the regular expression. Result code: {code}");
         QueryError::new(ErrorKind::Location(51156), message)

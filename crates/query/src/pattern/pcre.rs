@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use pcre2_sys as sys;
 
+use crate::budget::Budget;
+use crate::error::QueryError;
+
 unsafe extern "C" {
     // `pcre2-sys` links this function and does not declare it.
     fn pcre2_set_callout_8(
@@ -56,9 +59,14 @@ impl Drop for Code {
     }
 }
 
-/// A match that was given up, with the library's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MatchError(pub i32);
+/// Why there is no answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum MatchError {
+    /// The match was given up, with the library's code.
+    GaveUp(i32),
+    /// The operation has to end.
+    Ended(QueryError),
+}
 
 /// What a pattern is compiled with: newlines are line feeds, `\R` is any line ending.
 struct CompileContext(NonNull<sys::pcre2_compile_context_8>);
@@ -129,13 +137,13 @@ impl Code {
         groups
     }
 
-    pub fn is_match(&self, text: &str) -> Result<bool, MatchError> {
+    pub fn is_match(&self, text: &str, budget: &Budget) -> Result<bool, MatchError> {
         thread_local! {
             static MATCH: RefCell<Option<Match>> = const { RefCell::new(None) };
         }
         MATCH.with_borrow_mut(|kept| {
             let mut found = kept.take().map_or_else(|| Match::new(1), Ok)?;
-            let answer = found.run(self, text, 0);
+            let answer = found.run(self, text, 0, budget);
             if found.heap_bytes() <= HEAP_BYTES_KEPT {
                 *kept = Some(found);
             }
@@ -148,9 +156,10 @@ impl Code {
         &self,
         text: &str,
         start: usize,
+        budget: &Budget,
     ) -> Result<Option<Vec<Option<Range<usize>>>>, MatchError> {
         let mut found = Match::new(self.groups() + 1)?;
-        let matched = found.run(self, text, start)?;
+        let matched = found.run(self, text, start, budget)?;
         Ok(matched.then(|| found.ranges(text)))
     }
 }
@@ -206,7 +215,10 @@ impl Drop for Match {
 }
 
 /// The steps of a match that is under way.
-struct Steps {
+struct Steps<'b> {
+    budget: &'b Budget,
+    /// Why the operation has to end.
+    ended: Option<QueryError>,
     taken: u32,
     /// Steps between two looks at the clock.
     look: u32,
@@ -218,7 +230,7 @@ struct Steps {
 unsafe extern "C" fn step(_: *mut c_void, steps: *mut c_void) -> c_int {
     // SAFETY: `Match::run` gave the library this pointer, and holds what it points to for as long
     // as the match runs.
-    let steps = unsafe { &mut *steps.cast::<Steps>() };
+    let steps = unsafe { &mut *steps.cast::<Steps<'_>>() };
     steps.taken += 1;
     if steps.taken < steps.next_look {
         0
@@ -227,10 +239,12 @@ unsafe extern "C" fn step(_: *mut c_void, steps: *mut c_void) -> c_int {
     }
 }
 
-impl Steps {
-    fn new(text: &str) -> Steps {
+impl Steps<'_> {
+    fn new<'b>(text: &str, budget: &'b Budget) -> Steps<'b> {
         let look = (BYTES_PER_LOOK / text.len().max(1)).clamp(1, 4096) as u32;
         Steps {
+            budget,
+            ended: None,
             taken: 0,
             look,
             next_look: look,
@@ -246,6 +260,11 @@ impl Steps {
         let now = Instant::now();
         let end = *self.end.get_or_insert(now + TIME_MAX);
         self.next_look = self.taken.saturating_add(self.look);
+        // As much work as there is between two looks at the clock.
+        if let Err(error) = self.budget.spend_bytes(BYTES_PER_LOOK) {
+            self.ended = Some(error);
+            return sys::PCRE2_ERROR_CALLOUT;
+        }
         if now > end {
             sys::PCRE2_ERROR_MATCHLIMIT
         } else {
@@ -257,24 +276,30 @@ impl Steps {
 impl Match {
     /// Room for the ranges of so many groups, the whole match being one.
     fn new(groups: u32) -> Result<Match, MatchError> {
-        let no_memory = MatchError(sys::PCRE2_ERROR_NOMEMORY);
+        let no_memory = || MatchError::GaveUp(sys::PCRE2_ERROR_NOMEMORY);
         // SAFETY: a null general context means the default allocator.
         let data = unsafe { sys::pcre2_match_data_create_8(groups, ptr::null_mut()) };
-        let data = NonNull::new(data).ok_or(no_memory)?;
+        let data = NonNull::new(data).ok_or_else(no_memory)?;
         // SAFETY: as above.
         let context = unsafe { sys::pcre2_match_context_create_8(ptr::null_mut()) };
         let Some(context) = NonNull::new(context) else {
             // SAFETY: nobody else has `data`.
             unsafe { sys::pcre2_match_data_free_8(data.as_ptr()) };
-            return Err(no_memory);
+            return Err(no_memory());
         };
         // SAFETY: the context is a live one.
         unsafe { sys::pcre2_set_heap_limit_8(context.as_ptr(), HEAP_KIB_MAX) };
         Ok(Match { data, context })
     }
 
-    fn run(&mut self, code: &Code, text: &str, start: usize) -> Result<bool, MatchError> {
-        let mut steps = Steps::new(text);
+    fn run(
+        &mut self,
+        code: &Code,
+        text: &str,
+        start: usize,
+        budget: &Budget,
+    ) -> Result<bool, MatchError> {
+        let mut steps = Steps::new(text, budget);
         let limit = if code.counted {
             STEPS_MAX
         } else {
@@ -296,7 +321,7 @@ impl Match {
         // library asks for: UTF-8, checked, and a start on the boundary of a character.
         let result = unsafe {
             sys::pcre2_set_match_limit_8(self.context.as_ptr(), limit);
-            let data: *mut Steps = &mut steps;
+            let data: *mut Steps<'_> = &mut steps;
             pcre2_set_callout_8(self.context.as_ptr(), Some(step), data.cast());
             let result = sys::pcre2_match_8(
                 code.raw.as_ptr(),
@@ -310,11 +335,14 @@ impl Match {
             pcre2_set_callout_8(self.context.as_ptr(), None, ptr::null_mut());
             result
         };
+        if let Some(error) = steps.ended {
+            return Err(MatchError::Ended(error));
+        }
         match result {
             // Zero: a match with more groups than there is room for.
             0.. => Ok(true),
             sys::PCRE2_ERROR_NOMATCH => Ok(false),
-            code => Err(MatchError(code)),
+            code => Err(MatchError::GaveUp(code)),
         }
     }
 

@@ -95,6 +95,22 @@ fn a_match_that_goes_on_for_ever_is_an_error() {
 }
 
 #[test]
+fn a_match_ends_when_its_operation_does() {
+    let started = std::time::Instant::now();
+    let budget = Budget::allowance(1000);
+    let pattern = Compiler::new(budget)
+        .compile(r"(?:(?=.*+).)*[yz]()\1", "")
+        .unwrap();
+    let error = pattern.is_match(&"a".repeat(4 << 20)).unwrap_err();
+    assert_eq!(QueryError::from(error).kind, ErrorKind::ExceededMemoryLimit);
+    assert!(
+        started.elapsed().as_millis() < 900,
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[test]
 fn compiled_patterns_stay_small() {
     let compiler = Compiler::default();
     let patterns: Vec<_> = (0..300)
@@ -139,7 +155,7 @@ fn both_engines_give_one_answer() {
         let Ok(pattern) = Pattern::compile(&source, options) else {
             continue;
         };
-        if pattern.0.linear.is_none() {
+        if pattern.compiled.linear.is_none() {
             continue;
         }
         for _ in 0..10 {
@@ -148,7 +164,7 @@ fn both_engines_give_one_answer() {
             assert!(pattern.engine(&text).is_some(), "/{source:?}/{options}");
             assert_eq!(
                 pattern.is_match(&text),
-                pattern.0.code.is_match(&text),
+                pattern.compiled.code.is_match(&text, &Budget::unlimited()),
                 "/{source:?}/{options} on {text:?}"
             );
             compared += 1;

@@ -90,6 +90,10 @@ fn find_identifier(node: &Node, found: &mut Option<String>) -> Result<(), QueryE
             }
             Ok(())
         }
-        Node::Expression { .. } | Node::Where(_) | Node::AlwaysTrue | Node::AlwaysFalse => Ok(()),
+        Node::Expression { .. }
+        | Node::Where(_)
+        | Node::Schema { .. }
+        | Node::AlwaysTrue
+        | Node::AlwaysFalse => Ok(()),
     }
 }

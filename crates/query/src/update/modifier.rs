@@ -44,100 +44,97 @@ pub(super) enum BitOperation {
     Xor,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Operator {
-    Set,
-    SetOnInsert,
-    Unset,
-    Inc,
-    Mul,
-    Min,
-    Max,
-    CurrentDate,
-    Bit,
-    Rename,
-    Push,
-    AddToSet,
-    Pop,
-    Pull,
-    PullAll,
+/// An update operator: its name, and what it makes of one `path: operand`.
+pub(super) struct Operator {
+    name: &'static str,
+    form: Form,
 }
+
+/// A path and what happens there.
+pub(super) type At = (String, Modifier);
+
+enum Form {
+    /// Something happens at the path.
+    Here(fn(&str, RawBsonRef<'_>, &Context) -> Result<Modifier, QueryError>),
+    /// Something happens at several paths.
+    Paths(fn(&str, RawBsonRef<'_>) -> Result<Vec<At>, QueryError>),
+}
+
+const fn here(
+    name: &'static str,
+    read: fn(&str, RawBsonRef<'_>, &Context) -> Result<Modifier, QueryError>,
+) -> Operator {
+    Operator {
+        name,
+        form: Form::Here(read),
+    }
+}
+
+/// What an operator does to a document is up to the [`Modifier`] that it makes.
+static OPERATORS: &[Operator] = &[
+    here("$set", |_, operand, _| Ok(Modifier::Set(operand.into()))),
+    here("$setOnInsert", |_, operand, _| {
+        Ok(Modifier::SetOnInsert(operand.into()))
+    }),
+    here("$unset", |_, _, _| Ok(Modifier::Unset)),
+    here("$inc", |path, operand, _| {
+        number("increment", path, operand).map(Modifier::Increment)
+    }),
+    here("$mul", |path, operand, _| {
+        number("multiply", path, operand).map(Modifier::Multiply)
+    }),
+    here("$min", |_, operand, _| Ok(Modifier::Min(operand.into()))),
+    here("$max", |_, operand, _| Ok(Modifier::Max(operand.into()))),
+    here("$currentDate", |_, operand, _| current_date(operand)),
+    here("$bit", |_, operand, _| {
+        bit_operations(operand).map(Modifier::Bit)
+    }),
+    Operator {
+        name: "$rename",
+        form: Form::Paths(rename),
+    },
+    here("$push", |_, operand, _| {
+        Push::parse(operand).map(Modifier::Push)
+    }),
+    here("$addToSet", |_, operand, _| {
+        set_items(operand).map(Modifier::AddToSet)
+    }),
+    here("$pop", |path, operand, _| pop(path, operand)),
+    here("$pull", |_, operand, context| {
+        Pull::parse(operand, context).map(Modifier::Pull)
+    }),
+    here("$pullAll", |_, operand, _| match operand {
+        RawBsonRef::Array(array) => {
+            let values = items(array).map(|item| item.value().into());
+            Ok(Modifier::PullAll(values.collect()))
+        }
+        other => Err(bad(format!(
+            "$pullAll requires an array argument but was given a {}",
+            kind::name(&other)
+        ))),
+    }),
+];
 
 pub(super) fn bad(message: impl Into<String>) -> QueryError {
     QueryError::new(ErrorKind::BadValue, message)
 }
 
 impl Operator {
-    pub fn by_name(name: &str) -> Option<Operator> {
-        Some(match name {
-            "$set" => Operator::Set,
-            "$setOnInsert" => Operator::SetOnInsert,
-            "$unset" => Operator::Unset,
-            "$inc" => Operator::Inc,
-            "$mul" => Operator::Mul,
-            "$min" => Operator::Min,
-            "$max" => Operator::Max,
-            "$currentDate" => Operator::CurrentDate,
-            "$bit" => Operator::Bit,
-            "$rename" => Operator::Rename,
-            "$push" => Operator::Push,
-            "$addToSet" => Operator::AddToSet,
-            "$pop" => Operator::Pop,
-            "$pull" => Operator::Pull,
-            "$pullAll" => Operator::PullAll,
-            _ => return None,
-        })
+    pub fn by_name(name: &str) -> Option<&'static Operator> {
+        OPERATORS.iter().find(|operator| operator.name == name)
     }
 
     /// The paths that one `path: operand` touches and what happens there.
     pub fn modifiers(
-        self,
+        &self,
         path: &str,
         operand: RawBsonRef<'_>,
         context: &Context,
-    ) -> Result<Vec<(String, Modifier)>, QueryError> {
-        if let Operator::Rename = self {
-            return rename(path, operand);
+    ) -> Result<Vec<At>, QueryError> {
+        match self.form {
+            Form::Here(read) => Ok(vec![(path.to_string(), read(path, operand, context)?)]),
+            Form::Paths(read) => read(path, operand),
         }
-        let modifier = self.modifier(path, operand, context)?;
-        Ok(vec![(path.to_string(), modifier)])
-    }
-
-    fn modifier(
-        self,
-        path: &str,
-        operand: RawBsonRef<'_>,
-        context: &Context,
-    ) -> Result<Modifier, QueryError> {
-        let owned = || RawBson::from(operand);
-        Ok(match self {
-            Operator::Set => Modifier::Set(owned()),
-            Operator::SetOnInsert => Modifier::SetOnInsert(owned()),
-            Operator::Unset => Modifier::Unset,
-            Operator::Inc => Modifier::Increment(number("increment", path, operand)?),
-            Operator::Mul => Modifier::Multiply(number("multiply", path, operand)?),
-            Operator::Min => Modifier::Min(owned()),
-            Operator::Max => Modifier::Max(owned()),
-            Operator::CurrentDate => current_date(operand)?,
-            Operator::Bit => Modifier::Bit(bit_operations(operand)?),
-            Operator::Push => Modifier::Push(Push::parse(operand)?),
-            Operator::AddToSet => Modifier::AddToSet(set_items(operand)?),
-            Operator::Pop => pop(path, operand)?,
-            Operator::Pull => Modifier::Pull(Pull::parse(operand, context)?),
-            Operator::PullAll => match operand {
-                RawBsonRef::Array(array) => {
-                    Modifier::PullAll(items(array).map(|item| item.value().into()).collect())
-                }
-                other => {
-                    return Err(bad(format!(
-                        "$pullAll requires an array argument but was given a {}",
-                        kind::name(&other)
-                    )));
-                }
-            },
-            // Two paths: see `modifiers`.
-            Operator::Rename => Modifier::Unset,
-        })
     }
 }
 

@@ -1,0 +1,107 @@
+//! A query in one form: what `find` and its relatives ask for, parsed once and normalised.
+//!
+//! The planner, the executor and `explain` read this; the documents of the request are behind
+//! them.
+
+use std::sync::Arc;
+
+use banyan_document::number::Number;
+use bson::{RawBsonRef, RawDocument};
+
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::filter::Filter;
+use crate::projection::Projection;
+use crate::shape::Shape;
+use crate::sort::SortPattern;
+
+/// A query as it was written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Written<'a> {
+    pub filter: Option<&'a RawDocument>,
+    pub sort: Option<&'a RawDocument>,
+    pub projection: Option<&'a RawDocument>,
+    pub skip: u64,
+    pub limit: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub struct CanonicalQuery {
+    pub filter: Arc<Filter>,
+    pub order: Order,
+    pub projection: Option<Arc<Projection>>,
+    pub skip: u64,
+    pub limit: Option<u64>,
+}
+
+/// The order in which documents are wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Order {
+    #[default]
+    Any,
+    /// That of the collection: `{$natural: 1}`.
+    Natural {
+        reverse: bool,
+    },
+    By(SortPattern),
+}
+
+impl CanonicalQuery {
+    pub fn parse(written: &Written<'_>, context: &Context) -> Result<CanonicalQuery, QueryError> {
+        let filter = match written.filter {
+            Some(filter) => Filter::parse(filter, context)?,
+            None => Filter::all(),
+        };
+        let projection = written
+            .projection
+            .map(|projection| Projection::parse(projection, context))
+            .transpose()?
+            .filter(|projection| !projection.is_identity());
+        Ok(CanonicalQuery {
+            filter: Arc::new(filter),
+            order: Order::parse(written.sort)?,
+            projection: projection.map(Arc::new),
+            skip: written.skip,
+            limit: written.limit,
+        })
+    }
+
+    /// How many documents are wanted, skipped ones included.
+    pub fn wanted(&self) -> Option<u64> {
+        Some(self.limit?.saturating_add(self.skip))
+    }
+
+    /// What it has in common with queries that differ only in their values.
+    pub fn shape(&self) -> Shape {
+        Shape::of(self)
+    }
+}
+
+impl Order {
+    pub fn parse(sort: Option<&RawDocument>) -> Result<Order, QueryError> {
+        let Some(sort) = sort.filter(|sort| !sort.is_empty()) else {
+            return Ok(Order::Any);
+        };
+        if let Some(reverse) = natural_direction(sort) {
+            return Ok(Order::Natural { reverse });
+        }
+        SortPattern::parse(sort).map(Order::By)
+    }
+
+    /// What has to be sorted by, if anything.
+    pub fn pattern(&self) -> Option<&SortPattern> {
+        match self {
+            Order::By(pattern) => Some(pattern),
+            Order::Any | Order::Natural { .. } => None,
+        }
+    }
+}
+
+/// `{$natural: ±1}`: whether it runs backwards.
+pub fn natural_direction(document: &RawDocument) -> Option<bool> {
+    let (name, value) = document.iter().next()?.ok()?;
+    let backwards = |value: RawBsonRef<'_>| {
+        Number::from_raw(value).is_some_and(|number| number.to_i64_saturating() < 0)
+    };
+    (name.as_str() == "$natural").then(|| backwards(value))
+}
