@@ -69,6 +69,10 @@ impl Slots {
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    pub fn union(self, other: Slots) -> Slots {
+        Slots(self.0 | other.0)
+    }
 }
 
 /// The values of variables, by slot. Cheap to clone.

@@ -7,7 +7,7 @@ use banyan_execution::plan::Query;
 use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, RowStream, Rows};
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_query::pipeline::{Pipeline, Run, SortKey, Stage};
+use banyan_query::pipeline::{self, Limit, Match, Pipeline, Run, Sort, SortKey};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
 
@@ -174,16 +174,18 @@ pub fn rows(
     ctx.interrupt();
     let slot = ctx.slot().clone();
     let (input, stats) = match pipeline.source() {
-        Some(Stage::Source { name, argument }) => {
-            let documents =
-                pipeline_sources::documents(ctx, parameters.collection, name, argument)?;
-            pipeline.remove_first();
-            let rows = documents
-                .into_iter()
-                .map(|document| Ok(Row::Owned(document)));
-            (Input::Listed(Box::new(rows)), None)
-        }
-        Some(_) => (Input::Listed(Box::new(std::iter::empty())), None),
+        Some(source) => match source.get::<pipeline::Source>() {
+            Some(source) => {
+                let (name, argument) = (source.name, &source.argument);
+                let documents =
+                    pipeline_sources::documents(ctx, parameters.collection, name, argument)?;
+                pipeline.remove_first();
+                let rows = documents.into_iter();
+                let rows = rows.map(|document| Ok(Row::Owned(document)));
+                (Input::Listed(Box::new(rows)), None)
+            }
+            None => (Input::Listed(Box::new(std::iter::empty())), None),
+        },
         None => {
             let Some(collection) = parameters.collection else {
                 return Err(CommandError::new(
@@ -191,7 +193,7 @@ pub fn rows(
                     if pipeline.is_empty() {
                         "{aggregate: 1} is not valid for an empty pipeline.".to_owned()
                     } else {
-                        let first = pipeline.stages().first().map_or("", Stage::name);
+                        let first = pipeline.first().map_or("", |stage| stage.name());
                         format!(
                             "{{aggregate: 1}} is not valid for '{first}'; a collection is required."
                         )
@@ -261,10 +263,8 @@ fn open(
 ) -> Result<Executor, CommandError> {
     let leading = Leading::of(pipeline);
     let request = leading.request(ctx, parameters);
-    while let Some(Stage::Match(_)) = pipeline.stages().first() {
-        pipeline.remove_first();
-    }
-    if let Some(Stage::Sort(_)) = pipeline.stages().first() {
+    while pipeline.take_match().is_some() {}
+    if pipeline.first().is_some_and(|stage| stage.is::<Sort>()) {
         pipeline.remove_first();
     }
     reads::plan(ctx, collection, request)?.open(ctx)
@@ -284,17 +284,15 @@ impl Leading {
         let mut filters = Vec::new();
         let (mut sort, mut limit) = (None, None);
         for stage in pipeline.stages() {
-            match stage {
-                Stage::Match(stage) => {
-                    filters.push(&stage.filter);
-                    continue;
-                }
-                Stage::Limit(stage) => limit = Some(*stage),
-                Stage::Sort(stage) => {
-                    sort = Some(stage.key.clone());
-                    limit = stage.limit;
-                }
-                _ => {}
+            if let Some(matching) = stage.get::<Match>() {
+                filters.push(&matching.filter);
+                continue;
+            }
+            if let Some(Limit(count)) = stage.get() {
+                limit = Some(*count);
+            } else if let Some(stage) = stage.get::<Sort>() {
+                sort = Some(stage.key.clone());
+                limit = stage.limit;
             }
             break;
         }
@@ -346,21 +344,13 @@ pub fn explain(
         let leading = Leading::of(&pipeline);
         let request = leading.request(ctx, &parameters);
         let cursor = explain_request(ctx, collection, request, Around::default(), verbosity)?;
-        if parameters
-            .stages
-            .iter()
-            .all(|stage| stage.get("$match").is_ok_and(|m| m.is_some()))
-        {
+        if pipeline.stages().all(|stage| stage.is::<Match>()) {
             return Ok(explain::finish(ctx, body, cursor));
         }
         explained.push(rawdoc! { "$cursor": cursor });
     }
-    let shown = parameters
-        .stages
-        .iter()
-        .skip_while(|stage| stage.get("$match").is_ok_and(|found| found.is_some()));
-    for stage in shown {
-        explained.push(*stage);
+    for stage in pipeline.stages().skip_while(|stage| stage.is::<Match>()) {
+        explained.push(stage.to_document());
     }
     let mut reply = rawdoc! { "explainVersion": "1" };
     reply.append(cstr!("stages"), explained);

@@ -1,7 +1,7 @@
 //! The cursor of a change stream. A `getMore` that finds nothing waits for the next applied entry.
 
 use banyan_query::Context;
-use banyan_query::pipeline::{Pipeline, Stage};
+use banyan_query::pipeline::{Match, Pipeline, Projector, Redact, ReplaceRoot, Stage};
 use banyan_replication::change_stream::{Options, Progress, Scope, Stream};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -21,15 +21,11 @@ fn first<'a>(stages: &[&'a RawDocument]) -> Option<RawBsonRef<'a>> {
 }
 
 /// What each event may go through: anything that handles one by itself and leaves it one.
-fn is_permitted(stage: &Stage) -> bool {
-    matches!(
-        stage,
-        Stage::Match(_)
-            | Stage::Project(_)
-            | Stage::AddFields(_)
-            | Stage::ReplaceRoot(_)
-            | Stage::Redact(_)
-    )
+fn is_permitted(stage: &dyn Stage) -> bool {
+    stage.is::<Match>()
+        || stage.is::<Projector>()
+        || stage.is::<ReplaceRoot>()
+        || stage.is::<Redact>()
 }
 
 /// Opens the stream that an `aggregate` asks for.
@@ -52,7 +48,7 @@ pub fn open(
     let scope = Scope::of(ctx.database(), collection, &options)?;
     let mut pipeline = Pipeline::parse(stages, context).map_err(errors::query)?;
     pipeline.remove_first();
-    if let Some(stage) = pipeline.stages().iter().find(|stage| !is_permitted(stage)) {
+    if let Some(stage) = pipeline.stages().find(|stage| !is_permitted(&***stage)) {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,
             format!(

@@ -38,6 +38,7 @@ mod transcendental;
 pub mod value;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument};
 
@@ -63,6 +64,8 @@ pub(crate) use parse::{Parser, check_variable_name, malformed};
 #[derive(Clone, Debug)]
 pub struct Expression {
     node: Node,
+    /// As it was written.
+    source: Arc<RawBson>,
     /// What evaluating may use.
     budget: Budget,
     /// The values of the variables of `$lookup` stages around.
@@ -71,22 +74,24 @@ pub struct Expression {
 
 impl Expression {
     pub fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
-        let node = Parser::new(context).operand(value)?;
-        Ok(Expression::from_node(node, context))
-    }
-
-    pub(crate) fn from_node(node: Node, context: &Context) -> Expression {
-        Expression {
-            node,
+        Ok(Expression {
+            node: Parser::new(context).operand(value)?,
+            source: Arc::new(value.into()),
             budget: context.budget.clone(),
             outer: Variables::default(),
-        }
+        })
+    }
+
+    /// As it was written.
+    pub fn source(&self) -> RawBsonRef<'_> {
+        self.source.as_raw_bson_ref()
     }
 
     /// The expression with these values for the variables of the `$lookup` stages around it.
     pub fn bind(&self, outer: &Variables) -> Expression {
         Expression {
             node: self.node.clone(),
+            source: self.source.clone(),
             budget: self.budget.clone(),
             outer: outer.clone(),
         }
@@ -147,6 +152,7 @@ impl Expression {
                 comparison,
                 operand: Expression {
                     node: operand.clone(),
+                    source: self.source.clone(),
                     budget: self.budget.clone(),
                     outer: self.outer.clone(),
                 },

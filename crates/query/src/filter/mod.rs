@@ -21,6 +21,7 @@ mod serialise;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -222,6 +223,11 @@ impl Filter {
         })
     }
 
+    /// Adds the paths that it looks at; false if it may look at anything.
+    pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        dependencies(&self.root, paths)
+    }
+
     /// Whether it evaluates an expression or a script, which only the context it was parsed in
     /// gives a meaning.
     pub fn computes(&self) -> bool {
@@ -311,6 +317,23 @@ fn bind(node: &Node, outer: &Variables) -> Node {
         | Node::Schema { .. }
         | Node::AlwaysTrue
         | Node::AlwaysFalse => node.clone(),
+    }
+}
+
+fn dependencies(node: &Node, paths: &mut BTreeSet<String>) -> bool {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            let mut each = children.iter();
+            each.all(|child| dependencies(child, paths))
+        }
+        Node::Not(child) => dependencies(child, paths),
+        Node::Path { path, .. } => {
+            paths.insert(path.to_string());
+            true
+        }
+        Node::Expression { expression, .. } => expression.dependencies(paths),
+        Node::Where(_) => false,
+        Node::AlwaysTrue | Node::AlwaysFalse => true,
     }
 }
 

@@ -13,8 +13,8 @@ use banyan_document::Number;
 use super::sort::SortKey;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
+use crate::expression::Expression;
 use crate::expression::value::{error, type_name};
-use crate::expression::{Expression, Parser};
 
 pub(super) use state::State;
 
@@ -318,7 +318,7 @@ fn parse_percentile(
     let mut method = false;
     for (option, value) in document.iter().map_while(Result::ok) {
         match (option.as_str(), value) {
-            ("input", value) => input = Some(Parser::new(context).operand(value)?),
+            ("input", value) => input = Some(Expression::parse(value, context)?),
             ("p", RawBsonRef::Array(array)) if !single => {
                 fractions = Some(crate::expression::parse_fractions(array)?);
             }
@@ -352,10 +352,7 @@ fn parse_percentile(
     if !method {
         return missing("method");
     }
-    Ok((
-        Kind::Percentile { fractions, single },
-        Expression::from_node(input, context),
-    ))
+    Ok((Kind::Percentile { fractions, single }, input))
 }
 
 /// Null, where there is no value to give.

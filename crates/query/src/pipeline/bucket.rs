@@ -1,5 +1,7 @@
 //! $bucket, as the `$group` and `$sort` it is short for
 
+use std::sync::Arc;
+
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, canonical_rank, compare};
@@ -14,7 +16,7 @@ use crate::expression::{Expression, is_operator};
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(

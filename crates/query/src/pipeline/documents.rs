@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use banyan_document::DocumentWriter;
+
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::stage::Stage;
 use crate::context::Context;
@@ -12,27 +14,26 @@ use crate::expression::Expression;
 use crate::expression::value::{describe, error, items, type_name};
 
 #[derive(Debug)]
-pub enum LiteralDocuments {
-    Known(Vec<RawDocumentBuf>),
-    /// They depend on the variables of a `$lookup`.
-    Computed(Expression),
+pub struct LiteralDocuments {
+    expression: Expression,
+    /// None if they depend on the variables of a `$lookup`.
+    known: Option<Vec<RawDocumentBuf>>,
 }
 
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let (expression, slots) = context
         .scope
         .recording(|| Expression::parse(value, context));
     let expression = expression?;
-    let documents = if !slots.is_empty() {
-        LiteralDocuments::Computed(expression)
-    } else {
-        LiteralDocuments::Known(evaluate(&expression)?)
+    let known = match slots.is_empty() {
+        true => Some(evaluate(&expression)?),
+        false => None,
     };
-    out.push(Stage::Documents(Arc::new(documents)));
+    out.push(Arc::new(LiteralDocuments { expression, known }));
     Ok(())
 }
 
@@ -60,11 +61,23 @@ fn evaluate(expression: &Expression) -> Result<Vec<RawDocumentBuf>, QueryError> 
     Ok(documents)
 }
 
-impl LiteralDocuments {
-    pub(super) fn step(&self, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        let documents = match self {
-            LiteralDocuments::Known(documents) => documents.clone(),
-            LiteralDocuments::Computed(expression) => evaluate(&expression.bind(start.variables))?,
+impl Stage for LiteralDocuments {
+    fn name(&self) -> &'static str {
+        "$documents"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append(self.name(), self.expression.source());
+    }
+
+    fn is_source(&self) -> bool {
+        true
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        let documents = match &self.known {
+            Some(documents) => documents.clone(),
+            None => evaluate(&self.expression.bind(start.variables))?,
         };
         Ok(Box::new(DocumentsStep {
             documents: documents.into_iter(),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use banyan_document::{COMMAND_SLACK_BYTES, MAX_DOCUMENT_BYTES};
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::Member;
 use super::dependencies::Dependencies;
 use super::foreign::Sources;
-use super::stage::Stage;
 use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
 use crate::variables::Variables;
@@ -33,13 +33,13 @@ pub enum Flow {
 
 /// Whether a step that held documents back has handed them all on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drained {
+pub enum Drained {
     More,
     Done,
 }
 
 /// What a stage is set to work with.
-pub(super) struct Start<'s> {
+pub struct Start<'s> {
     /// The fields that the stages behind it read.
     pub needed: Dependencies,
     pub sources: Option<&'s Arc<dyn Sources>>,
@@ -49,7 +49,7 @@ pub(super) struct Start<'s> {
 }
 
 /// A stage at work.
-pub(super) trait Step: Send {
+pub trait Step: Send {
     /// Takes a document. One that hands on several for it stops at [`Flow::Full`], keeps the
     /// rest for `resume`, and returns what it was told.
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError>;
@@ -63,6 +63,15 @@ pub(super) trait Step: Send {
     /// Stops at [`Flow::Full`] as `push` does.
     fn drain(&mut self, _: &mut Next<'_>) -> Result<Drained, QueryError> {
         Ok(Drained::Done)
+    }
+}
+
+/// Hands on what it is given: the stage is somebody else's.
+pub(super) struct Pass;
+
+impl Step for Pass {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        next.push(document)
     }
 }
 
@@ -94,14 +103,14 @@ impl Output {
 }
 
 /// The steps after the one that is running.
-pub(super) struct Next<'s> {
+pub struct Next<'s> {
     steps: &'s mut [Box<dyn Step>],
     output: &'s mut Output,
-    pub(super) budget: &'s Budget,
+    pub budget: &'s Budget,
 }
 
 impl Next<'_> {
-    pub(super) fn push(&mut self, document: &RawDocument) -> Result<Flow, QueryError> {
+    pub fn push(&mut self, document: &RawDocument) -> Result<Flow, QueryError> {
         let bytes = document.as_bytes().len();
         self.budget.spend_bytes(bytes)?;
         match self.steps.split_first_mut() {
@@ -144,20 +153,20 @@ pub struct Execution {
 
 impl Execution {
     pub(super) fn new(
-        stages: &[Stage],
+        members: &[Member],
         sources: Option<Arc<dyn Sources>>,
         budget: &Budget,
         variables: &Variables,
     ) -> Result<Execution, QueryError> {
-        let mut steps = Vec::with_capacity(stages.len());
-        for (index, stage) in stages.iter().enumerate() {
+        let mut steps = Vec::with_capacity(members.len());
+        for (index, member) in members.iter().enumerate() {
             let start = Start {
-                needed: Dependencies::of(&stages[index + 1..]),
+                needed: Dependencies::of(&members[index + 1..]),
                 sources: sources.as_ref(),
                 budget,
                 variables,
             };
-            steps.extend(stage.step(&start)?);
+            steps.push(member.stage.clone().step(&start)?);
         }
         Ok(Execution {
             steps,

@@ -8,7 +8,8 @@ use banyan_document::DocumentWriter;
 
 use super::Pipeline;
 use super::execute::{Drained, Execution, Flow, Next, Start, Step};
-use super::stage::{Stage, parse_nested};
+use super::stage::Stage;
+use super::table::parse_nested;
 use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -22,7 +23,7 @@ pub struct Facet {
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let document = match value {
         RawBsonRef::Document(document) if !document.is_empty() => document,
@@ -50,29 +51,32 @@ pub(super) fn parse(
             );
         };
         let pipeline = parse_nested("$facet", array, context)?;
-        for stage in pipeline.stages() {
-            if stage.is_source() || matches!(stage, Stage::Facet(_)) {
-                return error(
-                    40600,
-                    format!(
-                        "{} is not allowed to be used within a $facet stage",
-                        stage.name()
-                    ),
-                );
-            }
-        }
         facets.push((name.into(), pipeline));
     }
-    out.push(Stage::Facet(Arc::new(Facet { facets })));
+    out.push(Arc::new(Facet { facets }));
     Ok(())
 }
 
-impl Facet {
-    pub(super) fn pipelines(&self) -> impl Iterator<Item = &Pipeline> {
-        self.facets.iter().map(|(_, pipeline)| pipeline)
+impl Stage for Facet {
+    fn name(&self) -> &'static str {
+        "$facet"
     }
 
-    pub(super) fn step(&self, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.begin_document(self.name());
+        for (name, pipeline) in &self.facets {
+            pipeline.serialize(name, out);
+        }
+        out.end();
+    }
+
+    fn collections_read(&self, names: &mut Vec<(Option<String>, String)>) {
+        for (_, pipeline) in &self.facets {
+            names.extend(pipeline.collections_read());
+        }
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         let mut running = Vec::with_capacity(self.facets.len());
         for (name, pipeline) in &self.facets {
             running.push(Running {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use banyan_document::DocumentWriter;
+
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{show, type_name};
 
@@ -13,7 +15,7 @@ pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>>
 /// How a running pipeline reads other collections.
 pub trait Sources: Send + Sync {
     /// The documents of a collection that match `filter`; of the pipeline's own database unless
-    /// one is named. A collection that does not exist is empty. The filter has no expressions.
+    /// one is named. A collection that does not exist is empty. The filter names no variables.
     fn documents(
         &self,
         database: Option<&str>,
@@ -67,6 +69,20 @@ impl From {
                     type_name(Some(other))
                 ),
             )),
+        }
+    }
+}
+
+impl From {
+    pub fn serialize(&self, name: &str, out: &mut DocumentWriter) {
+        match &self.database {
+            None => out.append_str(name, &self.collection),
+            Some(database) => {
+                out.begin_document(name);
+                out.append_str("db", database);
+                out.append_str("coll", &self.collection);
+                out.end();
+            }
         }
     }
 }

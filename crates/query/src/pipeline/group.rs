@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use indexmap::IndexMap;
 
-use banyan_document::{DocumentWriter, key};
+use banyan_document::{DocumentWriter, elements, key};
 
 use super::accumulator::{self, Accumulator, State};
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::sort;
-use super::stage::Stage;
+use super::stage::{Division, Reads, Stage};
 use crate::budget::{Budget, Holding, STAGE_BYTES_MAX};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -48,7 +48,7 @@ const DOING_MERGE: &str = "$doingMerge";
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(spec) = value else {
         return error(15947, "a group's fields must be specified in an object");
@@ -71,14 +71,25 @@ pub(super) fn parse(
         return error(15955, "a group specification must include an _id");
     };
     let accumulators = accumulators.into();
-    let source = spec.to_owned();
-    out.push(Stage::Group(Arc::new(Group {
+    let source = without_marks(spec);
+    out.push(Arc::new(Group {
         id,
         accumulators,
         mode,
         source,
-    })));
+    }));
     Ok(())
+}
+
+/// The specification as the user writes it.
+fn without_marks(spec: &RawDocument) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::with_capacity(spec.as_bytes().len());
+    for element in elements(spec) {
+        if !matches!(element.name(), WILL_BE_MERGED | DOING_MERGE) {
+            writer.append_element(&element);
+        }
+    }
+    writer.finish()
 }
 
 fn parse_id(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
@@ -99,7 +110,7 @@ fn parse_id(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, Quer
 pub(super) fn parse_count(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::String(name) = value else {
         return error(40156, "the count field must be a non-empty string");
@@ -133,7 +144,7 @@ pub(super) fn parse_count(
 pub(super) fn parse_sort_by_count(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     match value {
         RawBsonRef::String(path) if path.starts_with('$') => {}
@@ -189,34 +200,56 @@ pub(super) fn check_field_name(name: &str) -> Result<(), QueryError> {
 }
 
 impl Group {
-    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+    fn with_mode(&self, mode: Mode) -> Group {
+        Group {
+            id: self.id.clone(),
+            accumulators: self.accumulators.clone(),
+            mode,
+            source: self.source.clone(),
+        }
+    }
+}
+
+impl Stage for Group {
+    fn name(&self) -> &'static str {
+        "$group"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.begin_document(self.name());
+        out.append_all(&self.source);
+        match self.mode {
+            Mode::Complete => {}
+            Mode::Partial => out.append_bool(WILL_BE_MERGED, true),
+            Mode::Merge => out.append_bool(DOING_MERGE, true),
+        }
+        out.end();
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
         // A merging group reads partial states, not documents.
         let mut bounded = self.mode != Mode::Merge && self.id.dependencies(paths);
         for accumulator in self.accumulators.iter() {
             bounded &= accumulator.argument.dependencies(paths);
             bounded &= accumulator.kind.dependencies(paths);
         }
-        bounded
-    }
-
-    /// The stage as a shard gets it: partial states are its results.
-    pub(super) fn text_for_shards(&self) -> RawDocumentBuf {
-        let mut writer = DocumentWriter::new();
-        writer.begin_document("$group");
-        writer.append_all(&self.source);
-        writer.append_bool(WILL_BE_MERGED, true);
-        writer.end();
-        writer.finish()
-    }
-
-    /// The stage that puts the shards' partial states together.
-    pub(super) fn for_merging(&self) -> Group {
-        Group {
-            id: self.id.clone(),
-            accumulators: self.accumulators.clone(),
-            mode: Mode::Merge,
-            source: self.source.clone(),
+        match bounded {
+            true => Reads::Only,
+            false => Reads::Everything,
         }
+    }
+
+    /// The shards hand over partial states, which the router puts together.
+    fn split(&self) -> Division {
+        Division::Both {
+            shards: vec![Arc::new(self.with_mode(Mode::Partial))],
+            order: None,
+            router: vec![Arc::new(self.with_mode(Mode::Merge))],
+        }
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(GroupStep::new(self, start)))
     }
 }
 

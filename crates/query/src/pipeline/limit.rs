@@ -1,34 +1,43 @@
 //! $limit and $skip
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use bson::{RawBsonRef, RawDocument};
 
-use banyan_document::Number;
+use banyan_document::{DocumentWriter, Number};
 
-use super::execute::{Flow, Next, Step};
-use super::stage::Stage;
+use super::execute::{Flow, Next, Start, Step};
+use super::stage::{Changes, Division, Reads, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{error, show};
 
+#[derive(Clone, Copy, Debug)]
+pub struct Limit(pub u64);
+
+#[derive(Clone, Copy, Debug)]
+pub struct Skip(pub u64);
+
 pub(super) fn parse_limit(
     value: RawBsonRef<'_>,
     _: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let limit = count("$limit", 5107201, value)?;
     if limit == 0 {
         return error(15958, "the limit must be positive");
     }
-    out.push(Stage::Limit(limit));
+    out.push(Arc::new(Limit(limit)));
     Ok(())
 }
 
 pub(super) fn parse_skip(
     value: RawBsonRef<'_>,
     _: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    out.push(Stage::Skip(count("$skip", 5107200, value)?));
+    out.push(Arc::new(Skip(count("$skip", 5107200, value)?)));
     Ok(())
 }
 
@@ -54,14 +63,61 @@ fn count(stage: &str, code: u32, value: RawBsonRef<'_>) -> Result<u64, QueryErro
     }
 }
 
-pub(super) struct LimitStep {
-    left: u64,
+impl Stage for Limit {
+    fn name(&self) -> &'static str {
+        "$limit"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append_i64(self.name(), i64::try_from(self.0).unwrap_or(i64::MAX));
+    }
+
+    fn reads(&self, _: &mut BTreeSet<String>) -> Reads {
+        Reads::AndPasses
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::nothing()
+    }
+
+    /// No shard need send more, and the router takes no more of all.
+    fn split(&self) -> Division {
+        Division::Both {
+            shards: vec![Arc::new(*self)],
+            order: None,
+            router: vec![Arc::new(*self)],
+        }
+    }
+
+    fn step(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(LimitStep { left: self.0 }))
+    }
 }
 
-impl LimitStep {
-    pub(super) fn new(limit: u64) -> LimitStep {
-        LimitStep { left: limit }
+impl Stage for Skip {
+    fn name(&self) -> &'static str {
+        "$skip"
     }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append_i64(self.name(), i64::try_from(self.0).unwrap_or(i64::MAX));
+    }
+
+    fn reads(&self, _: &mut BTreeSet<String>) -> Reads {
+        Reads::AndPasses
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::nothing()
+    }
+
+    fn step(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(SkipStep { left: self.0 }))
+    }
+}
+
+struct LimitStep {
+    left: u64,
 }
 
 impl Step for LimitStep {
@@ -75,14 +131,8 @@ impl Step for LimitStep {
     }
 }
 
-pub(super) struct SkipStep {
+struct SkipStep {
     left: u64,
-}
-
-impl SkipStep {
-    pub(super) fn new(skip: u64) -> SkipStep {
-        SkipStep { left: skip }
-    }
 }
 
 impl Step for SkipStep {

@@ -6,7 +6,9 @@
 //! `join.rs` finds them by it.
 
 mod join;
+mod unwinding;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
@@ -16,9 +18,11 @@ use banyan_document::{DocumentWriter, field};
 use super::Pipeline;
 use super::execute::{Flow, Next, Start, Step};
 use super::foreign::{From, Reader};
+use super::matching::Match;
 use super::pushdown::{self, Leading};
-use super::stage::{Stage, parse_nested};
-use super::unwind::write_at;
+use super::stage::{Changes, Reads, Stage};
+use super::table::parse_nested;
+use super::unwind::{Unwind, write_at};
 use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -26,23 +30,28 @@ use crate::expression::value::{items, show, type_name};
 use crate::expression::{Arena, Expression, FieldPath, check_variable_name};
 use crate::variables::Variables;
 
-use join::Join;
+use join::{Join, Take};
+use unwinding::UnwindingStep;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Lookup {
     from: Option<From>,
     output: FieldPath,
     equality: Option<Equality>,
     /// What `let` binds, in the order of the slots.
-    variables: Vec<Expression>,
+    variables: Vec<(Box<str>, Expression)>,
     leading: Leading,
     /// What the documents that no variable has a part in go through,
     before: Pipeline,
     /// and what they go through for each document.
     within: Pipeline,
+    /// Whether one was written at all.
+    has_pipeline: bool,
+    /// The `$unwind` of the field with the results, which then need not be put into one array.
+    unwind: Option<Arc<Unwind>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Equality {
     local: FieldPath,
     foreign: Box<str>,
@@ -56,7 +65,11 @@ struct Arguments<'a> {
     foreign: Option<&'a str>,
     variables: Option<&'a RawDocument>,
     pipeline: Option<&'a bson::RawArray>,
+    unwind: Option<&'a RawDocument>,
 }
+
+/// What a router calls the `$unwind` that the stage does.
+const UNWIND: &str = "$_internalUnwind";
 
 fn failed<T>(message: impl Into<String>) -> Result<T, QueryError> {
     Err(QueryError::new(ErrorKind::FailedToParse, message))
@@ -83,6 +96,7 @@ impl<'a> Arguments<'a> {
             ("foreignField", RawBsonRef::String(path)) => self.foreign = not_empty(path),
             ("let", RawBsonRef::Document(document)) => self.variables = Some(document),
             ("pipeline", RawBsonRef::Array(array)) => self.pipeline = Some(array),
+            (UNWIND, RawBsonRef::Document(unwind)) => self.unwind = Some(unwind),
             ("pipeline", _) => {
                 return Err(QueryError::new(
                     ErrorKind::TypeMismatch,
@@ -127,7 +141,7 @@ impl<'a> Arguments<'a> {
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return failed(format!(
@@ -147,7 +161,7 @@ pub(super) fn parse(
     for (name, value) in arguments.variables.into_iter().flatten().flatten() {
         check_variable_name(name.as_str(), true)?;
         names.push(name.as_str());
-        variables.push(Expression::parse(value, context)?);
+        variables.push((name.as_str().into(), Expression::parse(value, context)?));
     }
     let (first, end) = (
         context.scope.next_slot(),
@@ -171,13 +185,18 @@ pub(super) fn parse(
     let mut independent = pipeline.independent(first, end);
     if equality.is_some() {
         // The equality comes first; only filters may be moved before it.
-        let stages = pipeline.stages().iter().take(independent);
-        independent = stages
-            .take_while(|stage| matches!(stage, Stage::Match(_)))
-            .count();
+        let stages = pipeline.stages().take(independent);
+        independent = stages.take_while(|stage| stage.is::<Match>()).count();
     }
     let (before, within) = pipeline.split_at(independent);
-    out.push(Stage::Lookup(Arc::new(Lookup {
+    let unwind = match arguments.unwind {
+        Some(stage) => match field(stage, "$unwind") {
+            Some(unwind) => Some(Arc::new(Unwind::parse(unwind)?)),
+            None => return failed(format!("{UNWIND} must hold an $unwind")),
+        },
+        None => None,
+    };
+    out.push(Arc::new(Lookup {
         from: arguments.from,
         output,
         equality,
@@ -185,12 +204,89 @@ pub(super) fn parse(
         leading,
         before,
         within,
-    })));
+        has_pipeline: arguments.pipeline.is_some(),
+        unwind,
+    }));
     Ok(())
 }
 
 impl Lookup {
-    pub(super) fn collections_read(&self, names: &mut Vec<(Option<String>, String)>) {
+    /// The stage together with an `$unwind` behind it, if that unwinds its results.
+    pub(super) fn unwinding(&self, unwind: &Unwind) -> Option<Lookup> {
+        let fits = self.unwind.is_none() && unwind.path == self.output;
+        fits.then(|| Lookup {
+            unwind: Some(Arc::new(unwind.clone())),
+            ..self.clone()
+        })
+    }
+}
+
+impl Stage for Lookup {
+    fn name(&self) -> &'static str {
+        "$lookup"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.begin_document(self.name());
+        if let Some(from) = &self.from {
+            from.serialize("from", out);
+        }
+        out.append_str("as", &self.output.to_string());
+        if let Some(equality) = &self.equality {
+            out.append_str("localField", &equality.local.to_string());
+            out.append_str("foreignField", &equality.foreign);
+        }
+        if self.has_pipeline {
+            out.begin_document("let");
+            for (name, variable) in &self.variables {
+                out.append(name, variable.source());
+            }
+            out.end();
+            out.begin_array("pipeline");
+            self.leading.serialize_plain(out);
+            self.before.serialize_stages(out);
+            self.within.serialize_stages(out);
+            out.end();
+        }
+        if let Some(unwind) = &self.unwind {
+            out.begin_document(UNWIND);
+            unwind.serialize(out);
+            out.end();
+        }
+        out.end();
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        let mut bounded = true;
+        for (_, variable) in &self.variables {
+            bounded &= variable.dependencies(paths);
+        }
+        paths.extend(
+            self.equality
+                .iter()
+                .map(|equality| equality.local.to_string()),
+        );
+        // The field that it sets may lie in a document that stays.
+        paths.insert(self.output.first().to_owned());
+        match bounded {
+            true => Reads::AndPasses,
+            false => Reads::Everything,
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        let index = self
+            .unwind
+            .iter()
+            .filter_map(|u| u.include_array_index.as_ref());
+        Changes::at(
+            [self.output.first()]
+                .into_iter()
+                .chain(index.map(FieldPath::first)),
+        )
+    }
+
+    fn collections_read(&self, names: &mut Vec<(Option<String>, String)>) {
         if let Some(from) = &self.from {
             names.push((from.database.clone(), from.collection.clone()));
         }
@@ -198,44 +294,76 @@ impl Lookup {
         names.extend(self.within.collections_read());
     }
 
-    pub(super) fn step(self: &Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        let reader = Reader::new(self.from.as_ref(), start.sources, "$lookup")?;
-        let variables = self.variables.iter();
-        Ok(Box::new(LookupStep {
-            variables: variables.map(|v| v.bind(start.variables)).collect(),
-            outer: start.variables.clone(),
-            join: Join::new(self.clone(), reader, start)?,
-            holding: start.budget.holding("$lookup").fails_with(4568),
-            lookup: self.clone(),
-            arena: Arena::new(),
-        }))
+    fn is_filter_transparent(&self) -> bool {
+        true
+    }
+
+    fn is_one_to_one(&self) -> bool {
+        self.unwind.is_none()
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        let finder = Finder::new(self.clone(), start)?;
+        Ok(match &self.unwind {
+            Some(unwind) => Box::new(UnwindingStep::new(finder, unwind.clone(), start)),
+            None => Box::new(LookupStep {
+                finder,
+                holding: start.budget.holding("$lookup").fails_with(4568),
+            }),
+        })
     }
 }
 
 struct LookupStep {
+    finder: Finder,
+    holding: Holding,
+}
+
+impl Step for LookupStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let mut found = DocumentWriter::new();
+        found.begin_array("");
+        let holding = &mut self.holding;
+        holding.set(0)?;
+        self.finder.find(document, &mut |document| {
+            holding.add(document.as_bytes().len())?;
+            found.push(RawBsonRef::Document(document));
+            Ok(())
+        })?;
+        found.end();
+        let found = found.finish();
+        let array = field(&found, "").unwrap_or(RawBsonRef::Null);
+        let bytes = document.as_bytes().len() + found.as_bytes().len();
+        let mut writer = DocumentWriter::with_capacity(bytes);
+        write_at(document, &self.finder.lookup.output, array, &mut writer);
+        next.push(&writer.finish())
+    }
+}
+
+/// Finds what belongs to a document.
+struct Finder {
     lookup: Arc<Lookup>,
     join: Join,
     variables: Vec<Expression>,
     /// The variables of the `$lookup` stages around.
     outer: Variables,
     arena: Arena,
-    holding: Holding,
 }
 
-impl Step for LookupStep {
-    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
-        let found = self.found(document)?;
-        let array = field(&found, "").unwrap_or(RawBsonRef::Null);
-        let bytes = document.as_bytes().len() + found.as_bytes().len();
-        let mut writer = DocumentWriter::with_capacity(bytes);
-        write_at(document, &self.lookup.output, array, &mut writer);
-        next.push(&writer.finish())
+impl Finder {
+    fn new(lookup: Arc<Lookup>, start: &Start<'_>) -> Result<Finder, QueryError> {
+        let reader = Reader::new(lookup.from.as_ref(), start.sources, "$lookup")?;
+        let variables = lookup.variables.iter();
+        Ok(Finder {
+            variables: variables.map(|(_, v)| v.bind(start.variables)).collect(),
+            outer: start.variables.clone(),
+            join: Join::new(lookup.clone(), reader, start)?,
+            lookup,
+            arena: Arena::new(),
+        })
     }
-}
 
-impl LookupStep {
-    /// An array of what belongs to `document`, in the field without a name.
-    fn found(&mut self, document: &RawDocument) -> Result<bson::RawDocumentBuf, QueryError> {
+    fn find(&mut self, document: &RawDocument, take: &mut Take<'_>) -> Result<(), QueryError> {
         self.arena.reset();
         let variables = self.bind(document)?;
         let mut local = Vec::new();
@@ -251,17 +379,7 @@ impl LookupStep {
                 ));
             }
         }
-        let mut writer = DocumentWriter::new();
-        writer.begin_array("");
-        let holding = &mut self.holding;
-        holding.set(0)?;
-        self.join.find(&local, &variables, &mut |found| {
-            holding.add(found.as_bytes().len())?;
-            writer.push(RawBsonRef::Document(found));
-            Ok(())
-        })?;
-        writer.end();
-        Ok(writer.finish())
+        self.join.find(&local, &variables, take)
     }
 
     fn bind(&self, document: &RawDocument) -> Result<Variables, QueryError> {

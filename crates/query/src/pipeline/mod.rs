@@ -1,6 +1,7 @@
 //! Aggregation pipelines: parsed into stages, run document by document.
 //!
-//! `stage.rs` names the stages and parses them; each has a file of its own. A running pipeline
+//! `stage.rs` says what a stage is; each has a file of its own, and a row in `table.rs`. What was
+//! parsed is put into the form in which it runs by the passes in `optimizer`. A running pipeline
 //! (`execute.rs`) pushes borrowed documents through its steps: nothing is copied on the way
 //! unless a stage makes a new document, and only what leaves the last step is owned. Steps that
 //! hold documents back (`$group`, `$sort`) hand them on when the input has ended.
@@ -11,14 +12,20 @@
 
 mod accumulator;
 mod bucket;
+mod bucket_auto;
+mod densify;
 mod dependencies;
 mod documents;
 mod execute;
 mod facet;
+mod fill;
 mod foreign;
+mod granularity;
 mod group;
 mod limit;
 mod lookup;
+mod matching;
+mod optimizer;
 mod output;
 mod project;
 mod pushdown;
@@ -26,8 +33,11 @@ mod redact;
 mod replace;
 mod sample;
 mod sort;
+mod source;
+mod specification;
 mod split;
 mod stage;
+mod table;
 mod union;
 mod unwind;
 
@@ -42,14 +52,19 @@ use crate::error::{ErrorKind, QueryError};
 use crate::variables::{Slots, Variables};
 
 pub use dependencies::Dependencies;
-pub use execute::{Execution, Flow, Run};
+pub use execute::{Drained, Execution, Flow, Next, Run, Start, Step};
 pub use foreign::{Documents, Sources};
+pub use limit::{Limit, Skip};
 pub use lookup::Lookup;
+pub use matching::Match;
 pub use output::{Merge, Output, WhenMatched, WhenNotMatched};
 pub use project::Projector;
-pub use sort::{SortKey, SortStage};
+pub use redact::Redact;
+pub use replace::ReplaceRoot;
+pub use sort::{Sort, SortKey};
+pub use source::Source;
 pub use split::Split;
-pub use stage::{Match, Stage};
+pub use stage::{Changes, Division, Reads, Stage};
 pub use union::UnionWith;
 pub use unwind::Unwind;
 
@@ -58,132 +73,168 @@ const STAGES_MAX: usize = 1000;
 
 #[derive(Clone, Debug, Default)]
 pub struct Pipeline {
-    stages: Vec<Stage>,
-    /// What was written for each stage; several stages may stand for one that was.
-    texts: Vec<RawDocumentBuf>,
-    /// The variables of `$lookup` stages around that each stage reads.
-    slots: Vec<Slots>,
+    members: Vec<Member>,
     /// What running it may use.
     budget: Budget,
 }
 
+/// A stage in its pipeline.
+#[derive(Clone, Debug)]
+struct Member {
+    stage: Arc<dyn Stage>,
+    /// The variables of `$lookup` stages around that it reads.
+    slots: Slots,
+}
+
 impl Pipeline {
+    /// Parses the stages and puts them into the form in which they run.
     pub fn parse(stages: &[&RawDocument], context: &Context) -> Result<Pipeline, QueryError> {
+        let mut members = Pipeline::members(stages, context)?;
+        optimizer::optimize(&mut members);
+        Ok(Pipeline {
+            members,
+            budget: context.budget.clone(),
+        })
+    }
+
+    /// The stages as they were written.
+    fn members(stages: &[&RawDocument], context: &Context) -> Result<Vec<Member>, QueryError> {
         if stages.len() > STAGES_MAX {
             return Err(QueryError::new(
                 ErrorKind::Location(7749501),
                 format!("Pipeline length must be no longer than {STAGES_MAX} stages"),
             ));
         }
-        let (mut parsed, mut texts) = (Vec::with_capacity(stages.len()), Vec::new());
-        let mut slots = Vec::new();
+        let (mut members, mut parsed) = (Vec::with_capacity(stages.len()), Vec::new());
         for (index, stage) in stages.iter().enumerate() {
-            let position = stage::Position {
+            let position = table::Position {
                 first: index == 0,
                 last: index + 1 == stages.len(),
             };
-            let parse = || stage::parse(stage, position, context, &mut parsed);
-            let (result, read) = context.scope.recording(parse);
+            let parse = || table::parse(stage, position, context, &mut parsed);
+            let (result, slots) = context.scope.recording(parse);
             result?;
-            texts.resize(parsed.len(), (*stage).to_owned());
-            slots.resize(parsed.len(), read);
+            members.extend(parsed.drain(..).map(|stage| Member { stage, slots }));
         }
-        Ok(Pipeline {
-            stages: sort::absorb_limits(parsed),
-            texts,
-            slots,
-            budget: context.budget.clone(),
-        })
-    }
-
-    fn add(&mut self, stage: Stage, text: &RawDocument) {
-        self.stages.push(stage);
-        self.texts.push(text.to_owned());
-        self.slots.push(Slots::default());
+        Ok(members)
     }
 
     fn empty(context: &Context) -> Pipeline {
         Pipeline {
+            members: Vec::new(),
             budget: context.budget.clone(),
-            ..Pipeline::default()
         }
     }
 
-    fn put_first(&mut self, stage: Match, slots: Slots) {
-        let mut writer = DocumentWriter::new();
-        writer.append_doc("$match", &stage.source);
-        self.texts.insert(0, writer.finish());
-        self.stages.insert(0, Stage::Match(stage));
-        self.slots.insert(0, slots);
+    fn without_stages(&self) -> Pipeline {
+        Pipeline {
+            members: Vec::new(),
+            budget: self.budget.clone(),
+        }
+    }
+
+    fn push(&mut self, stage: Arc<dyn Stage>) {
+        self.members.push(Member {
+            stage,
+            slots: Slots::default(),
+        });
+    }
+
+    fn put_first(&mut self, stage: Arc<dyn Stage>, slots: Slots) {
+        self.members.insert(0, Member { stage, slots });
     }
 
     /// How many of the first stages read none of the variables in these slots.
     fn independent(&self, first: usize, end: usize) -> usize {
-        let reads = |slots: &&Slots| !slots.any_within(first, end);
-        self.slots.iter().take_while(reads).count()
+        let reads = |member: &&Member| !member.slots.any_within(first, end);
+        self.members.iter().take_while(reads).count()
     }
 
-    /// The stages from one on, and those before it.
+    /// The stages before `index`, and those from it on.
     fn split_at(mut self, index: usize) -> (Pipeline, Pipeline) {
         let rest = Pipeline {
-            stages: self.stages.split_off(index),
-            texts: self.texts.split_off(index),
-            slots: self.slots.split_off(index),
+            members: self.members.split_off(index),
             budget: self.budget.clone(),
         };
         (self, rest)
     }
 
-    pub fn stages(&self) -> &[Stage] {
-        &self.stages
+    pub fn stages(&self) -> impl Iterator<Item = &Arc<dyn Stage>> {
+        self.members.iter().map(|member| &member.stage)
+    }
+
+    pub fn first(&self) -> Option<&dyn Stage> {
+        self.members.first().map(|member| &*member.stage)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.stages.is_empty()
+        self.members.is_empty()
     }
 
     /// Takes the first stage off, for a caller that carries it out itself (a `$match` that
     /// became the plan's filter, a source stage).
-    pub fn remove_first(&mut self) -> Option<Stage> {
-        if self.stages.is_empty() {
+    pub fn remove_first(&mut self) -> Option<Arc<dyn Stage>> {
+        if self.members.is_empty() {
             return None;
         }
-        self.texts.remove(0);
-        self.slots.remove(0);
-        Some(self.stages.remove(0))
+        Some(self.members.remove(0).stage)
+    }
+
+    /// Takes the first stage off if it is a `$match`.
+    pub fn take_match(&mut self) -> Option<Match> {
+        let stage = self.first()?.get::<Match>()?.clone();
+        self.remove_first();
+        Some(stage)
     }
 
     /// Where the results are to be written, if the last stage says so.
     pub fn output(&self) -> Option<&Output> {
-        match self.stages.last() {
-            Some(Stage::Output(output)) => Some(output),
-            _ => None,
-        }
+        self.members.last().and_then(|last| last.stage.output())
     }
 
     /// The stage that brings its own documents, if the first one does.
-    pub fn source(&self) -> Option<&Stage> {
-        self.stages.first().filter(|stage| stage.is_source())
+    pub fn source(&self) -> Option<&dyn Stage> {
+        self.first().filter(|stage| stage.is_source())
+    }
+
+    /// The stages as documents, which parse to the same pipeline.
+    pub fn to_documents(&self) -> Vec<RawDocumentBuf> {
+        self.stages().map(|stage| stage.to_document()).collect()
+    }
+
+    /// Writes the stages as an array.
+    fn serialize(&self, name: &str, out: &mut DocumentWriter) {
+        out.begin_array(name);
+        self.serialize_stages(out);
+        out.end();
+    }
+
+    /// Writes the stages into the array that is open.
+    fn serialize_stages(&self, out: &mut DocumentWriter) {
+        for stage in self.stages() {
+            out.push_document();
+            stage.serialize(out);
+            out.end();
+        }
     }
 
     /// Other collections that the pipeline reads: `(database, collection)`, the database only
     /// where it is named.
     pub fn collections_read(&self) -> Vec<(Option<String>, String)> {
         let mut names = Vec::new();
-        self.stages
-            .iter()
+        self.stages()
             .for_each(|stage| stage.collections_read(&mut names));
         names
     }
 
     /// The fields that the pipeline reads of its input.
     pub fn dependencies(&self) -> Dependencies {
-        Dependencies::of(&self.stages)
+        Dependencies::of(&self.members)
     }
 
     /// The part for the shards and the part for the router.
     pub fn split(&self) -> Split {
-        split::split(&self.stages, &self.texts)
+        split::split(self)
     }
 
     /// A run that is fed by hand: `push` documents, then `drain`, and `pop` results.
@@ -197,7 +248,7 @@ impl Pipeline {
         sources: Option<Arc<dyn Sources>>,
         variables: &Variables,
     ) -> Result<Execution, QueryError> {
-        Execution::new(&self.stages, sources, &self.budget, variables)
+        Execution::new(&self.members, sources, &self.budget, variables)
     }
 
     /// Runs over `input`, which may fail with an error of its own.

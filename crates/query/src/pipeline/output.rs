@@ -1,12 +1,43 @@
 //! $out and $merge: where results are written. The node does the writing.
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use std::sync::Arc;
+
+use banyan_document::DocumentWriter;
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Pipeline;
-use super::stage::{Stage, parse_nested};
+use super::execute::{Pass, Start, Step};
+use super::stage::Stage;
+use super::table::parse_nested;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items, type_name};
+
+/// The stage that says where.
+#[derive(Debug)]
+struct Write {
+    output: Output,
+    argument: RawBson,
+}
+
+impl Stage for Write {
+    fn name(&self) -> &'static str {
+        self.output.stage_name()
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append(self.name(), self.argument.as_raw_bson_ref());
+    }
+
+    fn output(&self) -> Option<&Output> {
+        Some(&self.output)
+    }
+
+    /// Whoever runs the pipeline writes its results.
+    fn step(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(Pass))
+    }
+}
 
 #[derive(Clone, Debug)]
 pub enum Output {
@@ -56,13 +87,6 @@ pub enum WhenNotMatched {
 }
 
 impl Output {
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Output::Replace { .. } => "$out",
-            Output::Merge(_) => "$merge",
-        }
-    }
-
     /// The target: the database where it is named, and the collection.
     pub fn target(&self) -> (Option<&str>, &str) {
         match self {
@@ -78,7 +102,7 @@ impl Output {
 pub(super) fn parse_out(
     value: RawBsonRef<'_>,
     _: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let (database, collection) = match value {
         RawBsonRef::String(collection) => (None, collection),
@@ -111,9 +135,12 @@ pub(super) fn parse_out(
             "Invalid $out target namespace, the collection has no name",
         ));
     }
-    out.push(Stage::Output(Output::Replace {
-        database,
-        collection: collection.into(),
+    out.push(Arc::new(Write {
+        output: Output::Replace {
+            database,
+            collection: collection.into(),
+        },
+        argument: value.into(),
     }));
     Ok(())
 }
@@ -121,7 +148,7 @@ pub(super) fn parse_out(
 pub(super) fn parse_merge(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let mut merge = Merge {
         database: None,
@@ -150,7 +177,10 @@ pub(super) fn parse_merge(
             "Invalid $merge target namespace, the collection has no name",
         ));
     }
-    out.push(Stage::Output(Output::Merge(merge)));
+    out.push(Arc::new(Write {
+        output: Output::Merge(merge),
+        argument: value.into(),
+    }));
     Ok(())
 }
 

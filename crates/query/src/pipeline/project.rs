@@ -1,14 +1,15 @@
 //! $project, $unset, $addFields and $set: a tree of what happens to each field
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBson, RawBsonRef, RawDocument};
 
+use banyan_document::path::position;
 use banyan_document::{DocumentWriter, Element, Number, elements, items};
 
 use super::execute::{Flow, Next, Start, Step};
-use super::stage::Stage;
+use super::stage::{Changes, Division, Reads, Stage};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -28,6 +29,8 @@ enum Mode {
 /// What `$project` or `$addFields` does to a document.
 #[derive(Debug)]
 pub struct Projector {
+    /// As the user wrote it.
+    name: &'static str,
     mode: Mode,
     tree: Tree,
     /// What computing its fields may use.
@@ -46,7 +49,8 @@ struct Tree {
 enum Action {
     Include,
     Exclude,
-    Compute(Node),
+    /// With what it was parsed from.
+    Compute(Node, RawBson),
     Nested(Tree),
 }
 
@@ -60,7 +64,7 @@ impl Tree {
         let Some((first, rest)) = parts.split_first() else {
             return Ok(());
         };
-        self.computes |= matches!(action, Action::Compute(_));
+        self.computes |= matches!(action, Action::Compute(..));
         let index = self.fields.place(first);
         match (index, rest.is_empty()) {
             (None, true) => {
@@ -103,6 +107,23 @@ impl Tree {
     }
 }
 
+impl Tree {
+    fn serialize(&self, out: &mut DocumentWriter) {
+        for (name, action) in self.fields.iter() {
+            match action {
+                Action::Include => out.append_bool(name, true),
+                Action::Exclude => out.append_bool(name, false),
+                Action::Compute(_, source) => out.append(name, source.as_raw_bson_ref()),
+                Action::Nested(tree) => {
+                    out.begin_document(name);
+                    tree.serialize(out);
+                    out.end();
+                }
+            }
+        }
+    }
+}
+
 struct Collision {
     remaining: String,
 }
@@ -110,21 +131,21 @@ struct Collision {
 pub(super) fn parse_project(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(spec) = value else {
         return error(15969, "$project specification must be an object");
     };
     let projector =
         Projector::parse_project(spec, context).map_err(|e| prefixed("Invalid $project", e))?;
-    out.push(Stage::Project(Arc::new(projector)));
+    out.push(Arc::new(projector));
     Ok(())
 }
 
 pub(super) fn parse_add_fields(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     parse_addition("$addFields", value, context, out)
 }
@@ -132,16 +153,16 @@ pub(super) fn parse_add_fields(
 pub(super) fn parse_set(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     parse_addition("$set", value, context, out)
 }
 
 fn parse_addition(
-    name: &str,
+    name: &'static str,
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(spec) = value else {
         let found = crate::expression::value::type_name(Some(value));
@@ -152,14 +173,14 @@ fn parse_addition(
     };
     let projector = Projector::parse_add_fields(spec, context)
         .map_err(|e| prefixed(&format!("Invalid {name}"), e))?;
-    out.push(Stage::AddFields(Arc::new(projector)));
+    out.push(Arc::new(Projector { name, ..projector }));
     Ok(())
 }
 
 pub(super) fn parse_unset(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let mut tree = Tree::default();
     let mut add = |path: &str| -> Result<(), QueryError> {
@@ -189,11 +210,12 @@ pub(super) fn parse_unset(
         }
         _ => return error(31002, "$unset specification must be a string or an array"),
     }
-    out.push(Stage::Project(Arc::new(Projector {
+    out.push(Arc::new(Projector {
+        name: "$project",
         mode: Mode::Exclusion,
         tree,
         budget: context.budget.clone(),
-    })));
+    }));
     Ok(())
 }
 
@@ -330,7 +352,7 @@ impl Builder<'_> {
             self.mode = Some(Mode::Inclusion);
         }
         let node = self.parser.operand(value)?;
-        self.insert(&parsed, Action::Compute(node))
+        self.insert(&parsed, Action::Compute(node, value.into()))
     }
 
     fn insert(&mut self, path: &FieldPath, action: Action) -> Result<(), QueryError> {
@@ -374,6 +396,7 @@ impl Projector {
                 .retain(|_, action| !matches!(action, Action::Include));
         }
         Ok(Projector {
+            name: "$project",
             mode,
             tree,
             budget: context.budget.clone(),
@@ -391,21 +414,18 @@ impl Projector {
             add_field(&mut tree, &mut parser, name.as_str(), value, spec)?;
         }
         Ok(Projector {
+            name: "$addFields",
             mode: Mode::Addition,
             tree,
             budget: context.budget.clone(),
         })
     }
 
-    pub fn is_inclusion(&self) -> bool {
-        self.mode == Mode::Inclusion
-    }
-
     /// Adds the paths that are read; false if the whole document is.
-    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+    fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         let mut bounded = true;
         let mut visit = |action: &Action, path: &str| match action {
-            Action::Compute(node) => bounded &= node.dependencies(paths),
+            Action::Compute(node, _) => bounded &= node.dependencies(paths),
             Action::Include => {
                 paths.insert(path.to_string());
             }
@@ -446,7 +466,7 @@ impl Projector {
                 None if self.mode == Mode::Inclusion => {}
                 None | Some(Action::Include) => writer.append_element(&element),
                 Some(Action::Exclude) => {}
-                Some(Action::Compute(node)) => {
+                Some(Action::Compute(node, _)) => {
                     // $addFields sets a field where it stands; $project moves it to the end.
                     if self.mode == Mode::Addition
                         && let Some(value) = node.evaluate(env)?
@@ -476,7 +496,7 @@ impl Projector {
         let present = Finder::new(document);
         for (name, action) in tree.fields.iter() {
             match action {
-                Action::Compute(node) => {
+                Action::Compute(node, _) => {
                     let in_place = self.mode == Mode::Addition && present.element(name).is_some();
                     if !in_place && let Some(value) = node.evaluate(env)? {
                         append(writer, name, value)?;
@@ -546,7 +566,7 @@ impl Projector {
     ) -> Result<(), QueryError> {
         for (name, action) in tree.fields.iter() {
             match action {
-                Action::Compute(node) => {
+                Action::Compute(node, _) => {
                     if let Some(value) = node.evaluate(env)? {
                         append(writer, name, value)?;
                     }
@@ -603,7 +623,8 @@ fn add_field(
     }
     let parsed = FieldPath::parse(path)?;
     let node = parser.operand(value)?;
-    tree.insert(parsed.parts(), Action::Compute(node)).map_err(|_| {
+    let action = Action::Compute(node, value.into());
+    tree.insert(parsed.parts(), action).map_err(|_| {
         let outer = path.rsplit_once('.').map_or(path, |(outer, _)| outer);
         QueryError::new(
             ErrorKind::Location(40176),
@@ -616,20 +637,85 @@ fn add_field(
     })
 }
 
-pub(super) struct ProjectStep {
+impl Stage for Projector {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.begin_document(self.name);
+        self.tree.serialize(out);
+        out.end();
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        match (self.dependencies(paths), self.mode) {
+            (false, _) | (true, Mode::Exclusion) => Reads::Everything,
+            (true, Mode::Inclusion) => Reads::Only,
+            (true, Mode::Addition) => {
+                // A field that is set in a document leaves the rest of it.
+                let nested = |action: &Action| matches!(action, Action::Nested(_));
+                let set = self.tree.fields.iter().filter(|(_, action)| nested(action));
+                paths.extend(set.map(|(name, _)| name.to_string()));
+                Reads::AndPasses
+            }
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        let fields = self.tree.fields.iter();
+        if self.mode != Mode::Inclusion {
+            return Changes::at(fields.map(|(name, _)| &**name));
+        }
+        let (mut kept, mut renamed) = (BTreeSet::new(), BTreeMap::new());
+        for (name, action) in fields {
+            match action {
+                Action::Include => {
+                    kept.insert(name.to_string());
+                }
+                Action::Nested(tree) if !tree.computes => {
+                    let mut keep = |_: &Action, path: &str| {
+                        // A position in an array is another one among the documents that stay.
+                        if !path.split('.').any(|part| position(part).is_some()) {
+                            kept.insert(path.to_owned());
+                        }
+                    };
+                    tree.visit(&mut keep, name);
+                }
+                Action::Compute(Node::Field(path), _) if path.parts().len() == 1 => {
+                    renamed.insert(name.to_string(), path.to_string());
+                }
+                _ => {}
+            }
+        }
+        Changes::AllBut { kept, renamed }
+    }
+
+    fn split(&self) -> Division {
+        Division::Shards
+    }
+
+    fn is_filter_transparent(&self) -> bool {
+        true
+    }
+
+    fn is_one_to_one(&self) -> bool {
+        true
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(ProjectStep {
+            projector: self,
+            variables: start.variables.clone(),
+            arena: Arena::new(),
+        }))
+    }
+}
+
+struct ProjectStep {
     projector: Arc<Projector>,
     variables: Variables,
     arena: Arena,
-}
-
-impl ProjectStep {
-    pub(super) fn new(projector: Arc<Projector>, start: &Start<'_>) -> ProjectStep {
-        ProjectStep {
-            projector,
-            variables: start.variables.clone(),
-            arena: Arena::new(),
-        }
-    }
 }
 
 impl Step for ProjectStep {

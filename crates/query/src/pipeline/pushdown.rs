@@ -5,12 +5,14 @@
 //! of `$expr` between a field and a value that is the same for all documents stays and decides;
 //! it says something weaker about the field beside, which an index may serve.
 
+use std::sync::Arc;
+
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
 use super::Pipeline;
-use super::stage::{Match, Stage};
+use super::matching::Match;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::items;
@@ -32,9 +34,7 @@ pub(super) fn take_leading(
 ) -> Result<Leading, QueryError> {
     let mut leading = Leading::default();
     let mut kept = Vec::new();
-    while let Some(Stage::Match(stage)) = pipeline.stages().first() {
-        let stage = stage.clone();
-        pipeline.remove_first();
+    while let Some(stage) = pipeline.take_match() {
         if !stage.filter.computes() {
             leading.plain.push(stage.source);
             continue;
@@ -55,7 +55,7 @@ pub(super) fn take_leading(
         }
     }
     for (stage, slots) in kept.into_iter().rev() {
-        pipeline.put_first(stage, slots);
+        pipeline.put_first(Arc::new(stage), slots);
     }
     Ok(leading)
 }
@@ -80,6 +80,15 @@ fn conjuncts(filter: &RawDocument, parts: &mut Vec<RawDocumentBuf>) {
 }
 
 impl Leading {
+    /// Writes the stages that were taken out of the pipeline.
+    pub fn serialize_plain(&self, out: &mut DocumentWriter) {
+        for filter in &self.plain {
+            out.push_document();
+            out.append_doc("$match", filter);
+            out.end();
+        }
+    }
+
     /// The filter for the collection, with the variables that have these values.
     pub fn filter(&self, variables: &Variables) -> Result<RawDocumentBuf, QueryError> {
         let mut conditions = self.plain.clone();
@@ -96,11 +105,36 @@ pub(super) fn condition(
     comparison: &FieldComparison,
     variables: &Variables,
 ) -> Result<Option<RawDocumentBuf>, QueryError> {
-    if comparison.comparison != Comparison::Eq {
-        return Ok(None);
+    let path = comparison.path.to_string();
+    if comparison.comparison == Comparison::Eq {
+        let value = value(comparison, variables)?;
+        return Ok(value.map(|value| equality(&path, value.as_raw_bson_ref())));
     }
-    let value = value(comparison, variables)?;
-    Ok(value.map(|value| equality(&comparison.path.to_string(), value.as_raw_bson_ref())))
+    let value = comparison.operand.bind(variables);
+    let value = value.evaluate_owned(&RawDocumentBuf::new())?;
+    // A filter's own ranges are of one type; the planner reads bounds from these, too.
+    Ok(value.map(|value| range(&path, comparison.comparison, &value)))
+}
+
+/// `{$expr: {$gt: ["$path", value]}}`.
+fn range(path: &str, comparison: Comparison, value: &RawBson) -> RawDocumentBuf {
+    let operator = match comparison {
+        Comparison::Eq => "$eq",
+        Comparison::Lt => "$lt",
+        Comparison::Lte => "$lte",
+        Comparison::Gt => "$gt",
+        Comparison::Gte => "$gte",
+    };
+    let mut writer = DocumentWriter::new();
+    writer.begin_document("$expr");
+    writer.begin_array(operator);
+    writer.push(RawBsonRef::String(&format!("${path}")));
+    writer.push_document();
+    writer.append("$literal", value.as_raw_bson_ref());
+    writer.end();
+    writer.end();
+    writer.end();
+    writer.finish()
 }
 
 /// The value that documents must have at the path for an equality to be true, as filters compare.

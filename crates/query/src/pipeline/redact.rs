@@ -6,8 +6,8 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::{DocumentWriter, elements, items};
 
-use super::execute::{Flow, Next, Step};
-use super::stage::Stage;
+use super::execute::{Flow, Next, Start, Step};
+use super::stage::{Division, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{describe, error};
@@ -16,13 +16,39 @@ use crate::expression::{Arena, Expression};
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    out.push(Stage::Redact(Arc::new(Expression::parse(value, context)?)));
+    let expression = Expression::parse(value, context)?;
+    out.push(Arc::new(Redact { expression }));
     Ok(())
 }
 
-pub(super) struct RedactStep {
+#[derive(Debug)]
+pub struct Redact {
+    expression: Expression,
+}
+
+impl Stage for Redact {
+    fn name(&self) -> &'static str {
+        "$redact"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append(self.name(), self.expression.source());
+    }
+
+    fn split(&self) -> Division {
+        Division::Shards
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(RedactStep {
+            expression: self.expression.bind(start.variables),
+        }))
+    }
+}
+
+struct RedactStep {
     expression: Expression,
 }
 
@@ -33,10 +59,6 @@ enum Decision {
 }
 
 impl RedactStep {
-    pub(super) fn new(expression: Expression) -> RedactStep {
-        RedactStep { expression }
-    }
-
     fn decide(&self, document: &RawDocument) -> Result<Decision, QueryError> {
         let arena = Arena::new();
         match self.expression.evaluate(document, &arena)? {

@@ -1,11 +1,14 @@
 //! $replaceRoot and $replaceWith
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
 
+use banyan_document::DocumentWriter;
+
 use super::execute::{Flow, Next, Start, Step};
-use super::stage::Stage;
+use super::stage::{Division, Reads, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, describe, error, type_name};
@@ -18,16 +21,54 @@ pub struct ReplaceRoot {
     called: &'static str,
 }
 
-impl ReplaceRoot {
-    pub fn expression(&self) -> &Expression {
-        &self.expression
+impl Stage for ReplaceRoot {
+    fn name(&self) -> &'static str {
+        match self.called {
+            NEW_ROOT => "$replaceRoot",
+            _ => "$replaceWith",
+        }
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        if self.called != NEW_ROOT {
+            return out.append(self.name(), self.expression.source());
+        }
+        out.begin_document(self.name());
+        out.append("newRoot", self.expression.source());
+        out.end();
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        match self.expression.dependencies(paths) {
+            true => Reads::Only,
+            false => Reads::Everything,
+        }
+    }
+
+    fn split(&self) -> Division {
+        Division::Shards
+    }
+
+    fn is_one_to_one(&self) -> bool {
+        true
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(ReplaceStep {
+            expression: self.expression.bind(start.variables),
+            called: self.called,
+            arena: Arena::new(),
+        }))
     }
 }
+
+const NEW_ROOT: &str = "'newRoot' expression ";
+const REPLACEMENT: &str = "'replacement document' ";
 
 pub(super) fn parse_root(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
@@ -57,42 +98,26 @@ pub(super) fn parse_root(
         );
     };
     let expression = Expression::parse(new_root, context)?;
-    let called = "'newRoot' expression ";
-    out.push(Stage::ReplaceRoot(Arc::new(ReplaceRoot {
-        expression,
-        called,
-    })));
+    let called = NEW_ROOT;
+    out.push(Arc::new(ReplaceRoot { expression, called }));
     Ok(())
 }
 
 pub(super) fn parse_with(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let expression = Expression::parse(value, context)?;
-    let called = "'replacement document' ";
-    out.push(Stage::ReplaceRoot(Arc::new(ReplaceRoot {
-        expression,
-        called,
-    })));
+    let called = REPLACEMENT;
+    out.push(Arc::new(ReplaceRoot { expression, called }));
     Ok(())
 }
 
-pub(super) struct ReplaceStep {
+struct ReplaceStep {
     expression: Expression,
     called: &'static str,
     arena: Arena,
-}
-
-impl ReplaceStep {
-    pub(super) fn new(replace: &ReplaceRoot, start: &Start<'_>) -> ReplaceStep {
-        ReplaceStep {
-            expression: replace.expression.bind(start.variables),
-            called: replace.called,
-            arena: Arena::new(),
-        }
-    }
 }
 
 impl Step for ReplaceStep {

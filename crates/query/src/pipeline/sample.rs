@@ -1,13 +1,16 @@
 //! $sample: as many documents as asked for, each as likely as any other
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use rand::Rng;
 
-use banyan_document::Number;
+use banyan_document::{DocumentWriter, Number};
 
-use super::execute::{Drained, Flow, Next, Step};
-use super::stage::Stage;
-use crate::budget::{Budget, Holding};
+use super::execute::{Drained, Flow, Next, Start, Step};
+use super::stage::{Division, Reads, Stage};
+use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::error;
@@ -15,7 +18,7 @@ use crate::expression::value::error;
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     _: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(28745, "the $sample stage specification must be an object");
@@ -34,29 +37,56 @@ pub(super) fn parse(
         }
     }
     match size {
-        Some(size) => out.push(Stage::Sample(size)),
+        Some(size) => out.push(Arc::new(Sample { size })),
         None => return error(28749, "$sample stage must specify a size"),
     }
     Ok(())
 }
 
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub size: u64,
+}
+
+impl Stage for Sample {
+    fn name(&self) -> &'static str {
+        "$sample"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.begin_document(self.name());
+        out.append_i64("size", i64::try_from(self.size).unwrap_or(i64::MAX));
+        out.end();
+    }
+
+    fn reads(&self, _: &mut BTreeSet<String>) -> Reads {
+        Reads::AndPasses
+    }
+
+    fn split(&self) -> Division {
+        Division::Both {
+            shards: vec![Arc::new(*self)],
+            order: None,
+            router: vec![Arc::new(*self)],
+        }
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(SampleStep {
+            size: self.size,
+            seen: 0,
+            holding: start.budget.holding("$sample"),
+            kept: Vec::new(),
+        }))
+    }
+}
+
 /// A reservoir: document `n` replaces a kept one with probability size/n.
-pub(super) struct SampleStep {
+struct SampleStep {
     size: u64,
     seen: u64,
     holding: Holding,
     kept: Vec<RawDocumentBuf>,
-}
-
-impl SampleStep {
-    pub(super) fn new(size: u64, budget: &Budget) -> SampleStep {
-        SampleStep {
-            size,
-            seen: 0,
-            holding: budget.holding("$sample"),
-            kept: Vec::new(),
-        }
-    }
 }
 
 impl Step for SampleStep {

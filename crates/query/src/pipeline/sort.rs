@@ -1,14 +1,16 @@
 //! $sort, with the limit that follows it: then only so many documents are kept
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::Number;
+use banyan_document::{DocumentWriter, Number};
 
-use super::execute::{Drained, Flow, Next, Step};
-use super::stage::Stage;
-use crate::budget::{Budget, Holding};
+use super::execute::{Drained, Flow, Next, Start, Step};
+use super::limit::Limit;
+use super::stage::{Changes, Division, Reads, Stage};
+use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{error, show};
@@ -18,7 +20,7 @@ use crate::sort::{SortPattern, Sorted, Sorter};
 const DOCUMENTS_PER_DRAIN: usize = 64;
 
 #[derive(Clone, Debug)]
-pub struct SortStage {
+pub struct Sort {
     pub key: SortKey,
     /// No more than this many results are needed.
     pub limit: Option<u64>,
@@ -73,7 +75,7 @@ impl SortKey {
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     _: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(15973, "the $sort key specification must be an object");
@@ -81,47 +83,58 @@ pub(super) fn parse(
     if document.is_empty() {
         return error(15976, "$sort stage must have at least one sort key");
     }
-    out.push(Stage::Sort(SortStage {
+    out.push(Arc::new(Sort {
         key: SortKey::parse(document)?,
         limit: None,
     }));
     Ok(())
 }
 
-/// Tells each sort how many of its results the limits after it let through.
-pub(super) fn absorb_limits(mut stages: Vec<Stage>) -> Vec<Stage> {
-    let mut limit: Option<u64> = None;
-    for stage in stages.iter_mut().rev() {
-        match stage {
-            Stage::Limit(n) => limit = Some(limit.map_or(*n, |known| known.min(*n))),
-            Stage::Skip(n) => limit = limit.map(|known| known.saturating_add(*n)),
-            // One result for each document.
-            Stage::Project(_) | Stage::AddFields(_) | Stage::ReplaceRoot(_) => {}
-            Stage::Sort(sort) => {
-                sort.limit = limit;
-                limit = None;
-            }
-            _ => limit = None,
+impl Stage for Sort {
+    fn name(&self) -> &'static str {
+        "$sort"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append_doc(self.name(), &self.key.source);
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        self.key.dependencies(paths);
+        Reads::AndPasses
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::nothing()
+    }
+
+    /// Each shard sorts its part, and the router merges the streams.
+    fn split(&self) -> Division {
+        let mut shards: Vec<Arc<dyn Stage>> = vec![Arc::new(self.clone())];
+        if let Some(limit) = self.limit {
+            shards.push(Arc::new(Limit(limit)));
+        }
+        Division::Both {
+            shards,
+            order: Some(self.key.clone()),
+            router: Vec::new(),
         }
     }
-    stages
-}
 
-impl SortStage {
-    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) {
-        self.key.dependencies(paths);
+    fn is_filter_transparent(&self) -> bool {
+        true
     }
 
-    pub(super) fn step(&self, budget: &Budget) -> Box<dyn Step> {
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         let limit = self
             .limit
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        Box::new(SortStep {
+        Ok(Box::new(SortStep {
             key: self.key.clone(),
             sorter: Sorter::new(limit),
-            holding: budget.holding("$sort"),
+            holding: start.budget.holding("$sort"),
             sorted: None,
-        })
+        }))
     }
 }
 

@@ -6,13 +6,11 @@
 //! `$sample` are done on each shard and once more on the router. Everything after it is the
 //! router's.
 
-use bson::{RawDocument, RawDocumentBuf};
-
-use banyan_document::DocumentWriter;
+use bson::RawDocumentBuf;
 
 use super::Pipeline;
 use super::sort::SortKey;
-use super::stage::Stage;
+use super::stage::Division;
 
 #[derive(Clone, Debug)]
 pub struct Split {
@@ -24,57 +22,33 @@ pub struct Split {
     pub merge: Pipeline,
 }
 
-/// `texts[i]` is what the user wrote for `stages[i]`.
-pub(super) fn split(stages: &[Stage], texts: &[RawDocumentBuf]) -> Split {
-    let alone = stages
-        .iter()
-        .take_while(|stage| stage.is_per_document())
-        .count();
+pub(super) fn split(pipeline: &Pipeline) -> Split {
     let mut split = Split {
-        shard: texts[..alone].to_vec(),
+        shard: Vec::new(),
         order: None,
-        merge: Pipeline::default(),
+        merge: pipeline.without_stages(),
     };
-    let mut rest = alone;
-    match stages.get(alone) {
-        Some(Stage::Group(group)) => {
-            split.shard.push(group.text_for_shards());
-            split
-                .merge
-                .add(Stage::Group(group.for_merging().into()), &texts[alone]);
-            rest += 1;
-        }
-        Some(Stage::Sort(sort)) => {
-            split.shard.push(one_stage("$sort", &sort.key.source));
-            if let Some(limit) = sort.limit {
-                split.shard.push(limit_stage(limit));
+    let mut stages = pipeline.stages();
+    for stage in stages.by_ref() {
+        match stage.split() {
+            Division::Shards => {
+                split.shard.push(stage.to_document());
+                continue;
             }
-            split.order = Some(sort.key.clone());
-            rest += 1;
-        }
-        Some(Stage::Limit(limit)) => split.shard.push(limit_stage(*limit)),
-        Some(Stage::Skip(skip)) => {
-            if let Some(Stage::Limit(limit)) = stages.get(alone + 1) {
-                split.shard.push(limit_stage(skip.saturating_add(*limit)));
+            Division::Both {
+                shards,
+                order,
+                router,
+            } => {
+                let documents = shards.iter().map(|stage| stage.to_document());
+                split.shard.extend(documents);
+                split.order = order;
+                router.into_iter().for_each(|stage| split.merge.push(stage));
             }
+            Division::Router => split.merge.push(stage.clone()),
         }
-        Some(Stage::Sample(_)) => split.shard.push(texts[alone].clone()),
-        _ => {}
+        break;
     }
-    for (stage, text) in stages.iter().zip(texts).skip(rest) {
-        split.merge.add(stage.clone(), text);
-    }
+    stages.for_each(|stage| split.merge.push(stage.clone()));
     split
-}
-
-fn one_stage(name: &str, argument: &RawDocument) -> RawDocumentBuf {
-    let mut writer = DocumentWriter::new();
-    writer.append_doc(name, argument);
-    writer.finish()
-}
-
-fn limit_stage(limit: u64) -> RawDocumentBuf {
-    let mut writer = DocumentWriter::new();
-    writer.append_i64("$limit", i64::try_from(limit).unwrap_or(i64::MAX));
-    writer.finish()
 }

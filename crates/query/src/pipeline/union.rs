@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
 
+use banyan_document::DocumentWriter;
+
 use super::Pipeline;
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::foreign::{Documents, From, Reader};
 use super::pushdown::{self, Leading};
-use super::stage::{Stage, parse_nested};
+use super::stage::Stage;
+use super::table::parse_nested;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, type_name};
@@ -25,7 +28,7 @@ pub struct UnionWith {
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let (mut from, mut pipeline) = (None, Pipeline::empty(context));
     match value {
@@ -64,26 +67,42 @@ pub(super) fn parse(
         ));
     }
     let leading = pushdown::take_leading(&mut pipeline, context)?;
-    out.push(Stage::UnionWith(Arc::new(UnionWith {
+    out.push(Arc::new(UnionWith {
         from,
         leading,
         pipeline,
-    })));
+    }));
     Ok(())
 }
 
-impl UnionWith {
-    pub(super) fn collections_read(&self, names: &mut Vec<(Option<String>, String)>) {
+impl Stage for UnionWith {
+    fn name(&self) -> &'static str {
+        "$unionWith"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.begin_document(self.name());
+        if let Some(from) = &self.from {
+            from.serialize("coll", out);
+        }
+        out.begin_array("pipeline");
+        self.leading.serialize_plain(out);
+        self.pipeline.serialize_stages(out);
+        out.end();
+        out.end();
+    }
+
+    fn collections_read(&self, names: &mut Vec<(Option<String>, String)>) {
         if let Some(from) = &self.from {
             names.push((from.database.clone(), from.collection.clone()));
         }
         names.extend(self.pipeline.collections_read());
     }
 
-    pub(super) fn step(self: &Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         Ok(Box::new(UnionStep {
-            union: self.clone(),
             reader: Reader::new(self.from.as_ref(), start.sources, "$unionWith")?,
+            union: self,
             variables: start.variables.clone(),
             running: None,
         }))

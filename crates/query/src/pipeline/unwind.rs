@@ -1,14 +1,17 @@
 //! $unwind: a document for each element of an array
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use bson::spec::ElementType;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, Element, elements};
 
 use super::dependencies::Dependencies;
-use super::execute::{Flow, Next, Step};
-use super::stage::Stage;
-use crate::budget::{Budget, Holding};
+use super::execute::{Flow, Next, Start, Step};
+use super::stage::{Changes, Division, Reads, Stage};
+use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::FieldPath;
@@ -24,42 +27,48 @@ pub struct Unwind {
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     _: &Context,
-    out: &mut Vec<Stage>,
+    out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    let (mut path, mut index, mut preserve) = ("", None, false);
-    match value {
-        RawBsonRef::String(text) => path = text,
-        RawBsonRef::Document(document) => {
-            for (name, value) in document.iter().map_while(Result::ok) {
-                option(name.as_str(), value, &mut path, &mut index, &mut preserve)?;
+    out.push(Arc::new(Unwind::parse(value)?));
+    Ok(())
+}
+
+impl Unwind {
+    pub(super) fn parse(value: RawBsonRef<'_>) -> Result<Unwind, QueryError> {
+        let (mut path, mut index, mut preserve) = ("", None, false);
+        match value {
+            RawBsonRef::String(text) => path = text,
+            RawBsonRef::Document(document) => {
+                for (name, value) in document.iter().map_while(Result::ok) {
+                    option(name.as_str(), value, &mut path, &mut index, &mut preserve)?;
+                }
+            }
+            other => {
+                return error(
+                    15981,
+                    format!(
+                        "expected either a string or an object as specification for $unwind stage, \
+                     got {}",
+                        type_name(Some(other))
+                    ),
+                );
             }
         }
-        other => {
-            return error(
-                15981,
-                format!(
-                    "expected either a string or an object as specification for $unwind stage, \
-                     got {}",
-                    type_name(Some(other))
-                ),
-            );
+        if path.is_empty() {
+            return error(28812, "no path specified to $unwind stage");
         }
+        let Some(path) = path.strip_prefix('$') else {
+            return error(
+                28818,
+                format!("path option to $unwind stage should be prefixed with a '$': {path}"),
+            );
+        };
+        Ok(Unwind {
+            path: FieldPath::parse(path)?,
+            include_array_index: index.map(FieldPath::parse).transpose()?,
+            preserve_null_and_empty_arrays: preserve,
+        })
     }
-    if path.is_empty() {
-        return error(28812, "no path specified to $unwind stage");
-    }
-    let Some(path) = path.strip_prefix('$') else {
-        return error(
-            28818,
-            format!("path option to $unwind stage should be prefixed with a '$': {path}"),
-        );
-    };
-    out.push(Stage::Unwind(Unwind {
-        path: FieldPath::parse(path)?,
-        include_array_index: index.map(FieldPath::parse).transpose()?,
-        preserve_null_and_empty_arrays: preserve,
-    }));
-    Ok(())
 }
 
 fn option<'a>(
@@ -123,24 +132,58 @@ fn option<'a>(
     Ok(())
 }
 
-impl Unwind {
-    pub(super) fn step(&self, needed: Dependencies, budget: &Budget) -> Box<dyn Step> {
+impl Stage for Unwind {
+    fn name(&self) -> &'static str {
+        "$unwind"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.begin_document(self.name());
+        out.append_str("path", &format!("${}", self.path));
+        if let Some(index) = &self.include_array_index {
+            out.append_str("includeArrayIndex", &index.to_string());
+        }
+        if self.preserve_null_and_empty_arrays {
+            out.append_bool("preserveNullAndEmptyArrays", true);
+        }
+        out.end();
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        paths.insert(self.path.to_string());
+        Reads::AndPasses
+    }
+
+    fn changes(&self) -> Changes {
+        let index = self.include_array_index.as_ref().map(FieldPath::first);
+        Changes::at([self.path.first()].into_iter().chain(index))
+    }
+
+    fn split(&self) -> Division {
+        Division::Shards
+    }
+
+    fn is_filter_transparent(&self) -> bool {
+        true
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         if self.path.parts().len() == 1 && self.include_array_index.is_none() {
-            return Box::new(FlatStep {
+            return Ok(Box::new(FlatStep {
                 name: self.path.first().into(),
                 preserve: self.preserve_null_and_empty_arrays,
-                needed,
+                needed: start.needed.clone(),
                 scratch: Vec::new(),
                 tail: Vec::new(),
                 rest: None,
-                holding: budget.holding("$unwind"),
-            });
+                holding: start.budget.holding("$unwind"),
+            }));
         }
-        Box::new(DeepStep {
-            unwind: self.clone(),
+        Ok(Box::new(DeepStep {
+            unwind: self,
             rest: None,
-            holding: budget.holding("$unwind"),
-        })
+            holding: start.budget.holding("$unwind"),
+        }))
     }
 }
 
@@ -331,7 +374,7 @@ impl FlatStep {
 
 /// The array lies deeper, or its positions are asked for.
 struct DeepStep {
-    unwind: Unwind,
+    unwind: Arc<Unwind>,
     rest: Option<DeepRest>,
     holding: Holding,
 }
@@ -490,6 +533,11 @@ fn write_replaced(
             writer.append_element(&element);
         }
     }
+}
+
+/// Copies `document` without what stands at a path.
+pub(super) fn write_without(document: &RawDocument, path: &FieldPath, writer: &mut DocumentWriter) {
+    write_replaced(document, path.parts(), None, writer);
 }
 
 /// Copies `document` with a value at a path; what is no document on the way gives way to one.

@@ -23,7 +23,7 @@ use crate::pipeline::pushdown::{self, all, equality, several};
 use crate::variables::Variables;
 
 /// What is done with a document that was found.
-type Take<'t> = dyn FnMut(&RawDocument) -> Result<(), QueryError> + 't;
+pub(super) type Take<'t> = dyn FnMut(&RawDocument) -> Result<(), QueryError> + 't;
 
 pub(super) struct Join {
     lookup: Arc<Lookup>,
@@ -81,7 +81,8 @@ impl Join {
             return Ok(true);
         }
         for comparison in &self.lookup.leading.comparisons {
-            if comparison.comparison == Comparison::Eq
+            // Without a value to look up, a range is the next best.
+            if (comparison.comparison == Comparison::Eq || self.by.is_none())
                 && self.reader.is_indexed(&comparison.path.to_string())?
             {
                 return Ok(true);

@@ -1,0 +1,401 @@
+//! $bucketAuto: about as many documents in each of so many buckets
+//!
+//! The documents are sorted by the value that they are grouped by. A bucket takes its share of
+//! them, and then those that its upper boundary, which a granularity may have rounded, still takes
+//! in.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use banyan_document::{DocumentWriter, Number, compare, key};
+
+use super::accumulator::{self, Accumulator, State};
+use super::execute::{Drained, Flow, Next, Start, Step};
+use super::granularity::Granularity;
+use super::stage::{Reads, Stage};
+use crate::budget::{Budget, Holding};
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::value::{check_depth, describe, error, show, type_name};
+use crate::expression::{Arena, Expression, byte_len};
+use crate::sort::{Sorted, Sorter};
+
+#[derive(Debug)]
+pub struct BucketAuto {
+    group_by: Expression,
+    buckets: u64,
+    accumulators: Vec<Accumulator>,
+    granularity: Option<Granularity>,
+    source: RawDocumentBuf,
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Arc<dyn Stage>>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(source) = value else {
+        return error(
+            40240,
+            format!(
+                "The argument to $bucketAuto must be an object, but found type: {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let (mut group_by, mut buckets, mut output, mut granularity) = (None, None, None, None);
+    for (name, value) in source.iter().map_while(Result::ok) {
+        match (name.as_str(), value) {
+            ("groupBy", value) => group_by = Some(parse_group_by(value, context)?),
+            ("buckets", value) => buckets = Some(parse_buckets(value)?),
+            ("output", RawBsonRef::Document(document)) => output = Some(document),
+            ("output", other) => {
+                return error(
+                    40244,
+                    format!(
+                        "The $bucketAuto 'output' field must be an object, but found type: {}",
+                        type_name(Some(other))
+                    ),
+                );
+            }
+            ("granularity", RawBsonRef::String(name)) => {
+                granularity = Some(Granularity::parse(name)?);
+            }
+            ("granularity", other) => {
+                return error(
+                    40261,
+                    format!(
+                        "The $bucketAuto 'granularity' field must be a string, but found type: {}",
+                        type_name(Some(other))
+                    ),
+                );
+            }
+            (other, _) => {
+                return error(
+                    40245,
+                    format!("Unrecognized option to $bucketAuto: {other}"),
+                );
+            }
+        }
+    }
+    let (Some(group_by), Some(buckets)) = (group_by, buckets) else {
+        return error(
+            40246,
+            "$bucketAuto requires 'groupBy' and 'buckets' to be specified",
+        );
+    };
+    let count = bson::rawdoc! { "count": { "$sum": 1 } };
+    let mut accumulators = Vec::new();
+    for (name, value) in output
+        .filter(|output| !output.is_empty())
+        .unwrap_or(&count)
+        .iter()
+        .map_while(Result::ok)
+    {
+        accumulators.push(accumulator::parse(name.as_str(), value, context)?);
+    }
+    out.push(Arc::new(BucketAuto {
+        group_by,
+        buckets,
+        accumulators,
+        granularity,
+        source: source.to_owned(),
+    }));
+    Ok(())
+}
+
+fn parse_group_by(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
+    let is_expression = match value {
+        RawBsonRef::String(path) => path.starts_with('$'),
+        RawBsonRef::Document(document) => document
+            .iter()
+            .next()
+            .and_then(Result::ok)
+            .is_some_and(|(name, _)| name.as_str().starts_with('$')),
+        _ => false,
+    };
+    if !is_expression {
+        return error(
+            40239,
+            format!(
+                "The $bucketAuto 'groupBy' field must be defined as a $-prefixed path or an \
+                 expression object, but found: {}",
+                show(value)
+            ),
+        );
+    }
+    Expression::parse(value, context)
+}
+
+fn parse_buckets(value: RawBsonRef<'_>) -> Result<u64, QueryError> {
+    let Some(number) = Number::from_raw(value) else {
+        return error(
+            40241,
+            format!(
+                "The $bucketAuto 'buckets' field must be a numeric value, but found type: {}",
+                type_name(Some(value))
+            ),
+        );
+    };
+    let Some(count) = number.to_i32_exact() else {
+        return error(
+            40242,
+            format!(
+                "The $bucketAuto 'buckets' field must be representable as a 32-bit integer, but \
+                 found {}",
+                describe(Some(value))
+            ),
+        );
+    };
+    match u64::try_from(count) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => error(
+            40243,
+            format!("The $bucketAuto 'buckets' field must be greater than 0, but found: {count}"),
+        ),
+    }
+}
+
+impl Stage for BucketAuto {
+    fn name(&self) -> &'static str {
+        "$bucketAuto"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append_doc(self.name(), &self.source);
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        let mut bounded = self.group_by.dependencies(paths);
+        for accumulator in &self.accumulators {
+            bounded &= accumulator.argument.dependencies(paths);
+            bounded &= accumulator.kind.dependencies(paths);
+        }
+        match bounded {
+            true => Reads::Only,
+            false => Reads::Everything,
+        }
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        let arguments = self.accumulators.iter().map(|a| &a.argument);
+        Ok(Box::new(BucketAutoStep {
+            group_by: self.group_by.bind(start.variables),
+            arguments: arguments.map(|a| a.bind(start.variables)).collect(),
+            sorter: Sorter::new(None),
+            holding: start.budget.holding("$bucketAuto"),
+            sorted: None,
+            stage: self,
+            arena: Arena::new(),
+        }))
+    }
+}
+
+struct BucketAutoStep {
+    stage: Arc<BucketAuto>,
+    group_by: Expression,
+    arguments: Vec<Expression>,
+    sorter: Sorter<Grouped>,
+    holding: Holding,
+    sorted: Option<Buckets>,
+    arena: Arena,
+}
+
+/// A document and what it is grouped by.
+#[derive(Debug)]
+struct Grouped {
+    value: RawBson,
+    document: RawDocumentBuf,
+}
+
+/// The buckets that are still to be made.
+struct Buckets {
+    rest: std::iter::Peekable<Sorted<Grouped>>,
+    share: u64,
+    made: u64,
+    /// The upper boundary of the last one.
+    previous: Option<RawBson>,
+}
+
+impl Step for BucketAutoStep {
+    fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        self.arena.reset();
+        let value = self.group_by.evaluate(document, &self.arena)?;
+        if let Some(granularity) = &self.stage.granularity {
+            granularity.check(value)?;
+        }
+        let value = value.unwrap_or(RawBsonRef::Null);
+        let mut order = Vec::new();
+        key::encode(value, &mut order);
+        let bytes = byte_len(value) + document.as_bytes().len() + size_of::<Grouped>();
+        let grouped = Grouped {
+            value: value.into(),
+            document: document.to_owned(),
+        };
+        self.sorter.push(order, grouped, bytes)?;
+        self.holding.set(self.sorter.bytes())?;
+        Ok(Flow::Continue)
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        let mut buckets = match self.sorted.take() {
+            Some(buckets) => buckets,
+            None => {
+                let sorter = std::mem::replace(&mut self.sorter, Sorter::new(None));
+                // Half of a document counts as one.
+                let documents = sorter.len() as u64;
+                let share = (2 * documents + self.stage.buckets) / (2 * self.stage.buckets);
+                Buckets {
+                    rest: sorter.finish(next.budget)?.peekable(),
+                    share: share.max(1),
+                    made: 0,
+                    previous: None,
+                }
+            }
+        };
+        let Some(bucket) = self.bucket(&mut buckets, next.budget)? else {
+            return Ok(Drained::Done);
+        };
+        self.sorted = Some(buckets);
+        match next.push(&bucket)? {
+            Flow::Continue | Flow::Full => Ok(Drained::More),
+            Flow::Stop => Ok(Drained::Done),
+        }
+    }
+}
+
+impl BucketAutoStep {
+    fn bucket(
+        &mut self,
+        buckets: &mut Buckets,
+        budget: &Budget,
+    ) -> Result<Option<RawDocumentBuf>, QueryError> {
+        let Some(first) = buckets.rest.next() else {
+            return Ok(None);
+        };
+        buckets.made += 1;
+        let mut filling = Filling {
+            states: self
+                .stage
+                .accumulators
+                .iter()
+                .map(|a| State::new(&a.kind))
+                .collect(),
+            min: first.value.clone(),
+            max: first.value.clone(),
+        };
+        self.add(&mut filling, first, budget)?;
+        for _ in 1..buckets.share {
+            match buckets.rest.next() {
+                Some(more) => self.add(&mut filling, more, budget)?,
+                None => break,
+            }
+        }
+        if buckets.made == self.stage.buckets {
+            for more in buckets.rest.by_ref() {
+                self.add(&mut filling, more, budget)?;
+            }
+        }
+        let stage = self.stage.clone();
+        match &stage.granularity {
+            Some(granularity) => self.round(granularity, buckets, &mut filling, budget)?,
+            None => {
+                let at = |max: &RawBson, next: &Grouped| order(&next.value, max).is_eq();
+                self.take_while(buckets, &mut filling, at, budget)?;
+                if let Some(next) = buckets.rest.peek() {
+                    filling.max = next.value.clone();
+                }
+            }
+        }
+        buckets.previous = Some(filling.max.clone());
+        self.finish(filling, budget).map(Some)
+    }
+
+    /// Rounds the boundaries outward, and takes in what lies within them then.
+    fn round(
+        &mut self,
+        granularity: &Granularity,
+        buckets: &mut Buckets,
+        filling: &mut Filling,
+        budget: &Budget,
+    ) -> Result<(), QueryError> {
+        let boundary = granularity.up(filling.max.as_raw_bson_ref());
+        filling.max = boundary.clone();
+        let within = |_: &RawBson, next: &Grouped| order(&next.value, &boundary).is_lt();
+        self.take_while(buckets, filling, within, budget)?;
+        filling.max = boundary;
+        let is_zero = Number::from_raw(filling.max.as_raw_bson_ref()).is_some_and(Number::is_zero);
+        if is_zero && let Some(next) = buckets.rest.peek() {
+            // Nothing is rounded up from zero: the next bucket begins below its first value.
+            filling.max = granularity.down(next.value.as_raw_bson_ref());
+        }
+        filling.min = match buckets.previous.take() {
+            Some(previous) => previous,
+            None => granularity.down(filling.min.as_raw_bson_ref()),
+        };
+        Ok(())
+    }
+
+    /// Adds documents as long as `fits` says so of the upper boundary and the next one.
+    fn take_while(
+        &mut self,
+        buckets: &mut Buckets,
+        filling: &mut Filling,
+        fits: impl Fn(&RawBson, &Grouped) -> bool,
+        budget: &Budget,
+    ) -> Result<(), QueryError> {
+        while let Some(next) = buckets.rest.next_if(|next| fits(&filling.max, next)) {
+            self.add(filling, next, budget)?;
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        filling: &mut Filling,
+        grouped: Grouped,
+        budget: &Budget,
+    ) -> Result<(), QueryError> {
+        budget.spend_bytes(grouped.document.as_bytes().len())?;
+        self.arena.reset();
+        let accumulators = self.stage.accumulators.iter().zip(&self.arguments);
+        for ((accumulator, argument), state) in accumulators.zip(&mut filling.states) {
+            let value = argument.evaluate(&grouped.document, &self.arena)?;
+            state.add(&accumulator.kind, value, &grouped.document, budget)?;
+        }
+        filling.max = grouped.value;
+        Ok(())
+    }
+
+    fn finish(&self, mut filling: Filling, budget: &Budget) -> Result<RawDocumentBuf, QueryError> {
+        let mut writer = DocumentWriter::new();
+        let names = self.stage.accumulators.iter().map(|a| &*a.field);
+        if !names.clone().any(|name| name == "_id") {
+            writer.begin_document("_id");
+            writer.append("min", filling.min.as_raw_bson_ref());
+            writer.append("max", filling.max.as_raw_bson_ref());
+            writer.end();
+        }
+        for (accumulator, state) in self.stage.accumulators.iter().zip(&mut filling.states) {
+            let value = state.finish(&accumulator.kind, budget)?;
+            budget.spend_bytes(byte_len(value.as_raw_bson_ref()))?;
+            check_depth(value.as_raw_bson_ref())?;
+            writer.append(&accumulator.field, value.as_raw_bson_ref());
+        }
+        Ok(writer.finish())
+    }
+}
+
+/// A bucket on its way.
+struct Filling {
+    states: Vec<State>,
+    min: RawBson,
+    max: RawBson,
+}
+
+fn order(a: &RawBson, b: &RawBson) -> Ordering {
+    compare(a.as_raw_bson_ref(), b.as_raw_bson_ref())
+}

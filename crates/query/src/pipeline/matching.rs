@@ -1,0 +1,112 @@
+//! $match
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use banyan_document::DocumentWriter;
+
+use super::execute::{Flow, Next, Start, Step};
+use super::stage::{Changes, Division, Reads, Stage};
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::expression::value::error;
+use crate::filter::Filter;
+use crate::variables::Variables;
+
+#[derive(Clone, Debug)]
+pub struct Match {
+    pub filter: Arc<Filter>,
+    /// As it was written.
+    pub source: RawDocumentBuf,
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Arc<dyn Stage>>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return error(15959, "the match filter must be an expression in an object");
+    };
+    out.push(Arc::new(Match::new(
+        document,
+        Filter::parse(document, context)?,
+    )));
+    Ok(())
+}
+
+impl Match {
+    pub fn new(source: &RawDocument, filter: Filter) -> Match {
+        Match {
+            filter: Arc::new(filter),
+            source: source.to_owned(),
+        }
+    }
+
+    /// What all of several let through.
+    pub fn all(stages: &[&Match]) -> Match {
+        let filters = stages.iter().map(|stage| &*stage.filter);
+        let mut source = DocumentWriter::new();
+        source.begin_array("$and");
+        for stage in stages {
+            source.push(RawBsonRef::Document(&stage.source));
+        }
+        source.end();
+        Match::new(&source.finish(), Filter::conjunction(filters))
+    }
+
+    /// The filter with the values of the variables around it.
+    fn filter_within(&self, variables: &Variables) -> Arc<Filter> {
+        if variables.is_empty() || !self.filter.computes() {
+            return self.filter.clone();
+        }
+        Arc::new(self.filter.bind(variables))
+    }
+}
+
+impl Stage for Match {
+    fn name(&self) -> &'static str {
+        "$match"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append_doc(self.name(), &self.source);
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        match self.filter.dependencies(paths) {
+            true => Reads::AndPasses,
+            false => Reads::Everything,
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::nothing()
+    }
+
+    fn split(&self) -> Division {
+        Division::Shards
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(MatchStep {
+            filter: self.filter_within(start.variables),
+        }))
+    }
+}
+
+struct MatchStep {
+    filter: Arc<Filter>,
+}
+
+impl Step for MatchStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        if self.filter.try_matches(document)? {
+            next.push(document)
+        } else {
+            Ok(Flow::Continue)
+        }
+    }
+}

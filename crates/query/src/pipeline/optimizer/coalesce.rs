@@ -1,0 +1,57 @@
+//! Makes one stage of neighbours: `$match` and `$match`, `$limit` and `$limit`, `$skip` and `$skip`.
+
+use std::sync::Arc;
+
+use super::skip_limit::sum;
+use crate::pipeline::limit::{Limit, Skip};
+use crate::pipeline::matching::Match;
+use crate::pipeline::{Member, Stage};
+
+pub(super) fn run(members: &mut Vec<Member>) -> bool {
+    let before = members.len();
+    let mut kept: Vec<Member> = Vec::with_capacity(before);
+    let mut rest = members.drain(..).peekable();
+    while let Some(member) = rest.next() {
+        let mut slots = member.slots;
+        // Many filters are joined at once.
+        let mut filters = Vec::new();
+        if member.stage.is::<Match>() {
+            while let Some(next) = rest.next_if(|next| next.stage.is::<Match>()) {
+                slots = slots.union(next.slots);
+                filters.push(next.stage);
+            }
+        }
+        if !filters.is_empty() {
+            filters.insert(0, member.stage);
+            let filters: Vec<&Match> = filters.iter().filter_map(|stage| stage.get()).collect();
+            let stage = Arc::new(Match::all(&filters));
+            kept.push(Member { stage, slots });
+            continue;
+        }
+        match kept
+            .last_mut()
+            .and_then(|last| counted(&*last.stage, &*member.stage))
+        {
+            Some(stage) => {
+                if let Some(last) = kept.last_mut() {
+                    last.stage = stage;
+                }
+            }
+            None => kept.push(member),
+        }
+    }
+    drop(rest);
+    *members = kept;
+    members.len() != before
+}
+
+/// One `$limit` or `$skip` for two.
+fn counted(first: &dyn Stage, second: &dyn Stage) -> Option<Arc<dyn Stage>> {
+    if let (Some(Limit(a)), Some(Limit(b))) = (first.get(), second.get()) {
+        return Some(Arc::new(Limit(*a.min(b))));
+    }
+    let (Some(Skip(a)), Some(Skip(b))) = (first.get(), second.get()) else {
+        return None;
+    };
+    Some(Arc::new(Skip(sum(*a, *b)?)))
+}
