@@ -332,7 +332,8 @@ fn dependencies(node: &Node, paths: &mut BTreeSet<String>) -> bool {
             true
         }
         Node::Expression { expression, .. } => expression.dependencies(paths),
-        Node::Where(_) => false,
+        // The whole document.
+        Node::Where(_) | Node::Schema { .. } => false,
         Node::AlwaysTrue | Node::AlwaysFalse => true,
     }
 }
