@@ -253,7 +253,9 @@ async fn a_router_ends_what_a_client_that_leaves_has_asked_of_shards() -> Result
     collection.insert_one(document).await?;
     let stages = ["$a", "$b", "$c"].map(|path| doc! { "$unwind": path });
     let mut stages: Vec<_> = stages.into();
-    stages.push(doc! { "$match": { "_id": 2 } });
+    // It asks for all three, so nothing can be left out before.
+    let sum = doc! { "$add": ["$a", "$b", "$c"] };
+    stages.push(doc! { "$match": { "$expr": { "$eq": [sum, -1] } } });
     stages.push(doc! { "$out": "made" });
     let commands = [
         doc! { "find": "endless", "filter": { "$where": "while (true) {}" } },

@@ -116,8 +116,11 @@ fn three_members_survive_the_loss_of_their_leader() {
 fn leadership_moves_on_request() {
     let cluster = Cluster::new();
     let groups = three(&cluster);
-    groups[0].transfer_leadership(2);
-    wait("transfer", || groups[1].leader_term() != 0);
+    wait("transfer", || {
+        // It is given up where the other one does not answer in time.
+        groups[0].transfer_leadership(2);
+        groups[1].leader_term() != 0
+    });
     propose(&groups[1], "x").unwrap();
     assert!(matches!(
         propose(&groups[0], "y"),
