@@ -121,7 +121,13 @@ impl<'a> Planned<'a> {
             }
         };
         let mut executor = executors.swap_remove(chosen);
-        executor.rejected = executors.into_iter().map(|other| other.root).collect();
+        // Those that lost end here: they hold the snapshot, and what they have read.
+        drop(executors);
+        let rejected = solutions.iter().enumerate();
+        executor.rejected = rejected
+            .filter(|(number, _)| *number != chosen)
+            .map(|(_, other)| plan::build(view.collection.as_ref(), &request, other))
+            .collect::<Result<_, _>>()?;
         Ok(executor)
     }
 }
@@ -144,6 +150,7 @@ pub struct Executor {
     is_sorted: bool,
     began: Instant,
     pub stats: Arc<PlanSummaryStats>,
+    /// What was not chosen, as it would begin: nothing of it runs.
     rejected: Vec<Box<dyn Operator>>,
     filter: Arc<Filter>,
 }
