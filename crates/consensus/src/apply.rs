@@ -13,7 +13,7 @@ use futures::channel::oneshot;
 use parking_lot::{Condvar, Mutex};
 use raft::eraftpb::Message;
 
-use crate::group::ProposeError;
+use crate::error::ProposeError;
 use crate::machine::{Committed, Position, SnapshotMeta, StateMachine};
 
 /// Applied together, at most: one storage batch is built from them in memory.
@@ -195,7 +195,9 @@ impl<S: StateMachine> Applier<S> {
             return None;
         }
         #[cfg(feature = "simulation")]
-        if crate::stage::planted(crate::stage::Bug::ApplyOutOfOrder) && queue.jobs.len() > 1 {
+        if crate::stage::world::planted(crate::stage::world::Bug::ApplyOutOfOrder)
+            && queue.jobs.len() > 1
+        {
             queue.jobs.swap(0, 1);
         }
         queue.busy = true;
@@ -249,7 +251,7 @@ impl<S: StateMachine> Applier<S> {
             // A snapshot may have brought the state further than the log.
             let later = position.index > applied.index;
             #[cfg(feature = "simulation")]
-            let later = later || crate::stage::planted(crate::stage::Bug::ApplyTwice);
+            let later = later || crate::stage::world::planted(crate::stage::world::Bug::ApplyTwice);
             if later {
                 entries.push(item.committed);
             }

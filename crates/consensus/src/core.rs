@@ -5,17 +5,22 @@
 //! an [`Outlet`].
 //!
 //! Here is what every core does. `opening` is how it begins and `pump` what a round comes to; then
-//! `election`, `members` and `asking` (who leads, who belongs, who confirms it), `fetching`
-//! (snapshots), and what only some sets have: `witness` (arbiters), `delay`, `forced`.
+//! `campaign`, `members` and `read_index` (who leads, who belongs, who confirms it), `fetching`
+//! (snapshots), and what only some sets have: `witness` (arbiters), `delay`, `forced`. What they
+//! remember is in `election`, `asking` and `caretaker`, which know no core.
 
 mod asking;
+mod campaign;
+mod caretaker;
 mod delay;
 mod election;
 mod fetching;
 mod forced;
 mod members;
+mod mix;
 mod opening;
 mod pump;
+mod read_index;
 #[cfg(test)]
 mod tests;
 mod witness;
@@ -25,31 +30,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft::eraftpb::{ConfChangeType, Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{RawNode, ReadState, StateRole};
 
-use crate::group::Role;
 use crate::log::{Disk, Log, LogError};
 use crate::machine::{Membership, PeerId, Position, SnapshotMeta};
 use crate::message::{self, Receiver};
 #[cfg(feature = "simulation")]
-use crate::stage::{Bug, planted};
+use crate::stage::world::{Bug, planted};
+use crate::status::Role;
 use asking::Asking;
+use caretaker::Caretaker;
 use election::Election;
 pub(crate) use forced::ForceError;
 pub(crate) use members::Wish;
-use members::conf_change;
+use mix::mix;
+pub(crate) use opening::Settings;
 use opening::{raft_node, reconcile};
-use witness::Caretaker;
-
-pub(crate) struct Settings {
-    pub id: PeerId,
-    /// How often a leader tells that it is there; may change.
-    pub heartbeat_ticks: usize,
-    pub election_ticks: usize,
-    /// Election timeouts are drawn from it.
-    pub seed: u64,
-}
 
 /// An entry that is committed, and what the core made of it.
 pub(crate) struct Decided {
@@ -232,33 +229,6 @@ impl<D: Disk> Core<D> {
             (StateRole::Follower, _) => Role::Follower,
             (StateRole::Candidate | StateRole::PreCandidate, _) => Role::Candidate,
         }
-    }
-
-    /// Begins a group of one. The first entry names its first member, so that whoever follows the
-    /// log from its beginning learns of it. False if the log is not empty.
-    pub fn bootstrap(&mut self, address: &str) -> bool {
-        let blank = self.last_index() == 0
-            && self.term() == 0
-            && self.membership().members.is_empty()
-            && !self.installing();
-        if !blank {
-            return false;
-        }
-        let id = self.settings.id;
-        let mut entry = Entry::default();
-        entry.set_entry_type(EntryType::EntryConfChange);
-        entry.term = 1;
-        entry.index = 1;
-        entry.data = conf_change(ConfChangeType::AddNode, id, address);
-        let mut append = Message::default();
-        append.set_msg_type(MessageType::MsgAppend);
-        append.from = id;
-        append.to = id;
-        append.term = 1;
-        append.commit = 1;
-        append.set_entries(vec![entry].into());
-        // As if a leader before it had committed the entry.
-        self.node.step(append).is_ok()
     }
 
     /// The only voter there is; nobody else can take the lead or decide anything.
@@ -476,12 +446,4 @@ impl<D: Disk> Core<D> {
             .or_else(|| self.strangers.get(&id).cloned())
             .unwrap_or_default()
     }
-}
-
-/// A well-mixed function of its input (the finalizer of splitmix64).
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -12,9 +12,11 @@
 mod inbox;
 mod keeping;
 mod lead;
+mod leadership;
 #[cfg(feature = "simulation")]
 mod on_stage;
 mod reads;
+mod round;
 mod rounds;
 mod threads;
 mod timing;
@@ -35,14 +37,16 @@ use raft::eraftpb::Message;
 
 use crate::apply::{Answer, Applier, Listener};
 use crate::core::{Core, Settings};
-use crate::group::{Change, Error, LeaderWatch, Options, ProposeError, ProposeOptions};
-use crate::group::{Status, SyncMode};
+use crate::error::{Error, ProposeError};
 use crate::log::disk::{EngineDisk, Kept, Purger, sync_newest_file};
 use crate::log::watermark::Watermark;
 use crate::log::{LogError, LogReader};
-use crate::machine::{Member, Membership, PeerId, Position, StateMachine, Transport};
+use crate::machine::{PeerId, Position, StateMachine, Transport};
+use crate::options::{Options, SyncMode};
+use crate::status::{LeaderWatch, Status};
 use crate::surroundings;
-use inbox::{Inbox, Work};
+use inbox::Inbox;
+pub(crate) use inbox::{Control, Proposal};
 pub(crate) use keeping::Keeping;
 pub use keeping::LogHold;
 use reads::Asked;
@@ -56,33 +60,6 @@ const WAITING_BYTES_MAX: usize = 256 << 20;
 const WAITING_MESSAGES_MAX: usize = 16_384;
 /// Read from the log at once, at most.
 const READ_BYTES_MAX: u64 = 64 << 20;
-
-pub(crate) struct Proposal<P> {
-    pub data: Vec<u8>,
-    pub prepared: P,
-    pub options: ProposeOptions,
-    pub answer: Answer,
-}
-
-pub(crate) enum Control {
-    Message(Bytes),
-    Installed(Box<Message>, bool),
-    Change(Change, oneshot::Sender<Result<Membership, Error>>),
-    /// Somebody asked for an index while no round was under way.
-    Reads,
-    /// Entries were held back until there is room to apply them.
-    Room,
-    Transfer(PeerId, &'static str),
-    AnnounceCommit,
-    StepDown(&'static str),
-    Campaign,
-    Suspect(PeerId),
-    Electable(bool),
-    Force(Vec<Member>, oneshot::Sender<Result<Membership, Error>>),
-    Replace(PeerId, Member, oneshot::Sender<Result<Membership, Error>>),
-    Witness(bool),
-    Witnesses(Vec<PeerId>),
-}
 
 /// The term that the core leads in, if it does; its user may be served once an entry of that term
 /// is applied.
@@ -409,7 +386,7 @@ impl<S: StateMachine> Shared<S> {
     /// anything. That another member gets a vote is seen here before that member can use it.
     pub fn read_index(&self, answer: oneshot::Sender<u64>) {
         #[cfg(feature = "simulation")]
-        if crate::stage::planted(crate::stage::Bug::StaleRead) {
+        if crate::stage::world::planted(crate::stage::world::Bug::StaleRead) {
             self.applier
                 .wait_for(self.commit.load(Ordering::Acquire), answer);
             return;
@@ -481,28 +458,6 @@ impl<S: StateMachine> Shared<S> {
             };
             return Ok(entries.into_iter().map(plain).collect());
         }
-    }
-
-    /// Leader in name becomes leader in fact once an entry of its term is applied.
-    fn refresh_leadership(&self, core_term: Option<u64>) {
-        let mut leadership = self.leadership.lock();
-        if let Some(term) = core_term {
-            leadership.core_term = term;
-        }
-        let term = leadership.core_term;
-        let serving = if term != 0 && self.applier.applied().term == term {
-            term
-        } else {
-            0
-        };
-        if self.leader_term.swap(serving, Ordering::AcqRel) != serving {
-            self.notify();
-        }
-    }
-
-    /// Whoever saw that this member leads, or does not, sees after this that the watchers know.
-    pub fn settle(&self) {
-        drop(self.leadership.lock());
     }
 
     fn notify(&self) {

@@ -4,181 +4,20 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
 
 use crate::driver::{Control, LogHold, Proposal, Shared, Threads};
-use crate::machine::{Member, Membership, PeerId, Position, StateMachine, Transport};
+use crate::error::{Error, ProposeError};
+use crate::machine::{Change, Member, Membership, PeerId, Position, StateMachine, Transport};
+use crate::options::{Options, ProposeOptions};
+use crate::status::{LeaderWatch, Status};
 
 /// The largest entry that is taken: it must fit into one message between members.
 pub const ENTRY_BYTES_MAX: usize = 40 << 20;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncMode {
-    /// An entry is synced to disk before it counts.
-    EveryEntry,
-    /// A group of one counts an entry once it is written to the operating system, and syncs
-    /// within this time. A group of more members always behaves as `EveryEntry`.
-    Interval(Duration),
-}
-
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub id: PeerId,
-    pub sync: SyncMode,
-    pub heartbeat: Duration,
-    pub election_timeout: Duration,
-    /// Entries are cut off beyond this, unless somebody still needs them (see
-    /// [`Group::set_log_limits`]).
-    pub log_bytes_max: u64,
-    /// So much of what is committed waits in memory to be applied; more waits in the log.
-    pub apply_queue_bytes_max: usize,
-    /// As by [`Group::set_witness`], from the start.
-    pub witness: bool,
-    /// As by [`Group::set_apply_delay`], from the start.
-    pub apply_delay: Duration,
-    /// Called once, with what was found, when the log or the state cannot be trusted any more.
-    pub on_fatal: fn(&str),
-}
-
-impl Options {
-    pub fn new(id: PeerId, sync: SyncMode) -> Options {
-        Options {
-            id,
-            sync,
-            heartbeat: Duration::from_millis(100),
-            election_timeout: Duration::from_millis(1000),
-            log_bytes_max: 256 << 20,
-            apply_queue_bytes_max: 64 << 20,
-            witness: false,
-            apply_delay: Duration::ZERO,
-            on_fatal: stop_process,
-        }
-    }
-}
-
-/// Going on after a failed write would serve, or acknowledge, what is not there.
-fn stop_process(what: &str) {
-    eprintln!("fatal: {what}");
-    std::process::exit(14);
-}
-
-/// Why a group could not be opened or used.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("{0}")]
-    Open(String),
-    #[error("the group has stopped")]
-    Stopped,
-    #[error("this member is not the leader")]
-    NotLeader { leader: Option<PeerId> },
-    #[error("{0}")]
-    Refused(String),
-    #[error("no answer in time")]
-    Timeout,
-    /// Entries of the log cannot be read; it says which.
-    #[error("the log is damaged: {0}")]
-    Damaged(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProposeError {
-    /// The entry was not accepted; propose it at the leader.
-    #[error("this member is not the leader")]
-    NotLeader { leader: Option<PeerId> },
-    /// The entry was accepted, then leadership was lost: it may or may not be committed.
-    #[error("leadership was lost before the entry was known to be committed")]
-    Unknown,
-    #[error("the group has stopped")]
-    Stopped,
-    #[error("the entry is too large")]
-    TooLarge,
-    #[error("too much waits to be committed")]
-    Busy,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ProposeOptions {
-    /// Answer only after the entry is synced to disk, whatever the sync mode.
-    pub sync: bool,
-    /// The leader's term (see [`Group::leader_term`]) in which the proposal was worked out: in
-    /// another term it's refused, as what it was worked out from may have changed. 0: any.
-    pub term: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    AddLearner {
-        id: PeerId,
-        address: String,
-    },
-    /// Makes a learner a voter.
-    Promote(PeerId),
-    /// Makes a voter a learner.
-    Demote(PeerId),
-    Remove(PeerId),
-    UpdateAddress {
-        id: PeerId,
-        address: String,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    Leader,
-    Candidate,
-    Follower,
-    Learner,
-    /// Not a member of any group (yet).
-    Outsider,
-}
-
-#[derive(Clone, Debug)]
-pub struct PeerProgress {
-    pub id: PeerId,
-    pub address: String,
-    pub voter: bool,
-    /// The last index known to be in its log (leader only).
-    pub matched: u64,
-    /// Heard from within an election timeout (leader only).
-    pub recent_active: bool,
-    /// It fetches a snapshot (leader only).
-    pub in_snapshot: bool,
-    pub last_contact: Option<Instant>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Status {
-    pub id: PeerId,
-    pub role: Role,
-    pub term: u64,
-    pub leader: Option<PeerId>,
-    /// Leader, and an entry of its own term is applied: it may serve.
-    pub leader_ready: bool,
-    pub commit: u64,
-    pub applied: Position,
-    pub last_index: u64,
-    /// The term of the last entry.
-    pub last_term: u64,
-    pub first_index: u64,
-    /// About how many bytes of entries the log holds.
-    pub log_bytes: u64,
-    /// When the first entry was written (see [`StateMachine::written_ms`]), if it says so.
-    pub oldest_ms: Option<i64>,
-    /// What was found to be damaged in the log; members that need it fetch a snapshot instead.
-    pub damage: Option<String>,
-    pub membership: Membership,
-    pub peers: Vec<PeerProgress>,
-    /// This member fetches a snapshot, or waits to.
-    pub installing_snapshot: bool,
-}
-
-/// Called when the role, the leader, its readiness or the membership changes. It runs on the
-/// group's threads: it must not block or call back into the group beyond `status`.
-pub type LeaderWatch = Box<dyn Fn(&Status) + Send + Sync>;
 
 pub type Proposed = futures::future::BoxFuture<'static, Result<Position, ProposeError>>;
 

@@ -17,22 +17,25 @@
 mod apply;
 mod core;
 mod driver;
+mod error;
 mod group;
 mod log;
 mod machine;
 mod message;
+mod options;
 #[cfg(test)]
 mod simulation;
 #[cfg(feature = "simulation")]
 pub mod stage;
+mod status;
 mod surroundings;
 
 pub use driver::LogHold;
-pub use group::{
-    Change, ENTRY_BYTES_MAX, Error, Group, LeaderWatch, Options, PeerProgress, ProposeError,
-    ProposeOptions, Proposed, Role, Status, SyncMode,
-};
+pub use error::{Error, ProposeError};
+pub use group::{ENTRY_BYTES_MAX, Group, Proposed};
 pub use machine::{
-    ApplyError, Committed, Member, Membership, PeerId, Position, SnapshotMeta, StateMachine,
-    Transport,
+    ApplyError, Change, Committed, Member, Membership, PeerId, Position, SnapshotMeta,
+    StateMachine, Transport,
 };
+pub use options::{Options, ProposeOptions, SyncMode};
+pub use status::{LeaderWatch, PeerProgress, Role, Status};

@@ -50,6 +50,24 @@ impl Membership {
     }
 }
 
+/// A change of one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    AddLearner {
+        id: PeerId,
+        address: String,
+    },
+    /// Makes a learner a voter.
+    Promote(PeerId),
+    /// Makes a voter a learner.
+    Demote(PeerId),
+    Remove(PeerId),
+    UpdateAddress {
+        id: PeerId,
+        address: String,
+    },
+}
+
 /// A committed entry on its way into the state machine.
 #[derive(Debug)]
 pub struct Committed<P> {

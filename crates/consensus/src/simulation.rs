@@ -18,10 +18,9 @@ use raft::ReadState;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use crate::core::{Core, Decided, Outlet, Settings};
-use crate::group::Change;
 use crate::log::memory::MemoryDisk;
 use crate::log::{conf_state, encode_membership};
-use crate::machine::{PeerId, Position, SnapshotMeta};
+use crate::machine::{Change, PeerId, Position, SnapshotMeta};
 
 struct Random(u64);
 

@@ -5,10 +5,6 @@
 //! not answer soon, everybody is; and as every heartbeat carries the question as well, somebody who
 //! has become faster is noticed.
 
-use raft::eraftpb::{Message, MessageType};
-
-use super::Core;
-use crate::log::Disk;
 use crate::machine::PeerId;
 
 #[derive(Default)]
@@ -23,7 +19,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    fn begin(&mut self, question: &[u8], members_since: u64) {
+    pub fn begin(&mut self, question: &[u8], members_since: u64) {
         if self.members_since != members_since {
             self.members_since = members_since;
             self.swift.clear();
@@ -33,7 +29,7 @@ impl Asking {
         self.answered.clear();
     }
 
-    fn note(&mut self, from: PeerId, question: &[u8], needed: usize) {
+    pub fn note(&mut self, from: PeerId, question: &[u8], needed: usize) {
         if question != self.question
             || self.answered.len() >= needed
             || self.answered.contains(&from)
@@ -46,43 +42,12 @@ impl Asking {
         }
     }
 
-    fn spares(&self, member: PeerId) -> bool {
+    pub fn everybody(&mut self) {
+        self.swift.clear();
+    }
+
+    pub fn spares(&self, member: PeerId) -> bool {
         !self.swift.is_empty() && !self.swift.contains(&member)
-    }
-}
-
-impl<D: Disk> Core<D> {
-    pub fn read_index(&mut self, question: Vec<u8>) {
-        self.asking
-            .begin(&question, self.node.store().membership().index);
-        let before = self.node.raft.msgs.len();
-        self.node.read_index(question);
-        let mut at = 0;
-        let asking = &self.asking;
-        self.node.raft.msgs.retain(|message| {
-            at += 1;
-            let asks = message.msg_type == MessageType::MsgHeartbeat && !message.context.is_empty();
-            at <= before || !asks || !asking.spares(message.to)
-        });
-    }
-
-    /// Those who were asked take their time.
-    pub fn ask_everybody(&mut self) {
-        self.asking.swift.clear();
-        self.node.ping();
-    }
-
-    pub(super) fn note_answer(&mut self, message: &Message) {
-        let answer = message.msg_type == MessageType::MsgHeartbeatResponse;
-        if !answer || message.context.is_empty() || message.term != self.term() {
-            return;
-        }
-        let membership = self.membership();
-        let voters = membership.voters().count();
-        let votes = |id: PeerId| membership.get(id).is_some_and(|member| member.voter);
-        if votes(self.settings.id) && votes(message.from) {
-            self.asking.note(message.from, &message.context, voters / 2);
-        }
     }
 }
 

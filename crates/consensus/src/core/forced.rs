@@ -23,7 +23,8 @@ use raft::eraftpb::{
     ConfChange, ConfChangeType, Entry, EntryType, HardState, Message, MessageType,
 };
 
-use super::{Core, mix};
+use super::Core;
+use super::mix::mix;
 use crate::log::{Disk, LogError, decode_membership, encode_membership};
 use crate::machine::{Member, Membership, PeerId, Position};
 

@@ -5,9 +5,9 @@ use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfChangeType, Entry, EntryType, Message, MessageType};
 
 use super::Core;
-use crate::group::{Change, PeerProgress};
 use crate::log::{Disk, LogError};
-use crate::machine::{Member, Membership, PeerId, Position};
+use crate::machine::{Change, Member, Membership, PeerId, Position};
+use crate::status::PeerProgress;
 
 /// What became of a wish to change the membership.
 pub(crate) enum Wish {
@@ -21,6 +21,33 @@ pub(crate) enum Wish {
 }
 
 impl<D: Disk> Core<D> {
+    /// Begins a group of one. The first entry names its first member, so that whoever follows the
+    /// log from its beginning learns of it. False if the log is not empty.
+    pub fn bootstrap(&mut self, address: &str) -> bool {
+        let blank = self.last_index() == 0
+            && self.term() == 0
+            && self.membership().members.is_empty()
+            && !self.installing();
+        if !blank {
+            return false;
+        }
+        let id = self.settings.id;
+        let mut entry = Entry::default();
+        entry.set_entry_type(EntryType::EntryConfChange);
+        entry.term = 1;
+        entry.index = 1;
+        entry.data = conf_change(ConfChangeType::AddNode, id, address);
+        let mut append = Message::default();
+        append.set_msg_type(MessageType::MsgAppend);
+        append.from = id;
+        append.to = id;
+        append.term = 1;
+        append.commit = 1;
+        append.set_entries(vec![entry].into());
+        // As if a leader before it had committed the entry.
+        self.node.step(append).is_ok()
+    }
+
     pub fn propose_change(&mut self, change: &Change) -> Wish {
         if !self.serves() {
             return Wish::NotLeader;

@@ -2,17 +2,25 @@
 
 use raft::{Config, RawNode};
 
-use super::Settings;
 use crate::log::{Disk, Log, LogError};
 use crate::machine::{PeerId, Position};
 #[cfg(feature = "simulation")]
-use crate::stage::{Bug, planted};
+use crate::stage::world::{Bug, planted};
 
 /// Together these are less than what a transport keeps for one member: what is sent to one that is
 /// far behind is not dropped on the way.
 const MESSAGE_BYTES_MAX: u64 = 512 << 10;
 const INFLIGHT_MESSAGES_MAX: usize = 96;
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+
+pub(crate) struct Settings {
+    pub id: PeerId,
+    /// How often a leader tells that it is there; may change.
+    pub heartbeat_ticks: usize,
+    pub election_ticks: usize,
+    /// Election timeouts are drawn from it.
+    pub seed: u64,
+}
 
 pub(super) fn raft_node<D: Disk>(
     settings: &Settings,

@@ -8,7 +8,8 @@
 
 use raft::eraftpb::{Message, MessageType};
 
-use super::{Core, mix};
+use super::Core;
+use super::mix::mix;
 use crate::log::Disk;
 use crate::machine::PeerId;
 
@@ -18,30 +19,6 @@ const PATIENCE: u64 = 3;
 /// It leads for so many election timeouts at most; whoever could not be brought up by then needs
 /// more than its log.
 const OFFICE: u64 = 10;
-
-#[derive(Default)]
-pub(super) struct Caretaker {
-    /// This member is a witness.
-    witness: bool,
-    /// The witnesses among the members, as far as this one was told.
-    witnesses: Vec<PeerId>,
-    /// Ticks without a leader.
-    leaderless: u64,
-    /// Somebody asked for a vote who lacks entries that this member has.
-    needed: bool,
-    /// Ticks in office.
-    leading: u64,
-}
-
-impl Caretaker {
-    pub fn is_witness(&self) -> bool {
-        self.witness
-    }
-
-    pub fn is_without_data(&self, id: PeerId) -> bool {
-        self.witnesses.contains(&id)
-    }
-}
 
 impl<D: Disk> Core<D> {
     pub fn set_witness(&mut self, witness: bool) {

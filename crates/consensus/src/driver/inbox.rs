@@ -2,13 +2,45 @@
 
 use std::time::Instant;
 
-use super::{Control, Proposal};
+use bytes::Bytes;
+use futures::channel::oneshot;
+use raft::eraftpb::Message;
+
 use crate::apply::Answer;
-use crate::machine::Position;
+use crate::error::Error;
+use crate::machine::{Change, Member, Membership, PeerId, Position};
 use crate::message::{self, Kind};
+use crate::options::ProposeOptions;
 
 /// So many entries are surely still in memory.
 const CLOSE_ENTRIES: u64 = 512;
+
+pub(crate) struct Proposal<P> {
+    pub data: Vec<u8>,
+    pub prepared: P,
+    pub options: ProposeOptions,
+    pub answer: Answer,
+}
+
+pub(crate) enum Control {
+    Message(Bytes),
+    Installed(Box<Message>, bool),
+    Change(Change, oneshot::Sender<Result<Membership, Error>>),
+    /// Somebody asked for an index while no round was under way.
+    Reads,
+    /// Entries were held back until there is room to apply them.
+    Room,
+    Transfer(PeerId, &'static str),
+    AnnounceCommit,
+    StepDown(&'static str),
+    Campaign,
+    Suspect(PeerId),
+    Electable(bool),
+    Force(Vec<Member>, oneshot::Sender<Result<Membership, Error>>),
+    Replace(PeerId, Member, oneshot::Sender<Result<Membership, Error>>),
+    Witness(bool),
+    Witnesses(Vec<PeerId>),
+}
 
 pub(super) struct Inbox<P> {
     pub proposals: Vec<Proposal<P>>,

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::Shared;
-use crate::group::Error;
+use crate::error::Error;
 use crate::machine::StateMachine;
 
 /// Dropping them ends them.

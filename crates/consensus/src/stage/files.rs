@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use raft_engine::env::{DefaultFileSystem, FileSystem, Handle, Permission, WriteExt};
 
 use super::disk::{Disk, Effect, Outcome};
+use super::world::disk_of;
 
 type RealHandle = <DefaultFileSystem as FileSystem>::Handle;
 type RealReader = <DefaultFileSystem as FileSystem>::Reader;
@@ -20,9 +21,7 @@ pub(crate) struct Files {
 impl Files {
     /// What this thread uses for a directory.
     pub fn at(dir: &Path) -> Files {
-        Files {
-            disk: super::disk_of(dir),
-        }
+        Files { disk: disk_of(dir) }
     }
 
     pub fn is_simulated(&self) -> bool {
@@ -239,7 +238,7 @@ impl FileSystem for Files {
 
 /// Syncs a file that is held open elsewhere.
 pub(crate) fn sync(path: &Path) -> Option<Result<()>> {
-    let disk = super::disk_of(path.parent()?)?;
+    let disk = disk_of(path.parent()?)?;
     Some(disk.strike(Effect::Sync).map(|outcome| {
         if outcome == Outcome::Done {
             disk.synced(path);

@@ -1,9 +1,12 @@
 //! Forced changes of the membership, and what is left of two histories.
 
 use super::net::{Net, Node, Out};
-use crate::core::{Wish, conf_change, forced, mix};
-use crate::group::{Change, Role};
+use crate::core::members::conf_change;
+use crate::core::mix::mix;
+use crate::core::{Wish, forced};
+use crate::machine::Change;
 use crate::machine::{Member, PeerId};
+use crate::status::Role;
 
 #[test]
 fn a_forced_member_leads_and_others_give_up_another_history() {

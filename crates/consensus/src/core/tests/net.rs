@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use raft::ReadState;
 use raft::eraftpb::Message;
 
-use crate::core::{Core, Decided, Outlet, Settings, Wish, mix};
-use crate::group::Change;
+use crate::core::mix::mix;
+use crate::core::{Core, Decided, Outlet, Settings, Wish};
 use crate::log::memory::MemoryDisk;
+use crate::machine::Change;
 use crate::machine::{Member, PeerId, Position, SnapshotMeta};
 
 #[derive(Default)]
