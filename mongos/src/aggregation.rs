@@ -196,17 +196,6 @@ async fn internal(
     }
 }
 
-/// The first of a write's errors, as an error of the whole command.
-fn write_error(reply: &RawDocument) -> Option<CommandError> {
-    let Some(RawBsonRef::Array(errors)) = fields::get(reply, "writeErrors") else {
-        return None;
-    };
-    let first = errors.get(0).ok().flatten()?.as_document()?;
-    let code = fields::get_number(first, "code").unwrap_or(0) as i32;
-    let text = first.get_str("errmsg").unwrap_or_default();
-    Some(CommandError::new(ErrorCode::from_code(code), text))
-}
-
 /// `$out`: writes a new collection and puts it in the place of the old one, indexes kept.
 pub async fn replace(
     context: &Context<'_>,
@@ -280,7 +269,7 @@ async fn fill_and_rename(
             .for_each(|document| insert.push(RawBsonRef::Document(document)));
         insert.end();
         let reply = internal(context, database, insert.finish()).await?;
-        if let Some(error) = write_error(&reply) {
+        if let Some(error) = CommandError::from_write_reply(&reply) {
             return Err(error);
         }
     }
@@ -357,7 +346,7 @@ pub async fn merge(
         }
         update.end();
         let reply = internal(context, &database, update.finish()).await?;
-        if let Some(error) = write_error(&reply) {
+        if let Some(error) = CommandError::from_write_reply(&reply) {
             return Err(error);
         }
         let found = fields::get_number(&reply, "n").unwrap_or(0);

@@ -11,6 +11,7 @@ use bson::RawDocumentBuf;
 use crate::commands::table::{CommandResult, CommandSpec};
 use crate::context::CommandContext;
 use crate::counters::Counters;
+use crate::operations::operation_word;
 use crate::shape;
 use crate::top::Kind;
 
@@ -168,16 +169,4 @@ fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
         durationMillis = took_ms,
         "Slow query"
     );
-}
-
-/// What MongoDB's `currentOp` and log call an operation.
-pub fn operation_word(command: &str) -> &'static str {
-    match command {
-        "find" => "query",
-        "getMore" => "getmore",
-        "insert" => "insert",
-        "update" => "update",
-        "delete" => "remove",
-        _ => "command",
-    }
 }

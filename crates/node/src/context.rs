@@ -15,15 +15,14 @@ use banyan_replication::write::context::{Operation, WriteContext};
 use banyan_replication::write::shard_rules::{ShardRules, Versions};
 use banyan_storage::{Catalog, Snapshot};
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadMode, ReadPreference, Request};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+use bson::{RawBsonRef, RawDocument, Timestamp};
 
-use crate::account;
-use crate::commands::table::{CommandSpec, Run, Table};
+use crate::commands::table::{CommandSpec, Table};
 use crate::errors;
 use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
-use crate::read_concern::Level;
+use crate::read_concern::concern::Level;
 use banyan_execution::PlanSummaryStats;
 
 /// The fields that every command takes, as they stand in the request.
@@ -176,6 +175,9 @@ fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
     Ok(milliseconds.unsigned_abs())
 }
 
+/// The connection of a process with itself; none from outside has this id.
+pub const OWN_CONNECTION_ID: u64 = 0;
+
 /// What is remembered of a connection from one command to the next.
 #[derive(Debug, Default)]
 struct Client {
@@ -248,6 +250,20 @@ impl<'a> CommandContext<'a> {
             budget: OnceLock::new(),
             operation: OnceLock::new(),
         }
+    }
+
+    /// The context of a command that runs as a part of this one: what ends the whole ends its parts.
+    pub fn part<'b>(
+        &'b self,
+        request: &'b Request,
+        spec: &'static CommandSpec,
+    ) -> Result<CommandContext<'b>, CommandError> {
+        let generic = Generic::parse(request, spec)?;
+        let mut part =
+            CommandContext::new(self.node, self.conn, request, spec, self.table, generic);
+        part.deadline = self.deadline;
+        part.handle = OnceLock::from(self.handle().clone());
+        Ok(part)
     }
 
     /// Takes note of time that passed because the client wants to wait.
@@ -390,7 +406,13 @@ impl<'a> CommandContext<'a> {
         let registration = self.operation.get_or_init(|| {
             let handle = self.handle().clone();
             let operations = &self.node.operations;
-            let listed = operations.register(self.conn, self.request, self.spec, handle);
+            let listed = operations.register(
+                self.conn,
+                self.request,
+                self.spec.name,
+                self.spec.writes,
+                handle,
+            );
             // It may have run a plan for a while before it was worth listing.
             if let Some(plan) = self.work.plan() {
                 listed.show_plan(&plan);
@@ -439,55 +461,6 @@ impl<'a> CommandContext<'a> {
             versions: self.versions(),
             journal: self.concern.journal(),
             commit_time_max: self.concern.commit_time_max(),
-        }
-    }
-
-    /// Runs another command as a part of this one: on the same connection, within the same time,
-    /// under the same session but without its transaction number.
-    pub async fn nested(
-        &self,
-        database: &str,
-        body: RawDocumentBuf,
-    ) -> Result<RawDocumentBuf, CommandError> {
-        let name = match body.iter().next() {
-            Some(Ok((name, _))) => name.as_str().to_owned(),
-            _ => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
-        };
-        let Some(spec) = self.table.find(&name) else {
-            return Err(CommandError::new(
-                ErrorCode::CommandNotFound,
-                format!("no such command: '{name}'"),
-            ));
-        };
-        self.check_interrupt()?;
-        let request = Request {
-            request_id: self.request.request_id,
-            database: database.to_owned(),
-            name,
-            body: body.into(),
-            sequences: Vec::new(),
-            more_to_come: false,
-            exhaust_allowed: false,
-            origin: self.request.origin,
-        };
-        let generic = Generic::parse(&request, spec)?;
-        let mut ctx =
-            CommandContext::new(self.node, self.conn, &request, spec, self.table, generic);
-        ctx.deadline = self.deadline;
-        // What ends the whole ends its parts.
-        ctx.handle = OnceLock::from(self.handle().clone());
-        let reply = match spec.run {
-            Run::Inline(run) => run(&ctx),
-            Run::Future(run) | Run::Either(_, run) => run(&ctx).await,
-        };
-        account::settle_part(self, &ctx);
-        let reply = reply?;
-        if spec.writes {
-            self.note_write(self.node.machine.applied_index());
-        }
-        match crate::local::write_error(&reply) {
-            Some(error) => Err(error),
-            None => Ok(reply),
         }
     }
 

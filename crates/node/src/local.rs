@@ -7,13 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use banyan_wire::{CommandError, Connection, Doc, ErrorCode, Origin, Request, Service};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use tokio_util::sync::CancellationToken;
 
+use crate::context::OWN_CONNECTION_ID;
 use crate::service::NodeService;
-
-/// No connection from outside has this id.
-pub const CONNECTION_ID: u64 = 0;
 
 /// A client of this very process.
 #[derive(Clone)]
@@ -26,7 +24,7 @@ impl Local {
     pub fn new(service: &Arc<NodeService>) -> Local {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let closed = CancellationToken::new();
-        let connection = Connection::new(CONNECTION_ID, nowhere, nowhere, closed);
+        let connection = Connection::new(OWN_CONNECTION_ID, nowhere, nowhere, closed);
         Local {
             service: service.clone(),
             connection: Arc::new(connection),
@@ -71,7 +69,7 @@ impl Local {
         body: RawDocumentBuf,
     ) -> Result<RawDocumentBuf, CommandError> {
         let reply = self.command(database, body).await?;
-        match write_error(&reply) {
+        match CommandError::from_write_reply(&reply) {
             Some(error) => Err(error),
             None => Ok(reply),
         }
@@ -109,25 +107,6 @@ impl Local {
             reply = self.command(database, more).await?;
         }
     }
-}
-
-/// The first error that a write command's reply reports for one of its statements.
-pub fn write_error(reply: &RawDocument) -> Option<CommandError> {
-    for name in ["writeErrors", "writeConcernError"] {
-        let error = match reply.get(name) {
-            Ok(Some(RawBsonRef::Array(errors))) => errors.get_document(0).ok(),
-            Ok(Some(RawBsonRef::Document(error))) => Some(error),
-            _ => None,
-        };
-        if let Some(error) = error {
-            let code = error
-                .get_i32("code")
-                .unwrap_or(ErrorCode::UnknownError.code());
-            let message = error.get_str("errmsg").unwrap_or("write failed");
-            return Some(CommandError::new(ErrorCode::from_code(code), message));
-        }
-    }
-    None
 }
 
 fn malformed(error: bson::error::Error) -> CommandError {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fs;
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use banyan_consensus::Group;
@@ -28,7 +29,6 @@ use crate::parameters::Parameters;
 use crate::role::{IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::top::Top;
-use crate::upkeep::{self, Noops};
 
 /// How a node is opened.
 pub struct NodeOptions {
@@ -107,7 +107,8 @@ pub struct Node {
     pub log: Arc<Log>,
     /// The concerns of commands that name none.
     pub defaults: KnownDefaults,
-    pub(crate) noops: Noops,
+    /// A no-op entry is being asked for or written: one serves everybody who waits.
+    pub(crate) asking_for_noop: AtomicBool,
     role: OnceLock<Arc<dyn Role>>,
     javascript: OnceLock<JavaScriptMaker>,
 }
@@ -126,7 +127,8 @@ pub type JavaScriptMaker = fn(&Node, &Interrupt) -> Arc<dyn JavaScript>;
 
 impl Node {
     /// Opens the data directory and joins whatever group it belongs to. A standalone is ready to
-    /// serve soon after; a member of a set once the set has been initiated.
+    /// serve soon after; a member of a set once the set has been initiated. What it does on its own once in a while
+    /// begins with [`crate::upkeep::start`].
     pub fn open(options: NodeOptions) -> Result<Arc<Node>, NodeError> {
         let store = Store::open(&options.info.dbpath, &options.store)?;
         let clock = Arc::new(Clock::new());
@@ -174,7 +176,7 @@ impl Node {
             sessions: LogicalSessions::default(),
             snapshots: Snapshots::default(),
             defaults: KnownDefaults::default(),
-            noops: Noops::default(),
+            asking_for_noop: AtomicBool::new(false),
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
@@ -186,7 +188,6 @@ impl Node {
             }
         }));
         node.replication.start(&node.replica)?;
-        upkeep::start(&node);
         Ok(node)
     }
 

@@ -10,8 +10,6 @@ use banyan_wire::{Connection, Request};
 use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 
-use crate::account::operation_word;
-use crate::commands::table::CommandSpec;
 use banyan_execution::PlanSummaryStats;
 
 /// Running operations are spread over this many locks.
@@ -94,15 +92,16 @@ impl Operations {
         &self,
         connection: &Arc<Connection>,
         request: &Request,
-        spec: &'static CommandSpec,
+        command: &'static str,
+        writes: bool,
         interrupt: Interrupt,
     ) -> Registration {
         let id = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
         let operation = Arc::new(Operation {
             id,
             connection: connection.clone(),
-            command: spec.name,
-            writes: spec.writes,
+            command,
+            writes,
             database: request.database.clone(),
             body: request.body.clone(),
             started: Instant::now(),
@@ -208,4 +207,16 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         document.append(bson::cstr!("planSummary"), plan.summary.to_string());
     }
     document
+}
+
+/// What MongoDB's `currentOp` and log call an operation.
+pub fn operation_word(command: &str) -> &'static str {
+    match command {
+        "find" => "query",
+        "getMore" => "getmore",
+        "insert" => "insert",
+        "update" => "update",
+        "delete" => "remove",
+        _ => "command",
+    }
 }

@@ -18,6 +18,7 @@ use crate::commands::table::CommandSpec;
 use crate::info::{ClusterRole, ServerInfo, hostname};
 use crate::node::{Node, NodeError, NodeOptions};
 use crate::service::NodeService;
+use crate::upkeep;
 
 /// What makes a program of a member.
 pub struct Program<'a, P> {
@@ -124,6 +125,7 @@ impl<P> Program<'_, P> {
         let addresses = server.addresses();
         let counters = server.counters();
         let node = tokio::task::block_in_place(|| Node::open(options))?;
+        upkeep::start(&node);
         if !node.replication.is_replica_set() {
             replayed(&node).await;
         }

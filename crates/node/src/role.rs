@@ -2,6 +2,7 @@
 //! call. A node without a role has none of them set.
 
 use std::any::Any;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use banyan_replication::op_observer::Change;
@@ -10,7 +11,7 @@ use banyan_storage::{Index, Namespace};
 use banyan_wire::CommandError;
 use bson::{RawDocument, RawDocumentBuf};
 
-use crate::commands::table::BoxFuture;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What a role demands of a collection's indexes.
 pub trait IndexRules: Send + Sync {

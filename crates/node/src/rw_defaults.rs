@@ -10,14 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use banyan_replication::clock;
 use banyan_replication::set::write_concern::{Acknowledgement, Provenance, WriteConcern};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
+use bson::{DateTime, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
 use parking_lot::RwLock;
 
-use crate::errors;
-use crate::info::ClusterRole;
-use crate::node::Node;
-use crate::read_concern::{Level, ReadConcern};
-use banyan_execution::by_id;
+use crate::read_concern::concern::{Level, ReadConcern};
 
 pub const COLLECTION: &str = "settings";
 pub const ID: &str = "ReadWriteConcernDefaults";
@@ -192,65 +188,33 @@ pub struct KnownDefaults {
 }
 
 impl KnownDefaults {
-    pub fn get(&self, node: &Node) -> Arc<Defaults> {
-        let term = node.group.leader_term();
-        if term != 0 && self.term.load(Ordering::Acquire) != term && self.refresh(node).is_ok() {
-            self.term.store(term, Ordering::Release);
+    /// What was read last; `read` brings it up to date first if this member leads in a term of
+    /// which it has not read them.
+    pub fn get(
+        &self,
+        leader_term: u64,
+        read: impl FnOnce() -> Result<Defaults, CommandError>,
+    ) -> Arc<Defaults> {
+        let is_known = leader_term == 0 || self.term.load(Ordering::Acquire) == leader_term;
+        if !is_known && let Ok(read) = read() {
+            self.note(read);
+            self.term.store(leader_term, Ordering::Release);
         }
         self.known.read().0.clone()
     }
 
-    /// Reads what is applied here.
-    pub fn refresh(&self, node: &Node) -> Result<Arc<Defaults>, CommandError> {
-        let read = match node.info.role {
-            ClusterRole::Shard => Defaults::default(),
-            ClusterRole::None | ClusterRole::Config => stored(node)?,
-        };
+    /// That is what holds now.
+    pub fn note(&self, read: Defaults) -> Arc<Defaults> {
         let mut known = self.known.write();
         if *known.0 != read {
             known.0 = Arc::new(read);
         }
         known.1 = clock::wall_ms();
-        Ok(known.0.clone())
+        known.0.clone()
     }
 
     pub fn read_at(&self) -> DateTime {
         DateTime::from_millis(self.known.read().1)
-    }
-}
-
-fn stored(node: &Node) -> Result<Defaults, CommandError> {
-    let (catalog, snapshot) = node.view();
-    let Some(collection) = catalog.get("config", COLLECTION) else {
-        return Ok(Defaults::default());
-    };
-    match by_id::lookup(collection, &snapshot, RawBsonRef::String(ID)).map_err(errors::query)? {
-        Some(record) => Defaults::from_document(&record),
-        None => Ok(Defaults::default()),
-    }
-}
-
-/// Whether this process has defaults of its own.
-pub fn check_supported(node: &Node, command: &str) -> Result<(), CommandError> {
-    let refuse = |code, kind: &str| {
-        Err(CommandError::new(
-            ErrorCode::Location(code),
-            format!("'{command}' is not supported on {kind} nodes."),
-        ))
-    };
-    if !node.replication.is_replica_set() {
-        return refuse(51300, "standalone");
-    }
-    if node.info.role == ClusterRole::Shard {
-        return refuse(51301, "shard");
-    }
-    Ok(())
-}
-
-/// Keeps what is known up to date on members that do not lead; to be called now and then.
-pub fn refresh_quietly(node: &Node) {
-    if let Err(error) = node.defaults.refresh(node) {
-        tracing::warn!(%error, "cannot read the default read and write concern");
     }
 }
 

@@ -19,16 +19,17 @@ use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
 use crate::account;
+use crate::commands::BUILT_IN;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::commands::write_report;
-use crate::context::{CommandContext, Generic};
+use crate::context::{CommandContext, Generic, OWN_CONNECTION_ID};
 use crate::errors;
 use crate::info::ClusterRole;
 use crate::light;
-use crate::local;
 use crate::node::Node;
 use crate::read_concern;
 use crate::refusal;
+use crate::stored_defaults;
 
 /// Answers the requests of one process.
 pub struct NodeService {
@@ -41,7 +42,7 @@ impl NodeService {
     pub fn new(node: Arc<Node>, extra: &[&'static CommandSpec]) -> NodeService {
         NodeService {
             node,
-            table: Arc::new(Table::new(extra)),
+            table: Arc::new(Table::new(BUILT_IN, extra)),
         }
     }
 
@@ -266,8 +267,8 @@ impl NodeService {
             return Ok(concern);
         }
         // What the process writes for itself is not what the operator's default is about.
-        let is_own = ctx.conn.id == local::CONNECTION_ID;
-        match &self.node.defaults.get(&self.node).write {
+        let is_own = ctx.conn.id == OWN_CONNECTION_ID;
+        match &stored_defaults::known(&self.node).write {
             Some(default) if !is_own => WriteConcern::of(given, default),
             _ => WriteConcern::of(given, &WriteConcern::default()),
         }

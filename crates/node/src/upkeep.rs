@@ -1,6 +1,6 @@
 //! What a member does on its own once in a while, and no-op entries that somebody waits for.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::cursors;
 use crate::node::Node;
 use crate::read_concern;
-use crate::rw_defaults;
+use crate::stored_defaults;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// Sessions are looked through every so many periods.
@@ -44,16 +44,10 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
             }
         }
         if node.replication.is_replica_set() {
-            rw_defaults::refresh_quietly(&node);
+            stored_defaults::refresh_quietly(&node);
             node.write_periodic_noop().await;
         }
     }
-}
-
-/// Whether a no-op entry is being asked for or written: one serves everybody who waits.
-#[derive(Debug, Default)]
-pub struct Noops {
-    asking: AtomicBool,
 }
 
 impl Node {
@@ -77,7 +71,7 @@ impl Node {
     /// Lets the log go past a time that nobody wrote at: the primary writes a no-op entry, a
     /// secondary asks it to. Returns at once; the entry comes by the log like any other.
     pub fn ask_for_noop(self: &Arc<Self>, time: Timestamp) {
-        if self.noops.asking.swap(true, Ordering::AcqRel) {
+        if self.asking_for_noop.swap(true, Ordering::AcqRel) {
             return;
         }
         let node = self.clone();
@@ -85,7 +79,7 @@ impl Node {
             if let Err(error) = node.bring_noop(time).await {
                 tracing::debug!(%error, "no no-op entry for a read that waits");
             }
-            node.noops.asking.store(false, Ordering::Release);
+            node.asking_for_noop.store(false, Ordering::Release);
         });
     }
 

@@ -66,6 +66,22 @@ impl CommandError {
         out
     }
 
+    /// The first error that a write command's reply reports, of a statement or of the write concern.
+    pub fn from_write_reply(reply: &RawDocument) -> Option<CommandError> {
+        let field = |name| banyan_document::field(reply, name);
+        let statement = match field("writeErrors") {
+            Some(RawBsonRef::Array(errors)) => errors.get_document(0).ok(),
+            _ => None,
+        };
+        let concern = || field("writeConcernError")?.as_document();
+        let error = statement.or_else(concern)?;
+        let code = error
+            .get_i32("code")
+            .unwrap_or(ErrorCode::UnknownError.code());
+        let message = error.get_str("errmsg").unwrap_or("write failed");
+        Some(CommandError::new(ErrorCode::from_code(code), message))
+    }
+
     /// Reads the error out of a reply with `ok: 0`; `None` when the reply says it went well.
     pub fn from_reply(reply: &RawDocument) -> Option<CommandError> {
         let ok = banyan_document::field(reply, "ok").and_then(number);

@@ -62,7 +62,7 @@ async fn run(
         body.append(cstr!("writeConcern"), concern.to_owned());
     }
     let reply = on_primary(ctx, database, body).await?;
-    match crate::local::write_error(&reply) {
+    match CommandError::from_write_reply(&reply) {
         Some(error) => Err(error),
         None => Ok(reply),
     }

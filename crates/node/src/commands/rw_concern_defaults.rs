@@ -5,6 +5,7 @@ use bson::{DateTime, RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::rw_defaults::{self, Defaults};
+use crate::stored_defaults;
 
 pub static GET: CommandSpec = CommandSpec::new("getDefaultRWConcern", Run::Inline(get))
     .needs(Needs::Readable)
@@ -20,14 +21,14 @@ pub static SET: CommandSpec = CommandSpec::new("setDefaultRWConcern", Run::Futur
 
 fn get(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
-    rw_defaults::check_supported(node, GET.name)?;
+    stored_defaults::check_supported(node, GET.name)?;
     let in_memory = ctx
         .field("inMemory")
         .map_or(Ok(false), |field| field.bool())?;
     let defaults = if in_memory {
-        node.defaults.get(node)
+        stored_defaults::known(node)
     } else {
-        node.defaults.refresh(node)?
+        stored_defaults::refresh(node)?
     };
     Ok(reply(&defaults, in_memory, node.defaults.read_at()))
 }
@@ -41,14 +42,14 @@ fn reply(defaults: &Defaults, in_memory: bool, read_at: DateTime) -> RawDocument
 fn set<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
-        rw_defaults::check_supported(node, SET.name)?;
+        stored_defaults::check_supported(node, SET.name)?;
         let document = |name| {
             let field = ctx.field(name).filter(|field| !field.is_null());
             field.map(|field| field.document()).transpose()
         };
         let read = document("defaultReadConcern")?;
         let write = document("defaultWriteConcern")?;
-        let mut next = node.defaults.refresh(node)?.changed(read, write)?;
+        let mut next = stored_defaults::refresh(node)?.changed(read, write)?;
         if let Some(concern) = &next.write
             && let Some(config) = node.replication.config()
         {
@@ -66,7 +67,7 @@ fn set<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             "updates": RawArrayBuf::from_iter([statement]),
         };
         ctx.nested("config", update).await?;
-        let now = node.defaults.refresh(node)?;
+        let now = stored_defaults::refresh(node)?;
         Ok(reply(&now, false, node.defaults.read_at()))
     })
 }

@@ -5,19 +5,17 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::pin::Pin;
 
 use banyan_wire::CommandError;
 use bson::RawDocumentBuf;
 
 use crate::context::CommandContext;
 use crate::counters::{CommandCounts, Counter, Sharded};
+pub use crate::role::BoxFuture;
 
 /// What a command answers: the reply without `operationTime` and `$clusterTime`, which the service
 /// adds. `ok: 1` is part of it.
 pub type CommandResult = Result<RawDocumentBuf, CommandError>;
-
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Which state of the replica set member a command can be answered in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,9 +184,12 @@ pub struct Table {
 impl Table {
     /// The commands that every member has, and those that a role brings (a later one of the same
     /// name takes the place of an earlier one).
-    pub fn new(extra: &[&'static CommandSpec]) -> Table {
+    pub fn new(
+        built_in: &[&'static [&'static CommandSpec]],
+        extra: &[&'static CommandSpec],
+    ) -> Table {
         let mut by_name = HashMap::new();
-        let built_in = super::BUILT_IN.iter().flat_map(|group| group.iter());
+        let built_in = built_in.iter().flat_map(|group| group.iter());
         let mut places = 0;
         for (place, spec) in built_in.chain(extra).enumerate() {
             places = place + 1;

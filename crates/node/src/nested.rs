@@ -1,0 +1,54 @@
+//! Commands that are made of others.
+
+use banyan_wire::{CommandError, ErrorCode, Request};
+use bson::RawDocumentBuf;
+
+use crate::account;
+use crate::commands::table::Run;
+use crate::context::CommandContext;
+
+impl CommandContext<'_> {
+    /// Runs another command as a part of this one: on the same connection, within the same time,
+    /// under the same session but without its transaction number.
+    pub async fn nested(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let name = match body.iter().next() {
+            Some(Ok((name, _))) => name.as_str().to_owned(),
+            _ => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
+        };
+        let Some(spec) = self.table.find(&name) else {
+            return Err(CommandError::new(
+                ErrorCode::CommandNotFound,
+                format!("no such command: '{name}'"),
+            ));
+        };
+        self.check_interrupt()?;
+        let request = Request {
+            request_id: self.request.request_id,
+            database: database.to_owned(),
+            name,
+            body: body.into(),
+            sequences: Vec::new(),
+            more_to_come: false,
+            exhaust_allowed: false,
+            origin: self.request.origin,
+        };
+        let ctx = self.part(&request, spec)?;
+        let reply = match spec.run {
+            Run::Inline(run) => run(&ctx),
+            Run::Future(run) | Run::Either(_, run) => run(&ctx).await,
+        };
+        account::settle_part(self, &ctx);
+        let reply = reply?;
+        if spec.writes {
+            self.note_write(self.node.machine.applied_index());
+        }
+        match CommandError::from_write_reply(&reply) {
+            Some(error) => Err(error),
+            None => Ok(reply),
+        }
+    }
+}
