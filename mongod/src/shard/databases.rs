@@ -6,12 +6,9 @@
 
 use std::collections::HashMap;
 
-use banyan_configsvr::ConfigReader;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::RwLock;
-
-use super::role::{Identity, ShardRole};
 
 /// Requests may name as many as they like; beyond this many all are read again.
 const DATABASES_MAX: usize = 10_000;
@@ -38,6 +35,15 @@ impl Databases {
         })
     }
 
+    /// What was read of a database in a term: its version, if its home is here.
+    pub fn note(&self, database: &str, term: u64, version: Option<RawDocumentBuf>) {
+        let mut known = self.known.write();
+        if known.len() >= DATABASES_MAX {
+            known.clear();
+        }
+        known.insert(database.to_owned(), Home { term, version });
+    }
+
     pub fn refusal(&self, database: &str, received: &RawDocument) -> CommandError {
         let mut info = rawdoc! { "db": database, "vReceived": received.to_owned() };
         if let Some(version) = self
@@ -50,39 +56,5 @@ impl Databases {
         }
         let message = format!("version mismatch for database {database}");
         CommandError::new(ErrorCode::StaleDbVersion, message).with_extra(info)
-    }
-}
-
-impl ShardRole {
-    /// Reads the database's entry from the config servers.
-    pub async fn refresh_database(
-        &self,
-        identity: &Identity,
-        database: &str,
-    ) -> Result<(), CommandError> {
-        let term = self.term();
-        let body = rawdoc! {
-            "find": "databases",
-            "filter": { "_id": database },
-            "limit": 1_i64,
-            "singleBatch": true,
-        };
-        let found = identity.config.find(body).await?;
-        let here = found.first().filter(|entry| {
-            entry
-                .get_str("primary")
-                .is_ok_and(|home| *home == *identity.name)
-        });
-        let version = here.and_then(|entry| entry.get_document("version").ok());
-        let home = Home {
-            term,
-            version: version.map(RawDocument::to_owned),
-        };
-        let mut known = self.databases.known.write();
-        if known.len() >= DATABASES_MAX {
-            known.clear();
-        }
-        known.insert(database.to_owned(), home);
-        Ok(())
     }
 }

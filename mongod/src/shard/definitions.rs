@@ -10,7 +10,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawBson, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::errors::{bad_value, internal};
-use super::role::ShardRole;
+use super::state::ShardRole;
 
 /// Makes a collection where it is not there yet, and its indexes these.
 ///

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Mutex, watch};
 
 use super::logged::Log;
-use super::migration::capture::Capture;
+use super::migration::capture::ChangeCapture;
 
 /// Requests may name as many collections as they like; beyond this many, those are forgotten of
 /// which no more is known than that they are not sharded. It is read again when it is needed.
@@ -77,7 +77,7 @@ pub struct State {
     pub log: Log,
     pub told: u64,
     /// The migration away from here that is under way.
-    pub capture: Option<Arc<Capture>>,
+    pub capture: Option<Arc<ChangeCapture>>,
 }
 
 #[derive(Clone, Default)]
@@ -86,6 +86,14 @@ pub enum Known {
     Unknown,
     Unsharded,
     Sharded(Arc<Filter>),
+}
+
+/// A chunk seems to have grown over its limit.
+pub struct SplitHint {
+    pub ns: String,
+    pub filter: Arc<Filter>,
+    /// Among the chunks of the filter's table.
+    pub position: usize,
 }
 
 /// A critical section: writes wait, and reads too once a commit may have happened.

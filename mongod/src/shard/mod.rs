@@ -19,9 +19,11 @@ mod keys;
 mod logged;
 mod metadata;
 mod migration;
+mod persisting;
 mod refresh;
 mod role;
 mod split;
+mod state;
 
 pub use commands::commands;
-pub use role::ShardRole;
+pub use state::ShardRole;

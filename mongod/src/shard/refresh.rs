@@ -1,4 +1,4 @@
-//! Reading what the config servers say about a collection.
+//! Reading what the config servers say about a collection or a database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use banyan_configsvr::{ConfigReader, load_table};
 use banyan_sharding::split;
 use banyan_storage::Namespace;
 use banyan_wire::CommandError;
-use bson::rawdoc;
+use bson::{RawDocument, rawdoc};
 
 use super::errors::{conflict, not_a_shard};
 use super::metadata::{Collection, Filter, Known, State, Verdict};
-use super::role::{Identity, ShardRole};
+use super::state::{Identity, ShardRole};
 use banyan_sharding::ChunkVersion;
 
 /// How long a request waits for a critical section before its router is told to try again.
-const BLOCKED_PATIENCE: Duration = Duration::from_secs(10);
+const BLOCKED_MAX: Duration = Duration::from_secs(10);
 
 /// A critical section is much shorter than this.
 const BLOCKED_USUALLY: Duration = Duration::from_secs(1);
@@ -88,6 +88,31 @@ impl ShardRole {
         Ok(())
     }
 
+    /// Reads the database's entry from the config servers.
+    pub async fn refresh_database(
+        &self,
+        identity: &Identity,
+        database: &str,
+    ) -> Result<(), CommandError> {
+        let term = self.term();
+        let body = rawdoc! {
+            "find": "databases",
+            "filter": { "_id": database },
+            "limit": 1_i64,
+            "singleBatch": true,
+        };
+        let found = identity.config.find(body).await?;
+        let here = found.first().filter(|entry| {
+            entry
+                .get_str("primary")
+                .is_ok_and(|home| *home == *identity.name)
+        });
+        let version = here.and_then(|entry| entry.get_document("version").ok());
+        let version = version.map(RawDocument::to_owned);
+        self.databases.note(database, term, version);
+        Ok(())
+    }
+
     /// What a collection takes here, orphans aside.
     pub fn bytes_held(&self, ns: &str) -> u64 {
         let Some(namespace) = Namespace::parse(ns) else {
@@ -106,7 +131,7 @@ impl ShardRole {
         let Some(identity) = self.identity() else {
             return;
         };
-        let until = tokio::time::Instant::now() + BLOCKED_PATIENCE;
+        let until = tokio::time::Instant::now() + BLOCKED_MAX;
         let ask_after = tokio::time::Instant::now() + BLOCKED_USUALLY;
         let (mut refreshed, mut asked) = (false, false);
         loop {

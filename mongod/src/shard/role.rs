@@ -1,38 +1,27 @@
-//! The shard's state, and its answers to the node's questions.
+//! The shard's answers to the node's questions.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_configsvr::RemoteConfig;
-use banyan_configsvr::locks::NamedLocks;
 use banyan_execution::ShardFilter;
 use banyan_node::commands::table::BoxFuture;
-use banyan_node::context::CommandContext;
-use banyan_node::local::Local;
-use banyan_node::node::Node;
 use banyan_node::role::{IndexRules, Role};
 use banyan_node::service::NodeService;
 use banyan_replication::op_observer::Change;
 use banyan_replication::write::shard_rules::{ShardRules, Versions};
 use banyan_sharding::ChunkVersion;
 use banyan_storage::Namespace;
-use banyan_wire::{CommandError, ErrorCode, PoolOptions, ReplicaSet};
-use bson::oid::ObjectId;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
-use parking_lot::{Mutex, RwLock};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use tokio::sync::mpsc;
 
-use super::databases::Databases;
-use super::errors::{bad_value, not_a_shard, stale_config};
+use super::errors::{bad_value, stale_config};
 use super::index_rules::ShardKeyRules;
 use super::logged;
-use super::metadata::{Collection, Collections, Known, Limits, Verdict};
-use super::migration::donor::Donation;
-use super::migration::orphans::{self, Orphans};
-use super::migration::recipient::Reception;
-use super::split::{self, SplitHint};
+use super::metadata::{Known, Limits, SplitHint, Verdict};
+use super::migration::range_deleter;
+use super::split;
+use super::state::ShardRole;
 
 /// How often a member that is no shard yet looks whether it has become one (a secondary learns of
 /// it through the log), and a shard whether it has become primary.
@@ -41,167 +30,17 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Chunks that wait to be looked at; hints beyond that are dropped and come again.
 const SPLIT_HINTS_MAX: usize = 256;
 
-/// Who this shard is, from the document that `addShard` wrote.
-pub struct Identity {
-    pub name: Arc<str>,
-    pub cluster: ObjectId,
-    pub config: RemoteConfig,
-}
-
-impl Identity {
-    pub fn parse(document: &RawDocument) -> Result<Identity, CommandError> {
-        let config = document
-            .get_str("configsvrConnectionString")
-            .map_err(bad_value)?;
-        Ok(Identity {
-            name: document.get_str("shardName").map_err(bad_value)?.into(),
-            cluster: document.get_object_id("clusterId").map_err(bad_value)?,
-            config: RemoteConfig {
-                set: ReplicaSet::parse(config, PoolOptions::default())?,
-            },
-        })
-    }
-}
-
-pub struct ShardRole {
-    /// For what is started by the role and outlives the call.
-    itself: Weak<ShardRole>,
-    pub local: Local,
-    identity: RwLock<Option<Arc<Identity>>>,
-    pub(super) collections: Collections,
-    pub databases: Databases,
-    splits: mpsc::Sender<SplitHint>,
-    pub orphans: Orphans,
-    /// A chunk is not cut while it begins to move, nor does it begin to move while it is cut.
-    pub chunk_changes: tokio::sync::Mutex<()>,
-    /// At most one of each at a time.
-    pub donation: Mutex<Option<Arc<Donation>>>,
-    pub reception: Mutex<Option<Arc<Reception>>>,
-    /// The term in which the migrations of earlier primaries have been settled.
-    pub recovered_term: AtomicU64,
-    pub recovering: tokio::sync::Mutex<()>,
-    /// One change of a collection's indexes at a time.
-    pub index_changes: NamedLocks,
-    peers: Mutex<HashMap<String, ReplicaSet>>,
-}
-
 impl ShardRole {
     /// Gives the node its role and starts what runs in the background. Must be called within a
     /// runtime.
     pub fn start(service: &Arc<NodeService>) -> Arc<ShardRole> {
         let (splits, hints) = mpsc::channel(SPLIT_HINTS_MAX);
-        let role = Arc::new_cyclic(|itself| ShardRole {
-            itself: itself.clone(),
-            local: Local::new(service),
-            identity: RwLock::default(),
-            collections: Collections::default(),
-            databases: Databases::default(),
-            splits,
-            orphans: Orphans::default(),
-            chunk_changes: tokio::sync::Mutex::default(),
-            donation: Mutex::default(),
-            reception: Mutex::default(),
-            recovered_term: AtomicU64::new(0),
-            recovering: tokio::sync::Mutex::default(),
-            index_changes: NamedLocks::default(),
-            peers: Mutex::default(),
-        });
+        let role = ShardRole::new(service, splits);
         service.node.set_role(role.clone());
         tokio::spawn(watch(role.clone()));
         tokio::spawn(split::run(role.clone(), hints));
-        tokio::spawn(orphans::run(role.clone()));
+        tokio::spawn(range_deleter::run(role.clone()));
         role
-    }
-
-    /// The role of the process that runs a command.
-    pub fn of(ctx: &CommandContext<'_>) -> Result<Arc<ShardRole>, CommandError> {
-        ctx.node.shared_role().ok_or_else(|| {
-            let message = format!("{} can only be run on shards", ctx.spec.name);
-            CommandError::new(ErrorCode::NoShardingEnabled, message)
-        })
-    }
-
-    pub(super) fn strong(&self) -> Result<Arc<ShardRole>, CommandError> {
-        self.itself.upgrade().ok_or_else(|| {
-            CommandError::new(
-                ErrorCode::InterruptedAtShutdown,
-                "the server is shutting down",
-            )
-        })
-    }
-
-    pub fn node(&self) -> &Arc<Node> {
-        &self.local.service().node
-    }
-
-    pub fn identity(&self) -> Option<Arc<Identity>> {
-        self.identity.read().clone()
-    }
-
-    pub fn identified(&self) -> Result<Arc<Identity>, CommandError> {
-        self.identity().ok_or_else(not_a_shard)
-    }
-
-    pub fn set_identity(&self, identity: Identity) {
-        *self.identity.write() = Some(Arc::new(identity));
-    }
-
-    /// The term in which this member is primary; 0 if it is not.
-    pub fn term(&self) -> u64 {
-        self.node().group.leader_term()
-    }
-
-    pub fn collection(&self, ns: &str) -> Arc<Collection> {
-        self.collections.get_or_new(ns)
-    }
-
-    fn known_collection(&self, ns: &str) -> Option<Arc<Collection>> {
-        self.collections.get(ns)
-    }
-
-    /// What is believed of each collection that is known to be sharded.
-    pub fn versions(&self) -> Vec<(String, ChunkVersion)> {
-        self.collections.look_at_all(|collection| {
-            let filter = collection.filter()?;
-            Some((
-                collection.ns.clone(),
-                filter.table.shard_version(&filter.shard),
-            ))
-        })
-    }
-
-    /// Waits until every write of the collection that has begun is over.
-    pub async fn drain_writes(&self, ns: &str) {
-        if let Some(namespace) = Namespace::parse(ns) {
-            drop(self.node().namespaces.exclusive(&[&namespace]).await);
-        }
-    }
-
-    /// Another shard, by its connection string.
-    pub fn peer(&self, host: &str) -> Result<ReplicaSet, CommandError> {
-        let mut peers = self.peers.lock();
-        if let Some(set) = peers.get(host) {
-            return Ok(set.clone());
-        }
-        let set = ReplicaSet::parse(host, PoolOptions::default())?;
-        peers.insert(host.to_owned(), set.clone());
-        Ok(set)
-    }
-
-    /// Reads the identity that the data holds, if it does.
-    pub async fn load_identity(&self) -> Result<Option<Identity>, CommandError> {
-        let body = rawdoc! {
-            "find": "system.version",
-            "filter": { "_id": "shardIdentity" },
-            "limit": 1_i64,
-            "singleBatch": true,
-            "$readPreference": { "mode": "primaryPreferred" },
-        };
-        let found = self.local.find("admin", body).await?;
-        found
-            .first()
-            .map(|document| Identity::parse(document))
-            .transpose()
     }
 }
 

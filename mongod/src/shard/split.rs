@@ -16,16 +16,8 @@ use tokio::sync::mpsc;
 
 use super::errors::internal;
 use super::keys::KeyView;
-use super::metadata::Filter;
-use super::role::ShardRole;
-
-/// A chunk seems to have grown over its limit.
-pub struct SplitHint {
-    pub ns: String,
-    pub filter: Arc<Filter>,
-    /// Among the chunks of the filter's table.
-    pub position: usize,
-}
+use super::metadata::{Filter, SplitHint};
+use super::state::ShardRole;
 
 /// Pieces that one cut makes at most.
 const PARTS_MAX: u64 = 16;
@@ -119,10 +111,11 @@ async fn consider(role: &Arc<ShardRole>, hint: &SplitHint) -> Result<Option<u64>
         return Ok(Some(bytes));
     }
     let _stays = role.chunk_changes.lock().await;
-    let moving =
-        role.donation.lock().as_ref().is_some_and(|donation| {
-            donation.ns == hint.ns && donation.range.overlaps(&chunk.range)
-        });
+    let moving = role
+        .donor
+        .lock()
+        .as_ref()
+        .is_some_and(|donor| donor.ns == hint.ns && donor.range.overlaps(&chunk.range));
     if moving {
         return Err(super::errors::conflict("the chunk is being moved"));
     }

@@ -6,7 +6,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::{boxed, primary_only};
-use crate::shard::role::{Identity, ShardRole};
+use crate::shard::state::{Identity, ShardRole};
 
 pub static SPEC: CommandSpec = primary_only("_addShard", |ctx| boxed(run(ctx)));
 

@@ -17,7 +17,7 @@ use crate::shard::definitions::create_collection;
 use crate::shard::errors::{bad_value, internal};
 use crate::shard::keys::{KeyView, supporting_index};
 use crate::shard::metadata::{Block, Known};
-use crate::shard::role::ShardRole;
+use crate::shard::state::ShardRole;
 
 pub static PREPARE: CommandSpec =
     primary_only("_shardsvrPrepareShardCollection", |ctx| boxed(prepare(ctx)));
@@ -218,8 +218,8 @@ async fn drop_collection(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
     let ns = ctx.required("_shardsvrDropCollection")?.str()?;
     let namespace = namespace(ns)?;
-    if let Some(reception) = role.reception.lock().as_ref().filter(|r| r.ns == ns) {
-        reception.abandon();
+    if let Some(recipient) = role.recipient.lock().as_ref().filter(|r| r.ns == ns) {
+        recipient.abandon();
     }
     let body = rawdoc! { "drop": namespace.collection() };
     match role.local.command(namespace.database(), body).await {

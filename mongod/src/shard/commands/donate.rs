@@ -14,9 +14,10 @@ use std::sync::Arc;
 use super::{boxed, primary_only};
 use crate::shard::errors::{bad_value, conflict, internal};
 use crate::shard::keys::{KeyView, documents_in_range};
-use crate::shard::migration::donor::{Donation, Order, move_range};
+use crate::shard::migration::donor::move_range;
+use crate::shard::migration::donor_state::{DonorState, MoveRange};
 use crate::shard::migration::recovery;
-use crate::shard::role::ShardRole;
+use crate::shard::state::ShardRole;
 
 pub static MOVE_RANGE: CommandSpec = primary_only("_shardsvrMoveRange", |ctx| boxed(run(ctx)));
 pub static CLONE: CommandSpec = primary_only("_migrateClone", |ctx| boxed(clone(ctx)));
@@ -38,7 +39,7 @@ const CHANGES: usize = 1_000;
 
 async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
-    let order = Order {
+    let request = MoveRange {
         ns: ctx.required("_shardsvrMoveRange")?.str()?.to_owned(),
         min: ctx.required("min")?.document()?.to_owned(),
         max: ctx.required("max")?.document()?.to_owned(),
@@ -53,20 +54,16 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
         },
     };
     // On a task of its own: a connection that breaks must not leave the migration half done.
-    tokio::spawn(async move { move_range(&role, order).await })
+    tokio::spawn(async move { move_range(&role, request).await })
         .await
         .map_err(internal)??;
     Ok(rawdoc! { "ok": 1.0 })
 }
 
-fn donation(ctx: &CommandContext<'_>, role: &ShardRole) -> Result<Arc<Donation>, CommandError> {
+fn donor(ctx: &CommandContext<'_>, role: &ShardRole) -> Result<Arc<DonorState>, CommandError> {
     let id = migration_id(ctx)?;
-    let donation = role
-        .donation
-        .lock()
-        .clone()
-        .filter(|donation| donation.id == id);
-    donation.ok_or_else(|| conflict(format!("no migration {id} is under way here")))
+    let donor = role.donor.lock().clone().filter(|donor| donor.id == id);
+    donor.ok_or_else(|| conflict(format!("no migration {id} is under way here")))
 }
 
 fn migration_id(ctx: &CommandContext<'_>) -> Result<ObjectId, CommandError> {
@@ -76,10 +73,10 @@ fn migration_id(ctx: &CommandContext<'_>) -> Result<ObjectId, CommandError> {
 /// The next documents of a part of the range, in the order of the shard key's index.
 async fn clone(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
-    let donation = donation(ctx, &role)?;
+    let donor = donor(ctx, &role)?;
     let min = ctx.required("min")?.document()?;
     let max = ctx.required("max")?.document()?;
-    let part = ChunkRange::parse(&donation.pattern, min, max).map_err(bad_value)?;
+    let part = ChunkRange::parse(&donor.pattern, min, max).map_err(bad_value)?;
     let after = match (
         ctx.body().get_binary("afterKey"),
         ctx.body().get_i64("afterRecord"),
@@ -87,13 +84,13 @@ async fn clone(ctx: &CommandContext<'_>) -> CommandResult {
         (Ok(key), Ok(record)) => Some((key.bytes.to_vec(), record.cast_unsigned())),
         _ => None,
     };
-    let work = move || clone_batch(&role, &donation, &part, after);
+    let work = move || clone_batch(&role, &donor, &part, after);
     tokio::task::spawn_blocking(work).await.map_err(internal)?
 }
 
 fn clone_batch(
     role: &ShardRole,
-    donation: &Donation,
+    donor: &DonorState,
     part: &ChunkRange,
     after: Option<(Vec<u8>, u64)>,
 ) -> Result<RawDocumentBuf, CommandError> {
@@ -101,7 +98,7 @@ fn clone_batch(
     out.begin_array("objects");
     let mut last: Option<(Vec<u8>, u64)> = None;
     let mut done = true;
-    if let Some(view) = KeyView::open(role.node(), &donation.ns, &donation.pattern)? {
+    if let Some(view) = KeyView::open(role.node(), &donor.ns, &donor.pattern)? {
         let mut documents = 0;
         let after = after
             .as_ref()
@@ -136,11 +133,11 @@ fn clone_batch(
 /// What has changed in the range since the last time.
 async fn transfer_mods(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
-    let donation = donation(ctx, &role)?;
+    let donor = donor(ctx, &role)?;
     let work = move || {
-        let ids = donation.capture.take(CHANGES);
+        let ids = donor.capture.take(CHANGES);
         let node = role.node();
-        let (ns, pattern, range) = (&donation.ns, &donation.pattern, &donation.range);
+        let (ns, pattern, range) = (&donor.ns, &donor.pattern, &donor.range);
         // The snapshot is taken after the ids: it holds all the changes that they stand for.
         let present = documents_in_range(node, ns, pattern, range, &ids)?;
         let mut out = DocumentWriter::new();
@@ -164,7 +161,7 @@ async fn transfer_mods(ctx: &CommandContext<'_>) -> CommandResult {
             }
         }
         out.end();
-        donation
+        donor
             .capture
             .put_back(ids.get(served..).unwrap_or_default());
         out.append_f64("ok", 1.0);
@@ -176,7 +173,7 @@ async fn transfer_mods(ctx: &CommandContext<'_>) -> CommandResult {
 /// What sessions have done since a given time.
 async fn session_mods(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
-    donation(ctx, &role)?;
+    donor(ctx, &role)?;
     let since = ctx.body().get_timestamp("since").map_err(bad_value)?;
     let after = match ctx.field("after") {
         Some(_) => {

@@ -11,7 +11,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::{boxed, primary_only};
 use crate::shard::errors::{bad_value, conflict, not_sharded};
-use crate::shard::role::ShardRole;
+use crate::shard::state::ShardRole;
 
 pub static PLAN: CommandSpec = primary_only("_shardsvrPlanIndexes", |ctx| boxed(plan_change(ctx)));
 pub static ALIGN: CommandSpec =

@@ -11,8 +11,9 @@ use bson::{cstr, rawdoc};
 
 use super::{boxed, primary_only};
 use crate::shard::errors::{bad_value, conflict};
-use crate::shard::migration::recipient::{self, Reception};
-use crate::shard::role::ShardRole;
+use crate::shard::migration::recipient;
+use crate::shard::migration::recipient_state::RecipientState;
+use crate::shard::state::ShardRole;
 
 pub static START: CommandSpec = primary_only("_recvChunkStart", |ctx| boxed(start(ctx)));
 pub static STATUS: CommandSpec = primary_only("_recvChunkStatus", |ctx| boxed(status(ctx)));
@@ -23,7 +24,7 @@ pub static FINISH: CommandSpec = primary_only("_recvChunkFinish", |ctx| boxed(fi
 async fn start(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
     role.identified()?;
-    recipient::start(&role, Reception::parse(ctx.body())?)?;
+    recipient::start(&role, RecipientState::parse(ctx.body())?)?;
     Ok(rawdoc! { "started": true, "ok": 1.0 })
 }
 
@@ -31,28 +32,31 @@ fn migration_id(ctx: &CommandContext<'_>) -> Result<ObjectId, CommandError> {
     ctx.body().get_object_id("migrationId").map_err(bad_value)
 }
 
-fn reception(ctx: &CommandContext<'_>, role: &ShardRole) -> Result<Arc<Reception>, CommandError> {
+fn recipient(
+    ctx: &CommandContext<'_>,
+    role: &ShardRole,
+) -> Result<Arc<RecipientState>, CommandError> {
     let id = migration_id(ctx)?;
-    let reception = role
-        .reception
+    let recipient = role
+        .recipient
         .lock()
         .clone()
-        .filter(|reception| reception.id == id);
-    reception.ok_or_else(|| conflict(format!("no migration {id} is being received here")))
+        .filter(|recipient| recipient.id == id);
+    recipient.ok_or_else(|| conflict(format!("no migration {id} is being received here")))
 }
 
 async fn status(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
-    let reception = reception(ctx, &role)?;
+    let recipient = recipient(ctx, &role)?;
     let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let (phase, error) = reception.progress();
+    let (phase, error) = recipient.progress();
     let mut reply = rawdoc! {
-        "ns": reception.ns.as_str(),
+        "ns": recipient.ns.as_str(),
         "state": phase.name(),
-        "cleared": count(reception.cleared.load(Ordering::Relaxed)),
-        "cloned": count(reception.cloned.load(Ordering::Relaxed)),
-        "clonedBytes": count(reception.cloned_bytes.load(Ordering::Relaxed)),
-        "caughtUp": count(reception.caught_up.load(Ordering::Relaxed)),
+        "cleared": count(recipient.cleared.load(Ordering::Relaxed)),
+        "cloned": count(recipient.cloned.load(Ordering::Relaxed)),
+        "clonedBytes": count(recipient.cloned_bytes.load(Ordering::Relaxed)),
+        "caughtUp": count(recipient.caught_up.load(Ordering::Relaxed)),
     };
     if let Some(error) = error {
         reply.append(cstr!("errmsg"), error.to_string());
@@ -63,13 +67,13 @@ async fn status(ctx: &CommandContext<'_>) -> CommandResult {
 
 async fn commit(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
-    reception(ctx, &role)?.finish_up().await?;
+    recipient(ctx, &role)?.finish_up().await?;
     Ok(rawdoc! { "ok": 1.0 })
 }
 
 async fn abort(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
-    reception(ctx, &role)?.abandon();
+    recipient(ctx, &role)?.abandon();
     Ok(rawdoc! { "ok": 1.0 })
 }
 

@@ -5,7 +5,7 @@ use banyan_node::context::CommandContext;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::boxed;
-use crate::shard::role::ShardRole;
+use crate::shard::state::ShardRole;
 
 pub static SHARDING_STATE: CommandSpec =
     CommandSpec::new("shardingState", Run::Future(|ctx| boxed(run(ctx))))

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// A migration that falls behind by more than this is given up.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
 
-pub struct Capture {
+pub struct ChangeCapture {
     pattern: ShardKeyPattern,
     range: ChunkRange,
     changed: Mutex<Changed>,
@@ -28,9 +28,9 @@ struct Changed {
     overflowed: bool,
 }
 
-impl Capture {
-    pub fn new(pattern: ShardKeyPattern, range: ChunkRange) -> Capture {
-        Capture {
+impl ChangeCapture {
+    pub fn new(pattern: ShardKeyPattern, range: ChunkRange) -> ChangeCapture {
+        ChangeCapture {
             pattern,
             range,
             changed: Mutex::default(),
@@ -108,11 +108,11 @@ mod tests {
     use super::*;
     use bson::rawdoc;
 
-    fn capture() -> Capture {
+    fn capture() -> ChangeCapture {
         let pattern = ShardKeyPattern::parse(&rawdoc! { "k": 1 }).unwrap();
         let range =
             ChunkRange::parse(&pattern, &rawdoc! { "k": 10 }, &rawdoc! { "k": 20 }).unwrap();
-        Capture::new(pattern, range)
+        ChangeCapture::new(pattern, range)
     }
 
     #[test]

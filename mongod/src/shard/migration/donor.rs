@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_node::read_concern;
-use banyan_sharding::{Chunk, ChunkRange, ShardKey, ShardKeyPattern};
+use banyan_sharding::{Chunk, ChunkRange, ShardKey};
 use banyan_wire::{CommandError, ErrorCode, Treatment};
 use bson::oid::ObjectId;
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::capture::Capture;
-use super::recovery::{self, Ended, Moved, Note};
+use super::capture::ChangeCapture;
+use super::coordinator::CoordinatorDocument;
+use super::donor_state::{DonorState, MoveRange};
+use super::recovery::{self, Ended, Moved};
 use crate::shard::errors::{bad_value, conflict, internal};
 use crate::shard::keys::KeyView;
 use crate::shard::metadata::{Block, Collection, Filter};
-use crate::shard::role::{Identity, ShardRole};
+use crate::shard::state::{Identity, ShardRole};
 
 /// A recipient that makes no progress for this long is given up.
 const STALL_MAX: Duration = Duration::from_secs(120);
@@ -34,83 +36,56 @@ const LOOK_MAX: Duration = Duration::from_millis(200);
 const STREAMS: usize = 3;
 const DOCUMENTS_PER_STREAM_MIN: u64 = 2_000;
 
-/// A move away from here that is under way.
-pub struct Donation {
-    pub id: ObjectId,
-    /// Another primary may have taken writes between two terms of this one, and they would not
-    /// have been captured: a migration is of one term.
-    term: u64,
-    pub ns: String,
-    pub range: ChunkRange,
-    pub pattern: ShardKeyPattern,
-    pub capture: Arc<Capture>,
-    /// As the collection's entry had it when the migration began.
-    indexes_changed: Option<Timestamp>,
-}
-
-/// What `_shardsvrMoveRange` asks for.
-pub struct Order {
-    pub ns: String,
-    pub min: RawDocumentBuf,
-    pub max: RawDocumentBuf,
-    pub from_host: String,
-    pub to: String,
-    pub to_host: String,
-    pub epoch: ObjectId,
-    pub lastmod: Timestamp,
-    pub wait_for_delete: bool,
-}
-
 /// Moves a range to another shard, from start to end.
-pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), CommandError> {
+pub async fn move_range(role: &Arc<ShardRole>, request: MoveRange) -> Result<(), CommandError> {
     let identity = role.identified()?;
-    if *order.to == *identity.name {
+    if *request.to == *identity.name {
         return Err(bad_value("the range is to move to the shard that it is on"));
     }
     let term = role.term();
     let stays = role.chunk_changes.lock().await;
-    role.refresh(&order.ns).await?;
-    let collection = role.collection(&order.ns);
+    role.refresh(&request.ns).await?;
+    let collection = role.collection(&request.ns);
     let filter = collection.filter().ok_or_else(|| {
         CommandError::new(
             ErrorCode::NamespaceNotSharded,
-            format!("{} is not sharded", order.ns),
+            format!("{} is not sharded", request.ns),
         )
     })?;
-    let range = ChunkRange::parse(filter.table.pattern(), &order.min, &order.max);
+    let range = ChunkRange::parse(filter.table.pattern(), &request.min, &request.max);
     let range = range.map_err(bad_value)?;
-    let chunk = owned_chunk(&filter, &order, &range, &identity)?;
-    let donation = Arc::new(Donation {
+    let chunk = owned_chunk(&filter, &request, &range, &identity)?;
+    let donor = Arc::new(DonorState {
         id: ObjectId::new(),
         term,
-        ns: order.ns.clone(),
+        ns: request.ns.clone(),
         range: range.clone(),
         pattern: filter.table.pattern().clone(),
-        capture: Arc::new(Capture::new(filter.table.pattern().clone(), range)),
+        capture: Arc::new(ChangeCapture::new(filter.table.pattern().clone(), range)),
         indexes_changed: filter.table.entry().indexes_changed,
     });
-    let session = Session::begin(role, &collection, &donation)?;
+    let session = Session::begin(role, &collection, &donor)?;
     drop(stays);
-    let note = Note::new(&donation, &filter.table, &chunk, &identity, &order);
+    let coordinator = CoordinatorDocument::new(&donor, &filter.table, &chunk, &identity, &request);
     let started = Instant::now();
-    let outcome = session.run(&note, &order).await;
+    let outcome = session.run(&coordinator, &request).await;
     drop(session);
     if let Err(error) = role.log_known(&collection).await {
         // They ask for it when they have waited for long enough.
-        tracing::warn!(ns = note.ns, %error, "secondaries are not told that a migration is over");
+        tracing::warn!(ns = coordinator.ns, %error, "secondaries are not told that a migration is over");
     }
     match &outcome {
         Ok(()) => tracing::info!(
-            ns = note.ns, range = %donation.range, to = note.to,
+            ns = coordinator.ns, range = %donor.range, to = coordinator.to,
             milliseconds = started.elapsed().as_millis() as u64, "moved a range"
         ),
         Err(error) => tracing::warn!(
-            ns = note.ns, range = %donation.range, to = note.to, %error, "a range was not moved"
+            ns = coordinator.ns, range = %donor.range, to = coordinator.to, %error, "a range was not moved"
         ),
     }
     outcome?;
-    if order.wait_for_delete {
-        role.orphans.wait_for(role, donation.id).await?;
+    if request.wait_for_delete {
+        role.orphans.wait_for(&role.local, donor.id).await?;
     }
     Ok(())
 }
@@ -118,12 +93,15 @@ pub async fn move_range(role: &Arc<ShardRole>, order: Order) -> Result<(), Comma
 /// The chunk that the range lies in, if it is here and as the config primary saw it.
 fn owned_chunk(
     filter: &Filter,
-    order: &Order,
+    request: &MoveRange,
     range: &ChunkRange,
     identity: &Identity,
 ) -> Result<Arc<Chunk>, CommandError> {
-    if filter.table.version().epoch != order.epoch {
-        let message = format!("{} is not the collection that was meant any more", order.ns);
+    if filter.table.version().epoch != request.epoch {
+        let message = format!(
+            "{} is not the collection that was meant any more",
+            request.ns
+        );
         return Err(CommandError::new(ErrorCode::StaleEpoch, message));
     }
     let chunk = filter.table.find(&range.min);
@@ -132,7 +110,7 @@ fn owned_chunk(
             "range {range} is not within one chunk of this shard"
         )));
     }
-    if chunk.lastmod != order.lastmod {
+    if chunk.lastmod != request.lastmod {
         return Err(conflict(format!(
             "chunk {} has changed since the move was planned",
             chunk.range
@@ -146,7 +124,7 @@ fn owned_chunk(
 struct Session<'a> {
     role: &'a Arc<ShardRole>,
     collection: &'a Arc<Collection>,
-    donation: &'a Arc<Donation>,
+    donor: &'a Arc<DonorState>,
 }
 
 impl Drop for Session<'_> {
@@ -155,7 +133,7 @@ impl Drop for Session<'_> {
             state.capture = None;
             state.block = None;
         });
-        *self.role.donation.lock() = None;
+        *self.role.donor.lock() = None;
     }
 }
 
@@ -163,35 +141,39 @@ impl<'a> Session<'a> {
     fn begin(
         role: &'a Arc<ShardRole>,
         collection: &'a Arc<Collection>,
-        donation: &'a Arc<Donation>,
+        donor: &'a Arc<DonorState>,
     ) -> Result<Session<'a>, CommandError> {
-        let mut slot = role.donation.lock();
+        let mut slot = role.donor.lock();
         if let Some(other) = &*slot {
             return Err(conflict(format!(
                 "this shard is currently donating a chunk of {}",
                 other.ns
             )));
         }
-        *slot = Some(donation.clone());
+        *slot = Some(donor.clone());
         drop(slot);
-        collection.change(|state| state.capture = Some(donation.capture.clone()));
+        collection.change(|state| state.capture = Some(donor.capture.clone()));
         Ok(Session {
             role,
             collection,
-            donation,
+            donor,
         })
     }
 
-    async fn run(&self, note: &Note, order: &Order) -> Result<(), CommandError> {
+    async fn run(
+        &self,
+        coordinator: &CoordinatorDocument,
+        request: &MoveRange,
+    ) -> Result<(), CommandError> {
         // Writes that had begun before the capture may not have been seen by it; once they are
         // over, every snapshot holds them.
-        self.role.drain_writes(&note.ns).await;
+        self.role.drain_writes(&coordinator.ns).await;
         let before_commit = async {
-            self.start_recipient(note, order).await?;
-            let received = self.wait_until_steady(note).await?;
-            recovery::write(self.role, note).await?;
+            self.start_recipient(coordinator, request).await?;
+            let received = self.wait_until_steady(coordinator).await?;
+            recovery::write(self.role, coordinator).await?;
             self.block(false);
-            self.role.drain_writes(&note.ns).await;
+            self.role.drain_writes(&coordinator.ns).await;
             let marking = self.role.log_refreshing(self.collection);
             let marked = tokio::time::timeout(LAST_CHANGES_MAX, marking).await;
             marked.map_err(|_| conflict("secondaries cannot be told of the migration"))??;
@@ -199,11 +181,11 @@ impl<'a> Session<'a> {
             // and so a secondary of this shard that is to have seen it knows of the migration.
             let time = self.role.node().clock.now();
             let request = rawdoc! {
-                "_recvChunkCommit": &*note.ns, "migrationId": note.id,
+                "_recvChunkCommit": &*coordinator.ns, "migrationId": coordinator.id,
                 "$clusterTime": read_concern::gossip(time),
             };
-            self.ask(note, request, LAST_CHANGES_MAX).await?;
-            if self.donation.capture.overflowed() {
+            self.ask(coordinator, request, LAST_CHANGES_MAX).await?;
+            if self.donor.capture.overflowed() {
                 return Err(conflict("the range changes faster than it can be moved"));
             }
             self.check_term()?;
@@ -213,25 +195,25 @@ impl<'a> Session<'a> {
             Ok(received) => received,
             Err(error) => {
                 // No commit was sent, so this is the end of it.
-                recovery::conclude(self.role, note, Ended::NotCommitted).await?;
+                recovery::conclude(self.role, coordinator, Ended::NotCommitted).await?;
                 return Err(error);
             }
         };
         self.block(true);
-        let committed = self.commit(note).await?;
+        let committed = self.commit(coordinator).await?;
         let ended = match &committed {
             Ok(()) => Ended::Committed {
                 moved: received,
-                is_awaited: order.wait_for_delete,
+                is_awaited: request.wait_for_delete,
             },
             Err(_) => Ended::NotCommitted,
         };
-        recovery::conclude(self.role, note, ended).await?;
+        recovery::conclude(self.role, coordinator, ended).await?;
         committed
     }
 
     fn check_term(&self) -> Result<(), CommandError> {
-        if self.role.term() == self.donation.term {
+        if self.role.term() == self.donor.term {
             return Ok(());
         }
         let message = "this member has not been primary all the time";
@@ -248,64 +230,72 @@ impl<'a> Session<'a> {
 
     async fn ask(
         &self,
-        note: &Note,
+        coordinator: &CoordinatorDocument,
         request: RawDocumentBuf,
         timeout: Duration,
     ) -> Result<RawDocumentBuf, CommandError> {
         let treatment = Treatment::write()
             .timeout(Some(timeout))
             .patience(Duration::from_secs(5));
-        let peer = self.role.peer(&note.to_host)?;
+        let peer = self.role.peer(&coordinator.to_host)?;
         Ok(peer.command(treatment, "admin", &request).await?)
     }
 
-    async fn start_recipient(&self, note: &Note, order: &Order) -> Result<(), CommandError> {
+    async fn start_recipient(
+        &self,
+        coordinator: &CoordinatorDocument,
+        request: &MoveRange,
+    ) -> Result<(), CommandError> {
         let cuts = self.cuts().await?;
         let mut points = RawArrayBuf::new();
         for cut in &cuts {
             points.push(cut.document().to_owned());
         }
         let request = rawdoc! {
-            "_recvChunkStart": &*note.ns,
-            "migrationId": note.id,
-            "uuid": note.uuid(),
-            "key": self.donation.pattern.document().to_owned(),
-            "min": note.min.clone(),
-            "max": note.max.clone(),
-            "fromShard": &*note.from,
-            "fromShardHost": order.from_host.as_str(),
-            "toShard": &*note.to,
+            "_recvChunkStart": &*coordinator.ns,
+            "migrationId": coordinator.id,
+            "uuid": coordinator.uuid(),
+            "key": self.donor.pattern.document().to_owned(),
+            "min": coordinator.min.clone(),
+            "max": coordinator.max.clone(),
+            "fromShard": &*coordinator.from,
+            "fromShardHost": request.from_host.as_str(),
+            "toShard": &*coordinator.to,
             "cuts": points,
         };
-        self.ask(note, request, ASK_TIMEOUT).await.map(drop)
+        self.ask(coordinator, request, ASK_TIMEOUT).await.map(drop)
     }
 
     /// Where the range is cut for cloning.
     async fn cuts(&self) -> Result<Vec<ShardKey>, CommandError> {
-        let (role, donation) = (self.role.clone(), self.donation.clone());
+        let (role, donor) = (self.role.clone(), self.donor.clone());
         let work = move || {
-            let view = KeyView::open(role.node(), &donation.ns, &donation.pattern)?;
+            let view = KeyView::open(role.node(), &donor.ns, &donor.pattern)?;
             let Some(view) = view else {
                 return Ok(Vec::new());
             };
-            let count = view.count(&donation.range)?;
+            let count = view.count(&donor.range)?;
             if count < DOCUMENTS_PER_STREAM_MIN {
                 return Ok(Vec::new());
             }
-            view.split_points(&donation.range, count, STREAMS)
+            view.split_points(&donor.range, count, STREAMS)
         };
         tokio::task::spawn_blocking(work).await.map_err(internal)?
     }
 
     /// Waits until the recipient has everything, or what it lacks is so little that writes may
     /// wait for it. What it got.
-    async fn wait_until_steady(&self, note: &Note) -> Result<Moved, CommandError> {
+    async fn wait_until_steady(
+        &self,
+        coordinator: &CoordinatorDocument,
+    ) -> Result<Moved, CommandError> {
         let mut pause = LOOK_MIN;
         let mut progress = (Instant::now(), 0);
         let mut catching_up: Option<Instant> = None;
         loop {
-            let request = rawdoc! { "_recvChunkStatus": &*note.ns, "migrationId": note.id };
-            let status = self.ask(note, request, ASK_TIMEOUT).await?;
+            let request =
+                rawdoc! { "_recvChunkStatus": &*coordinator.ns, "migrationId": coordinator.id };
+            let status = self.ask(coordinator, request, ASK_TIMEOUT).await?;
             let bytes = number(&status, "clonedBytes");
             let documents = number(&status, "cloned");
             let moved = bytes + number(&status, "caughtUp") + number(&status, "cleared");
@@ -313,7 +303,7 @@ impl<'a> Session<'a> {
                 "steady" => return Ok(Moved { documents, bytes }),
                 "catchup" => {
                     let since = catching_up.get_or_insert_with(Instant::now).elapsed();
-                    if self.donation.capture.len() <= allowed_rest(documents, since) {
+                    if self.donor.capture.len() <= allowed_rest(documents, since) {
                         return Ok(Moved { documents, bytes });
                     }
                 }
@@ -323,7 +313,7 @@ impl<'a> Session<'a> {
                 }
                 _ => {}
             }
-            if self.donation.capture.overflowed() {
+            if self.donor.capture.overflowed() {
                 return Err(conflict("the range changes faster than it can be moved"));
             }
             if moved != progress.1 {
@@ -339,13 +329,16 @@ impl<'a> Session<'a> {
     }
 
     /// Commits, and finds out whether that worked. The outer error: nobody knows yet.
-    async fn commit(&self, note: &Note) -> Result<Result<(), CommandError>, CommandError> {
+    async fn commit(
+        &self,
+        coordinator: &CoordinatorDocument,
+    ) -> Result<Result<(), CommandError>, CommandError> {
         let identity = self.role.identified()?;
         let treatment = Treatment::write()
             .idempotent()
             .timeout(Some(COMMIT_TIMEOUT));
-        let mut command = note.commit_command();
-        if let Some(changed) = self.donation.indexes_changed {
+        let mut command = coordinator.commit_command();
+        if let Some(changed) = self.donor.indexes_changed {
             command.append(cstr!("indexesChanged"), changed);
         }
         let sent = identity.config.command(treatment, &command).await;
@@ -353,7 +346,8 @@ impl<'a> Session<'a> {
             Ok(_) => true,
             Err(error) => is_refusal(error.code),
         };
-        let committed = recovery::find_out(self.role, note, !certain, self.donation.term).await?;
+        let committed =
+            recovery::find_out(self.role, coordinator, !certain, self.donor.term).await?;
         Ok(match (committed, sent) {
             (true, _) => Ok(()),
             (false, Err(error)) => Err(error),

@@ -16,14 +16,18 @@
 //! 4. The donor reads the routing table. Whoever it names owns the range: nobody's memory of the
 //!    commit's outcome counts. A donor that cannot tell whether its commit is still under way
 //!    first raises the chunk's version on the config servers, so that a late one is refused.
-//! 5. The loser's documents are removed in the background ([`orphans`], [`removal`]).
+//! 5. The loser's documents are removed in the background ([`orphans`], [`range_deleter`], [`removal`]).
 //!
-//! A donor that crashes between 3 and 5 leaves its note behind, and the next primary settles it
-//! before it takes any request for a sharded collection ([`recovery`]).
+//! A donor that crashes between 3 and 5 leaves its coordinator document behind, and the next primary
+//! settles it before it takes any request for a sharded collection ([`recovery`]).
 
 pub mod capture;
+mod coordinator;
 pub mod donor;
+pub mod donor_state;
 pub mod orphans;
+pub mod range_deleter;
 pub mod recipient;
+pub mod recipient_state;
 pub mod recovery;
 mod removal;

@@ -15,51 +15,37 @@
 //! Tasks know nothing of each other: one that fails is tried again later, and stops nobody.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use banyan_node::local::Local;
 use banyan_node::params;
 use banyan_replication::write::remove::Removed;
 use banyan_sharding::{ChunkRange, ShardKeyPattern};
-use banyan_wire::{CommandError, ErrorCode, Treatment};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
 use bson::{Binary, DateTime, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::removal::remove_task;
 use crate::shard::errors::bad_value;
-use crate::shard::role::ShardRole;
 
 const COLLECTION: &str = "rangeDeletions";
 
-/// Between two looks at what is to be removed, if nobody gives a hint.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Between two questions to a donor whether its migration is over.
-const ASK_PAUSE: Duration = Duration::from_millis(500);
-
 /// Nobody waits for a task that has failed so often.
 const FAILURES_MAX: u32 = 3;
-
-/// A task that failed rests for this long, and twice as long each time that it fails again.
-const BACKOFF: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub struct Orphans {
-    known: Mutex<HashMap<ObjectId, Progress>>,
+    pub(super) known: Mutex<HashMap<ObjectId, Progress>>,
     /// Held from finding that a range may be removed or received until that is known to others.
     pub gate: tokio::sync::Mutex<()>,
     /// Whose batch it is.
     pub turn: tokio::sync::Mutex<()>,
-    wake: Notify,
+    pub(super) wake: Notify,
     documents_removed: AtomicU64,
     bytes_removed: AtomicU64,
     /// When a document that makes no sense was last complained of.
@@ -68,16 +54,16 @@ pub struct Orphans {
 
 /// What is known of a task beside its document.
 #[derive(Default)]
-struct Progress {
+pub(super) struct Progress {
     ns: String,
-    running: bool,
+    pub running: bool,
     /// A range that overlaps is to be received: no delay any more.
-    urgent: bool,
+    pub urgent: bool,
     /// About how much of it is left.
     bytes: u64,
-    failures: u32,
-    rests_until: Option<Instant>,
-    error: Option<CommandError>,
+    pub failures: u32,
+    pub rests_until: Option<Instant>,
+    pub error: Option<CommandError>,
 }
 
 /// A document of config.rangeDeletions.
@@ -88,11 +74,11 @@ pub struct Task {
     pub uuid: Vec<u8>,
     pub pattern: ShardKeyPattern,
     pub range: ChunkRange,
-    pending: bool,
+    pub(super) pending: bool,
     delayed: bool,
     ready_at: Option<DateTime>,
     bytes: u64,
-    from_host: Option<String>,
+    pub(super) from_host: Option<String>,
 }
 
 impl Task {
@@ -126,7 +112,7 @@ impl Task {
     }
 
     /// Whether it has lain for as long as it has to.
-    fn is_ripe(&self, delay: Duration) -> bool {
+    pub(super) fn is_ripe(&self, delay: Duration) -> bool {
         let Some(ready_at) = self.ready_at.filter(|_| self.delayed) else {
             return true;
         };
@@ -239,13 +225,13 @@ impl Orphans {
     }
 
     /// Writes down a range to remove.
-    pub async fn add(&self, role: &ShardRole, task: NewTask<'_>) -> Result<(), CommandError> {
+    pub async fn add(&self, local: &Local, task: NewTask<'_>) -> Result<(), CommandError> {
         let (id, ns, bytes) = (task.id, task.ns.to_owned(), task.bytes);
         let body = rawdoc! {
             "update": COLLECTION,
             "updates": [{ "q": { "_id": id }, "u": task.document(), "upsert": true }],
         };
-        role.local.write("config", body).await?;
+        local.write("config", body).await?;
         self.known.lock().entry(id).or_insert_with(|| Progress {
             ns,
             bytes,
@@ -256,7 +242,7 @@ impl Orphans {
     }
 
     /// The migration came to nothing: what it brought is to be removed.
-    pub async fn make_due(&self, role: &ShardRole, id: ObjectId) -> Result<(), CommandError> {
+    pub async fn make_due(&self, local: &Local, id: ObjectId) -> Result<(), CommandError> {
         let body = rawdoc! {
             "update": COLLECTION,
             "updates": [{
@@ -264,24 +250,24 @@ impl Orphans {
                 "u": { "$unset": { "pending": true }, "$set": { "whenToClean": "now" } },
             }],
         };
-        role.local.write("config", body).await?;
+        local.write("config", body).await?;
         self.wake.notify_one();
         Ok(())
     }
 
-    pub async fn forget(&self, role: &ShardRole, id: ObjectId) -> Result<(), CommandError> {
+    pub async fn forget(&self, local: &Local, id: ObjectId) -> Result<(), CommandError> {
         let body =
             rawdoc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": id }, "limit": 1 }] };
-        role.local.write("config", body).await?;
+        local.write("config", body).await?;
         self.known.lock().remove(&id);
         Ok(())
     }
 
     /// Waits until a task is done. One that fails is gone on with, but not waited for.
-    pub async fn wait_for(&self, role: &ShardRole, id: ObjectId) -> Result<(), CommandError> {
+    pub async fn wait_for(&self, local: &Local, id: ObjectId) -> Result<(), CommandError> {
         loop {
             let body = rawdoc! { "find": COLLECTION, "filter": { "_id": id } };
-            if role.local.find("config", body).await?.is_empty() {
+            if local.find("config", body).await?.is_empty() {
                 return Ok(());
             }
             let error = {
@@ -307,16 +293,30 @@ impl Orphans {
         }
     }
 
+    /// All tasks that can be read. One that cannot is said, and left alone.
+    pub(super) async fn tasks(&self, local: &Local) -> Result<Vec<Task>, CommandError> {
+        let body = rawdoc! { "find": COLLECTION };
+        let documents = local.find("config", body).await?;
+        let parse = |document: &RawDocumentBuf| match Task::parse(document) {
+            Ok(task) => Some(task),
+            Err(error) => {
+                self.complain(document, &error);
+                None
+            }
+        };
+        Ok(documents.iter().filter_map(parse).collect())
+    }
+
     /// Has what is left of a range removed at once. False if nothing is; the error of one that
     /// cannot be removed.
     pub async fn hurry(
         &self,
-        role: &ShardRole,
+        local: &Local,
         ns: &str,
         range: &ChunkRange,
     ) -> Result<bool, CommandError> {
         let mut waits = false;
-        for task in tasks(role).await? {
+        for task in self.tasks(local).await? {
             if task.ns != ns || !task.range.overlaps(range) {
                 continue;
             }
@@ -345,170 +345,10 @@ impl Orphans {
     }
 }
 
-fn progress_of(task: &Task) -> Progress {
+pub(super) fn progress_of(task: &Task) -> Progress {
     Progress {
         ns: task.ns.clone(),
         bytes: task.bytes,
         ..Progress::default()
-    }
-}
-
-/// All tasks that can be read. One that cannot is said, and left alone.
-async fn tasks(role: &ShardRole) -> Result<Vec<Task>, CommandError> {
-    let body = rawdoc! { "find": COLLECTION };
-    let documents = role.local.find("config", body).await?;
-    let parse = |document: &RawDocumentBuf| match Task::parse(document) {
-        Ok(task) => Some(task),
-        Err(error) => {
-            role.orphans.complain(document, &error);
-            None
-        }
-    };
-    Ok(documents.iter().filter_map(parse).collect())
-}
-
-pub async fn run(role: Arc<ShardRole>) {
-    let stop = role.node().info.stop.clone();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = role.orphans.wake.notified() => {}
-            () = tokio::time::sleep(LOOK_INTERVAL) => {}
-        }
-        if role.identity().is_none() {
-            continue;
-        }
-        if role.term() == 0 {
-            role.orphans.known.lock().retain(|_, known| known.running);
-            continue;
-        }
-        if let Err(error) = round(&role).await {
-            tracing::warn!(%error, "cannot look for orphaned documents");
-        }
-    }
-}
-
-/// Starts what is due.
-async fn round(role: &Arc<ShardRole>) -> Result<(), CommandError> {
-    let tasks = tasks(role).await?;
-    {
-        let mut known = role.orphans.known.lock();
-        known.retain(|id, progress| progress.running || tasks.iter().any(|task| task.id == *id));
-        for task in &tasks {
-            known.entry(task.id).or_insert_with(|| progress_of(task));
-        }
-    }
-    for task in tasks {
-        let role = role.clone();
-        if task.pending {
-            // Asking may take a while, and others need not wait for it.
-            if claim(&role, &task) {
-                tokio::spawn(async move { settle(&role, &task).await });
-            }
-        } else if is_due(&role, &task) && begin(&role, &task).await? {
-            tokio::spawn(async move { work(&role, &task).await });
-        }
-    }
-    Ok(())
-}
-
-/// Marks a pending task as being asked about.
-fn claim(role: &ShardRole, task: &Task) -> bool {
-    let mut known = role.orphans.known.lock();
-    let progress = known.entry(task.id).or_insert_with(|| progress_of(task));
-    let rests = progress
-        .rests_until
-        .is_some_and(|until| until > Instant::now());
-    !rests && !std::mem::replace(&mut progress.running, true)
-}
-
-fn is_due(role: &ShardRole, task: &Task) -> bool {
-    let delay = role.node().parameters.value("orphanCleanupDelaySecs");
-    let delay = Duration::from_secs(delay.max(0).unsigned_abs());
-    let known = role.orphans.known.lock();
-    let progress = known.get(&task.id);
-    let rests = progress.and_then(|progress| progress.rests_until);
-    !progress.is_some_and(|progress| progress.running)
-        && rests.is_none_or(|until| until <= Instant::now())
-        && (task.is_ripe(delay) || progress.is_some_and(|progress| progress.urgent))
-}
-
-/// Marks the task as running, unless what is on its way in might be taken for what was on its way
-/// out, or it is done by now.
-async fn begin(role: &ShardRole, task: &Task) -> Result<bool, CommandError> {
-    let _gate = role.orphans.gate.lock().await;
-    let present = tasks(role).await?;
-    let disturbed = present
-        .iter()
-        .any(|other| other.pending && other.ns == task.ns && other.range.overlaps(&task.range));
-    if disturbed || !present.iter().any(|other| other.id == task.id) {
-        return Ok(false);
-    }
-    let mut known = role.orphans.known.lock();
-    let progress = known.entry(task.id).or_insert_with(|| progress_of(task));
-    Ok(!std::mem::replace(&mut progress.running, true))
-}
-
-async fn work(role: &Arc<ShardRole>, task: &Task) {
-    let started = Instant::now();
-    let outcome = remove_task(role, task).await;
-    let mut known = role.orphans.known.lock();
-    if let Err(error) = &outcome {
-        let progress = known.entry(task.id).or_insert_with(|| progress_of(task));
-        progress.running = false;
-        progress.failures += 1;
-        let pause = BACKOFF * (1 << (progress.failures - 1).min(6));
-        progress.rests_until = Some(Instant::now() + pause.min(BACKOFF_MAX));
-        progress.error = Some(error.clone());
-        tracing::warn!(
-            ns = task.ns, range = %task.range, failures = progress.failures, %error,
-            "orphaned documents stay for now"
-        );
-    } else {
-        known.remove(&task.id);
-        let milliseconds = started.elapsed().as_millis() as u64;
-        tracing::info!(ns = task.ns, range = %task.range, milliseconds, "removed orphans");
-    }
-}
-
-/// Makes a task due if its migration has come to an end that nobody told.
-async fn settle(role: &Arc<ShardRole>, task: &Task) {
-    let is_over = !is_receiving(role, task.id) && came_to_an_end(role, task).await;
-    if let Some(progress) = role.orphans.known.lock().get_mut(&task.id) {
-        progress.running = false;
-        progress.rests_until = (!is_over).then(|| Instant::now() + ASK_PAUSE);
-    }
-    if is_over && let Err(error) = role.orphans.make_due(role, task.id).await {
-        tracing::warn!(ns = task.ns, range = %task.range, %error, "a migration is not settled");
-    }
-}
-
-fn is_receiving(role: &ShardRole, id: ObjectId) -> bool {
-    let reception = role.reception.lock();
-    reception
-        .as_ref()
-        .is_some_and(|reception| reception.id == id && reception.is_active())
-}
-
-/// Asks the donor whether it still may commit. Only then does the routing table tell the truth.
-async fn came_to_an_end(role: &ShardRole, task: &Task) -> bool {
-    let Some(host) = &task.from_host else {
-        return true;
-    };
-    let body = rawdoc! { "_shardsvrMigrationIsOpen": task.ns.as_str(), "migrationId": task.id };
-    let treatment = Treatment::write()
-        .idempotent()
-        .timeout(Some(ASK_TIMEOUT))
-        .patience(ASK_TIMEOUT);
-    let asked = async {
-        let peer = role.peer(host)?;
-        peer.command(treatment, "admin", &body)
-            .await
-            .map_err(CommandError::from)
-    };
-    match asked.await {
-        Ok(reply) => !reply.get_bool("open").unwrap_or(true),
-        // Later, then.
-        Err(_) => false,
     }
 }

@@ -1,142 +1,39 @@
-//! The donor's note of a hand-over, and what becomes of one that nobody finished.
+//! What becomes of a migration whose donor has written down that it may be committed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use banyan_sharding::{Chunk, ChunkRange, RoutingTable, ShardKeyPattern};
 use banyan_wire::{CommandError, Treatment};
 use bson::oid::ObjectId;
-use bson::spec::BinarySubtype;
-use bson::{Binary, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
+use bson::rawdoc;
 
-use super::donor::{Donation, Order};
+use super::coordinator::CoordinatorDocument;
 use super::orphans::{Kind, NewTask};
-use crate::shard::errors::{bad_value, conflict};
-use crate::shard::role::{Identity, ShardRole};
+use crate::shard::errors::conflict;
+use crate::shard::state::ShardRole;
 
-/// Where the notes are, in the shard's own database `config`.
+/// Where the documents are, in the shard's own database `config`.
 const COLLECTION: &str = "migrationCoordinators";
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A range that may be changing hands.
-#[derive(Debug, Clone)]
-pub struct Note {
-    pub id: ObjectId,
-    pub ns: String,
-    uuid: [u8; 16],
-    pub key: RawDocumentBuf,
-    pub min: RawDocumentBuf,
-    pub max: RawDocumentBuf,
-    pub from: String,
-    pub to: String,
-    pub to_host: String,
-    epoch: ObjectId,
-    lastmod: Timestamp,
-}
-
-impl Note {
-    pub fn new(
-        donation: &Donation,
-        table: &RoutingTable,
-        chunk: &Chunk,
-        identity: &Identity,
-        order: &Order,
-    ) -> Note {
-        Note {
-            id: donation.id,
-            ns: donation.ns.clone(),
-            uuid: table.uuid(),
-            key: donation.pattern.document().to_owned(),
-            min: donation.range.min.document().to_owned(),
-            max: donation.range.max.document().to_owned(),
-            from: identity.name.to_string(),
-            to: order.to.clone(),
-            to_host: order.to_host.clone(),
-            epoch: table.version().epoch,
-            lastmod: chunk.lastmod,
-        }
-    }
-
-    fn parse(document: &RawDocument) -> Result<Note, CommandError> {
-        let text = |name| document.get_str(name).map(str::to_owned).map_err(bad_value);
-        let part = |name| {
-            document
-                .get_document(name)
-                .map(RawDocument::to_owned)
-                .map_err(bad_value)
-        };
-        let uuid = document.get_binary("uuid").map_err(bad_value)?.bytes;
-        Ok(Note {
-            id: document.get_object_id("_id").map_err(bad_value)?,
-            ns: text("nss")?,
-            uuid: uuid.try_into().map_err(bad_value)?,
-            key: part("key")?,
-            min: part("min")?,
-            max: part("max")?,
-            from: text("donorShardId")?,
-            to: text("recipientShardId")?,
-            to_host: text("recipientHost")?,
-            epoch: document.get_object_id("epoch").map_err(bad_value)?,
-            lastmod: document.get_timestamp("lastmod").map_err(bad_value)?,
-        })
-    }
-
-    fn to_document(&self) -> RawDocumentBuf {
-        rawdoc! {
-            "_id": self.id,
-            "nss": self.ns.as_str(),
-            "uuid": self.uuid(),
-            "key": self.key.clone(),
-            "min": self.min.clone(),
-            "max": self.max.clone(),
-            "donorShardId": self.from.as_str(),
-            "recipientShardId": self.to.as_str(),
-            "recipientHost": self.to_host.as_str(),
-            "epoch": self.epoch,
-            "lastmod": self.lastmod,
-        }
-    }
-
-    pub fn uuid(&self) -> Binary {
-        Binary {
-            subtype: BinarySubtype::Uuid,
-            bytes: self.uuid.to_vec(),
-        }
-    }
-
-    pub fn commit_command(&self) -> RawDocumentBuf {
-        rawdoc! {
-            "_configsvrCommitChunkMigration": self.ns.as_str(),
-            "fromShard": self.from.as_str(),
-            "toShard": self.to.as_str(),
-            "min": self.min.clone(),
-            "max": self.max.clone(),
-            "epoch": self.epoch,
-            "lastmod": self.lastmod,
-        }
-    }
-
-    fn range(&self) -> Result<ChunkRange, CommandError> {
-        let pattern = ShardKeyPattern::parse(&self.key).map_err(bad_value)?;
-        ChunkRange::parse(&pattern, &self.min, &self.max).map_err(bad_value)
-    }
-}
-
 /// Written before the hand-over can become true anywhere.
-pub async fn write(role: &ShardRole, note: &Note) -> Result<(), CommandError> {
-    let body = rawdoc! { "insert": COLLECTION, "documents": [note.to_document()] };
+pub async fn write(
+    role: &ShardRole,
+    coordinator: &CoordinatorDocument,
+) -> Result<(), CommandError> {
+    let body = rawdoc! { "insert": COLLECTION, "documents": [coordinator.to_document()] };
     role.local.write("config", body).await.map(drop)
 }
 
 /// Whether a hand-over of this id is under way here, or its outcome still open.
 pub async fn is_open(role: &ShardRole, id: ObjectId) -> Result<bool, CommandError> {
     if role
-        .donation
+        .donor
         .lock()
         .as_ref()
-        .is_some_and(|donation| donation.id == id)
+        .is_some_and(|donor| donor.id == id)
     {
         return Ok(true);
     }
@@ -148,7 +45,7 @@ pub async fn is_open(role: &ShardRole, id: ObjectId) -> Result<bool, CommandErro
 /// is made impossible first.
 pub async fn find_out(
     role: &ShardRole,
-    note: &Note,
+    coordinator: &CoordinatorDocument,
     fence: bool,
     term: u64,
 ) -> Result<bool, CommandError> {
@@ -161,28 +58,28 @@ pub async fn find_out(
         let asked = async {
             if fence {
                 let body = rawdoc! {
-                    "_configsvrEnsureChunkVersionIsGreaterThan": note.ns.as_str(),
-                    "min": note.min.clone(),
-                    "max": note.max.clone(),
-                    "epoch": note.epoch,
-                    "lastmod": note.lastmod,
+                    "_configsvrEnsureChunkVersionIsGreaterThan": coordinator.ns.as_str(),
+                    "min": coordinator.min.clone(),
+                    "max": coordinator.max.clone(),
+                    "epoch": coordinator.epoch,
+                    "lastmod": coordinator.lastmod,
                 };
                 let treatment = Treatment::write().idempotent().timeout(Some(TIMEOUT));
                 identity.config.command(treatment, &body).await?;
             }
-            let collection = role.collection(&note.ns);
+            let collection = role.collection(&coordinator.ns);
             role.read_table(&collection, term).await?;
             let Some(filter) = collection.filter() else {
                 return Ok(false);
             };
-            let range = note.range()?;
-            let same = filter.table.uuid() == note.uuid;
+            let range = coordinator.range()?;
+            let same = filter.table.uuid() == coordinator.uuid;
             Ok::<_, CommandError>(same && filter.table.find(&range.min).shard != identity.name)
         };
         match asked.await {
             Ok(committed) => return Ok(committed),
             Err(error) => {
-                tracing::warn!(ns = note.ns, %error, "a migration's outcome is not known yet");
+                tracing::warn!(ns = coordinator.ns, %error, "a migration's outcome is not known yet");
             }
         }
         tokio::time::sleep(pause).await;
@@ -209,46 +106,45 @@ pub enum Ended {
 }
 
 /// Acts on the outcome: documents that went away are to be removed, the recipient is told, the
-/// note is thrown away.
+/// coordinator document is deleted.
 pub async fn conclude(
     role: &Arc<ShardRole>,
-    note: &Note,
+    coordinator: &CoordinatorDocument,
     ended: Ended,
 ) -> Result<(), CommandError> {
     if let Ended::Committed { moved, is_awaited } = ended {
         let task = NewTask {
-            id: note.id,
-            ns: &note.ns,
-            uuid: note.uuid,
-            key: note.key.clone(),
-            min: note.min.clone(),
-            max: note.max.clone(),
-            donor: &note.from,
+            id: coordinator.id,
+            ns: &coordinator.ns,
+            uuid: coordinator.uuid,
+            key: coordinator.key.clone(),
+            min: coordinator.min.clone(),
+            max: coordinator.max.clone(),
+            donor: &coordinator.from,
             documents: moved.documents,
             bytes: moved.bytes,
             kind: if is_awaited { Kind::Now } else { Kind::Delayed },
         };
-        role.orphans.add(role, task).await?;
+        role.orphans.add(&role.local, task).await?;
     }
     let committed = matches!(ended, Ended::Committed { .. });
-    let body =
-        rawdoc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": note.id }, "limit": 1 }] };
+    let body = rawdoc! { "delete": COLLECTION, "deletes": [{ "q": { "_id": coordinator.id }, "limit": 1 }] };
     role.local.write("config", body).await?;
-    let (role, note) = (role.clone(), note.clone());
+    let (role, coordinator) = (role.clone(), coordinator.clone());
     // A recipient that misses this asks later.
     tokio::spawn(async move {
         let body = rawdoc! {
-            "_recvChunkFinish": note.ns.as_str(), "migrationId": note.id, "committed": committed,
+            "_recvChunkFinish": coordinator.ns.as_str(), "migrationId": coordinator.id, "committed": committed,
         };
         let treatment = Treatment::write().idempotent().timeout(Some(TIMEOUT));
         let told = async {
             Ok(role
-                .peer(&note.to_host)?
+                .peer(&coordinator.to_host)?
                 .command(treatment, "admin", &body)
                 .await?)
         };
         if let Err(error) = told.await.map_err(|error: CommandError| error) {
-            tracing::debug!(ns = note.ns, %error, "the recipient was not told of the outcome");
+            tracing::debug!(ns = coordinator.ns, %error, "the recipient was not told of the outcome");
         }
     });
     Ok(())
@@ -267,9 +163,9 @@ impl ShardRole {
         }
         let body = rawdoc! { "find": COLLECTION };
         for document in self.local.find("config", body).await? {
-            let note = Note::parse(&document)?;
-            tracing::info!(ns = note.ns, id = %note.id, "settling a migration left open");
-            let committed = find_out(self, &note, true, term).await?;
+            let coordinator = CoordinatorDocument::parse(&document)?;
+            tracing::info!(ns = coordinator.ns, id = %coordinator.id, "settling a migration left open");
+            let committed = find_out(self, &coordinator, true, term).await?;
             let ended = match committed {
                 true => Ended::Committed {
                     moved: Moved::default(),
@@ -277,7 +173,7 @@ impl ShardRole {
                 },
                 false => Ended::NotCommitted,
             };
-            conclude(&self.strong()?, &note, ended).await?;
+            conclude(&self.strong()?, &coordinator, ended).await?;
         }
         if self.term() != term {
             return Err(conflict(

@@ -12,7 +12,7 @@ use banyan_wire::CommandError;
 use super::orphans::Task;
 use crate::shard::errors::internal;
 use crate::shard::keys::KeyView;
-use crate::shard::role::ShardRole;
+use crate::shard::state::ShardRole;
 
 /// What one entry of the log removes: so little that a client's write behind it hardly waits.
 const BATCH_DOCUMENTS: u64 = 1_000;
@@ -161,5 +161,5 @@ pub async fn remove_task(role: &Arc<ShardRole>, task: &Task) -> Result<(), Comma
             remove_range(role, &task.ns, &task.pattern, &range, term, progress).await?;
         }
     }
-    role.orphans.forget(role, task.id).await
+    role.orphans.forget(&role.local, task.id).await
 }
