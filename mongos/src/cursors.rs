@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::aggregation::Piped;
 use crate::merge::{KILL_TIMEOUT, Merge};
+use crate::piped::Piped;
 
 /// An idle cursor is closed after this, as in MongoDB.
 const IDLE_MAX: Duration = Duration::from_secs(600);

@@ -1,20 +1,15 @@
 //! The cluster's default read and write concern, put into requests that name none.
 //!
-//! The config servers keep them; a router reads them now and then, and at once after it has changed
-//! them.
+//! The config servers keep them; a router reads them now and then ([`crate::upkeep`]), and at once
+//! after it has changed them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use banyan_wire::{CommandError, ReadPreference, Request, Treatment};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use banyan_wire::Request;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use parking_lot::RwLock;
 
 use crate::fields;
-use crate::router::Router;
-
-/// How long a change made elsewhere may stay unknown here.
-const REFRESH_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub struct Defaults {
@@ -148,31 +143,10 @@ impl Defaults {
     }
 }
 
-impl Router {
-    /// Asks the config servers.
-    pub async fn refresh_defaults(&self) -> Result<Arc<Known>, CommandError> {
-        let read = Treatment::read(ReadPreference::default());
-        let command = rawdoc! { "getDefaultRWConcern": 1 };
-        let reply = self.config.command(read, "admin", &command).await?;
-        Ok(self.defaults.note(reply))
-    }
-}
-
-/// Keeps the defaults up to date for as long as the router runs.
-pub async fn keep(router: Arc<Router>) {
-    loop {
-        if let Err(error) = router.refresh_defaults().await {
-            tracing::debug!(%error, "cannot read the default read and write concern");
-        }
-        tokio::select! {
-            () = router.identity.stop.cancelled() => return,
-            () = tokio::time::sleep(REFRESH_EVERY) => {}
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bson::rawdoc;
+
     use super::*;
 
     fn known() -> Known {

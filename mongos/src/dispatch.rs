@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_wire::{
-    CommandError, ErrorCode, Outgoing, Pool, ReadMode, ReadPreference, Request, Treatment,
+    CommandError, ErrorCode, Outgoing, ReadMode, ReadPreference, Request, Treatment,
 };
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use futures::future::join_all;
 
+use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::fields;
 use crate::router::Router;
@@ -18,31 +19,6 @@ use crate::router::Router;
 /// migration's critical section is much shorter.
 const STALE_PATIENCE: Duration = Duration::from_secs(30);
 const STALE_PAUSE_MAX: Duration = Duration::from_millis(100);
-
-/// A shard's reply, whatever it says, and the member that gave it.
-pub struct Answer {
-    pub shard: Arc<str>,
-    pub member: Pool,
-    pub reply: RawDocumentBuf,
-}
-
-impl Answer {
-    pub fn error(&self) -> Option<CommandError> {
-        if fields::is_ok(&self.reply) {
-            None
-        } else {
-            CommandError::from_reply(&self.reply)
-        }
-    }
-
-    /// The reply, or the error that it holds.
-    pub fn checked(self) -> Result<Answer, CommandError> {
-        match self.error() {
-            Some(error) => Err(error),
-            None => Ok(self),
-        }
-    }
-}
 
 /// How a client's request may be treated on its way to a shard.
 pub fn treatment(request: &Request, writes: bool) -> Treatment {

@@ -7,7 +7,7 @@ use banyan_wire::{CommandError, Connection, ErrorCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::service::expired;
+use crate::errors::expired;
 
 /// For whom a pipeline computes: it ends when the time is over or the client has gone. The batches
 /// of one cursor may be asked for by several.

@@ -10,24 +10,29 @@
 //! A router holds no state that matters: whatever it knows it can read again from the config
 //! servers ([`config_servers`]), so there may be any number of them.
 
-pub mod aggregation;
+pub mod answer;
 pub mod catalog;
 pub mod commands;
 pub mod config_servers;
+pub mod context;
 pub mod cursors;
 pub mod defaults;
 pub mod dispatch;
 pub mod ending;
+pub mod errors;
 pub mod fields;
 pub mod figures;
 pub mod flags;
 pub mod gossip;
 pub mod merge;
+pub mod piped;
 pub mod registration;
 pub mod router;
 pub mod service;
 pub mod shards;
+pub mod sources;
 pub mod targeting;
+pub mod upkeep;
 pub mod writes;
 
 pub use commands::hostname;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use banyan_mongos::commands;
 use banyan_mongos::config_servers::{self, ConfigDb, ConfigDbError};
 use banyan_mongos::flags::{Flags, PORT_DEFAULT};
 use banyan_mongos::registration;
@@ -73,9 +74,11 @@ async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, vital: Handle, mut sta
         .first()
         .map_or(port, |address| address.port());
     let identity = identity(&parsed, port, stop.clone());
-    let router = Arc::new(Router::new(identity, config, &address, server.counters()));
+    let commands = commands::all().count();
+    let counters = server.counters();
+    let router = Arc::new(Router::new(identity, config, &address, counters, commands));
     tokio::spawn(registration::keep(router.clone()));
-    tokio::spawn(banyan_mongos::defaults::keep(router.clone()));
+    tokio::spawn(banyan_mongos::upkeep::keep_defaults(router.clone()));
     let reaper = router.clone();
     let reaper_stop = stop.clone();
     tokio::spawn(async move { reaper.cursors.reap(reaper_stop).await });

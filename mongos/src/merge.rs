@@ -13,8 +13,8 @@ use futures::future::join_all;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::commands::query_error;
-use crate::dispatch::Answer;
+use crate::answer::Answer;
+use crate::errors::query_error;
 
 /// How long a shard is waited for that is to close a cursor.
 pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);

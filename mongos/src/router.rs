@@ -45,11 +45,13 @@ pub struct Router {
 }
 
 impl Router {
+    /// `commands`: how many there are, for the counts of each.
     pub fn new(
         identity: Identity,
         config: ReplicaSet,
         config_address: &str,
         counters: Arc<Counters>,
+        commands: usize,
     ) -> Router {
         Router {
             identity,
@@ -58,7 +60,7 @@ impl Router {
             cursors: Cursors::default(),
             config,
             counters,
-            figures: Sharded::default(),
+            figures: Sharded::new(|| Figures::new(commands)),
             gossip: Gossip::default(),
             defaults: Defaults::default(),
         }

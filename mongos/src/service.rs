@@ -8,8 +8,10 @@ use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-use crate::commands::{self, CommandSpec, Context};
+use crate::commands;
+use crate::context::{CommandSpec, Context};
 use crate::ending::while_awaited;
+use crate::errors::expired;
 use crate::fields;
 use crate::router::Router;
 
@@ -106,11 +108,6 @@ async fn run_in_time(context: &Context<'_>) -> Result<RawDocumentBuf, CommandErr
     }
 }
 
-/// The client's time is over.
-pub fn expired() -> CommandError {
-    CommandError::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit")
-}
-
 async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
     let request = context.request;
     let figures = &context.router.figures;
@@ -121,7 +118,7 @@ async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
     };
     let result = run_found(context, spec).await;
     let failed = result.is_err();
-    figures.local().note(place, spec, request, failed);
+    figures.local().note(place, spec.name, request, failed);
     result
 }
 

@@ -9,7 +9,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use crate::catalog::Route;
-use crate::commands::query_error;
+use crate::errors::query_error;
 use crate::fields;
 
 /// Where one statement of a write goes.

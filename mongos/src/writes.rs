@@ -22,9 +22,11 @@ use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc
 use futures::future::join_all;
 
 use self::parts::{Limits, Part, Ran};
+use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::commands::{self, Context};
-use crate::dispatch::{Answer, Patience};
+use crate::commands;
+use crate::context::Context;
+use crate::dispatch::Patience;
 use crate::fields;
 use crate::targeting::{self, Target};
 

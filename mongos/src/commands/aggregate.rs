@@ -9,14 +9,16 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{
-    CommandResult, CommandSpec, Context, find, forward, on_primary, query_error, run, sharded_data,
+    CommandResult, CommandSpec, Context, find, forward, on_primary, out, query_error, run,
+    sharded_data,
 };
-use crate::aggregation::{self, Piped, RouterSources};
 use crate::catalog::Route;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::ending::{Ending, while_awaited};
 use crate::fields;
 use crate::merge::{Merge, Shape};
+use crate::piped::Piped;
+use crate::sources::RouterSources;
 
 pub const SPEC: CommandSpec = CommandSpec::new("aggregate", "runs a pipeline", run!(run));
 
@@ -315,8 +317,8 @@ async fn respond(
             Some(Output::Replace {
                 database,
                 collection,
-            }) => aggregation::replace(context, database, &collection, &mut cursor).await,
-            Some(Output::Merge(merge)) => aggregation::merge(context, &merge, &mut cursor).await,
+            }) => out::replace(context, database, &collection, &mut cursor).await,
+            Some(Output::Merge(merge)) => out::merge(context, &merge, &mut cursor).await,
             None => Ok(()),
         };
         cursor.kill().await;

@@ -6,8 +6,8 @@ use banyan_document::DocumentWriter;
 use bson::RawBsonRef;
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
+use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::dispatch::Answer;
 use crate::fields;
 
 pub const SPEC: CommandSpec =

@@ -6,8 +6,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{CommandResult, CommandSpec, Context, aggregate, forward, host_info, run};
+use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::dispatch::Answer;
 use crate::fields;
 
 pub const SPEC: CommandSpec =

@@ -9,9 +9,9 @@ use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf};
 
 use super::{CommandResult, CommandSpec, Context, forward, query_error, run};
+use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
-use crate::dispatch::Answer;
 use crate::fields;
 use crate::merge::{Merge, Remote, Shape};
 

@@ -6,10 +6,11 @@ use banyan_document::DocumentWriter;
 use banyan_wire::{CommandError, Outgoing, ReadMode, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::cursors::{Cursor, Forwarded, Source, with_cursor_id};
-use crate::dispatch::{Answer, read_preference};
+use crate::dispatch::read_preference;
 use crate::fields;
 
 /// The request as it came, with the versions of the route.

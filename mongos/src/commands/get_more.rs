@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{CommandResult, CommandSpec, Context, run};
 use crate::cursors::{Source, forward_get_more, reply, with_cursor_id};
+use crate::errors::expired;
 use crate::fields;
-use crate::service::expired;
 
 pub const SPEC: CommandSpec = CommandSpec::new("getMore", "the next batch of a cursor", run!(run));
 

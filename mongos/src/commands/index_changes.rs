@@ -7,8 +7,8 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::pass::GENERIC;
 use super::{CommandResult, Context, forward};
+use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::dispatch::Answer;
 use crate::fields;
 
 /// Carries the request out and shows what each shard answered, under its address.

@@ -5,7 +5,7 @@ use banyan_wire::{CommandError, ErrorCode, Outgoing};
 use bson::{RawBsonRef, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, run};
-use crate::dispatch::Answer;
+use crate::answer::Answer;
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("killOp", "ends an operation", run!(run))

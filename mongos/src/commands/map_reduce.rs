@@ -12,8 +12,8 @@ use bson::{RawBsonRef, RawDocument, rawdoc};
 use futures::future::join_all;
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
+use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::dispatch::Answer;
 use crate::ending::while_awaited;
 use crate::fields;
 

@@ -42,7 +42,9 @@ mod list_shards;
 mod log_rotate;
 mod map_reduce;
 mod move_chunk;
+mod nested;
 mod on_primary;
+mod out;
 mod pass;
 mod ping;
 mod refused;
@@ -60,88 +62,17 @@ mod write;
 mod zones;
 
 use std::collections::HashMap;
-use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use banyan_query::QueryError;
-use banyan_wire::{CommandError, Connection, ErrorCode, Request, Treatment};
-use bson::RawDocumentBuf;
-use tokio::time::Instant;
+use banyan_wire::{CommandError, ErrorCode};
 
 pub use forward::passed_on;
 pub use host_info::hostname;
 
+use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::dispatch::{Answer, treatment};
-use crate::ending::Ending;
-use crate::router::Router;
-
-/// What a command runs with.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    pub router: &'a Arc<Router>,
-    pub connection: &'a Arc<Connection>,
-    pub request: &'a Request,
-    /// When the client's `maxTimeMS` ends.
-    pub deadline: Option<Instant>,
-}
-
-impl Context<'_> {
-    /// How the request, or one that is made for it, may be treated on its way to a shard.
-    pub fn treatment(&self, writes: bool) -> Treatment {
-        treatment(self.request, writes).deadline(self.deadline)
-    }
-
-    /// What ends the work that is done here for the command.
-    pub fn ending(&self) -> Arc<Ending> {
-        Ending::new(self.connection, self.deadline)
-    }
-
-    /// `database.collection` for the collection that the command's first field names.
-    pub fn namespace(&self) -> Result<String, CommandError> {
-        let collection = crate::fields::collection(self.request)?;
-        Ok(format!("{}.{collection}", self.request.database))
-    }
-}
-
-pub type CommandResult = Result<RawDocumentBuf, CommandError>;
-pub type BoxFuture<'a> = Pin<Box<dyn Future<Output = CommandResult> + Send + 'a>>;
-
-/// One line of the table.
-pub struct CommandSpec {
-    pub name: &'static str,
-    /// Other spellings, such as the lower-case ones of the 2.x shell.
-    pub aliases: &'static [&'static str],
-    pub help: &'static str,
-    pub admin_only: bool,
-    pub run: for<'a> fn(&'a Context<'a>) -> BoxFuture<'a>,
-}
-
-impl CommandSpec {
-    const fn new(
-        name: &'static str,
-        help: &'static str,
-        run: for<'a> fn(&'a Context<'a>) -> BoxFuture<'a>,
-    ) -> CommandSpec {
-        CommandSpec {
-            name,
-            aliases: &[],
-            help,
-            admin_only: false,
-            run,
-        }
-    }
-
-    const fn aliases(mut self, aliases: &'static [&'static str]) -> CommandSpec {
-        self.aliases = aliases;
-        self
-    }
-
-    const fn admin_only(mut self) -> CommandSpec {
-        self.admin_only = true;
-        self
-    }
-}
+use crate::context::{CommandResult, CommandSpec, Context};
+use crate::errors::query_error;
 
 /// A table line's function out of a command's `async fn`.
 macro_rules! run {
@@ -256,10 +187,6 @@ fn no_database() -> CommandError {
         ErrorCode::NamespaceNotFound,
         "the database was dropped meanwhile",
     )
-}
-
-pub fn query_error(error: QueryError) -> CommandError {
-    CommandError::new(ErrorCode::from_code(error.kind.code()), error.message)
 }
 
 #[cfg(test)]

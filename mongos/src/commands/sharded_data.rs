@@ -7,9 +7,9 @@ use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::{CommandResult, Context, query_error};
+use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::cursors::reply;
-use crate::dispatch::Answer;
 use crate::fields;
 use crate::shards::find_all;
 

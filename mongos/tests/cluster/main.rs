@@ -76,7 +76,9 @@ impl Cluster {
             process_id: ObjectId::new(),
             stop: stop.clone(),
         };
-        let router = Router::new(identity, set, &config.address, server.counters());
+        let commands = banyan_mongos::commands::all().count();
+        let counters = server.counters();
+        let router = Router::new(identity, set, &config.address, counters, commands);
         tokio::spawn(server.serve(Arc::new(router), stop.clone()));
         let client = Pool::new(&address, PoolOptions::default());
         let epoch = ObjectId::new();

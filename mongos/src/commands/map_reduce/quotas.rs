@@ -78,7 +78,7 @@ async fn counts(
     command.append_i64("limit", limit);
     let requests = for_each(route, shards, &command.finish());
     let answers = forward::gather(context, requests, false).await?;
-    let count = |answer: crate::dispatch::Answer| {
+    let count = |answer: crate::answer::Answer| {
         let n = fields::get_number(&answer.reply, "n").unwrap_or(0);
         (answer.shard, n)
     };

@@ -1,200 +1,21 @@
-//! The router's part of a pipeline: running it over the shards' results, reading other
-//! collections for it, and writing what comes out.
+//! Writing what comes out of a pipeline: `$out` and `$merge`.
 
 use std::sync::Arc;
 
 use banyan_document::DocumentWriter;
-use banyan_query::pipeline::{
-    self, Documents, Execution, Flow, Sources, WhenMatched, WhenNotMatched,
-};
-use banyan_query::{ErrorKind, QueryError};
-use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, ReadMode, Request, Treatment};
+use banyan_query::pipeline::{self, WhenMatched, WhenNotMatched};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
-use bson::raw::cstr;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
-use tokio::runtime::Handle;
-use tokio::task::block_in_place;
+use bson::{RawBsonRef, RawDocument, rawdoc};
 
-use crate::commands::{self, Context, query_error};
+use super::nested;
+use crate::context::Context;
 use crate::cursors::Cursor;
-use crate::dispatch::Answer;
-use crate::ending::Ending;
 use crate::fields;
-use crate::merge::{Merge, Remote, Shape};
 use crate::router::Router;
-use crate::targeting;
 
 /// Documents written at once by `$out` and `$merge`.
 const WRITE_DOCUMENTS: usize = 1000;
-
-/// A pipeline over the merged results of the shards.
-pub struct Piped {
-    source: Option<Merge>,
-    execution: Execution,
-    pub ending: Arc<Ending>,
-}
-
-impl Piped {
-    pub fn new(source: Merge, execution: Execution, ending: Arc<Ending>) -> Piped {
-        Piped {
-            source: Some(source),
-            execution,
-            ending,
-        }
-    }
-
-    pub async fn next(&mut self) -> Result<Option<Doc>, CommandError> {
-        loop {
-            if let Some(document) = self.execution.pop().map_err(query_error)? {
-                return Ok(Some(document.into()));
-            }
-            let Some(source) = &mut self.source else {
-                if self.execution.drain().map_err(query_error)? {
-                    continue;
-                }
-                return Ok(None);
-            };
-            let flow = match self.ending.while_awaited(source.next()).await? {
-                Some(document) => self.execution.push(&document).map_err(query_error)?,
-                None => Flow::Stop,
-            };
-            if flow == Flow::Stop {
-                source.kill().await;
-                self.source = None;
-            }
-        }
-    }
-
-    pub async fn kill(&mut self) {
-        if let Some(mut source) = self.source.take() {
-            source.kill().await;
-        }
-    }
-}
-
-/// Other collections, read through the router while a pipeline runs.
-pub struct RouterSources {
-    router: Arc<Router>,
-    database: String,
-    runtime: Handle,
-}
-
-impl RouterSources {
-    /// Call on a runtime with several threads: a read waits on the thread that runs the pipeline.
-    pub fn new(router: Arc<Router>, database: &str) -> RouterSources {
-        RouterSources {
-            router,
-            database: database.to_owned(),
-            runtime: Handle::current(),
-        }
-    }
-}
-
-impl Sources for RouterSources {
-    /// The shards know; asking them for each document is never worse than fetching everything.
-    fn is_indexed(&self, _: Option<&str>, _: &str, _: &str) -> Result<bool, QueryError> {
-        Ok(true)
-    }
-
-    fn documents(
-        &self,
-        database: Option<&str>,
-        collection: &str,
-        filter: &RawDocument,
-    ) -> Result<Documents, QueryError> {
-        let database = database.unwrap_or(&self.database);
-        let open = open(&self.router, database, collection, filter);
-        let merge = block_in_place(|| self.runtime.block_on(open)).map_err(failed)?;
-        Ok(Box::new(Blocking {
-            merge,
-            runtime: self.runtime.clone(),
-        }))
-    }
-}
-
-/// A read as an iterator.
-struct Blocking {
-    merge: Merge,
-    runtime: Handle,
-}
-
-impl Iterator for Blocking {
-    type Item = Result<RawDocumentBuf, QueryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let next = block_in_place(|| self.runtime.block_on(self.merge.next()));
-        match next {
-            Ok(document) => document.map(|document| Ok(RawDocument::to_owned(&document))),
-            Err(error) => Some(Err(failed(error))),
-        }
-    }
-}
-
-fn failed(error: CommandError) -> QueryError {
-    QueryError::new(
-        ErrorKind::Location(error.code.code().unsigned_abs()),
-        error.message,
-    )
-}
-
-/// Opens a find on every shard that can have matching documents.
-async fn open(
-    router: &Router,
-    database: &str,
-    collection: &str,
-    filter: &RawDocument,
-) -> Result<Merge, CommandError> {
-    let ns = format!("{database}.{collection}");
-    router
-        .with_route(&ns, false, |route| async move {
-            let Some(route) = route else {
-                return Ok(Merge::new(Vec::new(), Shape::default()));
-            };
-            let mut command = rawdoc! {"find": collection};
-            command.append(cstr!("filter"), filter);
-            let requests = targeting::of_filter(&route, filter, &command)
-                .into_iter()
-                .map(|shard| {
-                    let mut command = command.clone();
-                    for (name, value) in route.versions(&shard).iter().flatten() {
-                        command.append(name, value);
-                    }
-                    (shard, Outgoing::command(database, &command))
-                })
-                .collect();
-            let read = Treatment::read(ReadMode::Primary);
-            let mut remotes = Vec::new();
-            for answer in router.send_all(requests, read).await {
-                remotes.push(Remote::open(answer.and_then(Answer::checked)?, None)?);
-            }
-            Ok(Merge::new(remotes, Shape::default()))
-        })
-        .await
-}
-
-/// Runs a command of this router's own; its failure is an error.
-async fn internal(
-    context: &Context<'_>,
-    database: &str,
-    body: RawDocumentBuf,
-) -> Result<RawDocumentBuf, CommandError> {
-    let request = Request::command(database, body);
-    let inner = Context {
-        request: &request,
-        ..*context
-    };
-    let Some((_, spec)) = commands::find(&request.name) else {
-        return Err(CommandError::new(
-            ErrorCode::CommandNotFound,
-            request.name.clone(),
-        ));
-    };
-    let reply = (spec.run)(&inner).await?;
-    match CommandError::from_reply(&reply) {
-        Some(error) => Err(error),
-        None => Ok(reply),
-    }
-}
 
 /// `$out`: writes a new collection and puts it in the place of the old one, indexes kept.
 pub async fn replace(
@@ -254,7 +75,7 @@ async fn fill_and_rename(
     fresh: &str,
     cursor: &mut Cursor,
 ) -> Result<(), CommandError> {
-    internal(context, database, rawdoc! {"create": fresh}).await?;
+    nested::run(context, database, rawdoc! {"create": fresh}).await?;
     copy_indexes(context, database, collection, fresh).await?;
     loop {
         let batch = cursor.batch(WRITE_DOCUMENTS).await?;
@@ -268,7 +89,7 @@ async fn fill_and_rename(
             .iter()
             .for_each(|document| insert.push(RawBsonRef::Document(document)));
         insert.end();
-        let reply = internal(context, database, insert.finish()).await?;
+        let reply = nested::run(context, database, insert.finish()).await?;
         if let Some(error) = CommandError::from_write_reply(&reply) {
             return Err(error);
         }
@@ -278,7 +99,7 @@ async fn fill_and_rename(
         "to": format!("{database}.{collection}"),
         "dropTarget": true,
     };
-    internal(context, "admin", rename).await?;
+    nested::run(context, "admin", rename).await?;
     Ok(())
 }
 
@@ -288,7 +109,7 @@ async fn copy_indexes(
     from: &str,
     to: &str,
 ) -> Result<(), CommandError> {
-    let listed = internal(context, database, rawdoc! {"listIndexes": from}).await;
+    let listed = nested::run(context, database, rawdoc! {"listIndexes": from}).await;
     let listed = match listed {
         Ok(listed) => listed,
         Err(error) if error.code == ErrorCode::NamespaceNotFound => return Ok(()),
@@ -313,7 +134,7 @@ async fn copy_indexes(
     }
     create.end();
     if any {
-        internal(context, database, create.finish()).await?;
+        nested::run(context, database, create.finish()).await?;
     }
     Ok(())
 }
@@ -345,7 +166,7 @@ pub async fn merge(
             push_statement(&mut update, merge, document)?;
         }
         update.end();
-        let reply = internal(context, &database, update.finish()).await?;
+        let reply = nested::run(context, &database, update.finish()).await?;
         if let Some(error) = CommandError::from_write_reply(&reply) {
             return Err(error);
         }
