@@ -6,6 +6,7 @@
 //! program early goes through [`fail`], so that the exit codes are MongoDB's.
 
 pub mod daemon;
+mod exit;
 pub mod figures;
 pub mod lock;
 pub mod logging;
@@ -16,9 +17,10 @@ pub mod settings;
 pub mod signals;
 mod start;
 
+pub use exit::{Exit, fail};
 pub use member::MemberFlags;
 pub use options::{CommonFlags, Parsed};
-pub use start::{Exit, Started, fail, start};
+pub use start::{Started, start};
 
 /// A server's small, short-lived allocations on many threads are what this allocator is made for;
 /// point operations spent about a tenth of their time in the C library's.

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, Parser};
 
+use crate::exit::{Exit, complain};
 use crate::logging::Rotation;
 use crate::settings::{self, Kind, SETTINGS};
-use crate::start::{Exit, complain};
 
 /// Flags of every server program; a program flattens them into its own.
 #[derive(Args, Clone, Debug, Default)]

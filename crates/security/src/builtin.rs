@@ -3,7 +3,7 @@
 use crate::action::{Action, ActionSet};
 use crate::privilege::{Privilege, Privileges};
 use crate::resource::ResourcePattern;
-use crate::role::RoleName;
+use crate::role_name::RoleName;
 
 /// The roles that every database has.
 pub const IN_EVERY_DATABASE: &[&str] = &[

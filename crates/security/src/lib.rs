@@ -23,6 +23,7 @@ pub mod privilege;
 pub mod resource;
 pub mod restriction;
 pub mod role;
+mod role_name;
 pub mod scram;
 pub mod user;
 

@@ -15,12 +15,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+use crate::codes::ErrorCode;
 use crate::error::CommandError;
 use crate::frame::{HEADER_BYTES, MESSAGE_BYTES_MAX};
 use crate::message::{self, Header};
 use crate::one_way::{Lane, Overflow};
 use crate::outgoing::Outgoing;
-use crate::{ErrorCode, server};
+use crate::socket::connect;
 
 /// Why a request to another process has no good reply.
 #[derive(Debug, thiserror::Error)]
@@ -265,14 +266,6 @@ fn with_sequences(
         message = message.sequence(identifier, documents);
     }
     message
-}
-
-pub(crate) async fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let stream = tokio::time::timeout(timeout, TcpStream::connect(address))
-        .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??;
-    server::prepare(&stream)?;
-    Ok(stream)
 }
 
 enum ExchangeError {

@@ -9,12 +9,11 @@ use bson::raw::cstr;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use bytes::{Buf, Bytes};
 
-use crate::error::CommandError;
-use crate::message::{
-    self, COMMAND_DEPTH_MAX, DecodeError, Header, ReplyForm, first_name, malformed, read_cstring,
-    read_document,
+use crate::decoding::{
+    self, COMMAND_DEPTH_MAX, DecodeError, Header, ReplyForm, malformed, read_cstring, read_document,
 };
-use crate::request::{Doc, Origin, Request, Sequence};
+use crate::error::CommandError;
+use crate::request::{Doc, Origin, Request, Sequence, first_name};
 
 /// OP_REPLY's flag bits.
 const REPLY_CURSOR_NOT_FOUND: i32 = 1;
@@ -43,12 +42,12 @@ const CATALOG_BATCH: i32 = 100_000;
 pub(crate) fn decode(header: Header, payload: &Bytes) -> Result<(Request, ReplyForm), DecodeError> {
     let mut bytes = payload.clone();
     match header.opcode {
-        message::OP_QUERY => query(header, &mut bytes),
-        message::OP_GET_MORE => get_more(header, &mut bytes),
-        message::OP_INSERT => insert(header, &mut bytes),
-        message::OP_UPDATE => update(header, &mut bytes),
-        message::OP_DELETE => delete(header, &mut bytes),
-        message::OP_KILL_CURSORS => kill_cursors(header, &mut bytes),
+        decoding::OP_QUERY => query(header, &mut bytes),
+        decoding::OP_GET_MORE => get_more(header, &mut bytes),
+        decoding::OP_INSERT => insert(header, &mut bytes),
+        decoding::OP_UPDATE => update(header, &mut bytes),
+        decoding::OP_DELETE => delete(header, &mut bytes),
+        decoding::OP_KILL_CURSORS => kill_cursors(header, &mut bytes),
         other => Err(malformed(format!("unknown opcode {other}"))),
     }
 }
@@ -483,10 +482,10 @@ pub(crate) fn encode_command_reply(
     response_to: i32,
     reply: &RawDocument,
 ) {
-    let start = message::begin(out, request_id, response_to, message::OP_REPLY);
+    let start = decoding::begin(out, request_id, response_to, decoding::OP_REPLY);
     reply_head(out, REPLY_AWAIT_CAPABLE, 0, 1);
     out.extend_from_slice(reply.as_bytes());
-    message::finish(out, start);
+    decoding::finish(out, start);
 }
 
 /// Appends an OP_REPLY with the batch of a `find` or `getMore` reply.
@@ -499,7 +498,7 @@ pub(crate) fn encode_cursor_reply(
     if let Some(error) = CommandError::from_reply(reply) {
         return encode_query_failure(out, request_id, response_to, &error);
     }
-    let start = message::begin(out, request_id, response_to, message::OP_REPLY);
+    let start = decoding::begin(out, request_id, response_to, decoding::OP_REPLY);
     let cursor = reply.get_document("cursor").ok();
     let id = cursor
         .and_then(|cursor| cursor.get_i64("id").ok())
@@ -520,7 +519,7 @@ pub(crate) fn encode_cursor_reply(
         }
     }
     out[head + 16..head + 20].copy_from_slice(&count.to_le_bytes());
-    message::finish(out, start);
+    decoding::finish(out, start);
 }
 
 fn encode_query_failure(
@@ -529,7 +528,7 @@ fn encode_query_failure(
     response_to: i32,
     error: &CommandError,
 ) {
-    let start = message::begin(out, request_id, response_to, message::OP_REPLY);
+    let start = decoding::begin(out, request_id, response_to, decoding::OP_REPLY);
     if error.code == crate::ErrorCode::CursorNotFound {
         reply_head(out, REPLY_CURSOR_NOT_FOUND, 0, 0);
     } else {
@@ -542,7 +541,7 @@ fn encode_query_failure(
         }
         out.extend_from_slice(failure.as_bytes());
     }
-    message::finish(out, start);
+    decoding::finish(out, start);
 }
 
 fn reply_head(out: &mut Vec<u8>, flags: i32, cursor: i64, count: i32) {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::debug;
 
-use crate::client::connect;
+use crate::socket::connect;
 
 /// The queue to a peer is full; the message was dropped.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::connection::Connection;
-use crate::server::Service;
+use crate::service::Service;
 use crate::socket::Socket;
 
 /// How often is looked: a client that left is noticed within two of these.

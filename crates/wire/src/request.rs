@@ -135,9 +135,7 @@ impl Request {
     /// A request that no client sent: a command for `database`, the body without `$db`.
     pub fn command(database: &str, mut body: bson::RawDocumentBuf) -> Request {
         body.append(bson::raw::cstr!("$db"), database);
-        let name = crate::message::first_name(&body)
-            .unwrap_or_default()
-            .to_owned();
+        let name = first_name(&body).unwrap_or_default().to_owned();
         Request {
             request_id: 0,
             database: database.to_owned(),
@@ -198,4 +196,9 @@ impl Request {
     pub fn first_value(&self) -> Option<RawBsonRef<'_>> {
         banyan_document::first_value(&self.body)
     }
+}
+
+pub(crate) fn first_name(body: &RawDocument) -> Option<&str> {
+    let first = banyan_document::raw_fields(body).next()?;
+    std::str::from_utf8(first.name()).ok()
 }

@@ -10,15 +10,13 @@
 //! [`Service::is_vital`]): consensus, heartbeats, `hello`, `ping`. With its first other command it
 //! moves to the ordinary threads, for good.
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bson::RawDocumentBuf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -26,48 +24,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::connection::Connection;
-use crate::error::CommandError;
 use crate::presence::Presence;
-use crate::request::Request;
+use crate::service::{Counters, Service};
 use crate::serving::Serving;
-
-/// What a server does with requests.
-pub trait Service: Send + Sync + 'static {
-    fn call(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        request: Request,
-    ) -> impl Future<Output = Reply> + Send;
-
-    /// Whether the command of this name only looks at memory, or waits, and others wait for it:
-    /// a connection that carries nothing else is served on threads that no query can occupy.
-    fn is_vital(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// The client has closed the connection while its command runs: nobody wants the reply.
-    fn left(&self, _connection: &Connection) {}
-
-    /// The connection is gone, whatever the reason.
-    fn closed(&self, _connection: &Connection) {}
-}
-
-/// The answer to a request.
-pub struct Reply {
-    pub body: RawDocumentBuf,
-}
-
-impl From<RawDocumentBuf> for Reply {
-    fn from(body: RawDocumentBuf) -> Reply {
-        Reply { body }
-    }
-}
-
-impl From<Result<RawDocumentBuf, CommandError>> for Reply {
-    fn from(outcome: Result<RawDocumentBuf, CommandError>) -> Reply {
-        outcome.unwrap_or_else(|error| error.to_reply()).into()
-    }
-}
+use crate::socket::prepare;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -87,17 +47,6 @@ impl Default for Options {
             vital: None,
         }
     }
-}
-
-/// The counts that `serverStatus` shows.
-#[derive(Default)]
-pub struct Counters {
-    pub current: AtomicUsize,
-    pub total: AtomicU64,
-    pub rejected: AtomicU64,
-    pub requests: AtomicU64,
-    pub bytes_in: AtomicU64,
-    pub bytes_out: AtomicU64,
 }
 
 /// Listening sockets, bound and not yet served.
@@ -296,13 +245,4 @@ impl<S: Service> Acceptor<S> {
         let work = serving.run(self.places.ordinary.clone(), self.connections.clone());
         self.connections.spawn_on(work, &self.places.vital);
     }
-}
-
-/// Small replies leave at once, and a peer that vanished is noticed in minutes, not hours.
-pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(120))
-        .with_interval(Duration::from_secs(30));
-    socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }

@@ -25,7 +25,7 @@ use crate::last_error::{self, Question};
 use crate::message::{self, DecodeError, Incoming, ReplyForm};
 use crate::presence::Presence;
 use crate::request::Request;
-use crate::server::{Counters, Reply, Service};
+use crate::service::{Counters, Reply, Service};
 use crate::socket::Socket;
 use crate::{exhaust, hello, legacy};
 

@@ -5,6 +5,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -106,4 +107,21 @@ impl AsyncWrite for &Socket {
             None => Poll::Ready(Err(gone())),
         }
     }
+}
+
+/// Small replies leave at once, and a peer that vanished is noticed in minutes, not hours.
+pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(120))
+        .with_interval(Duration::from_secs(30));
+    socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+pub(crate) async fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = tokio::time::timeout(timeout, TcpStream::connect(address))
+        .await
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??;
+    prepare(&stream)?;
+    Ok(stream)
 }
