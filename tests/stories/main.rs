@@ -12,6 +12,7 @@ mod figures;
 mod forced;
 mod house;
 mod idle_cursors;
+mod index_builds;
 mod joining;
 mod limits;
 mod logs;

@@ -2,20 +2,20 @@
 //!
 //! A member on its own plans and applies a change under one latch
 //! ([`crate::commands::create_indexes`] and its neighbours). In a cluster one shard plans it: what
-//! the list would be afterwards. Then every shard makes its own list that one, in one entry.
+//! the list would be afterwards. Then every shard makes its own list that one.
 
 use std::sync::Arc;
 
 use banyan_execution::Interrupt;
-use banyan_execution::tickets::blocking;
 use banyan_replication::write::catalog_ops;
 use banyan_replication::write::shard_rules::Versions;
-use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
+use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::commands::{coll_mod, create_indexes, drop_indexes};
 use crate::context::CommandContext;
+use crate::index_builds::{self, Begun};
 use crate::node::Node;
 
 /// What a command would make of a list.
@@ -26,9 +26,10 @@ pub struct Planned {
     pub reply: RawDocumentBuf,
 }
 
-/// The specifications of a collection's indexes.
+/// The specifications of a collection's indexes, with those that are being built.
 pub fn list(collection: &Collection) -> Vec<RawDocumentBuf> {
     let indexes = collection.indexes.iter();
+    let indexes = indexes.chain(collection.building_indexes());
     indexes.map(|index| index.spec.clone()).collect()
 }
 
@@ -56,8 +57,8 @@ pub fn plan(ctx: &CommandContext<'_>) -> Result<Planned, CommandError> {
     })
 }
 
-/// Makes the collection's indexes these, in one entry: what is not among them is dropped, what is
-/// missing is built. The index on `_id` stays whatever the list says.
+/// Makes the collection's indexes these: what is missing is built first, then what is not among them
+/// is dropped, in one entry. The index on `_id` stays whatever the list says.
 pub async fn align(
     node: &Arc<Node>,
     namespace: &Namespace,
@@ -65,9 +66,64 @@ pub async fn align(
     term: u64,
     interrupt: &Interrupt,
 ) -> Result<(), CommandError> {
-    let _exclusive = node.namespaces.exclusive(&[namespace]).await;
+    loop {
+        let builds = next_step(node, namespace, wanted, term).await?;
+        if builds.is_empty() {
+            return Ok(());
+        }
+        for begun in &builds {
+            node.index_builds.wait(node, begun, interrupt).await?;
+        }
+    }
+}
+
+/// Starts the builds that are missing, or makes the other changes if none is. What is to be waited
+/// for: nothing, once the list is as it is wanted.
+async fn next_step(
+    node: &Arc<Node>,
+    namespace: &Namespace,
+    wanted: &[RawDocumentBuf],
+    term: u64,
+) -> Result<Vec<Begun>, CommandError> {
+    let _exclusive = node.namespaces.exclusive_giving_way(&[namespace]).await;
     let catalog = node.store.catalog();
     let collection = catalog.find(namespace).ok_or_else(|| missing(namespace))?;
+    let is_wanted = |index: &Arc<Index>| wanted.iter().any(|spec| is_same(spec, &index.spec));
+    let (joined, unwanted): (Vec<_>, Vec<_>) = collection
+        .builds
+        .iter()
+        .cloned()
+        .partition(|build| build.is_committed || build.indexes.iter().all(is_wanted));
+    if let Some(first) = unwanted.first() {
+        let error = index_builds::aborted(&first.id, "the indexes of the collection changed");
+        index_builds::abort_latched(node, collection, &unwanted, error, &[], term).await?;
+    }
+    let mut begun: Vec<Begun> = joined
+        .iter()
+        .map(|build| Begun::joined(collection, build))
+        .collect();
+    let known = |spec: &RawDocument| {
+        let mut indexes = collection.indexes.iter();
+        let mut building = joined.iter().flat_map(|build| &build.indexes);
+        indexes.any(|index| index.is_id() && index.name == name(spec) || is_same(spec, &index.spec))
+            || building.any(|index| is_same(spec, &index.spec))
+    };
+    let fresh: Vec<RawDocumentBuf> = wanted.iter().filter(|spec| !known(spec)).cloned().collect();
+    if !fresh.is_empty() {
+        begun.extend(index_builds::start(node, collection, &fresh, None, term).await?);
+    }
+    if !begun.is_empty() {
+        return Ok(begun);
+    }
+    let changes = removals(collection, wanted);
+    if !changes.is_empty() {
+        catalog_ops::apply(node, &changes, term).await?;
+    }
+    Ok(Vec::new())
+}
+
+/// What is to be dropped, hidden or shown for the list to be the wanted one.
+fn removals(collection: &Collection, wanted: &[RawDocumentBuf]) -> Vec<CatalogChange> {
     let mut changes = Vec::new();
     for index in collection.indexes.iter().filter(|index| !index.is_id()) {
         match wanted.iter().find(|spec| is_same(spec, &index.spec)) {
@@ -87,40 +143,7 @@ pub async fn align(
             Some(_) => {}
         }
     }
-    let known = |spec: &RawDocument| {
-        let mut indexes = collection.indexes.iter();
-        indexes.any(|index| index.is_id() && index.name == name(spec) || is_same(spec, &index.spec))
-    };
-    for spec in wanted.iter().filter(|spec| !known(spec)) {
-        changes.push(creation(node, collection, spec.clone(), interrupt)?);
-    }
-    if changes.is_empty() {
-        return Ok(());
-    }
-    catalog_ops::apply(node, &changes, term).await.map(drop)
-}
-
-/// The change that makes an index, if the documents allow it. The caller holds the namespace's
-/// latch.
-pub fn creation(
-    node: &Arc<Node>,
-    collection: &Collection,
-    spec: RawDocumentBuf,
-    interrupt: &Interrupt,
-) -> Result<CatalogChange, CommandError> {
-    let index = IndexDefinition {
-        id: node.store.allocate_id(),
-        spec,
-    };
-    if collection.documents() > 0 {
-        blocking(|| catalog_ops::check_records(node, collection, &index, interrupt))?;
-    }
-    Ok(CatalogChange::CreateIndex {
-        collection: collection.id,
-        index,
-        // Whether it is multikey turns out when it is built.
-        multikey: false,
-    })
+    changes
 }
 
 /// Refuses a request that was routed by another table than this shard's. The caller holds the

@@ -10,6 +10,7 @@ pub mod commands;
 pub mod context;
 pub mod counters;
 pub mod cursors;
+pub mod index_builds;
 pub mod index_changes;
 pub mod info;
 mod light;

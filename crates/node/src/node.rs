@@ -22,6 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
+use crate::index_builds::IndexBuilds;
 use crate::info::{ClusterRole, ServerInfo};
 use crate::logical_sessions::LogicalSessions;
 use crate::operations::Operations;
@@ -99,6 +100,7 @@ pub struct Node {
     pub tickets: Tickets,
     pub cursors: CursorManager,
     pub replication: Arc<ReplicationCoordinator>,
+    pub index_builds: IndexBuilds,
     /// Sessions that clients have named.
     pub sessions: LogicalSessions,
     /// Kept for clients that name their time.
@@ -173,6 +175,7 @@ impl Node {
             cursors: CursorManager::new(),
             replica,
             replication,
+            index_builds: IndexBuilds::default(),
             sessions: LogicalSessions::default(),
             snapshots: Snapshots::default(),
             defaults: KnownDefaults::default(),

@@ -18,7 +18,9 @@ const SHARDS: usize = 16;
 /// One running operation, as `currentOp` tells it.
 pub struct Operation {
     pub id: i32,
-    pub connection: Arc<Connection>,
+    /// `None`: the process's own.
+    pub connection: Option<Arc<Connection>>,
+    description: String,
     pub command: &'static str,
     pub writes: bool,
     pub database: String,
@@ -29,6 +31,16 @@ pub struct Operation {
     pub interrupt: Interrupt,
     /// The plan that it runs, once it runs one.
     plan: Mutex<Option<Arc<PlanSummaryStats>>>,
+    progress: Mutex<Option<Progress>>,
+}
+
+/// How far an operation has come.
+#[derive(Debug, Clone)]
+pub struct Progress {
+    /// What it does at the moment.
+    pub message: &'static str,
+    /// How much of how much.
+    pub counted: Option<(u64, u64)>,
 }
 
 type Shard = Mutex<HashMap<i32, Arc<Operation>>>;
@@ -58,6 +70,10 @@ impl Registration {
     /// The operation runs that plan now.
     pub fn show_plan(&self, plan: &Arc<PlanSummaryStats>) {
         *self.operation.plan.lock() = Some(plan.clone());
+    }
+
+    pub fn show_progress(&self, progress: Progress) {
+        *self.operation.progress.lock() = Some(progress);
     }
 }
 
@@ -96,10 +112,10 @@ impl Operations {
         writes: bool,
         interrupt: Interrupt,
     ) -> Registration {
-        let id = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
-        let operation = Arc::new(Operation {
-            id,
-            connection: connection.clone(),
+        self.list(Operation {
+            id: self.next_id(),
+            connection: Some(connection.clone()),
+            description: format!("conn{}", connection.id),
             command,
             writes,
             database: request.database.clone(),
@@ -108,7 +124,42 @@ impl Operations {
             started_at: SystemTime::now(),
             interrupt,
             plan: Mutex::default(),
-        });
+            progress: Mutex::default(),
+        })
+    }
+
+    /// Lists what the process does by itself, as if it were that command.
+    pub fn register_own(
+        &self,
+        description: String,
+        command: &'static str,
+        database: &str,
+        body: RawDocumentBuf,
+        interrupt: Interrupt,
+    ) -> Registration {
+        self.list(Operation {
+            id: self.next_id(),
+            connection: None,
+            description,
+            command,
+            // It goes on when this member leads no more.
+            writes: false,
+            database: database.to_owned(),
+            body: body.into(),
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            interrupt,
+            plan: Mutex::default(),
+            progress: Mutex::default(),
+        })
+    }
+
+    fn next_id(&self) -> i32 {
+        self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX
+    }
+
+    fn list(&self, operation: Operation) -> Registration {
+        let (id, operation) = (operation.id, Arc::new(operation));
         shard(&self.shards, id).lock().insert(id, operation.clone());
         Registration {
             operation,
@@ -136,6 +187,12 @@ impl Operations {
         all
     }
 
+    /// Whether a client waits for an answer.
+    pub fn has_clients(&self) -> bool {
+        let all = self.all();
+        all.iter().any(|operation| operation.connection.is_some())
+    }
+
     /// Whether there was such an operation.
     pub fn kill(&self, id: i32, cause: Cause) -> bool {
         let found = shard(&self.shards, id).lock().get(&id).cloned();
@@ -148,7 +205,8 @@ impl Operations {
     /// Ends what a vanished client was waiting for.
     pub fn connection_closed(&self, connection: u64) {
         for operation in self.all() {
-            if operation.connection.id == connection {
+            let own = operation.connection.as_ref();
+            if own.is_some_and(|own| own.id == connection) {
                 operation.interrupt.raise(Cause::ClientGone);
             }
         }
@@ -172,18 +230,21 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
     let running = operation.started.elapsed();
     let mut document = bson::rawdoc! {
         "type": "op",
-        "desc": format!("conn{}", operation.connection.id),
+        "desc": operation.description.as_str(),
         "opid": operation.id,
         "active": true,
         "op": operation_word(operation.command),
         "secs_running": i64::try_from(running.as_secs()).unwrap_or(i64::MAX),
         "microsecs_running": i64::try_from(running.as_micros()).unwrap_or(i64::MAX),
-        "connectionId": i64::try_from(operation.connection.id).unwrap_or(i64::MAX),
-        "client": operation.connection.peer.to_string(),
         "currentOpTime": bson::DateTime::from_system_time(operation.started_at)
             .try_to_rfc3339_string()
             .unwrap_or_default(),
     };
+    if let Some(connection) = &operation.connection {
+        let id = i64::try_from(connection.id).unwrap_or(i64::MAX);
+        document.append(bson::cstr!("connectionId"), id);
+        document.append(bson::cstr!("client"), connection.peer.to_string());
+    }
     let collection = match operation.command {
         "getMore" => operation.body.get("collection").ok().flatten(),
         _ => operation
@@ -202,6 +263,10 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         bson::cstr!("command"),
         bson::RawDocument::to_owned(&operation.body),
     );
+    let progress = operation.progress.lock().clone();
+    if let Some(progress) = progress {
+        append_progress(&mut document, &progress);
+    }
     let plan = operation.plan.lock().clone();
     if let Some(plan) = plan {
         document.append(bson::cstr!("planSummary"), plan.summary.to_string());
@@ -219,4 +284,19 @@ pub fn operation_word(command: &str) -> &'static str {
         "delete" => "remove",
         _ => "command",
     }
+}
+
+/// As MongoDB words it: `Index Build: scanning collection Index Build: scanning collection: 1/4 25%`.
+fn append_progress(document: &mut RawDocumentBuf, progress: &Progress) {
+    let Some((done, total)) = progress.counted else {
+        document.append(bson::cstr!("msg"), progress.message);
+        return;
+    };
+    let percent = done.saturating_mul(100).checked_div(total).unwrap_or(100);
+    let message = progress.message;
+    let message = format!("{message} {message}: {done}/{total} {percent}%");
+    document.append(bson::cstr!("msg"), message);
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let progress = bson::rawdoc! { "done": number(done), "total": number(total) };
+    document.append(bson::cstr!("progress"), progress);
 }

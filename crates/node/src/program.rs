@@ -143,7 +143,7 @@ impl<P> Program<'_, P> {
             let replication = stopping.replication.clone();
             replication.hand_over(&stopping, HAND_OVER_MAX).await;
             replication
-                .quiesce(|| stopping.operations.all().is_empty())
+                .quiesce(|| !stopping.operations.has_clients())
                 .await;
             // Whatever runs ends at its next look, so that connections can be let go.
             stopping.operations.shut_down();

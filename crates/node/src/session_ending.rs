@@ -29,7 +29,9 @@ impl Node {
         }
         for operation in self.operations.all() {
             let named = operation.body.get_document("lsid").is_ok();
-            if named && operation.connection.id != asking_connection {
+            let asks = operation.connection.as_ref();
+            let asks = asks.is_some_and(|connection| connection.id == asking_connection);
+            if named && !asks {
                 operation.interrupt.raise(Cause::Killed);
             }
         }

@@ -10,6 +10,7 @@ use bson::{RawDocumentBuf, Timestamp, rawdoc};
 use tokio::runtime::Handle;
 
 use crate::cursors;
+use crate::index_builds;
 use crate::node::Node;
 use crate::read_concern;
 use crate::stored_defaults;
@@ -21,6 +22,7 @@ const NOOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs until the process ends. Does nothing outside of a runtime, as in some tests.
 pub fn start(node: &Arc<Node>) {
+    index_builds::attend(node);
     let Ok(runtime) = Handle::try_current() else {
         return;
     };

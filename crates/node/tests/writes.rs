@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use banyan_node::info::{ClusterRole, ServerInfo};
 use banyan_node::node::{Node, NodeOptions};
 use banyan_node::service::NodeService;
+use banyan_node::upkeep;
 use banyan_wire::{Connection, Doc, Origin, Request, Service};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -34,6 +35,7 @@ impl Rig {
         let mut info = ServerInfo::new("mongod", "localhost:1".to_owned(), 1, path.to_owned());
         info.role = role;
         let node = Node::open(NodeOptions::new(info)).unwrap();
+        upkeep::start(&node);
         let deadline = Instant::now() + Duration::from_secs(20);
         while !node.is_primary() {
             assert!(

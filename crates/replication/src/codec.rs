@@ -93,6 +93,11 @@ impl<'a> Reader<'a> {
             spec: self.document()?.to_owned(),
         })
     }
+
+    pub(crate) fn indexes(&mut self) -> Result<Vec<IndexDefinition>, EntryError> {
+        let count = self.varint()?;
+        (0..count).map(|_| self.index()).collect()
+    }
 }
 
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {

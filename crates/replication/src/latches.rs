@@ -8,12 +8,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use banyan_storage::{CollectionId, IndexId, Namespace, RecordId};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
 const SHARDS: usize = 64;
+/// How long writes queue up behind whoever gives way to them.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// So many times they do not wait longer than that.
+const PATIENT_ATTEMPTS: u32 = 250;
 
 /// Names one latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -239,6 +244,24 @@ impl NamespaceLatches {
             guards.push(self.stripes[stripe].clone().write_owned().await);
         }
         guards
+    }
+
+    /// As [`NamespaceLatches::exclusive`], for whoever can wait longer than the writes that would
+    /// queue up behind him: while a long write is under way he gives way to them again and again,
+    /// though less readily as time goes by.
+    pub async fn exclusive_giving_way(&self, namespaces: &[&Namespace]) -> Vec<NamespaceExclusive> {
+        let mut patience = PATIENCE;
+        for attempt in 1_u32.. {
+            let latched = tokio::time::timeout(patience, self.exclusive(namespaces)).await;
+            if let Ok(guards) = latched {
+                return guards;
+            }
+            tokio::time::sleep(PATIENCE).await;
+            if attempt > PATIENT_ATTEMPTS {
+                patience *= 2;
+            }
+        }
+        self.exclusive(namespaces).await
     }
 
     fn stripe(&self, namespace: &Namespace) -> usize {

@@ -89,7 +89,11 @@ fn create(clock: &Clock) -> Vec<Vec<u8>> {
         indexes: vec![definition(2, "_id_", rawdoc! { "_id": 1 })],
     };
     entry.catalog(&change, &rawdoc! {});
-    vec![seal(&entry, clock), index(clock, 3, "tags")]
+    vec![
+        seal(&entry, clock),
+        index(clock, 3, "tags"),
+        index(clock, 4, "n"),
+    ]
 }
 
 fn index(clock: &Clock, id: u32, field: &str) -> Vec<u8> {
@@ -99,7 +103,6 @@ fn index(clock: &Clock, id: u32, field: &str) -> Vec<u8> {
     let change = CatalogChange::CreateIndex {
         collection: COLLECTION,
         index: definition(id, field, key),
-        multikey: false,
     };
     entry.catalog(&change, &rawdoc! {});
     seal(&entry, clock)
@@ -139,9 +142,6 @@ fn busy_log(entries: usize) -> Vec<Vec<u8>> {
             }
         }
         log.push(seal(&entry, &clock));
-        if number == entries / 2 {
-            log.push(index(&clock, 4, "n"));
-        }
     }
     log
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bson::RawDocument;
 use fjall::Slice;
 
+use crate::build::writes::BuildWrite;
 use crate::catalog::{CatalogChange, Collection, Index};
 use crate::keys::{self, CollectionId, RecordId};
 
@@ -19,6 +20,7 @@ pub struct Batch {
     pub(crate) index_tallies: Vec<IndexTally>,
     pub(crate) changes: Vec<CatalogChange>,
     pub(crate) multikey: Vec<(CollectionId, Arc<Index>)>,
+    pub(crate) build_writes: Vec<BuildWrite>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,10 @@ impl Batch {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty() && self.changes.is_empty() && self.multikey.is_empty()
+        self.operations.is_empty()
+            && self.changes.is_empty()
+            && self.multikey.is_empty()
+            && self.build_writes.is_empty()
     }
 
     /// The number of single writes, without counts and catalog.
@@ -142,14 +147,23 @@ impl Batch {
         self.write_index_key(index, key, record, None);
     }
 
-    /// Counts the keys of an index that earlier batches have written while it was built.
-    pub fn count_index_keys(
+    /// Changes a record's keys in an index that is being built. `after` is `None` if they cannot be
+    /// made.
+    pub fn write_building(
         &mut self,
         collection: CollectionId,
         index: &Arc<Index>,
-        key_bytes: usize,
+        record: RecordId,
+        before: Vec<Vec<u8>>,
+        after: Option<Vec<Vec<u8>>>,
     ) {
-        self.index_tally(collection, index).key_bytes += key_bytes as i64;
+        self.build_writes.push(BuildWrite {
+            collection,
+            index: index.clone(),
+            record,
+            before,
+            after,
+        });
     }
 
     fn write_index_key(
@@ -206,6 +220,7 @@ impl Batch {
         }
         self.operations.extend(other.operations);
         self.changes.extend(other.changes);
+        self.build_writes.extend(other.build_writes);
         for tally in other.tallies {
             let sum = self.tally(&tally.collection);
             sum.documents += tally.documents;
@@ -238,7 +253,11 @@ impl Batch {
         &mut self.tallies[position]
     }
 
-    fn index_tally(&mut self, collection: CollectionId, index: &Arc<Index>) -> &mut IndexTally {
+    pub(crate) fn index_tally(
+        &mut self,
+        collection: CollectionId,
+        index: &Arc<Index>,
+    ) -> &mut IndexTally {
         let known = self
             .index_tallies
             .iter()

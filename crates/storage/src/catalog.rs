@@ -20,6 +20,7 @@ use banyan_document::key::KeyPattern;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::StorageError;
+use crate::build::{BuildId, Building, IndexBuild, IndexBuildDefinition};
 use crate::keys::{CollectionId, IndexId, RecordId};
 
 /// `database.collection`. The collection's part may hold further dots.
@@ -167,8 +168,10 @@ pub struct Collection {
     pub uuid: [u8; 16],
     /// As `listCollections` shows them.
     pub options: RawDocumentBuf,
-    /// In the order of their creation; `_id_` first.
+    /// In the order of their creation; `_id_` first. All of them are complete.
     pub indexes: Vec<Arc<Index>>,
+    /// Builds under way, in the order in which they began.
+    pub builds: Vec<Arc<IndexBuild>>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -198,6 +201,63 @@ impl Collection {
         self.indexes.iter().find(|index| index.id == id)
     }
 
+    pub fn build(&self, id: &BuildId) -> Option<&Arc<IndexBuild>> {
+        self.builds.iter().find(|build| build.id == *id)
+    }
+
+    /// Indexes that writes keep up and readers do not see yet.
+    pub fn building_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
+        self.builds.iter().flat_map(|build| &build.indexes)
+    }
+
+    pub(crate) fn written_by_id(&self, id: IndexId) -> Option<&Arc<Index>> {
+        let mut building = self.building_indexes();
+        self.index_by_id(id)
+            .or_else(|| building.find(|index| index.id == id))
+    }
+
+    /// Gives readers the indexes of a build, or sees to it that they get them once they are loaded.
+    fn commit_build(&mut self, id: &BuildId) -> Result<(), StorageError> {
+        let Some(at) = self.builds.iter().position(|build| build.id == *id) else {
+            return Ok(());
+        };
+        if !self.builds[at].is_loaded() {
+            Arc::make_mut(&mut self.builds[at]).is_committed = true;
+            return Ok(());
+        }
+        let build = self.builds.remove(at);
+        for index in &build.indexes {
+            let ready = index.succeed(&index.definition())?;
+            self.indexes.push(Arc::new(ready));
+        }
+        Ok(())
+    }
+
+    /// Takes out an index, also one of a committed build that this member still loads: the member
+    /// that dropped it had it complete.
+    fn drop_index(&mut self, id: IndexId) {
+        self.indexes.retain(|index| index.id != id);
+        let is_it = |index: &Arc<Index>| index.id == id;
+        for build in &mut self.builds {
+            if build.indexes.iter().any(is_it) {
+                let build = Arc::make_mut(build);
+                build.indexes.retain(|index| index.id != id);
+            }
+        }
+        self.builds.retain(|build| !build.indexes.is_empty());
+    }
+
+    /// Gives an index another definition, also one that this member still loads.
+    fn redefine_index(&mut self, definition: &IndexDefinition) -> Result<(), StorageError> {
+        redefine(&mut self.indexes, definition)?;
+        for build in &mut self.builds {
+            if build.indexes.iter().any(|index| index.id == definition.id) {
+                redefine(&mut Arc::make_mut(build).indexes, definition)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The index on `_id`, which every collection with records has.
     pub fn id_index(&self) -> Option<&Arc<Index>> {
         self.indexes.first().filter(|index| index.is_id())
@@ -216,6 +276,15 @@ impl Collection {
         }
         Ok(next.fetch_add(count, Ordering::Relaxed))
     }
+}
+
+fn redefine(indexes: &mut [Arc<Index>], definition: &IndexDefinition) -> Result<(), StorageError> {
+    for known in indexes.iter_mut().filter(|known| known.id == definition.id) {
+        let building = known.building.clone();
+        let index = known.succeed(definition)?;
+        *known = Arc::new(Index { building, ..index });
+    }
+    Ok(())
 }
 
 /// What a change of the catalog says about one index.
@@ -238,6 +307,7 @@ pub struct Index {
     pub expire_after_seconds: Option<i64>,
     multikey: AtomicBool,
     pub(crate) key_bytes: AtomicI64,
+    pub(crate) building: Option<Arc<Building>>,
     extension: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -278,8 +348,29 @@ impl Index {
             spec: spec.clone(),
             multikey: AtomicBool::new(multikey),
             key_bytes: AtomicI64::new(0),
+            building: None,
             extension: OnceLock::new(),
         })
+    }
+
+    pub(crate) fn building(
+        definition: &IndexDefinition,
+        multikey: bool,
+        building: &Arc<Building>,
+    ) -> Result<Index, StorageError> {
+        let index = Index::parse(definition, multikey)?;
+        Ok(Index {
+            building: Some(building.clone()),
+            ..index
+        })
+    }
+
+    /// The same index with another definition or in another state, with the same keys.
+    fn succeed(&self, definition: &IndexDefinition) -> Result<Index, StorageError> {
+        let index = Index::parse(definition, self.is_multikey())?;
+        let key_bytes = self.key_bytes.load(Ordering::Relaxed);
+        index.key_bytes.store(key_bytes, Ordering::Relaxed);
+        Ok(index)
     }
 
     pub fn is_id(&self) -> bool {
@@ -348,11 +439,30 @@ pub enum CatalogChange {
         id: CollectionId,
         options: RawDocumentBuf,
     },
-    /// The keys must be there already.
+    /// The collection has no records.
     CreateIndex {
         collection: CollectionId,
         index: IndexDefinition,
-        multikey: bool,
+    },
+    /// From here on writes keep the keys of these indexes up, and every member loads the others.
+    StartIndexBuild {
+        collection: CollectionId,
+        build: IndexBuildDefinition,
+    },
+    /// The build's indexes are there, on a member that still loads as soon as it has all keys.
+    CommitIndexBuild {
+        collection: CollectionId,
+        build: BuildId,
+    },
+    /// The keys are removed in the background.
+    AbortIndexBuild {
+        collection: CollectionId,
+        build: BuildId,
+    },
+    /// Each member's own: it has loaded all keys.
+    FinishIndexBuild {
+        collection: CollectionId,
+        build: BuildId,
     },
     DropIndex {
         collection: CollectionId,
@@ -373,6 +483,10 @@ impl CatalogChange {
             | CatalogChange::RenameCollection { id, .. }
             | CatalogChange::SetOptions { id, .. } => *id,
             CatalogChange::CreateIndex { collection, .. }
+            | CatalogChange::StartIndexBuild { collection, .. }
+            | CatalogChange::CommitIndexBuild { collection, .. }
+            | CatalogChange::AbortIndexBuild { collection, .. }
+            | CatalogChange::FinishIndexBuild { collection, .. }
             | CatalogChange::DropIndex { collection, .. }
             | CatalogChange::SetIndexSpec { collection, .. } => *collection,
         }
@@ -385,6 +499,10 @@ impl CatalogChange {
                 indexes.iter().map(|index| index.id).fold(*id, u32::max)
             }
             CatalogChange::CreateIndex { index, .. } => index.id,
+            CatalogChange::StartIndexBuild { build, .. } => {
+                let ids = build.indexes.iter().map(|index| index.id);
+                ids.fold(build.duplicates, u32::max)
+            }
             _ => 0,
         }
     }
@@ -413,6 +531,7 @@ impl CatalogChange {
                 uuid: *uuid,
                 options: options.clone(),
                 indexes: indexes.iter().map(parse).collect::<Result<_, _>>()?,
+                builds: Vec::new(),
                 counters,
             }));
         }
@@ -424,28 +543,32 @@ impl CatalogChange {
             CatalogChange::DropCollection { .. } => return Ok(None),
             CatalogChange::RenameCollection { to, .. } => changed.namespace = to.clone(),
             CatalogChange::SetOptions { options, .. } => changed.options = options.clone(),
-            CatalogChange::CreateIndex {
-                index, multikey, ..
-            } => {
-                let built = Arc::new(Index::parse(index, *multikey)?);
+            CatalogChange::CreateIndex { index, .. } => {
+                let built = Arc::new(Index::parse(index, false)?);
                 changed.indexes.retain(|other| other.id != index.id);
                 changed.indexes.push(built);
             }
-            CatalogChange::DropIndex { index, .. } => {
-                changed.indexes.retain(|other| other.id != *index);
-            }
-            CatalogChange::SetIndexSpec { index, .. } => {
-                for known in changed
-                    .indexes
-                    .iter_mut()
-                    .filter(|known| known.id == index.id)
-                {
-                    let replacement = Index::parse(index, known.is_multikey())?;
-                    let key_bytes = known.key_bytes.load(Ordering::Relaxed);
-                    replacement.key_bytes.store(key_bytes, Ordering::Relaxed);
-                    *known = Arc::new(replacement);
+            CatalogChange::StartIndexBuild { build, .. } => {
+                if changed.build(&build.id).is_none() {
+                    let building = Arc::new(Building::begun(build.duplicates));
+                    let begun = IndexBuild::parse(build, building)?;
+                    changed.builds.push(Arc::new(begun));
                 }
             }
+            CatalogChange::CommitIndexBuild { build, .. } => changed.commit_build(build)?,
+            CatalogChange::FinishIndexBuild { build, .. } => {
+                if let Some(build) = changed.build(build).cloned() {
+                    build.building.set_loaded();
+                    if build.is_committed {
+                        changed.commit_build(&build.id)?;
+                    }
+                }
+            }
+            CatalogChange::AbortIndexBuild { build, .. } => {
+                changed.builds.retain(|other| other.id != *build);
+            }
+            CatalogChange::DropIndex { index, .. } => changed.drop_index(*index),
+            CatalogChange::SetIndexSpec { index, .. } => changed.redefine_index(index)?,
         }
         Ok(Some(changed))
     }

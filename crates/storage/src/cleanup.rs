@@ -19,8 +19,9 @@ use fjall::{AbstractTree, Readable};
 
 use crate::StorageError;
 use crate::batch::{Keyspace, Operation};
+use crate::build::IndexBuild;
 use crate::catalog::{Collection, Index};
-use crate::keys;
+use crate::keys::{self, IndexId};
 use crate::store::Engine;
 
 const BATCH_KEYS: usize = 500;
@@ -52,7 +53,32 @@ impl Dropped {
         };
         let mut dropped = vec![records];
         dropped.extend(collection.indexes.iter().map(Dropped::index));
+        let builds = collection.builds.iter();
+        dropped.extend(builds.flat_map(Dropped::build));
         dropped
+    }
+
+    /// The indexes of a build that comes to nothing, and what was in their way.
+    pub(crate) fn build(build: &Arc<IndexBuild>) -> Vec<Dropped> {
+        let mut dropped: Vec<Dropped> = build.indexes.iter().map(Dropped::index).collect();
+        let held: Arc<dyn Any + Send + Sync> = build.building.clone();
+        dropped.push(Dropped {
+            kind: Kind::Index,
+            id: build.building.duplicates,
+            reader: Some(Arc::downgrade(&held)),
+        });
+        dropped
+    }
+
+    /// One index, ready or still loaded. With a build's last index goes the build.
+    pub(crate) fn index_of(collection: &Collection, id: IndexId) -> Vec<Dropped> {
+        let is_last =
+            |build: &&Arc<IndexBuild>| matches!(&build.indexes[..], [only] if only.id == id);
+        if let Some(build) = collection.builds.iter().find(is_last) {
+            return Dropped::build(build);
+        }
+        let index = collection.written_by_id(id);
+        index.map(Dropped::index).into_iter().collect()
     }
 
     pub(crate) fn index(index: &Arc<Index>) -> Dropped {

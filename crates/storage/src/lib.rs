@@ -9,6 +9,7 @@
 //!   a batch changes it;
 //! - [`batch`]: one atomic change of everything (records, index keys, catalog, counts and
 //!   whatever the caller keeps in the meta keyspace, such as the position it has applied);
+//! - [`build`]: index builds that go on beside writes;
 //! - [`snapshot`]: a consistent view of everything, with scans that own what they need;
 //! - [`store`]: the open directory; [`directory`]: its lock, its format and what else is in it;
 //! - `journal`: what a power cut leaves of the engine's journal, and how far it must go;
@@ -20,6 +21,7 @@
 //! the position it has applied is written in the same batch as the effects.
 
 pub mod batch;
+pub mod build;
 pub mod catalog;
 pub mod cleanup;
 pub mod directory;
@@ -32,6 +34,7 @@ pub mod store;
 pub mod transfer;
 
 pub use batch::Batch;
+pub use build::{BuildAddress, BuildId, IndexBuild, IndexBuildDefinition, Violation};
 pub use catalog::{
     Catalog, CatalogChange, Collection, Database, Index, IndexDefinition, Namespace,
 };

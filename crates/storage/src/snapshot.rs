@@ -150,6 +150,22 @@ impl Snapshot {
         }
     }
 
+    /// What lies under an id in the indexes keyspace, with the record id at the end of each key.
+    pub(crate) fn scan_plain(&self, id: u32) -> IndexScan {
+        let bounds = keys::index_bounds(id, false, &KeyRange::all());
+        let iterator = self
+            .view
+            .range::<Vec<u8>, _>(&self.keyspaces.indexes, bounds);
+        IndexScan {
+            index: id,
+            unique: false,
+            scan: Some(Scan {
+                iterator,
+                reverse: false,
+            }),
+        }
+    }
+
     /// How many documents a collection counts, and their bytes, as of this view.
     pub fn counts(&self, collection: CollectionId) -> Result<(i64, i64), StorageError> {
         let key = keys::meta_key(keys::COUNTS, collection);

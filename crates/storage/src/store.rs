@@ -13,6 +13,7 @@ use fjall::{CompressionType, KeyspaceCreateOptions, Readable};
 use parking_lot::{Mutex, RwLock};
 
 use crate::batch::{Batch, Keyspace, Operation};
+use crate::build;
 use crate::catalog::{Catalog, Collection, persist};
 use crate::cleanup::Cleaner;
 use crate::directory::DataDirectory;
@@ -160,6 +161,21 @@ impl Store {
         self.shared.engine.commit(batch, &self.shared.cleaner)
     }
 
+    /// Commits what `make` makes of the catalog as it is, which nobody changes meanwhile. False if it
+    /// makes nothing.
+    pub(crate) fn commit_with(
+        &self,
+        make: impl FnOnce(&Catalog) -> Result<Option<Batch>, StorageError>,
+    ) -> Result<bool, StorageError> {
+        let engine = &self.shared.engine;
+        let _one_at_a_time = engine.commit.lock();
+        let Some(batch) = make(&engine.catalog())? else {
+            return Ok(false);
+        };
+        engine.commit_locked(batch, &self.shared.cleaner)?;
+        Ok(true)
+    }
+
     /// Waits until everything committed so far survives a power cut.
     pub fn persist(&self) -> Result<(), StorageError> {
         pass(Point::StatePersisting);
@@ -217,15 +233,24 @@ impl Engine {
         journal::persist(&self.directory.state(), &self.database, &meta)
     }
 
-    fn commit(&self, mut batch: Batch, cleaner: &Cleaner) -> Result<(), StorageError> {
+    fn commit(&self, batch: Batch, cleaner: &Cleaner) -> Result<(), StorageError> {
         if batch.changes.is_empty()
             && batch.tallies.is_empty()
             && batch.index_tallies.is_empty()
             && batch.multikey.is_empty()
+            && batch.build_writes.is_empty()
         {
             return self.write(batch.operations);
         }
         let _one_at_a_time = self.commit.lock();
+        self.commit_locked(batch, cleaner)
+    }
+
+    fn commit_locked(&self, mut batch: Batch, cleaner: &Cleaner) -> Result<(), StorageError> {
+        if !batch.build_writes.is_empty() {
+            let view = self.database.snapshot();
+            build::writes::resolve(&mut batch, &view, &self.keyspaces().indexes)?;
+        }
         let mut dropped = Vec::new();
         let changed = if batch.changes.is_empty() {
             None
@@ -270,11 +295,12 @@ impl Engine {
             let after = change.apply(before.as_deref())?;
             let gone = match (&change, &before) {
                 (CatalogChange::DropCollection { .. }, Some(before)) => Dropped::collection(before),
-                (CatalogChange::DropIndex { index, .. }, Some(before)) => before
-                    .index_by_id(*index)
-                    .map(Dropped::index)
-                    .into_iter()
-                    .collect(),
+                (CatalogChange::DropIndex { index, .. }, Some(before)) => {
+                    Dropped::index_of(before, *index)
+                }
+                (CatalogChange::AbortIndexBuild { build, .. }, Some(before)) => {
+                    before.build(build).map(Dropped::build).unwrap_or_default()
+                }
                 _ => Vec::new(),
             };
             for dropped in &gone {
@@ -344,6 +370,8 @@ impl Engine {
     /// note in its journal, and a restart that reads the note would empty the keyspace again, with
     /// the tables that an import has brought meanwhile. Whoever reads the old ones keeps them.
     pub(crate) fn clear(&self) -> Result<(), StorageError> {
+        // A build that is loading puts nothing into what takes the place of this.
+        let _nobody_commits = self.commit.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.clear_meta()?;
         let old = self.keyspaces();
@@ -436,7 +464,7 @@ fn write_multikey(catalog: &Catalog, batch: &mut Batch) {
         let Some(collection) = catalog.by_id(id) else {
             continue;
         };
-        if let Some(current) = collection.index_by_id(index.id) {
+        if let Some(current) = collection.written_by_id(index.id) {
             current.mark_multikey();
         }
         let entry = persist::encode(collection);
@@ -468,7 +496,7 @@ fn write_counts(catalog: &Catalog, batch: &mut Batch) {
     }
     for tally in std::mem::take(&mut batch.index_tallies) {
         let collection = catalog.by_id(tally.collection);
-        let Some(index) = collection.and_then(|known| known.index_by_id(tally.index.id)) else {
+        let Some(index) = collection.and_then(|known| known.written_by_id(tally.index.id)) else {
             continue;
         };
         index

@@ -224,6 +224,7 @@ codes! {
     PreparedTransactionInProgress = 267,
     MigrationConflict = 272,
     IndexBuildAborted = 276,
+    UnsatisfiableCommitQuorum = 278,
     ClientDisconnect = 279,
     ChangeStreamFatalError = 280,
     WouldChangeOwningShard = 283,

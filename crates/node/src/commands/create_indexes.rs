@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use banyan_document::key::{KeyPattern, KeyPatternError};
 use banyan_replication::write::catalog_ops;
-use banyan_storage::{Collection, Namespace};
+use banyan_storage::{Collection, IndexBuild, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -12,6 +12,7 @@ use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
+use crate::index_builds::{self, Begun, quorum};
 use crate::index_changes;
 use crate::params::{self, Field};
 
@@ -19,9 +20,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run
     .aliases(&["createindexes"])
     .privilege("createIndex")
     .writes()
-    .fields(&["indexes"])
-    .ignored(&["commitQuorum", "ignoreUnknownIndexOptions", "v"])
-    .computes();
+    .fields(&["indexes", "commitQuorum"])
+    .ignored(&["ignoreUnknownIndexOptions", "v"]);
 
 const INDEXES_MAX: usize = 64;
 
@@ -33,27 +33,55 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     let asked = asked(ctx)?;
+    let quorum = ctx.field("commitQuorum");
+    let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
     let created = catalog_ops::create_if_missing(node, &namespace).await?;
+    let (builds, reply) = begin(ctx, &namespace, asked, quorum, created).await?;
+    for begun in &builds {
+        node.index_builds.wait(node, begun, ctx.interrupt()).await?;
+    }
+    Ok(reply)
+}
+
+/// Starts what is not there; what is to be waited for, and the answer if it comes to a good end.
+async fn begin(
+    ctx: &CommandContext<'_>,
+    namespace: &Namespace,
+    asked: Vec<RawDocumentBuf>,
+    quorum: Option<RawDocumentBuf>,
+    created: bool,
+) -> Result<(Vec<Begun>, RawDocumentBuf), CommandError> {
+    let node = ctx.node;
     let term = node.writable_term()?;
-    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
-    index_changes::check_routing(ctx, &namespace)?;
-    let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+    let _exclusive = node.namespaces.exclusive_giving_way(&[namespace]).await;
+    index_changes::check_routing(ctx, namespace)?;
+    let Some(collection) = node.store.catalog().find(namespace).cloned() else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
             "the collection was dropped",
         ));
     };
+    // Another command may be building what this one asks for: it is waited for.
+    let named = |build: &&Arc<IndexBuild>| {
+        let mut names = build.indexes.iter().map(|index| index.name.as_str());
+        let is_asked = |name| {
+            asked
+                .iter()
+                .any(|spec| spec.get_str("name").ok() == Some(name))
+        };
+        names.any(is_asked)
+    };
+    let mut builds: Vec<Begun> = collection
+        .builds
+        .iter()
+        .filter(named)
+        .map(|build| Begun::joined(&collection, build))
+        .collect();
     let fresh = fresh(ctx, &collection, asked)?;
-    let mut changes = Vec::new();
-    for spec in &fresh {
-        let interrupt = ctx.interrupt();
-        let creation = || index_changes::creation(node, &collection, spec.clone(), interrupt);
-        changes.push(ctx.compute(creation).await?);
+    if !fresh.is_empty() {
+        builds.extend(index_builds::start(node, &collection, &fresh, quorum, term).await?);
     }
-    if !changes.is_empty() {
-        catalog_ops::apply(node, &changes, term).await?;
-    }
-    Ok(reply(&collection, fresh.len(), created))
+    Ok((builds, reply(&collection, fresh.len(), created)))
 }
 
 /// The list as the command would leave it, and what it would answer.
@@ -100,7 +128,8 @@ fn fresh(
         }
         fresh.push(spec);
     }
-    if collection.indexes.len() + fresh.len() > INDEXES_MAX {
+    let present = collection.indexes.len() + collection.building_indexes().count();
+    if present + fresh.len() > INDEXES_MAX {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             format!(
@@ -113,7 +142,7 @@ fn fresh(
 }
 
 fn reply(collection: &Collection, fresh: usize, created: bool) -> RawDocumentBuf {
-    let before = collection.indexes.len();
+    let before = collection.indexes.len() + collection.building_indexes().count();
     let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let mut reply = rawdoc! {
         "numIndexesBefore": count(before),
@@ -281,7 +310,9 @@ fn is_known(
         spec.get_document("key")
             .map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?,
     )?;
-    let existing = collection.indexes.iter().map(|index| &index.spec);
+    let existing = collection.indexes.iter();
+    let existing = existing.chain(collection.building_indexes());
+    let existing = existing.map(|index| &index.spec);
     for known in existing.chain(fresh) {
         let known_key = known.get_document("key").ok();
         let known_pattern = known_key.and_then(|key| KeyPattern::parse(key).ok());

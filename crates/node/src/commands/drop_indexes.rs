@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
 use banyan_replication::write::catalog_ops;
-use banyan_storage::{CatalogChange, Collection, Index, Namespace};
+use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
+use crate::index_builds;
 use crate::index_changes;
 use crate::params::Field;
 use crate::role::{IndexLoss, IndexRules};
@@ -38,13 +39,18 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let rules = node.index_rules(&namespace);
         let chosen = choose(&collection, field, rules.as_deref())?;
         let changes: Vec<CatalogChange> = chosen
+            .ready
             .iter()
             .map(|index| CatalogChange::DropIndex {
                 collection: collection.id,
                 index: index.id,
             })
             .collect();
-        if !changes.is_empty() {
+        if let Some(first) = chosen.builds.first() {
+            let error = index_builds::aborted(&first.id, "dropIndexes command");
+            let builds = &chosen.builds;
+            index_builds::abort_latched(node, &collection, builds, error, &changes, term).await?;
+        } else if !changes.is_empty() {
             catalog_ops::apply(node, &changes, term).await?;
         }
         Ok(reply(&collection, field, rules.is_some()))
@@ -59,14 +65,24 @@ pub fn plan(
     let field = ctx.required("index")?;
     let rules = ctx.node.index_rules(&collection.namespace);
     let chosen = choose(collection, field, rules.as_deref())?;
-    let stays = |index: &&Arc<Index>| !chosen.iter().any(|gone| gone.id == index.id);
-    let list = collection.indexes.iter().filter(stays);
+    let building = chosen.builds.iter().flat_map(|build| &build.indexes);
+    let gone: Vec<IndexId> = chosen
+        .ready
+        .iter()
+        .chain(building)
+        .map(|index| index.id)
+        .collect();
+    let indexes = collection.indexes.iter();
+    let list = indexes
+        .chain(collection.building_indexes())
+        .filter(|index| !gone.contains(&index.id));
     let list = list.map(|index| index.spec.clone()).collect();
     Ok((list, reply(collection, field, rules.is_some())))
 }
 
 fn reply(collection: &Collection, field: Field<'_>, ruled: bool) -> RawDocumentBuf {
-    let before = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
+    let before = collection.indexes.len() + collection.building_indexes().count();
+    let before = i32::try_from(before).unwrap_or(i32::MAX);
     let mut reply = rawdoc! { "nIndexesWas": before };
     if matches!(field.value, RawBsonRef::String("*")) {
         let told = match ruled {
@@ -79,42 +95,54 @@ fn reply(collection: &Collection, field: Field<'_>, ruled: bool) -> RawDocumentB
     reply
 }
 
+/// What is to go: indexes, and builds that are aborted.
+#[derive(Default)]
+struct Chosen {
+    ready: Vec<Arc<Index>>,
+    builds: Vec<Arc<IndexBuild>>,
+}
+
 /// What the field names, if it may be dropped.
 fn choose(
     collection: &Collection,
     field: Field<'_>,
     rules: Option<&dyn IndexRules>,
-) -> Result<Vec<Arc<Index>>, CommandError> {
+) -> Result<Chosen, CommandError> {
     let mut chosen = named(collection, field)?;
     let Some(rules) = rules else {
         return Ok(chosen);
     };
     if matches!(field.value, RawBsonRef::String("*")) {
-        chosen.retain(|index| !rules.keeps(index));
+        chosen.ready.retain(|index| !rules.keeps(index));
         return Ok(chosen);
     }
-    let gone = |index: &&Arc<Index>| chosen.iter().any(|other| other.id == index.id);
+    let gone = |index: &&Arc<Index>| chosen.ready.iter().any(|other| other.id == index.id);
     let rest: Vec<&Index> = collection
         .indexes
         .iter()
         .filter(|index| !gone(index))
         .map(|index| &**index)
         .collect();
-    for index in &chosen {
+    for index in &chosen.ready {
         rules.check_loss(index, &rest, IndexLoss::Dropped)?;
     }
     Ok(chosen)
 }
 
-fn named(collection: &Collection, field: Field<'_>) -> Result<Vec<Arc<Index>>, CommandError> {
-    match field.value {
-        RawBsonRef::String("*") => Ok(collection
-            .indexes
-            .iter()
-            .filter(|index| !index.is_id())
-            .cloned()
-            .collect()),
-        RawBsonRef::String(name) => Ok(vec![by_name(collection, name)?]),
+fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandError> {
+    let found = match field.value {
+        RawBsonRef::String("*") => {
+            let ready = collection.indexes.iter().filter(|index| !index.is_id());
+            let builds = collection.builds.iter();
+            return Ok(Chosen {
+                ready: ready.cloned().collect(),
+                builds: builds
+                    .filter(|build| !build.is_committed)
+                    .cloned()
+                    .collect(),
+            });
+        }
+        RawBsonRef::String(name) => vec![by_name(collection, name)?],
         RawBsonRef::Document(key) => {
             let pattern = KeyPattern::parse(key).ok();
             let same = |index: &&Arc<Index>| {
@@ -122,15 +150,18 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Vec<Arc<Index>>, C
                     .as_ref()
                     .is_some_and(|p| catalog_ops::same_pattern(p, &index.pattern))
             };
-            let found = collection.indexes.iter().find(same).cloned();
-            let index = found.ok_or_else(|| {
+            let mut indexes = collection.indexes.iter();
+            let index = indexes
+                .find(same)
+                .or_else(|| collection.building_indexes().find(same));
+            let index = index.cloned().ok_or_else(|| {
                 CommandError::new(
                     ErrorCode::IndexNotFound,
                     format!("can't find index with key: {}", errors::shown(field.value)),
                 )
             })?;
             refuse_id(&index)?;
-            Ok(vec![index])
+            vec![index]
         }
         RawBsonRef::Array(names) => names
             .into_iter()
@@ -139,13 +170,37 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Vec<Arc<Index>>, C
                 RawBsonRef::String(name) => by_name(collection, name),
                 _ => Err(field.wrong_type("an array of strings")),
             })
-            .collect(),
-        _ => Err(field.wrong_type("types '[array, object, string]'")),
+            .collect::<Result<_, _>>()?,
+        _ => return Err(field.wrong_type("types '[array, object, string]'")),
+    };
+    split(collection, &found)
+}
+
+/// A build goes as a whole or not at all.
+fn split(collection: &Collection, found: &[Arc<Index>]) -> Result<Chosen, CommandError> {
+    let is_named = |index: &Arc<Index>| found.iter().any(|other| other.id == index.id);
+    let is_ready = |index: &&Arc<Index>| collection.index_by_id(index.id).is_some();
+    let mut chosen = Chosen {
+        ready: found.iter().filter(is_ready).cloned().collect(),
+        builds: Vec::new(),
+    };
+    for build in &collection.builds {
+        if !build.indexes.iter().any(is_named) {
+            continue;
+        }
+        if !build.indexes.iter().all(is_named) || build.is_committed {
+            index_builds::refuse_builds(collection)?;
+        }
+        chosen.builds.push(build.clone());
     }
+    Ok(chosen)
 }
 
 fn by_name(collection: &Collection, name: &str) -> Result<Arc<Index>, CommandError> {
-    let index = collection.index(name).cloned().ok_or_else(|| {
+    let mut building = collection.building_indexes();
+    let index = collection.index(name);
+    let index = index.or_else(|| building.find(|index| index.name == name));
+    let index = index.cloned().ok_or_else(|| {
         CommandError::new(
             ErrorCode::IndexNotFound,
             format!("index not found with name [{name}]"),

@@ -70,6 +70,7 @@ mod shutdown;
 mod top;
 mod update;
 mod validate;
+mod vote_commit_index_build;
 mod whats_my_uri;
 pub mod write_report;
 
@@ -148,6 +149,7 @@ static REPLICATION: &[&CommandSpec] = &[
     &repl_set_sync_from::SPEC,
     &rw_concern_defaults::GET,
     &rw_concern_defaults::SET,
+    &vote_commit_index_build::SPEC,
 ];
 
 /// What changes documents, collections and indexes.

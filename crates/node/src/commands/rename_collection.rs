@@ -7,6 +7,7 @@ use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name};
+use crate::index_builds;
 use crate::params::Field;
 use crate::virtual_collections::local;
 
@@ -54,6 +55,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("Source collection {from} does not exist"),
             ));
         };
+        index_builds::refuse_builds(collection)?;
         let mut changes = Vec::new();
         if let Some(target) = catalog.find(&to) {
             if !drop_target {

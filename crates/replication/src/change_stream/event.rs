@@ -244,7 +244,12 @@ impl Describer {
             CatalogChange::RenameCollection { .. } => "rename",
             _ if !self.expanded => return Events::default(),
             CatalogChange::CreateCollection { .. } => "create",
-            CatalogChange::CreateIndex { .. } => "createIndexes",
+            CatalogChange::CreateIndex { .. } | CatalogChange::CommitIndexBuild { .. } => {
+                "createIndexes"
+            }
+            CatalogChange::StartIndexBuild { .. }
+            | CatalogChange::AbortIndexBuild { .. }
+            | CatalogChange::FinishIndexBuild { .. } => return Events::default(),
             CatalogChange::DropIndex { .. } => "dropIndexes",
             CatalogChange::SetOptions { .. } | CatalogChange::SetIndexSpec { .. } => "modify",
         };
@@ -324,7 +329,13 @@ impl Describer {
 fn append_description(event: &mut RawDocumentBuf, change: &CatalogChange, about: &RawDocument) {
     let (mut description, mut before) = (RawDocumentBuf::new(), None);
     match change {
-        CatalogChange::DropCollection { .. } => return,
+        CatalogChange::DropCollection { .. }
+        | CatalogChange::StartIndexBuild { .. }
+        | CatalogChange::AbortIndexBuild { .. }
+        | CatalogChange::FinishIndexBuild { .. } => return,
+        CatalogChange::CommitIndexBuild { .. } => {
+            describe::append_indexes(&mut description, about);
+        }
         CatalogChange::CreateCollection {
             options, indexes, ..
         } => {

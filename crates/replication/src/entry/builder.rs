@@ -113,6 +113,11 @@ impl EntryBuilder {
             CatalogChange::RenameCollection { .. } => tag::RENAME_COLLECTION,
             CatalogChange::SetOptions { .. } => tag::SET_OPTIONS,
             CatalogChange::CreateIndex { .. } => tag::CREATE_INDEX,
+            CatalogChange::StartIndexBuild { .. } => tag::START_INDEX_BUILD,
+            CatalogChange::CommitIndexBuild { .. } => tag::COMMIT_INDEX_BUILD,
+            CatalogChange::AbortIndexBuild { .. } => tag::ABORT_INDEX_BUILD,
+            // Each member's own: it is in no entry.
+            CatalogChange::FinishIndexBuild { .. } => return,
             CatalogChange::DropIndex { .. } => tag::DROP_INDEX,
             CatalogChange::SetIndexSpec { .. } => tag::SET_INDEX_SPEC,
         };
@@ -141,6 +146,18 @@ impl EntryBuilder {
             CatalogChange::CreateIndex { index, .. }
             | CatalogChange::SetIndexSpec { index, .. } => put_index(out, index),
             CatalogChange::DropIndex { index, .. } => put_varint(out, (*index).into()),
+            CatalogChange::StartIndexBuild { build, .. } => {
+                out.extend_from_slice(&build.id);
+                put_varint(out, build.duplicates.into());
+                out.extend_from_slice(build.options.as_bytes());
+                put_varint(out, build.indexes.len() as u64);
+                for index in &build.indexes {
+                    put_index(out, index);
+                }
+            }
+            CatalogChange::CommitIndexBuild { build, .. }
+            | CatalogChange::AbortIndexBuild { build, .. }
+            | CatalogChange::FinishIndexBuild { build, .. } => out.extend_from_slice(build),
         }
         self.count += 1;
     }

@@ -26,8 +26,7 @@ pub enum Operation<'a> {
         record: RecordId,
         before: &'a RawDocument,
     },
-    /// Changes the catalog. A new index on a collection with records is built when this is
-    /// applied. The document is about what it found ([`about`]).
+    /// Changes the catalog. The document is about what it found ([`about`]).
     Catalog(CatalogChange, &'a RawDocument),
     /// The operations before have emptied the database of this name.
     DropDatabase { name: &'a str },
@@ -98,4 +97,7 @@ pub(super) mod tag {
     pub const DROP_INDEX: u8 = 21;
     pub const SET_INDEX_SPEC: u8 = 22;
     pub const DROP_DATABASE: u8 = 23;
+    pub const START_INDEX_BUILD: u8 = 24;
+    pub const COMMIT_INDEX_BUILD: u8 = 25;
+    pub const ABORT_INDEX_BUILD: u8 = 26;
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use banyan_storage::{CatalogChange, CollectionId};
+use banyan_storage::{CatalogChange, CollectionId, IndexBuildDefinition};
 use bson::RawDocumentBuf;
 
 use super::operation::{Operation, Style, tag};
@@ -137,10 +137,7 @@ impl<'a> Reader<'a> {
                 namespace: self.namespace()?,
                 uuid: self.array()?,
                 options: self.document()?.to_owned(),
-                indexes: {
-                    let count = self.varint()?;
-                    (0..count).map(|_| self.index()).collect::<Result<_, _>>()?
-                },
+                indexes: self.indexes()?,
             },
             tag::DROP_COLLECTION => CatalogChange::DropCollection { id },
             tag::RENAME_COLLECTION => CatalogChange::RenameCollection {
@@ -154,7 +151,6 @@ impl<'a> Reader<'a> {
             tag::CREATE_INDEX => CatalogChange::CreateIndex {
                 collection: id,
                 index: self.index()?,
-                multikey: false,
             },
             tag::DROP_INDEX => CatalogChange::DropIndex {
                 collection: id,
@@ -163,6 +159,23 @@ impl<'a> Reader<'a> {
             tag::SET_INDEX_SPEC => CatalogChange::SetIndexSpec {
                 collection: id,
                 index: self.index()?,
+            },
+            tag::START_INDEX_BUILD => CatalogChange::StartIndexBuild {
+                collection: id,
+                build: IndexBuildDefinition {
+                    id: self.array()?,
+                    duplicates: self.id()?,
+                    options: self.document()?.to_owned(),
+                    indexes: self.indexes()?,
+                },
+            },
+            tag::COMMIT_INDEX_BUILD => CatalogChange::CommitIndexBuild {
+                collection: id,
+                build: self.array()?,
+            },
+            tag::ABORT_INDEX_BUILD => CatalogChange::AbortIndexBuild {
+                collection: id,
+                build: self.array()?,
             },
             other => return bad(format!("tag {other} is not known here")),
         })

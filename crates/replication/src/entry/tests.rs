@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use super::*;
 use crate::clock::Clock;
 use crate::sessions::StatementOutcome;
-use banyan_storage::{CatalogChange, IndexDefinition, Namespace};
+use banyan_storage::{CatalogChange, IndexBuildDefinition, IndexDefinition, Namespace};
 use bson::rawdoc;
 use proptest::prelude::*;
 
@@ -38,7 +38,23 @@ fn changes() -> Vec<CatalogChange> {
         CatalogChange::CreateIndex {
             collection: 1,
             index: index(7),
-            multikey: false,
+        },
+        CatalogChange::StartIndexBuild {
+            collection: 1,
+            build: IndexBuildDefinition {
+                id: [8; 16],
+                duplicates: 90_000,
+                indexes: vec![index(9), index(10)],
+                options: rawdoc! { "commitQuorum": "majority" },
+            },
+        },
+        CatalogChange::CommitIndexBuild {
+            collection: 1,
+            build: [8; 16],
+        },
+        CatalogChange::AbortIndexBuild {
+            collection: 1,
+            build: [8; 16],
         },
         CatalogChange::DropIndex {
             collection: 1,

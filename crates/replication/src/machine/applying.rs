@@ -1,17 +1,15 @@
 //! Committed entries on their way into the state.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use banyan_consensus::Committed;
-use banyan_crash::{Point, pass};
-use banyan_storage::{Batch, CatalogChange, CollectionId, Index, IndexDefinition};
+use banyan_storage::{Batch, CatalogChange, CollectionId, IndexDefinition};
 use bytes::Bytes;
 
 use super::ahead;
-use super::effects::{self, EffectError};
+use super::effects::EffectError;
 use super::watched::changed_collection;
 use super::{APPLIED, Applied, CONFIGURATION, Machine, Prepared, SNAPSHOT_POINT};
 use crate::entry::{Entry, Header, Operation, Tally};
@@ -198,13 +196,13 @@ impl Applying<'_> {
             return self.witness(&entry, next);
         }
         if !is_worked_out && changes_definitions(&entry)? {
-            // What follows is worked out against the catalog as this leaves it, and an index is
-            // built from the records as they are.
+            // What follows is worked out against the catalog as this leaves it.
             self.commit()?;
             self.definitions(&entry, next.position.index)?;
             self.applied = next;
             self.commit()?;
             self.watched = self.machine.watched_collection();
+            self.machine.tell_of_definitions();
             if entry
                 .operations()
                 .any(|operation| matches!(operation, Ok(Operation::SetConfig { .. })))
@@ -237,20 +235,7 @@ impl Applying<'_> {
             match operation? {
                 Operation::Catalog(CatalogChange::CreateIndex { index, .. }, _)
                     if lean && !names_id_index(&index) => {}
-                Operation::Catalog(
-                    CatalogChange::CreateIndex {
-                        collection, index, ..
-                    },
-                    _,
-                ) => {
-                    let multikey = self.build(collection, &index)?;
-                    let change = CatalogChange::CreateIndex {
-                        collection,
-                        index,
-                        multikey,
-                    };
-                    self.batch.change_catalog(change);
-                }
+                Operation::Catalog(CatalogChange::StartIndexBuild { .. }, _) if lean => {}
                 Operation::Catalog(mut change, _) => {
                     if let CatalogChange::CreateCollection { indexes, .. } = &mut change
                         && lean
@@ -271,47 +256,6 @@ impl Applying<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Writes the keys of all records into a new index; whether it is multikey. Until the index is
-    /// in the catalog nobody looks at them.
-    fn build(
-        &mut self,
-        collection: CollectionId,
-        definition: &IndexDefinition,
-    ) -> Result<bool, EffectError> {
-        let store = &self.machine.store;
-        let catalog = store.catalog();
-        let Some(collection) = catalog.by_id(collection) else {
-            return Ok(false);
-        };
-        let index = Arc::new(Index::parse(definition, false)?);
-        let mut multikey = false;
-        let (mut written_bytes, mut counted_bytes, mut batch_bytes) = (0, 0, 0);
-        for found in store.snapshot().records(collection.id, .., false) {
-            let (record, document) = found?;
-            let keys = effects::keys_of(&index, &document)?;
-            multikey |= keys.multikey;
-            for key in &keys.keys {
-                self.batch.put_index_key(collection, &index, key, record);
-                written_bytes += key.len();
-            }
-            batch_bytes += keys
-                .keys
-                .iter()
-                .map(|key| key.len() + BUILD_KEY_BYTES)
-                .sum::<usize>();
-            if batch_bytes >= BUILD_BATCH_BYTES {
-                self.commit()?;
-                pass(Point::IndexPart);
-                counted_bytes = written_bytes;
-                batch_bytes = 0;
-            }
-        }
-        // The batch that makes the index counts its own keys.
-        self.batch
-            .count_index_keys(collection.id, &index, counted_bytes);
-        Ok(multikey)
     }
 
     fn commit(&mut self) -> Result<(), EffectError> {
@@ -376,11 +320,6 @@ impl Applying<'_> {
         self.commit()
     }
 }
-
-/// Keys of about this length together go into one batch while an index is built.
-const BUILD_BATCH_BYTES: usize = 4 << 20;
-/// What a key takes in a batch besides its own bytes.
-const BUILD_KEY_BYTES: usize = 64;
 
 fn names_id_index(definition: &IndexDefinition) -> bool {
     definition

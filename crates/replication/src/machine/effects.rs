@@ -51,7 +51,29 @@ pub fn insert(
     for index in &collection.indexes {
         put_keys(batch, collection, index, &keys_of(index, document)?, record);
     }
+    write_building(batch, collection, record, None, Some(document));
     Ok(())
+}
+
+/// Keeps up the indexes that are being built. One of them may turn out not to be possible: the
+/// build finds that out, the write goes on.
+pub fn write_building(
+    batch: &mut Batch,
+    collection: &Collection,
+    record: RecordId,
+    before: Option<&RawDocument>,
+    after: Option<&RawDocument>,
+) {
+    for index in collection.building_indexes() {
+        let keys = |document: &RawDocument| keys_of(index, document).ok();
+        let before = before.and_then(keys).unwrap_or_default();
+        let after = after.map_or_else(|| Some(Keys::default()), keys);
+        if after.as_ref().is_some_and(|after| after.multikey) {
+            batch.note_multikey(collection.id, index);
+        }
+        let after = after.map(|after| after.keys);
+        batch.write_building(collection.id, index, record, before.keys, after);
+    }
 }
 
 pub fn put_keys(
@@ -85,6 +107,7 @@ pub fn update(
         let (old, new) = (keys_of(index, before)?, keys_of(index, after)?);
         change_keys(batch, collection, index, record, &old, &new);
     }
+    write_building(batch, collection, record, Some(before), Some(after));
     Ok(())
 }
 
@@ -128,6 +151,7 @@ pub fn delete(
             batch.delete_index_key(collection, index, key, record);
         }
     }
+    write_building(batch, collection, record, Some(before), None);
     Ok(())
 }
 

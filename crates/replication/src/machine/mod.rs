@@ -52,6 +52,8 @@ pub type PointListener = Box<dyn Fn() + Send + Sync>;
 /// Fetches the leader's state into the store.
 pub type SnapshotSource =
     Box<dyn Fn(&SnapshotMeta, ImportScope) -> Result<(), String> + Send + Sync>;
+/// Told when collections or indexes may have changed.
+pub type DefinitionsListener = Box<dyn Fn() + Send + Sync>;
 type ConfigListener = Box<dyn Fn() + Send + Sync>;
 
 pub struct Machine {
@@ -81,6 +83,7 @@ pub struct Machine {
     watched: RwLock<Option<Watched>>,
     on_point: RwLock<Option<PointListener>>,
     on_config: RwLock<Option<ConfigListener>>,
+    on_definitions: RwLock<Option<DefinitionsListener>>,
     snapshots: RwLock<Option<SnapshotSource>>,
 }
 
@@ -109,6 +112,7 @@ impl Machine {
             watched: RwLock::default(),
             on_point: RwLock::default(),
             on_config: RwLock::default(),
+            on_definitions: RwLock::default(),
             snapshots: RwLock::default(),
         };
         machine.load()?;
@@ -232,6 +236,17 @@ impl Machine {
         *self.on_point.write() = Some(listener);
     }
 
+    /// Called whenever collections or indexes may have changed.
+    pub fn on_definitions(&self, listener: DefinitionsListener) {
+        *self.on_definitions.write() = Some(listener);
+    }
+
+    fn tell_of_definitions(&self) {
+        if let Some(listener) = &*self.on_definitions.read() {
+            listener();
+        }
+    }
+
     pub fn observe(&self, observer: OpObserver) {
         *self.op_observer.write() = Some(observer);
     }
@@ -281,6 +296,12 @@ impl Machine {
                     index: index.id,
                 });
             }
+            for build in &collection.builds {
+                batch.change_catalog(CatalogChange::AbortIndexBuild {
+                    collection: collection.id,
+                    build: build.id,
+                });
+            }
         }
         self.tidy(batch, "indexes that this member is not to have");
     }
@@ -301,6 +322,7 @@ impl Machine {
         if let Err(error) = self.store.commit(batch) {
             tracing::error!(%error, what, "cannot be removed");
         }
+        self.tell_of_definitions();
     }
 
     fn import_scope(&self) -> ImportScope {

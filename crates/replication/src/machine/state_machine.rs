@@ -62,6 +62,7 @@ impl StateMachine for Machine {
         if let Some(watched) = &*self.watched.read() {
             watched.tell_of_all();
         }
+        self.tell_of_definitions();
         if let Some(listener) = &*self.on_config.read() {
             listener();
         }

@@ -5,7 +5,9 @@ use banyan_query::diff;
 use banyan_storage::{CatalogChange, CollectionId, Namespace};
 use banyan_wire::params;
 use bson::raw::CStr;
-use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
+use bson::{
+    DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc,
+};
 
 use crate::clock;
 use crate::entry::{Entry, EntryError, Operation, Style};
@@ -224,6 +226,30 @@ fn objects(
             append_all(&mut o, &index.spec);
             (o, None)
         }
+        CatalogChange::StartIndexBuild { build, .. } => {
+            let specs = build.indexes.iter().map(|index| index.spec.clone());
+            let specs = specs.collect::<RawArrayBuf>();
+            let mut o = rawdoc! { "startIndexBuild": collection };
+            o.append(cstr!("indexBuildUUID"), params::uuid(&build.id));
+            o.append(cstr!("indexes"), specs);
+            (o, None)
+        }
+        CatalogChange::CommitIndexBuild { build, .. }
+        | CatalogChange::FinishIndexBuild { build, .. } => {
+            let mut o = rawdoc! { "commitIndexBuild": collection };
+            o.append(cstr!("indexBuildUUID"), params::uuid(build));
+            append_indexes(&mut o, about);
+            (o, None)
+        }
+        CatalogChange::AbortIndexBuild { build, .. } => {
+            let mut o = rawdoc! { "abortIndexBuild": collection };
+            o.append(cstr!("indexBuildUUID"), params::uuid(build));
+            append_indexes(&mut o, about);
+            if let Ok(cause) = about.get_document("cause") {
+                o.append(cstr!("cause"), cause);
+            }
+            (o, None)
+        }
         CatalogChange::DropIndex { .. } => {
             let spec = about.get_document("index").ok();
             let name = spec.and_then(|spec| spec.get_str("name").ok());
@@ -236,6 +262,13 @@ fn objects(
             let old = about.get_document("index").ok().map(hidden);
             (o, Some(state_before(about, old)))
         }
+    }
+}
+
+/// The indexes of a build that ends.
+pub fn append_indexes(out: &mut RawDocumentBuf, about: &RawDocument) {
+    if let Ok(indexes) = about.get_array("indexes") {
+        out.append(cstr!("indexes"), indexes);
     }
 }
 

@@ -530,6 +530,15 @@ impl ReplicationCoordinator {
                 || others.all(|other| self.has_word_of(&other.host)))
     }
 
+    /// Whether a member is there and follows the log, as far as its heartbeats tell.
+    pub fn is_following(&self, host: &str) -> bool {
+        let health = self.health.lock();
+        health.get(host).is_some_and(|health| {
+            let last = health.last.as_ref();
+            health.is_up() && last.is_some_and(|last| last.state == MemberState::Secondary)
+        })
+    }
+
     /// After a start a member hears the others out before it campaigns: the set may have gone on
     /// without it, by a configuration that it does not know.
     fn has_word_of(&self, host: &str) -> bool {

@@ -3,23 +3,15 @@
 //! Whoever changes a namespace holds its latch exclusively from the look at the catalog until the
 //! change is applied, so that no write is under way that was worked out against the old state.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
-
 use banyan_document::key::KeyPattern;
-use banyan_execution::Interrupt;
-use banyan_storage::{
-    Catalog, CatalogChange, Collection, Index, IndexDefinition, Namespace, Snapshot,
-};
+use banyan_storage::{Catalog, CatalogChange, Collection, IndexBuild, IndexDefinition, Namespace};
 use banyan_wire::params;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::unique::duplicate;
 use crate::entry::EntryBuilder;
 use crate::errors;
 use crate::machine::Prepared;
-use crate::machine::effects;
 use crate::propose::Outcome;
 use crate::replica::Replica;
 use crate::virtual_collections;
@@ -32,7 +24,30 @@ pub async fn apply(
     changes: &[CatalogChange],
     term: u64,
 ) -> Result<Outcome, CommandError> {
-    propose(replica, changes, None, term).await
+    propose(replica, changes, &Circumstances::default(), term).await
+}
+
+/// As [`apply`], where index builds are aborted for this reason.
+pub async fn abort_builds(
+    replica: &Replica,
+    changes: &[CatalogChange],
+    cause: &CommandError,
+    term: u64,
+) -> Result<Outcome, CommandError> {
+    let circumstances = Circumstances {
+        cause: Some(cause),
+        ..Circumstances::default()
+    };
+    propose(replica, changes, &circumstances, term).await
+}
+
+/// What an entry says besides its changes.
+#[derive(Default)]
+struct Circumstances<'a> {
+    /// The changes leave nothing of this database.
+    dropped_database: Option<&'a str>,
+    /// Why index builds are aborted.
+    cause: Option<&'a CommandError>,
 }
 
 /// As [`apply`], where the changes leave nothing of the database of this name.
@@ -42,13 +57,17 @@ pub async fn drop_database(
     database: &str,
     term: u64,
 ) -> Result<Outcome, CommandError> {
-    propose(replica, changes, Some(database), term).await
+    let circumstances = Circumstances {
+        dropped_database: Some(database),
+        ..Circumstances::default()
+    };
+    propose(replica, changes, &circumstances, term).await
 }
 
 async fn propose(
     replica: &Replica,
     changes: &[CatalogChange],
-    database: Option<&str>,
+    circumstances: &Circumstances<'_>,
     term: u64,
 ) -> Result<Outcome, CommandError> {
     let mut entry = EntryBuilder::new();
@@ -59,9 +78,14 @@ async fn propose(
         {
             virtual_collections::refuse_write(namespace)?;
         }
-        entry.catalog(change, &about(&catalog, change, changes));
+        let mut about = about(&catalog, change, changes);
+        if let (CatalogChange::AbortIndexBuild { .. }, Some(cause)) = (change, circumstances.cause)
+        {
+            about.append(cstr!("cause"), cause.to_reply());
+        }
+        entry.catalog(change, &about);
     }
-    if let Some(database) = database {
+    if let Some(database) = circumstances.dropped_database {
         entry.drop_database(database);
     }
     // Definitions change rarely: each change waits for the disk, so that a write concern with `j`
@@ -111,9 +135,24 @@ fn about(catalog: &Catalog, change: &CatalogChange, all: &[CatalogChange]) -> Ra
                 about.append(cstr!("index"), known.spec.clone());
             }
         }
-        CatalogChange::CreateCollection { .. } | CatalogChange::CreateIndex { .. } => {}
+        CatalogChange::CommitIndexBuild { build, .. }
+        | CatalogChange::AbortIndexBuild { build, .. } => {
+            if let Some(known) = collection.build(build) {
+                about.append(cstr!("indexes"), build_specs(known));
+            }
+        }
+        CatalogChange::CreateCollection { .. }
+        | CatalogChange::CreateIndex { .. }
+        | CatalogChange::StartIndexBuild { .. }
+        | CatalogChange::FinishIndexBuild { .. } => {}
     }
     about
+}
+
+/// The specifications of a build's indexes.
+pub fn build_specs(build: &IndexBuild) -> RawArrayBuf {
+    let specs = build.indexes.iter().map(|index| index.spec.clone());
+    specs.collect()
 }
 
 /// What it takes to make a collection with its index on `_id`.
@@ -141,8 +180,12 @@ pub async fn create_if_missing(
     namespace: &Namespace,
 ) -> Result<bool, CommandError> {
     let term = replica.writable_term()?;
+    let is_there = || replica.store.catalog().find(namespace).is_some();
+    if is_there() {
+        return Ok(false);
+    }
     let _exclusive = replica.namespaces.exclusive(&[namespace]).await;
-    if replica.store.catalog().find(namespace).is_some() {
+    if is_there() {
         return Ok(false);
     }
     refuse_other_case(replica, namespace)?;
@@ -172,74 +215,6 @@ pub fn refuse_other_case(replica: &Replica, namespace: &Namespace) -> Result<(),
         )),
         None => Ok(()),
     }
-}
-
-/// Refuses an index that the collection's records do not allow. Reads all of them, and for a
-/// unique index keeps a hash of each key: only keys whose hashes meet are compared.
-pub fn check_records(
-    replica: &Replica,
-    collection: &Collection,
-    definition: &IndexDefinition,
-    interrupt: &Interrupt,
-) -> Result<(), CommandError> {
-    let index = Index::parse(definition, false).map_err(errors::storage)?;
-    let snapshot = replica.store.snapshot();
-    let hasher = RandomState::new();
-    let mut hashes: Vec<u64> = Vec::new();
-    for_each_record(&snapshot, collection, interrupt, |document| {
-        let keys = effects::keys_of(&index, document).map_err(|error| {
-            CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
-        })?;
-        if index.unique {
-            hashes.extend(keys.keys.iter().map(|key| hasher.hash_one(key)));
-        }
-        Ok(())
-    })?;
-    hashes.sort_unstable();
-    let met: HashSet<u64> = hashes
-        .windows(2)
-        .filter(|pair| pair[0] == pair[1])
-        .map(|pair| pair[0])
-        .collect();
-    if met.is_empty() {
-        return Ok(());
-    }
-    let mut seen: HashSet<Vec<u8>> = HashSet::new();
-    for_each_record(&snapshot, collection, interrupt, |document| {
-        let keys = effects::keys_of(&index, document).unwrap_or_default();
-        for key in keys.keys {
-            if !met.contains(&hasher.hash_one(&key)) {
-                continue;
-            }
-            if seen.contains(&key) {
-                return Err(duplicate(collection, &index, document, &key));
-            }
-            seen.insert(key);
-        }
-        Ok(())
-    })
-}
-
-fn for_each_record(
-    snapshot: &Snapshot,
-    collection: &Collection,
-    interrupt: &Interrupt,
-    mut look: impl FnMut(&RawDocument) -> Result<(), CommandError>,
-) -> Result<(), CommandError> {
-    // Between two looks so many bytes may pass; a record counts as some more.
-    const LOOK_BYTES: usize = 256 * 1024;
-    const RECORD_BYTES: usize = 4096;
-    let mut since_look = LOOK_BYTES;
-    for found in snapshot.records(collection.id, .., false) {
-        let (_, document) = found.map_err(errors::storage)?;
-        if since_look >= LOOK_BYTES {
-            since_look = 0;
-            interrupt.check().map_err(errors::query)?;
-        }
-        since_look += RECORD_BYTES + document.as_bytes().len();
-        look(&document)?;
-    }
-    Ok(())
 }
 
 /// The name that an index gets when none is given: `a_1_b_-1`.

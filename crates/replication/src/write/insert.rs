@@ -99,6 +99,8 @@ impl<'a> Candidate<'a> {
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
             effects::put_keys(&mut staging.batch, collection, index, keys, record);
         }
+        let document = Some(&*self.document);
+        effects::write_building(&mut staging.batch, collection, record, None, document);
         staging.entry.insert(collection.id, record, &self.document);
         Ok(())
     }

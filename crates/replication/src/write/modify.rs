@@ -361,6 +361,13 @@ fn replace(
     for (index, old, new) in &changes {
         effects::change_keys(&mut staging.batch, collection, index, record, old, new);
     }
+    effects::write_building(
+        &mut staging.batch,
+        collection,
+        record,
+        Some(before),
+        Some(after),
+    );
     staging
         .entry
         .update(collection.id, record, before, after, style);

@@ -30,6 +30,8 @@ use crate::virtual_collections;
 /// One entry holds no more than this, but for a single document that is larger.
 const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
 const ENTRY_OPERATIONS_MAX: usize = 2_000;
+/// How often a write looks whether this member has finished a unique index by now.
+const UNIQUE_LOOK: Duration = Duration::from_millis(10);
 
 pub struct Staging<'a> {
     pub ctx: WriteContext<'a>,
@@ -77,6 +79,13 @@ impl<'a> Staging<'a> {
                 None => None,
             };
             let found = replica.store.catalog().find(&namespace).cloned();
+            if lacks_unique(found.as_deref()) {
+                // No write could be checked against the index.
+                drop(shared);
+                ctx.check_interrupt()?;
+                tokio::time::sleep(UNIQUE_LOOK).await;
+                continue;
+            }
             if found.is_none() && create {
                 drop(shared);
                 catalog_ops::create_if_missing(replica, &namespace).await?;
@@ -272,6 +281,14 @@ impl Retry {
 
 fn micros_since(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whether a unique index is committed and this member has not loaded all of its keys yet.
+fn lacks_unique(collection: Option<&Collection>) -> bool {
+    let builds = collection.map_or(&[][..], |collection| &collection.builds);
+    let committed = builds.iter().filter(|build| build.is_committed);
+    let mut indexes = committed.flat_map(|build| &build.indexes);
+    indexes.any(|index| index.unique)
 }
 
 /// Names that are views of something else, or nobody's to write to.

@@ -1,5 +1,6 @@
 //! How a collection and its counts lie in the meta keyspace.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,68 +9,149 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::{Collection, Counters, Index, IndexDefinition, Namespace};
 use crate::StorageError;
+use crate::build::{Building, IndexBuild};
 use crate::keys::CollectionId;
 
 pub(crate) fn encode(collection: &Collection) -> RawDocumentBuf {
-    let mut indexes = RawArrayBuf::new();
-    for index in &collection.indexes {
-        indexes.push(rawdoc! {
-            "id": i64::from(index.id),
-            "multikey": index.is_multikey(),
-            "spec": index.spec.clone(),
-        });
-    }
+    let builds = collection.builds.iter().map(|build| {
+        rawdoc! {
+            "id": uuid(&build.id),
+            "duplicates": i64::from(build.building.duplicates),
+            "committed": build.is_committed,
+            "options": build.options.clone(),
+            "indexes": encode_indexes(&build.indexes),
+        }
+    });
+    let builds: RawArrayBuf = builds.collect();
     rawdoc! {
         "ns": collection.namespace.as_str(),
-        "uuid": bson::Binary { subtype: BinarySubtype::Uuid, bytes: collection.uuid.to_vec() },
+        "uuid": uuid(&collection.uuid),
         "options": collection.options.clone(),
-        "indexes": indexes,
+        "indexes": encode_indexes(&collection.indexes),
+        "builds": builds,
     }
 }
 
+fn uuid(bytes: &[u8; 16]) -> bson::Binary {
+    bson::Binary {
+        subtype: BinarySubtype::Uuid,
+        bytes: bytes.to_vec(),
+    }
+}
+
+fn encode_indexes(indexes: &[Arc<Index>]) -> RawArrayBuf {
+    let entries = indexes.iter().map(|index| {
+        rawdoc! {
+            "id": i64::from(index.id),
+            "multikey": index.is_multikey(),
+            "spec": index.spec.clone(),
+        }
+    });
+    entries.collect()
+}
+
 pub(crate) fn decode(id: CollectionId, bytes: &[u8]) -> Result<Collection, StorageError> {
-    let damaged = |reason: &dyn std::fmt::Display| {
+    let damaged = |reason: &dyn Display| {
         StorageError::damaged(format!("catalog entry of collection {id}"), reason)
     };
     let document = RawDocument::from_bytes(bytes).map_err(|error| damaged(&error))?;
     let name = document.get_str("ns").map_err(|error| damaged(&error))?;
     let namespace = Namespace::parse(name).ok_or_else(|| damaged(&"no dot in its name"))?;
-    let uuid = document
-        .get_binary("uuid")
-        .map_err(|error| damaged(&error))?;
-    let uuid = uuid.bytes.try_into().map_err(|error| damaged(&error))?;
     let options = document
         .get_document("options")
         .map_err(|error| damaged(&error))?
         .to_owned();
     let mut indexes = Vec::new();
-    for element in document
-        .get_array("indexes")
-        .map_err(|error| damaged(&error))?
-    {
-        let RawBsonRef::Document(entry) = element.map_err(|error| damaged(&error))? else {
-            return Err(damaged(&"an index that is no document"));
-        };
-        let id = entry.get_i64("id").map_err(|error| damaged(&error))?;
-        let id = id.try_into().map_err(|error| damaged(&error))?;
-        let multikey = entry
-            .get_bool("multikey")
-            .map_err(|error| damaged(&error))?;
-        let spec = entry
-            .get_document("spec")
-            .map_err(|error| damaged(&error))?
-            .to_owned();
-        let index = Index::parse(&IndexDefinition { id, spec }, multikey)?;
-        indexes.push(Arc::new(index));
+    for entry in entries(document, "indexes", &damaged)? {
+        let (definition, multikey) = decode_index(entry, &damaged)?;
+        indexes.push(Arc::new(Index::parse(&definition, multikey)?));
     }
-    let counters = Arc::new(Counters::default());
+    let mut builds = Vec::new();
+    for entry in entries(document, "builds", &damaged)? {
+        builds.push(Arc::new(decode_build(entry, &damaged)?));
+    }
     Ok(Collection {
         id,
         namespace,
-        uuid,
+        uuid: decode_uuid(document, "uuid", &damaged)?,
         options,
         indexes,
-        counters,
+        builds,
+        counters: Arc::new(Counters::default()),
+    })
+}
+
+/// Makes an error of what is wrong with an entry.
+type Damaged<'a> = &'a dyn Fn(&dyn Display) -> StorageError;
+
+/// The documents in an array.
+fn entries<'a>(
+    document: &'a RawDocument,
+    name: &str,
+    damaged: Damaged<'_>,
+) -> Result<Vec<&'a RawDocument>, StorageError> {
+    let array = document.get_array(name).map_err(|error| damaged(&error))?;
+    let entry = |element: Result<RawBsonRef<'a>, bson::error::Error>| match element {
+        Ok(RawBsonRef::Document(entry)) => Ok(entry),
+        Ok(_) => Err(damaged(&format!("{name} holds what is no document"))),
+        Err(error) => Err(damaged(&error)),
+    };
+    array.into_iter().map(entry).collect()
+}
+
+fn decode_uuid(
+    document: &RawDocument,
+    name: &str,
+    damaged: Damaged<'_>,
+) -> Result<[u8; 16], StorageError> {
+    let uuid = document.get_binary(name).map_err(|error| damaged(&error))?;
+    uuid.bytes.try_into().map_err(|error| damaged(&error))
+}
+
+fn decode_id(
+    document: &RawDocument,
+    name: &str,
+    damaged: Damaged<'_>,
+) -> Result<u32, StorageError> {
+    let id = document.get_i64(name).map_err(|error| damaged(&error))?;
+    id.try_into().map_err(|error| damaged(&error))
+}
+
+fn decode_index(
+    entry: &RawDocument,
+    damaged: Damaged<'_>,
+) -> Result<(IndexDefinition, bool), StorageError> {
+    let multikey = entry
+        .get_bool("multikey")
+        .map_err(|error| damaged(&error))?;
+    let spec = entry
+        .get_document("spec")
+        .map_err(|error| damaged(&error))?;
+    let definition = IndexDefinition {
+        id: decode_id(entry, "id", damaged)?,
+        spec: spec.to_owned(),
+    };
+    Ok((definition, multikey))
+}
+
+fn decode_build(entry: &RawDocument, damaged: Damaged<'_>) -> Result<IndexBuild, StorageError> {
+    let building = Arc::new(Building::resumed(decode_id(entry, "duplicates", damaged)?));
+    let mut indexes = Vec::new();
+    for index in entries(entry, "indexes", damaged)? {
+        let (definition, multikey) = decode_index(index, damaged)?;
+        indexes.push(Arc::new(Index::building(&definition, multikey, &building)?));
+    }
+    let options = entry
+        .get_document("options")
+        .map_err(|error| damaged(&error))?;
+    Ok(IndexBuild {
+        id: decode_uuid(entry, "id", damaged)?,
+        indexes,
+        options: options.to_owned(),
+        is_committed: entry
+            .get_bool("committed")
+            .map_err(|error| damaged(&error))?,
+        building,
     })
 }
 
@@ -79,7 +161,11 @@ pub(crate) fn encode_counts(collection: &Collection) -> Vec<u8> {
     let counters = &collection.counters;
     bytes.extend_from_slice(&counters.documents.load(Ordering::Relaxed).to_be_bytes());
     bytes.extend_from_slice(&counters.bytes.load(Ordering::Relaxed).to_be_bytes());
-    for index in &collection.indexes {
+    for index in collection
+        .indexes
+        .iter()
+        .chain(collection.building_indexes())
+    {
         bytes.extend_from_slice(&index.id.to_be_bytes());
         bytes.extend_from_slice(&index.key_bytes.load(Ordering::Relaxed).to_be_bytes());
     }
@@ -103,7 +189,7 @@ pub(crate) fn decode_counts(collection: &Collection, bytes: &[u8]) -> Result<(),
     while !rest.is_empty() {
         let (id, after_id) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
         let (keys, after) = after_id.split_first_chunk::<8>().ok_or_else(damaged)?;
-        if let Some(index) = collection.index_by_id(u32::from_be_bytes(*id)) {
+        if let Some(index) = collection.written_by_id(u32::from_be_bytes(*id)) {
             index
                 .key_bytes
                 .store(i64::from_be_bytes(*keys), Ordering::Relaxed);

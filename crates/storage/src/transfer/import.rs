@@ -323,7 +323,11 @@ fn compare_collection(collection: &Arc<Collection>, ledger: &Ledger, found: &mut
     };
     let records = &ledger.records.counted;
     compare(Part::Records, collection.id, name, documents, records);
-    for index in &collection.indexes {
+    for index in collection
+        .indexes
+        .iter()
+        .chain(collection.building_indexes())
+    {
         // How many keys an index has is not counted anywhere; how long they are together is.
         let counted = &ledger.indexes.counted;
         let entries = counted.get(&index.id).map_or(0, |totals| totals.entries);
@@ -393,6 +397,7 @@ fn without_indexes(key: &[u8], value: &[u8]) -> Result<Slice, StorageError> {
     let id = id.ok_or_else(|| broken("a catalog entry without an id"))?;
     let mut collection = persist::decode(u32::from_be_bytes(id), value)?;
     collection.indexes.retain(|index| index.is_id());
+    collection.builds.clear();
     Ok(persist::encode(&collection).as_bytes().into())
 }
 

@@ -1,0 +1,405 @@
+//! Index builds, from the command that asks for one to the index that readers use.
+//!
+//! 1. `createIndexes` on a collection with documents writes an entry that starts the build
+//!    ([`start`]). It holds the namespace's latch for that moment only.
+//! 2. Every member, once it has applied the entry, finds the build in its catalog and loads the keys
+//!    on a thread of its own ([`worker`]), beside the writes that go on
+//!    ([`banyan_storage::build`] says why the index is exact in the end).
+//! 3. A secondary that is through tells the primary, again and again, until the build is over
+//!    (`voteCommitIndexBuild`). Nothing about votes is kept on disk: whoever leads next is told, too.
+//! 4. The primary, once it is through itself and has the votes that the commit quorum asks for
+//!    ([`quorum`]), holds off the collection's writes for a moment, looks for what stands against the
+//!    index (two documents with one unique key), and writes the entry that commits the build or
+//!    aborts it.
+//! 5. A member that has not loaded everything by then goes on; its readers get the index when it
+//!    has. A primary in that state makes writes wait that a unique index would have to check.
+//!
+//! Whatever changes the catalog (an entry, a fetched snapshot, a restart) is followed by
+//! [`IndexBuilds::reconcile`], which starts the work on builds that are there and ends that on
+//! builds that are not. So nothing else has to remember that a build is under way.
+
+pub mod quorum;
+mod worker;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use banyan_execution::Interrupt;
+use banyan_storage::build::BuildAddress;
+use banyan_storage::{
+    BuildId, CatalogChange, Collection, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
+    Namespace,
+};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocumentBuf, rawdoc};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+
+use crate::errors;
+use crate::node::Node;
+use crate::operations::Registration;
+use banyan_replication::write::catalog_ops;
+
+/// So many builds load at the same time; others wait for their turn.
+const LOADS_MAX: usize = 3;
+/// How those that ended have ended is known of so many.
+const ENDED_MAX: usize = 100;
+/// Whoever waits for a build looks at it this often, besides when something is told.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The builds of one member.
+pub struct IndexBuilds {
+    active: Mutex<HashMap<BuildId, Arc<Active>>>,
+    /// Why builds were aborted by this member.
+    aborted: Mutex<VecDeque<(BuildId, CommandError)>>,
+    changed: watch::Sender<u64>,
+    loads: Arc<Semaphore>,
+    runtime: Mutex<Option<Handle>>,
+}
+
+/// A build that this member works on.
+pub(crate) struct Active {
+    address: BuildAddress,
+    build: Arc<IndexBuild>,
+    /// The catalog does not name it any more.
+    gone: AtomicBool,
+    registration: Registration,
+    /// The hosts of the secondaries that have loaded everything.
+    votes: Mutex<HashSet<String>>,
+}
+
+/// A build that somebody waits for.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    address: BuildAddress,
+    namespace: Namespace,
+    indexes: Vec<IndexId>,
+    /// It was started for the one who waits: it is aborted if he is interrupted.
+    own: bool,
+}
+
+impl Begun {
+    /// One that somebody else has started.
+    pub fn joined(collection: &Collection, build: &IndexBuild) -> Begun {
+        Begun {
+            address: address(collection, build),
+            namespace: collection.namespace.clone(),
+            indexes: build.indexes.iter().map(|index| index.id).collect(),
+            own: false,
+        }
+    }
+}
+
+fn address(collection: &Collection, build: &IndexBuild) -> BuildAddress {
+    BuildAddress {
+        collection: collection.id,
+        build: build.id,
+    }
+}
+
+impl Default for IndexBuilds {
+    fn default() -> Self {
+        IndexBuilds {
+            active: Mutex::default(),
+            aborted: Mutex::default(),
+            changed: watch::Sender::new(0),
+            loads: Arc::new(Semaphore::new(LOADS_MAX)),
+            runtime: Mutex::default(),
+        }
+    }
+}
+
+/// Works on the builds that a restart interrupted, and on those that come.
+pub fn attend(node: &Arc<Node>) {
+    // A node that was opened outside of a runtime begins when somebody waits for a build.
+    *node.index_builds.runtime.lock() = Handle::try_current().ok();
+    let known = Arc::downgrade(node);
+    node.machine.on_definitions(Box::new(move || {
+        if let Some(node) = known.upgrade() {
+            node.index_builds.reconcile(&node);
+        }
+    }));
+    node.index_builds.reconcile(node);
+}
+
+impl IndexBuilds {
+    /// Makes the builds that are worked on those that the catalog names.
+    fn reconcile(&self, node: &Arc<Node>) {
+        let Some(runtime) = self.runtime.lock().clone() else {
+            return;
+        };
+        let catalog = node.store.catalog();
+        let mut active = self.active.lock();
+        let mut named = HashSet::new();
+        for collection in catalog.collections() {
+            for build in &collection.builds {
+                named.insert(build.id);
+                // After a snapshot was fetched it is the same build with nothing known of it.
+                let known = active.get(&build.id);
+                if known.is_some_and(|known| known.build.is_same(build)) {
+                    continue;
+                }
+                let begun = Arc::new(Active {
+                    address: address(collection, build),
+                    build: build.clone(),
+                    gone: AtomicBool::new(false),
+                    registration: worker::register(node, collection, build),
+                    votes: Mutex::default(),
+                });
+                if let Some(before) = active.insert(build.id, begun.clone()) {
+                    before.gone.store(true, Ordering::Release);
+                }
+                runtime.spawn(worker::run(Arc::downgrade(node), begun, self.loads.clone()));
+            }
+        }
+        active.retain(|id, build| {
+            let stays = named.contains(id);
+            if !stays {
+                build.gone.store(true, Ordering::Release);
+            }
+            stays
+        });
+        drop(active);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// A secondary has loaded everything.
+    pub fn vote(&self, build: &BuildId, host: &str) {
+        if let Some(active) = self.active.lock().get(build) {
+            active.votes.lock().insert(host.to_owned());
+        }
+        self.tell();
+    }
+
+    /// Changes whenever something is known of a build.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn note_aborted(&self, build: BuildId, error: CommandError) {
+        let mut aborted = self.aborted.lock();
+        if aborted.iter().any(|(id, _)| *id == build) {
+            return;
+        }
+        if aborted.len() == ENDED_MAX {
+            aborted.pop_front();
+        }
+        aborted.push_back((build, error));
+    }
+
+    fn error_of(&self, build: &BuildId) -> Option<CommandError> {
+        let aborted = self.aborted.lock();
+        let found = aborted.iter().find(|(id, _)| id == build);
+        found.map(|(_, error)| error.clone())
+    }
+
+    /// Waits until a build is over; what its end was.
+    pub async fn wait(
+        &self,
+        node: &Arc<Node>,
+        begun: &Begun,
+        interrupt: &Interrupt,
+    ) -> Result<(), CommandError> {
+        let mut changed = self.watch();
+        let is_first = {
+            let mut runtime = self.runtime.lock();
+            let is_first = runtime.is_none();
+            runtime.get_or_insert_with(Handle::current);
+            is_first
+        };
+        if is_first {
+            self.reconcile(node);
+        }
+        loop {
+            let catalog = node.store.catalog();
+            let collection = catalog.by_id(begun.address.collection);
+            if collection.is_none_or(|known| known.build(&begun.address.build).is_none()) {
+                return self.end_of(begun, collection.map(|known| &**known));
+            }
+            if node.writable_term().is_err() {
+                return Err(CommandError::new(
+                    ErrorCode::InterruptedDueToReplStateChange,
+                    "operation was interrupted",
+                ));
+            }
+            if let Err(error) = interrupt.check().map_err(errors::query) {
+                // A client that leaves does not take its build along.
+                let asked = matches!(
+                    error.code,
+                    ErrorCode::Interrupted | ErrorCode::MaxTimeMSExpired
+                );
+                if asked && begun.own {
+                    abort(node, &begun.namespace, &begun.address, error.clone()).await?;
+                }
+                return Err(error);
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = interrupt.raised() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    fn end_of(&self, begun: &Begun, collection: Option<&Collection>) -> Result<(), CommandError> {
+        if let Some(error) = self.error_of(&begun.address.build) {
+            return Err(error);
+        }
+        let is_there = |id: &IndexId| {
+            let collection = collection.as_ref();
+            collection.is_some_and(|collection| collection.index_by_id(*id).is_some())
+        };
+        if begun.indexes.iter().all(is_there) {
+            return Ok(());
+        }
+        let reason = match collection {
+            Some(_) => "the build was aborted",
+            None => "collection dropped",
+        };
+        Err(aborted(&begun.address.build, reason))
+    }
+}
+
+/// What a build that was given up answers.
+pub fn aborted(build: &BuildId, reason: &str) -> CommandError {
+    let uuid = uuid::Uuid::from_bytes(*build);
+    CommandError::new(
+        ErrorCode::IndexBuildAborted,
+        format!("Index build aborted: {uuid}: {reason}"),
+    )
+}
+
+/// Starts to build these indexes. `None`: there are no documents, and the indexes are there already.
+/// The caller holds the namespace's latch exclusively.
+pub async fn start(
+    node: &Arc<Node>,
+    collection: &Collection,
+    specs: &[RawDocumentBuf],
+    commit_quorum: Option<RawDocumentBuf>,
+    term: u64,
+) -> Result<Option<Begun>, CommandError> {
+    let definition = |spec: &RawDocumentBuf| IndexDefinition {
+        id: node.store.allocate_id(),
+        spec: spec.clone(),
+    };
+    let indexes: Vec<IndexDefinition> = specs.iter().map(definition).collect();
+    let last = node.store.snapshot().last_record_id(collection.id);
+    if last.map_err(errors::storage)?.is_none() {
+        let creations = indexes.into_iter().map(|index| CatalogChange::CreateIndex {
+            collection: collection.id,
+            index,
+        });
+        let changes: Vec<_> = creations.collect();
+        catalog_ops::apply(node, &changes, term).await?;
+        return Ok(None);
+    }
+    let build = IndexBuildDefinition {
+        id: *uuid::Uuid::new_v4().as_bytes(),
+        duplicates: node.store.allocate_id(),
+        indexes,
+        options: commit_quorum.unwrap_or_default(),
+    };
+    let begun = Begun {
+        address: BuildAddress {
+            collection: collection.id,
+            build: build.id,
+        },
+        namespace: collection.namespace.clone(),
+        indexes: build.indexes.iter().map(|index| index.id).collect(),
+        own: true,
+    };
+    let change = CatalogChange::StartIndexBuild {
+        collection: collection.id,
+        build,
+    };
+    catalog_ops::apply(node, &[change], term).await?;
+    Ok(Some(begun))
+}
+
+/// Takes a build back, for the reason that those who wait for it are told.
+async fn abort(
+    node: &Arc<Node>,
+    namespace: &Namespace,
+    address: &BuildAddress,
+    error: CommandError,
+) -> Result<(), CommandError> {
+    let term = node.writable_term()?;
+    let _exclusive = node.namespaces.exclusive(&[namespace]).await;
+    let catalog = node.store.catalog();
+    let Some(collection) = catalog.by_id(address.collection) else {
+        return Ok(());
+    };
+    match collection.build(&address.build) {
+        Some(build) if !build.is_committed => {
+            abort_latched(
+                node,
+                collection,
+                std::slice::from_ref(build),
+                error,
+                &[],
+                term,
+            )
+            .await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Takes builds back and makes further changes, in one entry. The caller holds the namespace's latch
+/// exclusively.
+pub async fn abort_latched(
+    node: &Arc<Node>,
+    collection: &Collection,
+    builds: &[Arc<IndexBuild>],
+    error: CommandError,
+    others: &[CatalogChange],
+    term: u64,
+) -> Result<(), CommandError> {
+    let abortion = |build: &Arc<IndexBuild>| CatalogChange::AbortIndexBuild {
+        collection: collection.id,
+        build: build.id,
+    };
+    let mut changes: Vec<CatalogChange> = builds.iter().map(abortion).collect();
+    changes.extend_from_slice(others);
+    for build in builds {
+        node.index_builds.note_aborted(build.id, error.clone());
+    }
+    let aborted = catalog_ops::abort_builds(node, &changes, &error, term).await;
+    if aborted.is_err() {
+        // Nobody knows whether it was; whoever leads next decides.
+        let mut noted = node.index_builds.aborted.lock();
+        noted.retain(|(id, _)| !builds.iter().any(|build| build.id == *id));
+    }
+    aborted.map(drop)
+}
+
+/// Refuses what must not happen to a collection while an index of it is built.
+pub fn refuse_builds(collection: &Collection) -> Result<(), CommandError> {
+    if collection.builds.is_empty() {
+        return Ok(());
+    }
+    let uuid = uuid::Uuid::from_bytes(collection.uuid);
+    Err(CommandError::new(
+        ErrorCode::BackgroundOperationInProgressForNamespace,
+        format!(
+            "cannot perform operation: an index build is currently running for collection with \
+             UUID: {uuid}"
+        ),
+    ))
+}
+
+/// The command that a build goes on for, as `currentOp` shows it.
+fn command(collection: &Collection, build: &IndexBuild) -> RawDocumentBuf {
+    rawdoc! {
+        "createIndexes": collection.namespace.collection(),
+        "indexes": catalog_ops::build_specs(build),
+        "$db": collection.namespace.database(),
+    }
+}

@@ -1,0 +1,283 @@
+//! What one member does for one build: load, then vote or decide.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use banyan_document::key::Keys;
+use banyan_storage::build::{LoadEnd, LoadHost, LoadPhase, LoadProgress};
+use banyan_storage::{
+    BuildId, CatalogChange, Collection, Index, IndexBuild, StorageError, Violation,
+};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawDocument, rawdoc};
+use tokio::sync::Semaphore;
+
+use super::{Active, abort, command, quorum};
+use crate::errors;
+use crate::node::Node;
+use crate::operations::{Progress, Registration};
+use crate::params;
+use banyan_replication::machine::effects;
+use banyan_replication::write::catalog_ops;
+use banyan_replication::write::unique::duplicate;
+
+/// How long a member waits before it looks again at what it could do for a build.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often a secondary repeats its vote.
+const VOTE_EVERY: Duration = Duration::from_millis(250);
+const VOTE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a secondary rests when it could not load, for want of disk space perhaps.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(super) fn register(node: &Node, collection: &Collection, build: &IndexBuild) -> Registration {
+    node.operations.register_own(
+        "IndexBuildsCoordinatorMongod".to_owned(),
+        "createIndexes",
+        collection.namespace.database(),
+        command(collection, build),
+        node.operations.background(),
+    )
+}
+
+/// Works on a build until the catalog names it no more.
+pub(super) async fn run(node: Weak<Node>, active: Arc<Active>, loads: Arc<Semaphore>) {
+    loop {
+        let Some(node) = node.upgrade() else { return };
+        if active.is_over(&node) {
+            return;
+        }
+        let step = step(&node, &active, &loads).await;
+        if let Err(error) = step {
+            tracing::warn!(%error, "an index build cannot go on; it is tried again");
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+impl Active {
+    fn is_over(&self, node: &Node) -> bool {
+        self.gone.load(Ordering::Acquire) || node.operations.is_shutting_down()
+    }
+
+    fn show(&self, message: &'static str, counted: Option<(u64, u64)>) {
+        let progress = Progress { message, counted };
+        self.registration.show_progress(progress);
+    }
+
+    /// What stands against the index at the moment.
+    fn violation(&self, node: &Node) -> Result<Option<Violation>, StorageError> {
+        self.build.violation(&node.store.snapshot())
+    }
+}
+
+async fn step(
+    node: &Arc<Node>,
+    active: &Arc<Active>,
+    loads: &Arc<Semaphore>,
+) -> Result<(), CommandError> {
+    let catalog = node.store.catalog();
+    let Some(collection) = catalog.by_id(active.address.collection) else {
+        return idle(node).await;
+    };
+    let known = collection.build(&active.address.build);
+    let Some(build) = known.filter(|build| build.is_same(&active.build)) else {
+        return idle(node).await;
+    };
+    if node.is_primary() && !build.is_committed {
+        if let Some(error) = interruption(node, active) {
+            return abort(node, &collection.namespace, &active.address, error).await;
+        }
+        if let Some(violation) = active.violation(node).map_err(errors::storage)? {
+            let error = refusal(node, collection, &active.address.build, &violation)?;
+            return abort(node, &collection.namespace, &active.address, error).await;
+        }
+    }
+    if !build.is_loaded() {
+        return load(node, active, loads).await;
+    }
+    active.show("Index Build: waiting for the commit quorum", None);
+    if !node.is_primary() {
+        return vote(node, active).await;
+    }
+    let enough = quorum::is_satisfied(node, &build.options, &active.votes.lock());
+    match enough {
+        true => commit(node, active, collection).await,
+        false => idle(node).await,
+    }
+}
+
+/// Lets some time pass, or something happen.
+async fn idle(node: &Arc<Node>) -> Result<(), CommandError> {
+    let mut changed = node.index_builds.watch();
+    let _ = tokio::time::timeout(LOOK, changed.changed()).await;
+    Ok(())
+}
+
+/// Somebody has killed the operation.
+fn interruption(node: &Node, active: &Active) -> Option<CommandError> {
+    // A shutdown raises it too: the build goes on after the start.
+    let killed = active.registration.interrupt().is_raised() && !node.operations.is_shutting_down();
+    killed.then(|| CommandError::new(ErrorCode::Interrupted, "operation was interrupted"))
+}
+
+async fn load(
+    node: &Arc<Node>,
+    active: &Arc<Active>,
+    loads: &Arc<Semaphore>,
+) -> Result<(), CommandError> {
+    active.show("Index Build: waiting for other builds", None);
+    let Ok(turn) = tokio::time::timeout(VOTE_EVERY, loads.clone().acquire_owned()).await else {
+        return Ok(());
+    };
+    let (loading, building) = (node.clone(), active.clone());
+    let loaded = tokio::task::spawn_blocking(move || {
+        let host = Loading {
+            node: &loading,
+            active: &building,
+        };
+        loading
+            .store
+            .load_build(building.address, &building.build, &host)
+    });
+    let ended = loaded.await.map_err(|error| {
+        CommandError::new(
+            ErrorCode::InternalError,
+            format!("an index build ended early: {error}"),
+        )
+    })?;
+    drop(turn);
+    match ended.map_err(errors::storage) {
+        Ok(LoadEnd::Complete) => {
+            node.index_builds.reconcile(node);
+            Ok(())
+        }
+        Ok(LoadEnd::Stopped) => Ok(()),
+        Err(error) if node.is_primary() => {
+            let name = namespace(node, active);
+            match name {
+                Some(name) => abort(node, &name, &active.address, error).await,
+                None => Ok(()),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn namespace(node: &Node, active: &Active) -> Option<banyan_storage::Namespace> {
+    let catalog = node.store.catalog();
+    let collection = catalog.by_id(active.address.collection)?;
+    Some(collection.namespace.clone())
+}
+
+/// The load's view of the member.
+struct Loading<'a> {
+    node: &'a Node,
+    active: &'a Active,
+}
+
+impl LoadHost for Loading<'_> {
+    fn keys(&self, index: &Index, document: &RawDocument) -> Option<Keys> {
+        effects::keys_of(index, document).ok()
+    }
+
+    fn goes_on(&self, progress: LoadProgress) -> bool {
+        let message = match progress.phase {
+            LoadPhase::Scanning => "Index Build: scanning collection",
+            LoadPhase::Inserting => "Index Build: inserting keys from external sorter into index",
+        };
+        let counted = Some((progress.done, progress.total));
+        self.active.show(message, counted);
+        if self.active.is_over(self.node) {
+            return false;
+        }
+        // There is no use in the rest if the build is to be aborted.
+        let is_over = self.node.is_primary()
+            && !self.active.build.is_committed
+            && (self.active.registration.interrupt().is_raised()
+                || self
+                    .active
+                    .violation(self.node)
+                    .is_ok_and(|found| found.is_some()));
+        !is_over
+    }
+}
+
+/// Tells the primary that this member is through.
+async fn vote(node: &Arc<Node>, active: &Active) -> Result<(), CommandError> {
+    if let Some(host) = node.replication.own_host() {
+        let vote = rawdoc! {
+            "voteCommitIndexBuild": params::uuid(&active.address.build),
+            "hostAndPort": host,
+        };
+        // Whoever does not hear it now hears it soon.
+        let _ = node.replication.ask_primary(&vote, VOTE_TIMEOUT).await;
+    }
+    let mut changed = node.index_builds.watch();
+    let _ = tokio::time::timeout(VOTE_EVERY, changed.changed()).await;
+    Ok(())
+}
+
+/// Commits the build unless something stands against it. No write of the collection is under way
+/// from the look at that until the entry is applied.
+async fn commit(
+    node: &Arc<Node>,
+    active: &Active,
+    collection: &Collection,
+) -> Result<(), CommandError> {
+    let term = node.writable_term()?;
+    let namespaces = [&collection.namespace];
+    let _exclusive = node.namespaces.exclusive_giving_way(&namespaces).await;
+    let catalog = node.store.catalog();
+    let Some(collection) = catalog.by_id(active.address.collection) else {
+        return Ok(());
+    };
+    let current = collection.build(&active.address.build);
+    if !current.is_some_and(|build| build.is_same(&active.build) && !build.is_committed) {
+        return Ok(());
+    }
+    if let Some(violation) = active.violation(node).map_err(errors::storage)? {
+        let error = refusal(node, collection, &active.address.build, &violation)?;
+        let builds = [active.build.clone()];
+        return super::abort_latched(node, collection, &builds, error, &[], term).await;
+    }
+    let change = CatalogChange::CommitIndexBuild {
+        collection: collection.id,
+        build: active.address.build,
+    };
+    catalog_ops::apply(node, &[change], term).await.map(drop)
+}
+
+/// What whoever asked for the index is told about a violation.
+fn refusal(
+    node: &Node,
+    collection: &Collection,
+    build: &BuildId,
+    violation: &Violation,
+) -> Result<CommandError, CommandError> {
+    let (index, record) = match violation {
+        Violation::Duplicate { index, record, .. } | Violation::Unindexable { index, record } => {
+            (index, *record)
+        }
+    };
+    let found = node.store.snapshot().record(collection.id, record);
+    let found = found.map_err(errors::storage)?;
+    let empty = rawdoc! {};
+    let document = found.as_deref().unwrap_or(&empty);
+    let mut error = match violation {
+        Violation::Duplicate { key, .. } => duplicate(collection, index, document, key),
+        Violation::Unindexable { .. } => match effects::keys_of(index, document) {
+            Err(error) => CommandError::new(ErrorCode::from_code(error.code()), error.to_string()),
+            // It has been changed since, after all.
+            Ok(_) => super::aborted(build, "a document could not be indexed"),
+        },
+    };
+    error.message = format!(
+        "Index build failed: {}: Collection {} ( {} ) :: caused by :: {}",
+        uuid::Uuid::from_bytes(*build),
+        collection.namespace,
+        uuid::Uuid::from_bytes(collection.uuid),
+        error.message
+    );
+    Ok(error)
+}

@@ -1,0 +1,186 @@
+//! Writes of documents while an index is built: which keys they put and remove is decided when
+//! their batch is committed, against what the index holds then (see the parent's argument).
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fjall::{Readable, Slice};
+
+use super::Building;
+use crate::StorageError;
+use crate::batch::{Batch, Keyspace, Operation};
+use crate::catalog::Index;
+use crate::keys::{self, CollectionId, RecordId};
+
+/// What a write does to one record's keys in an index that is being built.
+pub(crate) struct BuildWrite {
+    pub(crate) collection: CollectionId,
+    pub(crate) index: Arc<Index>,
+    pub(crate) record: RecordId,
+    pub(crate) before: Vec<Vec<u8>>,
+    /// `None`: the record's keys cannot be made.
+    pub(crate) after: Option<Vec<Vec<u8>>>,
+}
+
+/// The keys of indexes under construction, as the batch that is being put together leaves them.
+/// Needs the commit lock: what is read here must not change before it is written.
+pub(super) struct Pending<'a> {
+    view: &'a fjall::Snapshot,
+    indexes: &'a fjall::Keyspace,
+    /// By the engine's keys; `None` removes.
+    written: BTreeMap<Vec<u8>, Option<Slice>>,
+}
+
+impl<'a> Pending<'a> {
+    pub(super) fn new(view: &'a fjall::Snapshot, indexes: &'a fjall::Keyspace) -> Pending<'a> {
+        Pending {
+            view,
+            indexes,
+            written: BTreeMap::new(),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Slice>, StorageError> {
+        match self.written.get(key) {
+            Some(written) => Ok(written.clone()),
+            None => Ok(self.view.get(self.indexes, key)?),
+        }
+    }
+
+    /// The first key with a prefix.
+    fn first(&self, prefix: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        let from = (Bound::Included(prefix.to_vec()), Bound::Unbounded);
+        let mut first: Option<Vec<u8>> = None;
+        for (key, value) in self.written.range::<Vec<u8>, _>(from) {
+            if !key.starts_with(prefix) {
+                break;
+            }
+            if value.is_some() {
+                first = Some(key.clone());
+                break;
+            }
+        }
+        for guard in self.view.prefix(self.indexes, prefix) {
+            let key = guard.key()?;
+            if first.as_ref().is_some_and(|first| first[..] <= key[..]) {
+                break;
+            }
+            if !self.written.contains_key(&key[..]) {
+                return Ok(Some(key.to_vec()));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Makes `record` a holder of `key`; what that adds to the length of all keys. `absent`: the
+    /// key is known not to be there.
+    pub(super) fn put(
+        &mut self,
+        index: &Index,
+        building: &Building,
+        key: &[u8],
+        record: RecordId,
+        absent: bool,
+    ) -> Result<i64, StorageError> {
+        let place = (!index.unique).then_some(record);
+        let place = keys::with_index_key(index.id, key, place, <[u8]>::to_vec);
+        let holder = match absent && !index.unique {
+            true => None,
+            false => self.get(&place)?,
+        };
+        match holder {
+            None => {
+                let value = match index.unique {
+                    true => Slice::from(record.to_be_bytes()),
+                    false => Slice::from([]),
+                };
+                self.written.insert(place, Some(value));
+                Ok(key.len() as i64)
+            }
+            Some(holder) if index.unique && keys::trailing_record_id(&holder) != Some(record) => {
+                building.note_duplicate();
+                let waiting = building.duplicate_key(index.id, key, Some(record));
+                self.written.insert(waiting, Some(Slice::from([])));
+                Ok(0)
+            }
+            Some(_) => Ok(0),
+        }
+    }
+
+    /// Takes `key` from `record`; what that adds to the length of all keys.
+    fn remove(
+        &mut self,
+        index: &Index,
+        building: &Building,
+        key: &[u8],
+        record: RecordId,
+    ) -> Result<i64, StorageError> {
+        let place = (!index.unique).then_some(record);
+        let place = keys::with_index_key(index.id, key, place, <[u8]>::to_vec);
+        let holder = self.get(&place)?;
+        let is_holder = match &holder {
+            None => false,
+            Some(holder) => !index.unique || keys::trailing_record_id(holder) == Some(record),
+        };
+        if !is_holder {
+            if index.unique && building.may_have_duplicates() {
+                let waiting = building.duplicate_key(index.id, key, Some(record));
+                self.written.insert(waiting, None);
+            }
+            return Ok(0);
+        }
+        if index.unique && building.may_have_duplicates() {
+            let waiting = building.duplicate_key(index.id, key, None);
+            // Keys are no prefixes of one another: what follows is a record id.
+            if let Some(next) = self.first(&waiting)?
+                && let Some(successor) = keys::trailing_record_id(&next)
+            {
+                let value = Slice::from(successor.to_be_bytes());
+                self.written.insert(place, Some(value));
+                self.written.insert(next, None);
+                return Ok(0);
+            }
+        }
+        self.written.insert(place, None);
+        Ok(-(key.len() as i64))
+    }
+
+    /// Adds what was worked out to a batch.
+    pub(super) fn write(self, batch: &mut Batch) {
+        for (key, value) in self.written {
+            batch.operations.push(Operation {
+                keyspace: Keyspace::Indexes,
+                key: key.into(),
+                value,
+            });
+        }
+    }
+}
+
+/// Turns a batch's writes to indexes under construction into writes of keys.
+pub(crate) fn resolve(
+    batch: &mut Batch,
+    view: &fjall::Snapshot,
+    indexes: &fjall::Keyspace,
+) -> Result<(), StorageError> {
+    let mut pending = Pending::new(view, indexes);
+    for write in std::mem::take(&mut batch.build_writes) {
+        let index = &write.index;
+        let Some(building) = index.building.clone() else {
+            continue;
+        };
+        building.touch(index.id, write.record, write.after.is_some());
+        let after = write.after.unwrap_or_default();
+        let mut grown = 0;
+        for key in write.before.iter().filter(|key| !after.contains(key)) {
+            grown += pending.remove(index, &building, key, write.record)?;
+        }
+        for key in &after {
+            grown += pending.put(index, &building, key, write.record, false)?;
+        }
+        batch.index_tally(write.collection, index).key_bytes += grown;
+    }
+    pending.write(batch);
+    Ok(())
+}
