@@ -1,5 +1,6 @@
 //! What ends an operation from outside: `killOp`, its deadline, a shutdown, a client that left.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,8 +9,6 @@ use std::time::Instant;
 use banyan_query::{ErrorKind, QueryError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use crate::tickets;
 
 /// Why an operation has to end; kept in an atomic so that the running thread only loads a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +19,15 @@ pub enum Cause {
     Shutdown = 3,
     SteppedDown = 4,
     ClientGone = 5,
+}
+
+thread_local! {
+    static GIVE_WAY: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+/// What every check on this thread calls first from now on: it may wait while others compute.
+pub(crate) fn give_way_with(give_way: Option<fn()>) {
+    GIVE_WAY.set(give_way);
 }
 
 /// What ends an operation from outside. Cheap to clone and to look at.
@@ -86,9 +94,11 @@ impl Interrupt {
     }
 
     /// Whether the operation may go on. Looked at in every long loop: here a large operation also
-    /// lets others compute once its turn is over ([`crate::tickets`]).
+    /// lets others compute once its turn is over ([`give_way_with`]).
     pub fn check(&self) -> Result<(), QueryError> {
-        tickets::breathe();
+        if let Some(give_way) = GIVE_WAY.get() {
+            give_way();
+        }
         match self.raised.cause.load(Ordering::Relaxed) {
             0 => {}
             cause if cause == Cause::CursorKilled as u8 => {

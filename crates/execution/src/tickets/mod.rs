@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use banyan_query::QueryError;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, give_way_with};
 pub use line::Figures;
 use line::{Class, Line, Ticket};
 
@@ -186,6 +186,7 @@ struct Entered;
 impl Entered {
     fn enter(running: Running) -> Entered {
         RUNNING.with_borrow_mut(|slot| *slot = Some(running));
+        give_way_with(Some(breathe));
         Entered
     }
 
@@ -198,6 +199,7 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        give_way_with(None);
         RUNNING.with_borrow_mut(|slot| drop(slot.take()));
     }
 }
@@ -227,7 +229,7 @@ pub fn turn_is_over() -> bool {
 
 /// Lets others compute if this operation's turn is over. Returns once it has a ticket again, or has
 /// to end.
-pub(crate) fn breathe() {
+fn breathe() {
     RUNNING.with_borrow_mut(|slot| {
         let Some(running) = slot else { return };
         let now = Instant::now();
