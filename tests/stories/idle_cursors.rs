@@ -149,3 +149,45 @@ async fn an_idle_cursor_sees_later_states_and_dropped_collections() -> Result<()
     ensure!(code(test.run_command(more(scan)).await) == 175);
     Ok(())
 }
+
+/// Several plans were tried for these cursors; those that lost hold nothing either.
+#[tokio::test]
+async fn an_idle_cursor_of_a_plan_that_won_a_trial_holds_no_state() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = mongod.direct().await.database("test");
+    let collection = test.collection::<Document>("c");
+    // So many that the scan of the collection is tried as well.
+    let documents = (0..3_000).map(|i| doc! { "_id": i, "a": i % 3, "b": i % 2 });
+    collection.insert_many(documents).await?;
+    for keys in [doc! { "a": 1 }, doc! { "b": 1 }] {
+        let index = mongodb::IndexModel::builder().keys(keys).build();
+        collection.create_index(index).await?;
+    }
+    let find = doc! {
+        "find": "c", "filter": { "a": 1, "b": { "$gte": 0 } }, "batchSize": 10,
+    };
+    let stats = doc! {
+        "aggregate": "c", "pipeline": [{ "$planCacheStats": {} }], "cursor": {},
+    };
+    let is_active = || async {
+        let reply = test.run_command(stats.clone()).await?;
+        let entries = reply.get_document("cursor")?.get_array("firstBatch")?;
+        let entry = entries.first().and_then(|entry| entry.as_document());
+        Ok::<_, anyhow::Error>(entry.context("no entry")?.get_bool("isActive")?)
+    };
+    // The third plan comes from the plan cache.
+    let mut cursors = Vec::new();
+    for round in 0..3 {
+        ensure!(round == 0 || is_active().await? == (round == 2), "{round}");
+        cursors.push(batch(&test.run_command(find.clone()).await?)?);
+    }
+    rested(&test).await;
+    for (mut seen, id) in cursors {
+        let more = doc! { "getMore": id, "collection": "c" };
+        seen.extend(batch(&test.run_command(more).await?)?.0);
+        seen.sort_unstable();
+        seen.dedup();
+        ensure!(seen.len() == 1_000, "{}", seen.len());
+    }
+    Ok(())
+}

@@ -25,6 +25,7 @@ mod moved_sessions;
 mod operating;
 mod orphans;
 mod parts;
+mod plan_cache;
 mod power;
 mod reads;
 mod replica_set;

@@ -4,133 +4,27 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_query::sort::SortPattern;
+use banyan_query::{CanonicalQuery, QueryError};
 use banyan_storage::{Collection, RecordId, Snapshot, Store};
-use bson::RawDocumentBuf;
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
+use crate::cache::CandidateStats;
 use crate::error::plan_killed;
 use crate::interrupt::{InterruptSlot, Ticker};
 use crate::operators::{
-    Documents, Examined, Explainer, Member, Operator, Progress, Run, Shape, ShardFilter,
-    SortMemory, VirtualScan,
+    Documents, Examined, Explainer, Member, Operator, Progress, Run, VirtualScan,
 };
+use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
-use crate::plan::{self, Query, Solution};
+use crate::plan::{self, Solution};
+use crate::request::{Request, View};
 use crate::row::{Row, RowStream};
 use crate::stats::PlanSummaryStats;
-use crate::trial;
 
 /// So many members are read at once at most, and so many bytes if one document is not more.
 const BATCH_MEMBERS: usize = 64;
 const BATCH_BYTES: usize = 128 * 1024;
-
-/// The state of a collection that a plan reads.
-pub struct View {
-    /// `None`: it does not exist.
-    pub collection: Option<Arc<Collection>>,
-    pub snapshot: Snapshot,
-    /// Where later states come from, if the plan may go on in one of them after a rest.
-    pub later: Option<Store>,
-}
-
-/// What is asked of a collection.
-#[derive(Clone)]
-pub struct Request<'a> {
-    /// What the planner reads beside the filter.
-    pub query: Query<'a>,
-    pub filter: Arc<Filter>,
-    /// `None` also where the order is that of the records.
-    pub sort: Option<SortPattern>,
-    pub sort_memory: SortMemory,
-    pub skip: u64,
-    pub limit: Option<u64>,
-    pub shape: Shape,
-    /// `None`: all documents are this shard's.
-    pub shard_filter: Option<Arc<dyn ShardFilter>>,
-    pub goal: Goal,
-}
-
-/// What becomes of the documents that are found.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Goal {
-    #[default]
-    Documents,
-    /// Their number.
-    Count,
-}
-
-impl Default for Request<'_> {
-    fn default() -> Self {
-        Request {
-            query: Query::default(),
-            filter: Arc::new(Filter::all()),
-            sort: None,
-            sort_memory: SortMemory::default(),
-            skip: 0,
-            limit: None,
-            shape: Shape::default(),
-            shard_filter: None,
-            goal: Goal::default(),
-        }
-    }
-}
-
-/// A request for which the ways that may serve are known, and nothing has been read.
-pub struct Planned<'a> {
-    view: View,
-    request: Request<'a>,
-    solutions: Vec<Solution>,
-}
-
-impl<'a> Planned<'a> {
-    pub fn new(view: View, request: Request<'a>) -> Result<Planned<'a>, QueryError> {
-        let query = Query {
-            filter: Some(&request.filter),
-            ..request.query
-        };
-        let solutions = plan::solutions(view.collection.as_ref(), &query)?;
-        Ok(Planned {
-            view,
-            request,
-            solutions,
-        })
-    }
-
-    /// Whether at most a handful of records will be looked at, so that it can be done in place.
-    pub fn is_point(&self) -> bool {
-        self.solutions.first().is_some_and(Solution::is_point)
-    }
-
-    /// Begins to run. Where several plans may serve, they are tried for a short while, and what
-    /// the best of them has found by then is not looked for again.
-    pub fn open(self, slot: &Arc<InterruptSlot>) -> Result<Executor, QueryError> {
-        let Planned {
-            view,
-            request,
-            solutions,
-        } = self;
-        let open = |solution: &Solution| Executor::of(&view, &request, solution, slot);
-        let mut executors = solutions.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let chosen = match executors.len() {
-            1 => 0,
-            _ => {
-                let costs: Vec<_> = solutions.iter().map(Solution::work_cost).collect();
-                trial::choose(&mut executors, &costs, &request)?
-            }
-        };
-        let mut executor = executors.swap_remove(chosen);
-        // Those that lost end here: they hold the snapshot, and what they have read.
-        drop(executors);
-        let rejected = solutions.iter().enumerate();
-        executor.rejected = rejected
-            .filter(|(number, _)| *number != chosen)
-            .map(|(_, other)| plan::build(view.collection.as_ref(), &request, other))
-            .collect::<Result<_, _>>()?;
-        Ok(executor)
-    }
-}
 
 /// A plan at work.
 pub struct Executor {
@@ -150,13 +44,15 @@ pub struct Executor {
     is_sorted: bool,
     began: Instant,
     pub stats: Arc<PlanSummaryStats>,
-    /// What was not chosen, as it would begin: nothing of it runs.
-    rejected: Vec<Box<dyn Operator>>,
-    filter: Arc<Filter>,
+    /// What was not chosen, as it would begin: nothing of it runs. Kept for explanations only.
+    pub(crate) rejected: Vec<Box<dyn Operator>>,
+    pub(crate) candidates: Vec<CandidateStats>,
+    pub(crate) has_index_filter: bool,
+    query: Arc<CanonicalQuery>,
 }
 
 impl Executor {
-    fn of(
+    pub(crate) fn new(
         view: &View,
         request: &Request<'_>,
         solution: &Solution,
@@ -164,8 +60,8 @@ impl Executor {
     ) -> Result<Executor, QueryError> {
         let root = plan::build(view.collection.as_ref(), request, solution)?;
         let summary = Summary::of(solution);
-        let mut executor = Executor::run(view, root, summary, &request.filter, slot);
-        executor.is_sorted = request.sort.is_some() && !solution.sorted;
+        let mut executor = Executor::run(view, root, summary, &request.query, slot);
+        executor.is_sorted = request.query.order.pattern().is_some() && !solution.sorted;
         Ok(executor)
     }
 
@@ -177,10 +73,10 @@ impl Executor {
         request: &Request<'_>,
         slot: &Arc<InterruptSlot>,
     ) -> Executor {
-        let scan = VirtualScan::new(documents, request.filter.clone());
+        let scan = VirtualScan::new(documents, request.query.filter.clone());
         let root = plan::finish(Box::new(scan), request, false);
-        let mut executor = Executor::run(view, root, Summary::Nothing, &request.filter, slot);
-        executor.is_sorted = request.sort.is_some();
+        let mut executor = Executor::run(view, root, Summary::Nothing, &request.query, slot);
+        executor.is_sorted = request.query.order.pattern().is_some();
         executor
     }
 
@@ -188,7 +84,7 @@ impl Executor {
         view: &View,
         root: Box<dyn Operator>,
         summary: Summary,
-        filter: &Arc<Filter>,
+        query: &Arc<CanonicalQuery>,
         slot: &Arc<InterruptSlot>,
     ) -> Executor {
         Executor {
@@ -204,9 +100,11 @@ impl Executor {
             out: Vec::new(),
             is_sorted: false,
             began: Instant::now(),
-            stats: Arc::new(PlanSummaryStats::new(summary)),
+            stats: Arc::new(PlanSummaryStats::new(summary, query.clone())),
             rejected: Vec::new(),
-            filter: filter.clone(),
+            candidates: Vec::new(),
+            has_index_filter: false,
+            query: query.clone(),
         }
     }
 
@@ -333,7 +231,22 @@ impl Executor {
 
     /// What it looks for.
     pub fn looks_for(&self) -> &Filter {
-        &self.filter
+        &self.query.filter
+    }
+
+    /// Whether the collection is there: a query on one that is not has no plan.
+    pub fn has_collection(&self) -> bool {
+        self.collection.is_some()
+    }
+
+    /// Whether an index filter is set for queries of this shape.
+    pub fn has_index_filter(&self) -> bool {
+        self.has_index_filter
+    }
+
+    /// `planCacheKey`, of the plan that runs and of those that were not chosen.
+    pub fn plan_cache_key(&self) -> u32 {
+        self.stats.plan_cache_key().unwrap_or_default()
     }
 
     /// `winningPlan`.
@@ -352,6 +265,26 @@ impl Executor {
         self.root.explain(&Explainer {
             milliseconds: Some(self.milliseconds()),
         })
+    }
+
+    /// `allPlansExecution`: what the plans had done when one of them was chosen.
+    pub fn explain_candidates(&self) -> impl Iterator<Item = &RawDocumentBuf> {
+        self.candidates.iter().map(|candidate| &candidate.stats)
+    }
+
+    /// What it has done in a trial.
+    pub(crate) fn explain_trial(&self, score: Option<f64>) -> RawDocumentBuf {
+        let mut stats = rawdoc! {
+            "nReturned": clamp(self.found() as u64),
+            "executionTimeMillisEstimate": clamp(self.milliseconds()),
+            "totalKeysExamined": clamp(self.stats.keys()),
+            "totalDocsExamined": clamp(self.stats.documents()),
+        };
+        if let Some(score) = score {
+            stats.append(cstr!("score"), score);
+        }
+        stats.append(cstr!("executionStages"), self.explain_run());
+        stats
     }
 
     pub fn milliseconds(&self) -> u64 {

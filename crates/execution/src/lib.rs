@@ -1,6 +1,9 @@
 //! How documents are found: one planner, one tree of operators, one executor for every reader.
 //!
-//! - [`plan`] reads a query and names the ways that may serve it; [`trial`] chooses among several;
+//! - [`plan`] reads a query and names the ways that may serve it, or those of them that an index
+//!   filter allows ([`index_filters`]);
+//! - [`planned`] takes one of several: the one that the plan cache names ([`cache`]), or the best of
+//!   a [`trial`];
 //! - [`operators`] are what plans are made of: scans, fetch, sort, limit and so on;
 //! - [`executor`] runs a plan: batch after batch, over one snapshot or, after a rest, a later one;
 //! - [`tailing`] follows the end of a capped collection;
@@ -11,11 +14,17 @@
 //! It knows documents, indexes and snapshots; it knows no command, no connection and no log.
 
 pub mod by_id;
+pub mod cache;
 pub mod error;
 pub mod executor;
+#[cfg(test)]
+mod fixture;
+pub mod index_filters;
 pub mod interrupt;
 pub mod operators;
 pub mod plan;
+pub mod planned;
+pub mod request;
 pub mod row;
 pub mod stats;
 pub mod tailing;
@@ -23,8 +32,11 @@ pub mod tickets;
 pub mod trial;
 pub mod work;
 
-pub use executor::{Executor, Goal, Planned, Request, View};
+pub use cache::CollectionQueryInfo;
+pub use executor::Executor;
 pub use interrupt::{Cause, Interrupt, InterruptSlot, Rest, Ticker};
-pub use operators::{Documents, Shape, ShardFilter, SortMemory};
+pub use operators::{Documents, Output, ShardFilter, SortMemory};
+pub use planned::Planned;
+pub use request::{CreatedFrom, Goal, Request, View};
 pub use row::{Listed, Row, RowStream, Rows};
 pub use stats::PlanSummaryStats;

@@ -1,7 +1,11 @@
 //! What running a plan has cost so far, for the counters, `currentOp` and the slow log.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use banyan_query::CanonicalQuery;
+
+use crate::cache::PlanCacheKey;
 use crate::operators::Examined;
 use crate::plan::summary::Summary;
 
@@ -17,6 +21,19 @@ pub struct PlanSummaryStats {
     /// The plan in a line.
     pub summary: Summary,
     tailable: bool,
+    /// What it answers; its hashes are worked out for whoever asks.
+    query: Option<Arc<CanonicalQuery>>,
+    choice: OnceLock<Choice>,
+}
+
+/// How a plan was chosen, where there were several.
+#[derive(Debug, Default)]
+pub struct Choice {
+    pub plan_cache_key: u32,
+    /// By a trial, and not by the plan cache.
+    pub from_multi_planner: bool,
+    /// Why the plan of the cache was given up.
+    pub replan_reason: Option<String>,
 }
 
 /// A scan of a whole collection.
@@ -26,9 +43,10 @@ pub struct Scan {
 }
 
 impl PlanSummaryStats {
-    pub fn new(summary: Summary) -> PlanSummaryStats {
+    pub fn new(summary: Summary, query: Arc<CanonicalQuery>) -> PlanSummaryStats {
         PlanSummaryStats {
             summary,
+            query: Some(query),
             ..PlanSummaryStats::default()
         }
     }
@@ -40,6 +58,31 @@ impl PlanSummaryStats {
             tailable: true,
             ..PlanSummaryStats::default()
         }
+    }
+
+    pub(crate) fn choose(&self, choice: Choice) {
+        // A plan is chosen once.
+        let _ = self.choice.set(choice);
+    }
+
+    /// `None`: there were no several to choose from.
+    pub fn choice(&self) -> Option<&Choice> {
+        self.choice.get()
+    }
+
+    /// `queryHash`.
+    pub fn query_hash(&self) -> Option<u32> {
+        self.query.as_ref().map(|query| query.shape().hash())
+    }
+
+    /// `planCacheKey`.
+    pub fn plan_cache_key(&self) -> Option<u32> {
+        if let Some(choice) = self.choice.get() {
+            return Some(choice.plan_cache_key);
+        }
+        let query = self.query.as_ref()?;
+        let plans = std::iter::once(self.summary.name());
+        Some(PlanCacheKey::new(query, plans).hash())
     }
 
     pub fn keys(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::operators::Shape;
+use crate::operators::Output;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_storage::{Collection, RecordId, RecordScan, Store};
@@ -17,7 +17,7 @@ pub struct Tailing {
     store: Store,
     collection: Arc<Collection>,
     filter: Arc<Filter>,
-    shape: Shape,
+    output: Output,
     scan: Option<RecordScan>,
     last: RecordId,
     ticker: Ticker,
@@ -28,7 +28,7 @@ impl Tailing {
         store: Store,
         collection: Arc<Collection>,
         filter: Arc<Filter>,
-        shape: Shape,
+        output: Output,
         slot: Arc<InterruptSlot>,
     ) -> Tailing {
         let ticker = Ticker::new(slot);
@@ -36,7 +36,7 @@ impl Tailing {
             store,
             collection,
             filter,
-            shape,
+            output,
             scan: None,
             last: 0,
             ticker,
@@ -65,7 +65,7 @@ impl Tailing {
             if !self.filter.try_matches(&record)? {
                 continue;
             }
-            let row = self.shape.apply(Row::Record(record), id)?;
+            let row = self.output.apply(Row::Record(record), id)?;
             return Ok(Some(row));
         }
         // The next look takes a fresh snapshot.

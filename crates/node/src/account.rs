@@ -135,6 +135,9 @@ fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
         return;
     }
     let (database, work) = (ctx.database(), &ctx.work);
+    let stats = work.plan();
+    let choice = stats.as_ref().and_then(|stats| stats.choice());
+    let hash = |hash: Option<u32>| hash.map(|hash| format!("{hash:08X}"));
     let name = collection_of(ctx).unwrap_or("$cmd");
     let plan = work.plan_summary();
     let some = |counter: &banyan_process::figures::Counter| {
@@ -152,6 +155,11 @@ fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
         planSummary = plan,
         keysExamined = examined.then(|| work.keys_examined.value()),
         docsExamined = examined.then(|| work.documents_examined.value()),
+        fromMultiPlanner = choice.and_then(|c| c.from_multi_planner.then_some(true)),
+        replanned = choice.and_then(|c| c.replan_reason.is_some().then_some(true)),
+        replanReason = choice.and_then(|c| c.replan_reason.as_deref()),
+        queryHash = hash(stats.as_ref().and_then(|stats| stats.query_hash())),
+        planCacheKey = hash(stats.as_ref().and_then(|stats| stats.plan_cache_key())),
         hasSortStage = (work.sorts.value() > 0).then_some(true),
         nreturned = returned.then(|| work.returned.value()),
         nMatched = some(&work.matched),

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use banyan_execution::plan::natural_direction;
 use banyan_execution::{Documents, Executor, Planned, Request, ShardFilter, SortMemory, View};
 use banyan_query::Context;
+use banyan_query::canonical;
 use banyan_storage::{Catalog, Namespace, Snapshot, Store};
 use banyan_wire::CommandError;
 use bson::RawDocument;
@@ -77,8 +77,8 @@ fn virtual_documents(
         return Ok(None);
     }
     let order = Order {
-        times: oplog::view::times(&request.filter.to_document()),
-        reverse: request.query.sort.and_then(natural_direction) == Some(true),
+        times: oplog::view::times(&request.query.filter.to_document()),
+        reverse: request.query.order == canonical::Order::Natural { reverse: true },
         tailable: false,
     };
     local::documents(ctx.node, ctx.database(), collection, &order)

@@ -46,7 +46,24 @@ pub enum Order {
     By(SortPattern),
 }
 
+impl Default for CanonicalQuery {
+    fn default() -> Self {
+        CanonicalQuery::of_filter(Arc::new(Filter::all()))
+    }
+}
+
 impl CanonicalQuery {
+    /// All documents that match, in any order.
+    pub fn of_filter(filter: Arc<Filter>) -> CanonicalQuery {
+        CanonicalQuery {
+            filter,
+            order: Order::default(),
+            projection: None,
+            skip: 0,
+            limit: None,
+        }
+    }
+
     pub fn parse(written: &Written<'_>, context: &Context) -> Result<CanonicalQuery, QueryError> {
         let filter = match written.filter {
             Some(filter) => Filter::parse(filter, context)?,

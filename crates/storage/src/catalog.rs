@@ -181,6 +181,7 @@ pub(crate) struct Counters {
     pub(crate) bytes: AtomicI64,
     /// One more than the highest record id ever seen here; 0 until that is known.
     pub(crate) next_record: AtomicU64,
+    extension: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Collection {
@@ -261,6 +262,14 @@ impl Collection {
     /// The index on `_id`, which every collection with records has.
     pub fn id_index(&self) -> Option<&Arc<Index>> {
         self.indexes.first().filter(|index| index.is_id())
+    }
+
+    /// What a caller keeps in memory with the collection for as long as it exists, under whichever
+    /// name and with whichever indexes. Always asked for with the same type.
+    pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
+        let extension = &self.counters.extension;
+        let extension = extension.get_or_init(|| Arc::new(make()));
+        extension.clone().downcast().ok()
     }
 
     /// Reserves `count` consecutive record ids and returns the first; `last_known` is asked once.

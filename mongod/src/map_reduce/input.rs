@@ -7,14 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use banyan_execution::plan::{Query, natural_direction};
-use banyan_execution::{Executor, Interrupt, InterruptSlot, Planned, Request, View};
+use banyan_execution::{CreatedFrom, Executor, Interrupt, InterruptSlot, Planned, Request, View};
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
 use banyan_node::reads::{self, OwnedView, owned_view};
 use banyan_query::Context;
-use banyan_query::filter::Filter;
-use banyan_query::sort::SortPattern;
+use banyan_query::canonical::{CanonicalQuery, Order, Written};
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
 use banyan_storage::{Collection, CollectionId, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
@@ -42,12 +40,13 @@ pub struct Prepared<'a> {
 impl<'a> Prepared<'a> {
     pub fn new(ctx: &CommandContext<'_>, input: &Input<'a>) -> Result<Prepared<'a>, CommandError> {
         let context = Context::default();
-        let filter = match input.query {
-            Some(query) => Filter::parse(query, &context).map_err(errors::query)?,
-            None => Filter::all(),
+        let written = Written {
+            filter: input.query,
+            sort: input.sort,
+            limit: input.limit,
+            ..Written::default()
         };
-        let sort = input.sort.filter(|sort| natural_direction(sort).is_none());
-        let sort = sort.map(SortPattern::parse).transpose();
+        let query = CanonicalQuery::parse(&written, &context).map_err(errors::query)?;
         let OwnedView {
             ownership,
             catalog,
@@ -64,15 +63,12 @@ impl<'a> Prepared<'a> {
             collection: collection.cloned(),
             snapshot,
             request: Request {
-                query: Query {
-                    sort: input.sort,
-                    wanted: input.limit,
-                    ..Query::default()
+                query: Arc::new(query),
+                created_from: CreatedFrom {
+                    filter: input.query,
+                    ..CreatedFrom::default()
                 },
-                filter: Arc::new(filter),
-                sort: sort.map_err(errors::query)?,
                 sort_memory: reads::sort_memory(ctx),
-                limit: input.limit,
                 shard_filter: ownership,
                 ..Request::default()
             },
@@ -106,7 +102,8 @@ impl<'a> Prepared<'a> {
             later: None,
         };
         let executor = Planned::new(view, self.request.clone())?.open(&slot)?;
-        let whole = self.request.query.sort.is_none() && self.request.limit.is_none();
+        let query = &self.request.query;
+        let whole = query.order == Order::Any && query.limit.is_none();
         match &self.collection {
             // The order is nobody's concern, so that the lanes can share the scan.
             Some(collection) if whole && executor.scans_collection() => {
@@ -212,7 +209,7 @@ impl RangeScan<'_> {
         let Prepared {
             snapshot, request, ..
         } = self.input;
-        let filter = Some(&request.filter).filter(|filter| !filter.is_empty());
+        let filter = Some(&request.query.filter).filter(|filter| !filter.is_empty());
         let ownership = &request.shard_filter;
         while let Some(range) = self.ranges.take() {
             for record in snapshot.records(self.collection, range, false) {

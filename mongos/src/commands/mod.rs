@@ -47,6 +47,7 @@ mod on_primary;
 mod out;
 mod pass;
 mod ping;
+mod plan_cache;
 mod refused;
 mod remove_shard;
 mod rw_concern_defaults;
@@ -120,6 +121,10 @@ pub static TABLE: &[&[CommandSpec]] = &[
         list_databases::SPEC,
         list_collections::SPEC,
         list_indexes::SPEC,
+        plan_cache::CLEAR,
+        plan_cache::SET_FILTER,
+        plan_cache::LIST_FILTERS,
+        plan_cache::CLEAR_FILTERS,
         create::SPEC,
         create_indexes::SPEC,
         drop_indexes::SPEC,

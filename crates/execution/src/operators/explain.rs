@@ -95,7 +95,7 @@ pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, re
 }
 
 /// A sort pattern as it was written.
-pub(super) fn pattern(sort: &SortPattern) -> RawDocumentBuf {
+pub(crate) fn pattern(sort: &SortPattern) -> RawDocumentBuf {
     let mut shown = RawDocumentBuf::new();
     for (path, order) in sort.fields() {
         if let Ok(name) = bson::raw::CString::try_from(path.to_string()) {

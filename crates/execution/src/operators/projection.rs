@@ -13,16 +13,16 @@ use crate::row::Row;
 
 /// What becomes of each document on its way out.
 #[derive(Clone, Default)]
-pub struct Shape {
+pub struct Output {
     pub projection: Option<Arc<Projection>>,
     /// What the projection was parsed from.
-    pub source: RawDocumentBuf,
+    pub source: Option<RawDocumentBuf>,
     /// The filter, for projections that ask where in an array it matched.
     pub positions: Option<Arc<Filter>>,
     pub show_record_id: bool,
 }
 
-impl Shape {
+impl Output {
     /// Whether documents come back as they are.
     pub fn is_identity(&self) -> bool {
         self.projection.is_none() && !self.show_record_id
@@ -54,15 +54,15 @@ impl Shape {
 
 pub struct ProjectionDefault {
     input: Box<dyn Operator>,
-    shape: Shape,
+    output: Output,
     counts: Counts,
 }
 
 impl ProjectionDefault {
-    pub fn new(input: Box<dyn Operator>, shape: Shape) -> ProjectionDefault {
+    pub fn new(input: Box<dyn Operator>, output: Output) -> ProjectionDefault {
         ProjectionDefault {
             input,
-            shape,
+            output,
             counts: Counts::default(),
         }
     }
@@ -80,7 +80,7 @@ impl Operator for ProjectionDefault {
         let new = out.get_mut(before..).unwrap_or_default();
         for member in new.iter_mut() {
             if let Some(row) = member.row.take() {
-                member.row = Some(self.shape.apply(row, member.record)?);
+                member.row = Some(self.output.apply(row, member.record)?);
             }
         }
         let advanced = new.len();
@@ -103,7 +103,7 @@ impl Operator for ProjectionDefault {
     }
 
     fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let Some(projection) = &self.shape.projection else {
+        let Some(projection) = &self.output.projection else {
             // Nobody asked for anything but the record's id.
             return self.input.explain(explainer);
         };
@@ -112,7 +112,8 @@ impl Operator for ProjectionDefault {
             false => "PROJECTION_DEFAULT",
         };
         let mut stage = explainer.stage(name, None, &self.counts);
-        stage.append(cstr!("transformBy"), self.shape.source.clone());
+        let source = self.output.source.clone().unwrap_or_default();
+        stage.append(cstr!("transformBy"), source);
         explainer.over(stage, &*self.input)
     }
 }

@@ -28,6 +28,13 @@ struct Input {
     ahead: VecDeque<(Vec<u8>, Member)>,
 }
 
+impl Input {
+    /// The sort key of what comes next.
+    fn head(&self) -> Option<&[u8]> {
+        self.ahead.front().map(|(key, _)| key.as_slice())
+    }
+}
+
 impl SortMerge {
     /// The inputs hand on documents in the pattern's order.
     pub fn new(inputs: Vec<Box<dyn Operator>>, pattern: SortPattern) -> SortMerge {
@@ -75,10 +82,7 @@ impl SortMerge {
                 return Ok(Progress::More);
             }
             let heads = self.inputs.iter_mut().filter(|i| !i.ahead.is_empty());
-            let lowest = heads.min_by(|a, b| {
-                let key = |input: &Input| input.ahead.front().map(|(key, _)| key.clone());
-                key(a).cmp(&key(b))
-            });
+            let lowest = heads.min_by(|a, b| a.head().cmp(&b.head()));
             let Some((_, member)) = lowest.and_then(|input| input.ahead.pop_front()) else {
                 return Ok(Progress::End);
             };

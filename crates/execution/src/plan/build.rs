@@ -7,11 +7,11 @@ use banyan_query::filter::Filter;
 use banyan_storage::Collection;
 
 use super::{Access, Branch, IndexBounds, Solution};
-use crate::executor::{Goal, Request};
 use crate::operators::{
     CollectionScan, DistinctScan, Eof, Fetch, IdLookup, IndexScan, Limit, Operator, Or,
     ProjectionDefault, ShardingFilter, Skip, Sort, SortMerge,
 };
+use crate::request::{Goal, Request};
 
 /// The tree for a solution, from what finds the documents up to what is handed out.
 pub fn build(
@@ -32,22 +32,20 @@ pub fn finish(
     if let Some(filter) = &request.shard_filter {
         root = Box::new(ShardingFilter::new(root, filter.clone()));
     }
-    let kept = request
-        .limit
-        .map(|limit| limit.saturating_add(request.skip));
-    let sort = request.sort.as_ref().filter(|_| !sorted);
+    let query = &request.query;
+    let sort = query.order.pattern().filter(|_| !sorted);
     if let Some(pattern) = sort {
         let memory = request.sort_memory.clone();
-        root = Box::new(Sort::new(root, pattern.clone(), kept, memory));
+        root = Box::new(Sort::new(root, pattern.clone(), query.wanted(), memory));
     }
-    if request.skip > 0 {
-        root = Box::new(Skip::new(root, request.skip));
+    if query.skip > 0 {
+        root = Box::new(Skip::new(root, query.skip));
     }
-    if let Some(limit) = request.limit.filter(|_| sort.is_none()) {
+    if let Some(limit) = query.limit.filter(|_| sort.is_none()) {
         root = Box::new(Limit::new(root, limit));
     }
-    if !request.shape.is_identity() {
-        root = Box::new(ProjectionDefault::new(root, request.shape.clone()));
+    if query.projection.is_some() || request.show_record_id {
+        root = Box::new(ProjectionDefault::new(root, request.output()));
     }
     root
 }
@@ -61,8 +59,8 @@ fn find(
     let Some(collection) = collection else {
         return Ok(Box::new(Eof::default()));
     };
-    let filter =
-        Some(request.filter.clone()).filter(|filter| !solution.exact && !filter.is_empty());
+    let filter = Some(&request.query.filter).filter(|filter| !solution.exact && !filter.is_empty());
+    let filter = filter.cloned();
     Ok(match &solution.access {
         Access::Nothing => Box::new(Eof::default()),
         Access::Collection { reverse } => {
@@ -123,8 +121,9 @@ fn from_union(
         let bounds = branch.bounds.clone();
         Box::new(IndexScan::new(bounds, branch.reverse, false))
     };
-    let filter = Some(request.filter.clone());
-    let Some(pattern) = request.sort.as_ref().filter(|_| solution.sorted) else {
+    let filter = Some(request.query.filter.clone());
+    let pattern = request.query.order.pattern();
+    let Some(pattern) = pattern.filter(|_| solution.sorted) else {
         let scans = branches.iter().map(scan).collect();
         let union = Box::new(Or::new(scans));
         return Ok(Box::new(Fetch::new(union, collection.clone(), filter)));

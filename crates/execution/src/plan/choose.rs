@@ -8,13 +8,16 @@ use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
 use banyan_query::bounds::{Conjunction, implies};
-use banyan_query::canonical::natural_direction;
+use banyan_query::canonical::{Order, natural_direction};
+use banyan_query::sort::SortPattern;
 use banyan_query::{Context, ErrorKind, Filter, QueryError};
 use banyan_storage::{Collection, Index};
-use bson::{RawBsonRef, RawDocument};
+use bson::RawBsonRef;
 
 use super::bounds::{self, IndexBounds};
-use super::{Access, Branch, Query, Solution, number};
+use super::{Access, Branch, Solution};
+use crate::index_filters::{self, IndexFilter};
+use crate::request::Request;
 
 /// More candidates are not tried.
 const CANDIDATES_MAX: usize = 16;
@@ -22,21 +25,23 @@ const CANDIDATES_MAX: usize = 16;
 /// collection.
 const SCAN_DOCUMENTS_MIN: u64 = 2_000;
 
-/// What may serve a query, the likelier ones first; at least one.
+/// What may serve a query, the likelier ones first; at least one. An index filter names the only
+/// indexes that may.
 pub fn solutions(
     collection: Option<&Arc<Collection>>,
-    query: &Query<'_>,
+    request: &Request<'_>,
+    filter: Option<&IndexFilter>,
 ) -> Result<Vec<Solution>, QueryError> {
     let Some(collection) = collection else {
         return Ok(vec![Solution::nothing()]);
     };
-    let filter = query.filter;
-    let conjunction = filter.map_or_else(Conjunction::everything, Conjunction::of);
-    let by_id = filter.is_some_and(|filter| filter.id_equality().is_some());
+    let query = &request.query;
+    let conjunction = Conjunction::of(&query.filter);
+    let by_id = query.filter.id_equality().is_some();
     let solution = |access: Access, sorted: bool| {
         let exact = match &access {
             Access::Index { bounds, .. } => bounds.exact,
-            Access::Collection { .. } => conjunction.complete && conjunction.conditions.is_empty(),
+            Access::Collection { .. } => asks_nothing(&conjunction),
             _ => false,
         };
         Solution {
@@ -47,13 +52,15 @@ pub fn solutions(
             distinct: false,
         }
     };
-    let natural = query.sort.and_then(natural_direction);
-    if let Some(hint) = query.hint {
-        let access = hinted(collection, &conjunction, query, hint)?;
-        let (access, sorted) = orient(access, query.sort, natural);
+    let sort = query.order.pattern();
+    let has_ends = request.min.is_some() || request.max.is_some();
+    // A filter outweighs a hint.
+    if let Some(hint) = request.hint.filter(|_| filter.is_none() || has_ends) {
+        let access = hinted(collection, &conjunction, request, hint)?;
+        let (access, sorted) = orient(access, &query.order);
         return Ok(vec![solution(access, sorted)]);
     }
-    if query.min.is_some() || query.max.is_some() {
+    if has_ends {
         return Err(QueryError::new(
             ErrorKind::Location(51173),
             "When using min()/max() a hint of which index to use must be provided",
@@ -62,10 +69,17 @@ pub fn solutions(
     if conjunction.never {
         return Ok(vec![Solution::nothing()]);
     }
-    if let Some(reverse) = natural {
+    if let Order::Natural { reverse } = query.order {
         return Ok(vec![solution(Access::Collection { reverse }, true)]);
     }
-    if let Some(bounds) = distinct_bounds(collection, &conjunction, query) {
+    let planner = Planner {
+        collection,
+        conjunction: &conjunction,
+        sort,
+        // The index of `_id` serves its own values, whatever a filter says.
+        filter: filter.filter(|_| !by_id),
+    };
+    if let Some(bounds) = planner.distinct_bounds(request) {
         let access = Access::Index {
             bounds: Arc::new(bounds),
             reverse: false,
@@ -77,7 +91,7 @@ pub fn solutions(
             ..solution
         }]);
     }
-    let mut candidates = candidates(collection, &conjunction, query.sort);
+    let mut candidates = planner.candidates();
     if let Some(at) = candidates.iter().position(|c| c.bounds.is_unique_point()) {
         let access = Access::Index {
             bounds: Arc::new(candidates.swap_remove(at).bounds),
@@ -93,7 +107,7 @@ pub fn solutions(
         std::cmp::Reverse((points, confined, candidate.sorted))
     });
     candidates.truncate(CANDIDATES_MAX);
-    let in_order = query.sort.is_some() && candidates.iter().any(|candidate| candidate.sorted);
+    let in_order = sort.is_some() && candidates.iter().any(|candidate| candidate.sorted);
     let mut solutions: Vec<_> = candidates
         .into_iter()
         .map(|candidate| {
@@ -106,42 +120,21 @@ pub fn solutions(
             solution(Access::Index { bounds, reverse }, sorted)
         })
         .collect();
-    if let Some((parts, sorted)) = union(collection, &conjunction, query.sort) {
+    if let Some((parts, sorted)) = planner.union() {
         solutions.push(solution(Access::Union(parts), sorted));
     }
     let is_small = collection.documents() < SCAN_DOCUMENTS_MIN;
-    if solutions.is_empty() || !is_small && !in_order {
+    let may_scan = !is_small && !in_order && planner.filter.is_none();
+    if solutions.is_empty() || may_scan {
         let access = Access::Collection { reverse: false };
-        solutions.push(solution(access, query.sort.is_none()));
+        solutions.push(solution(access, sort.is_none()));
     }
     Ok(solutions)
 }
 
-/// The bounds of an index that begins with the field whose values are asked for, if they say all
-/// that is asked of the documents.
-fn distinct_bounds(
-    collection: &Collection,
-    conjunction: &Conjunction<'_>,
-    query: &Query<'_>,
-) -> Option<IndexBounds> {
-    let path = query.distinct?;
-    let asks_nothing = conjunction.complete && conjunction.conditions.is_empty();
-    let fits = |index: &&Arc<Index>| {
-        let first = index.pattern.fields.first();
-        !index.hidden
-            && !index.is_multikey()
-            && first.is_some_and(|(first, order)| {
-                *order != FieldOrder::Hashed && first.to_string() == path
-            })
-            && is_complete_for(index, conjunction)
-    };
-    collection.indexes.iter().filter(fits).find_map(|index| {
-        if asks_nothing {
-            // Documents that a sparse index leaves out have no value there.
-            return Some(bounds::whole(index));
-        }
-        bounds::bounds(index, conjunction).filter(|bounds| bounds.exact)
-    })
+/// Whether every document matches.
+fn asks_nothing(conjunction: &Conjunction<'_>) -> bool {
+    conjunction.complete && conjunction.conditions.is_empty()
 }
 
 struct Candidate {
@@ -150,32 +143,94 @@ struct Candidate {
     sorted: bool,
 }
 
-/// The indexes that help with the filter or with the order.
-fn candidates(
-    collection: &Collection,
-    conjunction: &Conjunction<'_>,
-    sort: Option<&RawDocument>,
-) -> Vec<Candidate> {
-    let mut candidates = Vec::new();
-    for index in &collection.indexes {
-        if index.hidden || !is_complete_for(index, conjunction) {
-            continue;
-        }
-        let Some(bounds) = bounds::bounds(index, conjunction) else {
-            continue;
+/// What decides which indexes help.
+struct Planner<'p> {
+    collection: &'p Arc<Collection>,
+    conjunction: &'p Conjunction<'p>,
+    sort: Option<&'p SortPattern>,
+    filter: Option<&'p IndexFilter>,
+}
+
+impl<'p> Planner<'p> {
+    /// The indexes that may be used and hold every document that meets a conjunction.
+    fn indexes(
+        &self,
+        conjunction: &'p Conjunction<'p>,
+    ) -> impl Iterator<Item = &'p Arc<Index>> + use<'p> {
+        let filter = self.filter;
+        self.collection.indexes.iter().filter(move |index| {
+            !index.hidden
+                && filter.is_none_or(|filter| filter.allows(index))
+                && is_complete_for(index, conjunction)
+        })
+    }
+
+    /// The bounds of an index that begins with the field whose values are asked for, if they say
+    /// all that is asked of the documents.
+    fn distinct_bounds(&self, request: &Request<'_>) -> Option<IndexBounds> {
+        let path = request.distinct?;
+        let fits = |index: &&Arc<Index>| {
+            let first = index.pattern.fields.first();
+            !index.is_multikey()
+                && first.is_some_and(|(first, order)| {
+                    *order != FieldOrder::Hashed && first.to_string() == path
+                })
         };
-        let order = sort.and_then(|sort| order_of(&bounds, sort));
-        if bounds.is_selective() || order.is_some() {
-            let reverse = order.unwrap_or(false);
-            let sorted = sort.is_none() || order.is_some();
-            candidates.push(Candidate {
-                bounds,
-                reverse,
-                sorted,
+        let mut indexes = self.indexes(self.conjunction).filter(fits);
+        indexes.find_map(|index| {
+            if asks_nothing(self.conjunction) {
+                // Documents that a sparse index leaves out have no value there.
+                return Some(bounds::whole(index));
+            }
+            bounds::bounds(index, self.conjunction).filter(|bounds| bounds.exact)
+        })
+    }
+
+    /// The indexes that help with the filter or with the order.
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for index in self.indexes(self.conjunction) {
+            let Some(bounds) = bounds::bounds(index, self.conjunction) else {
+                continue;
+            };
+            let order = self.sort.and_then(|sort| order_of(&bounds, sort));
+            if bounds.is_selective() || order.is_some() {
+                let reverse = order.unwrap_or(false);
+                let sorted = self.sort.is_none() || order.is_some();
+                candidates.push(Candidate {
+                    bounds,
+                    reverse,
+                    sorted,
+                });
+            }
+        }
+        candidates
+    }
+
+    /// An `$or` each of whose branches has an index, and whether all of them come in the order that
+    /// is asked for.
+    fn union(&self) -> Option<(Vec<Branch>, bool)> {
+        let branches = self.conjunction.disjunctions.first()?;
+        let mut parts = Vec::with_capacity(branches.len());
+        let mut sorted = true;
+        for branch in branches {
+            let (order, bounds) = self
+                .indexes(branch)
+                .filter_map(|index| bounds::bounds(index, branch))
+                .filter(IndexBounds::is_selective)
+                .map(|bounds| (self.sort.and_then(|sort| order_of(&bounds, sort)), bounds))
+                .max_by_key(|(order, bounds)| {
+                    let point = bounds.is_unique_point();
+                    (point, order.is_some(), bounds.points, bounds.confined)
+                })?;
+            sorted &= order.is_some() || bounds.is_unique_point();
+            parts.push(Branch {
+                bounds: Arc::new(bounds),
+                reverse: order.unwrap_or(false),
             });
         }
+        (!parts.is_empty()).then_some((parts, sorted || self.sort.is_none()))
     }
-    candidates
 }
 
 /// Whether a partial index holds every document that matches.
@@ -190,39 +245,8 @@ fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
     }
 }
 
-/// An `$or` each of whose branches has an index, and whether all of them come in the order that is
-/// asked for.
-fn union(
-    collection: &Collection,
-    conjunction: &Conjunction<'_>,
-    sort: Option<&RawDocument>,
-) -> Option<(Vec<Branch>, bool)> {
-    let branches = conjunction.disjunctions.first()?;
-    let mut parts = Vec::with_capacity(branches.len());
-    let mut sorted = true;
-    for branch in branches {
-        let (order, bounds) = collection
-            .indexes
-            .iter()
-            .filter(|index| !index.hidden && is_complete_for(index, branch))
-            .filter_map(|index| bounds::bounds(index, branch))
-            .filter(IndexBounds::is_selective)
-            .map(|bounds| (sort.and_then(|sort| order_of(&bounds, sort)), bounds))
-            .max_by_key(|(order, bounds)| {
-                let point = bounds.is_unique_point();
-                (point, order.is_some(), bounds.points, bounds.confined)
-            })?;
-        sorted &= order.is_some() || bounds.is_unique_point();
-        parts.push(Branch {
-            bounds: Arc::new(bounds),
-            reverse: order.unwrap_or(false),
-        });
-    }
-    (!parts.is_empty()).then_some((parts, sorted || sort.is_none()))
-}
-
 /// Whether the keys inside the bounds come in the order asked for: `Some(reverse)`.
-pub fn order_of(bounds: &IndexBounds, sort: &RawDocument) -> Option<bool> {
+pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
     // A record with several keys would come at the first of those inside the bounds, which need
     // not be the one that sorts it.
     if bounds.multikey && bounds.is_selective() {
@@ -231,15 +255,15 @@ pub fn order_of(bounds: &IndexBounds, sort: &RawDocument) -> Option<bool> {
     let fields = &bounds.index.pattern.fields;
     let mut direction = None;
     let mut at = 0;
-    for (name, value) in sort.iter().flatten() {
-        let descending = number(value)? < 0;
+    for (wanted, order) in sort.fields() {
+        let descending = *order == FieldOrder::Descending;
         loop {
             let (path, order) = fields.get(at)?;
             at += 1;
             if *order == FieldOrder::Hashed {
                 return None;
             }
-            if path.to_string() == name.as_str() {
+            if path == wanted {
                 let reverse = descending != (*order == FieldOrder::Descending);
                 if at <= bounds.points {
                     // One value only: any direction will do.
@@ -260,29 +284,24 @@ pub fn order_of(bounds: &IndexBounds, sort: &RawDocument) -> Option<bool> {
 }
 
 /// Gives an access the direction that its sort asks for, if it can have it.
-fn orient(access: Access, sort: Option<&RawDocument>, natural: Option<bool>) -> (Access, bool) {
-    let Some(sort) = sort else {
-        return (access, true);
-    };
-    match access {
-        Access::Index { bounds, reverse } => match order_of(&bounds, sort) {
+fn orient(access: Access, order: &Order) -> (Access, bool) {
+    match (access, order) {
+        (Access::Collection { .. }, Order::Natural { reverse }) => {
+            (Access::Collection { reverse: *reverse }, true)
+        }
+        (Access::Index { bounds, reverse }, Order::By(sort)) => match order_of(&bounds, sort) {
             Some(reverse) => (Access::Index { bounds, reverse }, true),
             None => (Access::Index { bounds, reverse }, false),
         },
-        Access::Collection { .. } if natural.is_some() => (
-            Access::Collection {
-                reverse: natural.unwrap_or(false),
-            },
-            true,
-        ),
-        other => (other, false),
+        (access, Order::By(_)) => (access, false),
+        (access, Order::Any | Order::Natural { .. }) => (access, true),
     }
 }
 
 fn hinted(
     collection: &Arc<Collection>,
     conjunction: &Conjunction<'_>,
-    query: &Query<'_>,
+    request: &Request<'_>,
     hint: RawBsonRef<'_>,
 ) -> Result<Access, QueryError> {
     let index = match hint {
@@ -294,7 +313,7 @@ fn hinted(
             collection
                 .indexes
                 .iter()
-                .find(|index| has_pattern(index, pattern))
+                .find(|index| index_filters::has_pattern(index, pattern))
         }
         _ => {
             return Err(QueryError::new(
@@ -310,8 +329,8 @@ fn hinted(
              not correspond to an existing index",
         ));
     };
-    if query.min.is_some() || query.max.is_some() {
-        let bounds = bounds::between(index, query.min, query.max)?;
+    if request.min.is_some() || request.max.is_some() {
+        let bounds = bounds::between(index, request.min, request.max)?;
         return Ok(Access::Index {
             bounds: Arc::new(bounds),
             reverse: false,
@@ -323,13 +342,6 @@ fn hinted(
         bounds: Arc::new(bounds),
         reverse: false,
     })
-}
-
-fn has_pattern(index: &Index, pattern: &RawDocument) -> bool {
-    index
-        .spec
-        .get_document("key")
-        .is_ok_and(|key| banyan_document::compare::compare_documents(key, pattern).is_eq())
 }
 
 #[cfg(test)]
@@ -348,7 +360,7 @@ mod tests {
         let index = Index::parse(&IndexDefinition { id: 7, spec }, multikey).unwrap();
         let filter = Filter::parse(&filter, &Context::default()).unwrap();
         let bounds = bounds::bounds(&Arc::new(index), &Conjunction::of(&filter)).unwrap();
-        order_of(&bounds, &sort)
+        order_of(&bounds, &SortPattern::parse(&sort).unwrap())
     }
 
     #[test]

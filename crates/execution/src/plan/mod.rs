@@ -20,30 +20,12 @@ mod tests;
 use std::sync::Arc;
 
 use banyan_document::number::Number;
-use banyan_query::Filter;
 use bson::{RawBsonRef, RawDocument};
 
 pub use banyan_query::canonical::natural_direction;
 pub use bounds::{IndexBounds, ScanRange};
 pub(crate) use build::{build, finish};
 pub use choose::solutions;
-
-/// What a plan is made for.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Query<'a> {
-    pub filter: Option<&'a Filter>,
-    /// Validated already: paths with 1 or -1.
-    pub sort: Option<&'a RawDocument>,
-    /// The name of an index, its key pattern, or `{$natural: ±1}`.
-    pub hint: Option<RawBsonRef<'a>>,
-    /// How many documents are wanted, skipped ones included.
-    pub wanted: Option<u64>,
-    /// One document for each value at this path is enough.
-    pub distinct: Option<&'a str>,
-    /// `min` and `max`: the ends of a hinted index.
-    pub min: Option<&'a RawDocument>,
-    pub max: Option<&'a RawDocument>,
-}
 
 /// How the documents are found.
 #[derive(Debug, Clone)]

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use banyan_storage::Index;
+use banyan_storage::catalog::ID_INDEX_NAME;
 
 use super::{Access, Solution, number};
+use crate::cache::PlanName;
 
 /// Cheap to make for every query; text only when somebody reads it.
 #[derive(Debug, Default)]
@@ -14,18 +16,31 @@ pub enum Summary {
     Nothing,
     Scan,
     ById,
-    Indexes(Vec<Arc<Index>>),
+    Index(Arc<Index>),
+    Union(Vec<Arc<Index>>),
 }
 
 impl Summary {
+    /// The plan's name in the plan cache.
+    pub fn name(&self) -> PlanName {
+        match self {
+            Summary::Nothing | Summary::Scan => PlanName::Collection,
+            Summary::ById => PlanName::Index(ID_INDEX_NAME.to_owned()),
+            Summary::Index(index) => PlanName::Index(index.name.clone()),
+            Summary::Union(indexes) => {
+                PlanName::Union(indexes.iter().map(|index| index.name.clone()).collect())
+            }
+        }
+    }
+
     pub fn of(solution: &Solution) -> Summary {
         match &solution.access {
             Access::Nothing => Summary::Nothing,
             Access::Collection { .. } => Summary::Scan,
             Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => Summary::ById,
-            Access::Index { bounds, .. } => Summary::Indexes(vec![bounds.index.clone()]),
+            Access::Index { bounds, .. } => Summary::Index(bounds.index.clone()),
             Access::Union(parts) => {
-                Summary::Indexes(parts.iter().map(|part| part.bounds.index.clone()).collect())
+                Summary::Union(parts.iter().map(|part| part.bounds.index.clone()).collect())
             }
         }
     }
@@ -37,24 +52,29 @@ impl fmt::Display for Summary {
             Summary::Nothing => f.write_str("EOF"),
             Summary::Scan => f.write_str("COLLSCAN"),
             Summary::ById => f.write_str("IDHACK"),
-            Summary::Indexes(indexes) => {
+            Summary::Index(index) => index_scan(index, f),
+            Summary::Union(indexes) => {
                 for (at, index) in indexes.iter().enumerate() {
-                    let separator = if at == 0 { "" } else { ", " };
-                    write!(f, "{separator}IXSCAN {{ ")?;
-                    let pattern = index.spec.get_document("key").ok();
-                    let fields = pattern.into_iter().flat_map(|p| p.iter().flatten());
-                    for (at, (name, direction)) in fields.enumerate() {
-                        let separator = if at == 0 { "" } else { ", " };
-                        write!(f, "{separator}{name}: ")?;
-                        match number(direction) {
-                            Some(direction) => write!(f, "{direction}")?,
-                            None => write!(f, "{:?}", direction.as_str().unwrap_or("?"))?,
-                        }
-                    }
-                    f.write_str(" }")?;
+                    f.write_str(if at == 0 { "" } else { ", " })?;
+                    index_scan(index, f)?;
                 }
                 Ok(())
             }
         }
     }
+}
+
+fn index_scan(index: &Index, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "IXSCAN {{ ")?;
+    let pattern = index.spec.get_document("key").ok();
+    let fields = pattern.into_iter().flat_map(|p| p.iter().flatten());
+    for (at, (name, direction)) in fields.enumerate() {
+        let separator = if at == 0 { "" } else { ", " };
+        write!(f, "{separator}{name}: ")?;
+        match number(direction) {
+            Some(direction) => write!(f, "{direction}")?,
+            None => write!(f, "{:?}", direction.as_str().unwrap_or("?"))?,
+        }
+    }
+    f.write_str(" }")
 }

@@ -1,136 +1,12 @@
 //! A plan is only a shortcut: whichever indexes there are, the same documents come back, in the
 //! order that was asked for. A collection without indexes is the judge.
 
-use std::sync::Arc;
-
-use banyan_query::sort::SortPattern;
-use banyan_query::{Context, Filter};
-use banyan_storage::{
-    Batch, CatalogChange, Collection, Index, IndexDefinition, Namespace, Store, StoreOptions,
-};
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 
-use super::{Access, Query, Solution, solutions};
-use crate::executor::{Executor, Planned, Request, View};
-use crate::interrupt::InterruptSlot;
-use crate::operators::SortMemory;
-
-struct Fixture {
-    _directory: tempfile::TempDir,
-    store: Store,
-}
-
-impl Fixture {
-    fn new() -> Fixture {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
-        Fixture {
-            _directory: directory,
-            store,
-        }
-    }
-
-    /// A collection with these documents and indexes (besides `_id_`).
-    fn collection(
-        &self,
-        name: &str,
-        documents: &[RawDocumentBuf],
-        indexes: &[RawDocumentBuf],
-    ) -> Arc<Collection> {
-        let ids = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
-        let specs = std::iter::once(&ids).chain(indexes);
-        let definitions = specs
-            .map(|spec| IndexDefinition {
-                id: self.store.allocate_id(),
-                spec: spec.clone(),
-            })
-            .collect();
-        let mut batch = Batch::new();
-        let id = self.store.allocate_id();
-        batch.change_catalog(CatalogChange::CreateCollection {
-            id,
-            namespace: Namespace::new("test", name),
-            uuid: [7; 16],
-            options: RawDocumentBuf::new(),
-            indexes: definitions,
-        });
-        self.store.commit(batch).unwrap();
-        let collection = self.store.catalog().by_id(id).unwrap().clone();
-        let mut batch = Batch::new();
-        for (record, document) in documents.iter().enumerate() {
-            let record = record as u64 + 1;
-            batch.insert_record(&collection, record, document);
-            for index in &collection.indexes {
-                add_keys(&mut batch, &collection, index, record, document);
-            }
-        }
-        self.store.commit(batch).unwrap();
-        collection
-    }
-
-    fn solutions(&self, collection: &Arc<Collection>, query: &Query<'_>) -> Vec<Solution> {
-        solutions(Some(collection), query).unwrap()
-    }
-
-    fn open(&self, collection: &Arc<Collection>, query: &Query<'_>) -> Executor {
-        let request = Request {
-            query: *query,
-            filter: Arc::new(query.filter.cloned().unwrap_or_else(Filter::all)),
-            sort: query.sort.map(|sort| SortPattern::parse(sort).unwrap()),
-            sort_memory: SortMemory {
-                bytes_max: 1 << 20,
-                ..SortMemory::default()
-            },
-            limit: query.wanted,
-            ..Request::default()
-        };
-        let view = View {
-            collection: Some(collection.clone()),
-            snapshot: self.store.snapshot(),
-            later: Some(self.store.clone()),
-        };
-        let planned = Planned::new(view, request).unwrap();
-        planned.open(&Arc::new(InterruptSlot::default())).unwrap()
-    }
-
-    /// The ids that a query finds, and how. The plan rests between any two documents.
-    fn find(&self, collection: &Arc<Collection>, query: &Query<'_>) -> (Vec<i32>, RawDocumentBuf) {
-        let mut executor = self.open(collection, query);
-        let mut found = Vec::new();
-        while let Some((_, row)) = executor.next_record().unwrap() {
-            found.push(row.get_i32("_id").unwrap());
-            executor.save();
-        }
-        (found, executor.explain_run())
-    }
-}
-
-fn add_keys(
-    batch: &mut Batch,
-    collection: &Collection,
-    index: &Arc<Index>,
-    record: u64,
-    document: &RawDocumentBuf,
-) {
-    if let Some(partial) = &index.partial_filter
-        && !Filter::parse(partial, &banyan_query::Context::default())
-            .unwrap()
-            .try_matches(document)
-            .unwrap()
-    {
-        return;
-    }
-    let keys = match index.sparse {
-        true => index.pattern.sparse_keys(document).unwrap(),
-        false => index.pattern.keys(document).unwrap(),
-    };
-    if keys.multikey {
-        batch.note_multikey(collection.id, index);
-    }
-    for key in keys.keys {
-        batch.put_index_key(collection, index, &key, record);
-    }
-}
+use super::{Access, solutions};
+use crate::fixture::{Fixture, index, request};
+use crate::index_filters::{AllowedIndex, IndexFilter};
+use crate::request::Request;
 
 /// Documents whose fields take turns through values of many types.
 fn documents() -> Vec<RawDocumentBuf> {
@@ -188,11 +64,7 @@ fn regex(pattern: &str) -> bson::Regex {
     }
 }
 
-fn index(key: RawDocumentBuf, name: &str) -> RawDocumentBuf {
-    rawdoc! { "v": 2, "key": key, "name": name }
-}
-
-fn filters() -> Vec<Filter> {
+fn filters() -> Vec<RawDocumentBuf> {
     let filters = vec![
         doc! {},
         doc! { "a": 1 },
@@ -272,10 +144,9 @@ fn filters() -> Vec<Filter> {
         doc! { "$alwaysFalse": 1 },
         doc! { "$or": [{ "$alwaysTrue": 1 }, { "a": 1 }] },
     ];
-    let parse = |filter: RawDocumentBuf| Filter::parse(&filter, &Context::default()).unwrap();
     filters
         .iter()
-        .map(|filter| parse(RawDocumentBuf::try_from(filter).unwrap()))
+        .map(|filter| RawDocumentBuf::try_from(filter).unwrap())
         .collect()
 }
 
@@ -329,13 +200,9 @@ fn indexes_change_how_documents_are_found_and_not_which() {
         let candidate = fixture.collection(&name, &documents, indexes);
         for filter in &filters() {
             for sort in &sorts {
-                let query = Query {
-                    filter: Some(filter),
-                    sort: sort.as_deref(),
-                    ..Query::default()
-                };
-                let (mut expected, _) = fixture.find(&judge, &query);
-                let (mut found, plan) = fixture.find(&candidate, &query);
+                let request = request(filter, sort.as_deref());
+                let (mut expected, _) = fixture.find(&judge, &request);
+                let (mut found, plan) = fixture.find(&candidate, &request);
                 if sort.is_none() {
                     expected.sort_unstable();
                     found.sort_unstable();
@@ -343,6 +210,15 @@ fn indexes_change_how_documents_are_found_and_not_which() {
                 assert_eq!(found, expected, "{filter:?} {sort:?} by {plan:?}");
             }
         }
+    }
+}
+
+fn name(access: &Access) -> String {
+    match access {
+        Access::Index { bounds, .. } => bounds.index.name.clone(),
+        Access::Union(parts) => format!("{} parts", parts.len()),
+        Access::Collection { .. } => "collection".to_owned(),
+        Access::Nothing => "nothing".to_owned(),
     }
 }
 
@@ -355,17 +231,8 @@ fn selective_filters_use_an_index() {
     ];
     let collection = fixture.collection("posts", &documents(), &indexes);
     let used = |filter: RawDocumentBuf| {
-        let filter = Filter::parse(&filter, &Context::default()).unwrap();
-        let query = Query {
-            filter: Some(&filter),
-            ..Query::default()
-        };
-        match &fixture.solutions(&collection, &query)[0].access {
-            Access::Index { bounds, .. } => bounds.index.name.clone(),
-            Access::Union(parts) => format!("{} parts", parts.len()),
-            Access::Collection { .. } => "collection".to_owned(),
-            Access::Nothing => "nothing".to_owned(),
-        }
+        let found = &fixture.solutions(&collection, &request(&filter, None))[0];
+        name(&found.access)
     };
     assert_eq!(used(rawdoc! { "_id": 3 }), "_id_");
     assert_eq!(used(rawdoc! { "_id": 3, "b": 9, "a": 1 }), "_id_");
@@ -387,13 +254,11 @@ fn selective_filters_use_an_index() {
 fn an_order_is_taken_from_an_index_when_few_are_wanted() {
     let fixture = Fixture::new();
     let collection = fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
-    let sort = rawdoc! { "b": -1 };
-    let query = Query {
-        sort: Some(&sort),
+    let request = Request {
         wanted: Some(3),
-        ..Query::default()
+        ..request(&rawdoc! {}, Some(&rawdoc! { "b": -1 }))
     };
-    let solution = &fixture.solutions(&collection, &query)[0];
+    let solution = &fixture.solutions(&collection, &request)[0];
     assert!(solution.sorted);
     assert!(
         matches!(solution.access, Access::Index { reverse: true, .. }),
@@ -407,19 +272,55 @@ fn a_hint_is_followed_or_refused() {
     let fixture = Fixture::new();
     let collection = fixture.collection("posts", &documents(), &[index(rawdoc! { "b": 1 }, "b")]);
     let name = rawdoc! { "hint": "b" };
-    let query = Query {
+    let query = Request {
         hint: name.get("hint").unwrap(),
-        ..Query::default()
+        ..Request::default()
     };
     assert!(matches!(
         fixture.solutions(&collection, &query)[0].access,
         Access::Index { .. }
     ));
     let unknown = rawdoc! { "hint": { "c": 1 } };
-    let query = Query {
+    let query = Request {
         hint: unknown.get("hint").unwrap(),
-        ..Query::default()
+        ..Request::default()
     };
-    let error = solutions(Some(&collection), &query).unwrap_err();
+    let error = solutions(Some(&collection), &query, None).unwrap_err();
     assert_eq!(error.kind, banyan_query::ErrorKind::BadValue);
+}
+
+#[test]
+fn an_index_filter_names_the_only_indexes_and_outweighs_a_hint() {
+    let fixture = Fixture::new();
+    let indexes = [
+        index(rawdoc! { "b": 1, "a": 1 }, "ba"),
+        index(rawdoc! { "a": 1 }, "a"),
+        index(rawdoc! { "b": 1 }, "b"),
+    ];
+    let collection = fixture.collection("posts", &documents(), &indexes);
+    let used = |filter: RawDocumentBuf, allowed: AllowedIndex| -> Vec<String> {
+        let index_filter = IndexFilter {
+            query: filter.clone(),
+            sort: rawdoc! {},
+            projection: rawdoc! {},
+            indexes: vec![allowed],
+        };
+        let hint = rawdoc! { "hint": "ba" };
+        let request = Request {
+            hint: hint.get("hint").unwrap(),
+            ..request(&filter, None)
+        };
+        let found = solutions(Some(&collection), &request, Some(&index_filter)).unwrap();
+        found
+            .iter()
+            .map(|solution| name(&solution.access))
+            .collect()
+    };
+    let by_name = |name: &str| AllowedIndex::Name(name.to_owned());
+    let filter = rawdoc! { "a": 1, "b": { "$gt": 2 } };
+    assert_eq!(used(filter.clone(), by_name("b")), ["b"]);
+    let pattern = AllowedIndex::KeyPattern(rawdoc! { "a": 1 });
+    assert_eq!(used(filter.clone(), pattern), ["a"]);
+    assert_eq!(used(filter, by_name("gone")), ["collection"]);
+    assert_eq!(used(rawdoc! { "_id": 4 }, by_name("b")), ["_id_"]);
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_execution::plan::Query;
 use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, RowStream, Rows};
 use banyan_query::QueryError;
+use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{self, Limit, Match, Pipeline, Run, Sort, SortKey};
 use banyan_wire::{CommandError, ErrorCode};
@@ -307,18 +307,17 @@ impl Leading {
         }
     }
 
-    fn request<'a>(&'a self, ctx: &CommandContext<'_>, parameters: &Parameters<'a>) -> Request<'a> {
-        Request {
-            query: Query {
-                sort: self.sort.as_ref().map(|sort| &*sort.source),
-                hint: parameters.hint,
-                wanted: self.limit,
-                ..Query::default()
-            },
-            filter: self.filter.clone(),
-            sort: self.sort.as_ref().map(|sort| sort.pattern.clone()),
-            sort_memory: reads::sort_memory(ctx),
+    fn request<'a>(self, ctx: &CommandContext<'_>, parameters: &Parameters<'a>) -> Request<'a> {
+        let pattern = self.sort.map(|sort| sort.pattern);
+        let query = CanonicalQuery {
+            order: pattern.map_or(Order::Any, Order::By),
             limit: self.limit,
+            ..CanonicalQuery::of_filter(self.filter)
+        };
+        Request {
+            query: Arc::new(query),
+            hint: parameters.hint,
+            sort_memory: reads::sort_memory(ctx),
             ..Request::default()
         }
     }

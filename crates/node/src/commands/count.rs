@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use banyan_execution::plan::Query;
-use banyan_execution::{Executor, Goal, Request};
+use banyan_execution::{CreatedFrom, Goal, Request};
+use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -82,7 +82,8 @@ fn count(ctx: &CommandContext<'_>, parameters: &Parameters<'_>) -> Result<u64, C
     let found = match known(ctx, parameters)? {
         Some(documents) => documents.min(most),
         None => {
-            let mut executor = open(ctx, parameters)?;
+            let request = request(ctx, parameters)?;
+            let mut executor = reads::plan(ctx, parameters.collection, request)?.open(ctx)?;
             executor.count_up_to(most).map_err(errors::query)?
         }
     };
@@ -111,25 +112,25 @@ fn known(
     Ok(Some(documents))
 }
 
-/// The plan that counts.
-pub fn open(
+/// What is counted.
+pub fn request<'a>(
     ctx: &CommandContext<'_>,
-    parameters: &Parameters<'_>,
-) -> Result<Executor, CommandError> {
+    parameters: &Parameters<'a>,
+) -> Result<Request<'a>, CommandError> {
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
-    let request = Request {
-        query: Query {
-            hint: parameters.hint,
-            wanted: Some(parameters.most()).filter(|most| *most < u64::MAX),
-            ..Query::default()
+    Ok(Request {
+        query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),
+        created_from: CreatedFrom {
+            filter: parameters.filter,
+            ..CreatedFrom::default()
         },
-        filter: Arc::new(filter),
+        hint: parameters.hint,
+        wanted: Some(parameters.most()).filter(|most| *most < u64::MAX),
         goal: Goal::Count,
         ..Request::default()
-    };
-    reads::plan(ctx, parameters.collection, request)?.open(ctx)
+    })
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use banyan_document::key;
 use banyan_document::path::{self, Path};
-use banyan_execution::plan::Query;
-use banyan_execution::{Executor, Request};
+use banyan_execution::{CreatedFrom, Request};
+use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
@@ -76,33 +76,34 @@ fn distinct(
         .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
     ctx.interrupt();
     let mut values = Values::default();
-    let mut executor = open(ctx, parameters)?;
+    let request = request(ctx, parameters)?;
+    let mut executor = reads::plan(ctx, parameters.collection, request)?.open(ctx)?;
     while let Some((_, row)) = executor.next_record().map_err(errors::query)? {
         values.take(&row, &path)?;
     }
     Ok(values.array)
 }
 
-/// The plan that finds documents with every value.
-pub fn open(
+/// Documents with every value.
+pub fn request<'a>(
     ctx: &CommandContext<'_>,
-    parameters: &Parameters<'_>,
-) -> Result<Executor, CommandError> {
+    parameters: &Parameters<'a>,
+) -> Result<Request<'a>, CommandError> {
     let context = query_context(ctx, None)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
         None => Filter::all(),
     };
-    let request = Request {
-        query: Query {
-            hint: parameters.hint,
-            distinct: Some(parameters.key),
-            ..Query::default()
+    Ok(Request {
+        query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),
+        created_from: CreatedFrom {
+            filter: parameters.filter,
+            ..CreatedFrom::default()
         },
-        filter: Arc::new(filter),
+        hint: parameters.hint,
+        distinct: Some(parameters.key),
         ..Request::default()
-    };
-    reads::plan(ctx, parameters.collection, request)?.open(ctx)
+    })
 }
 
 /// Values in the order they were first met.

@@ -1,8 +1,7 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
+use banyan_execution::Request;
 use banyan_execution::plan::explain::clamp;
-use banyan_execution::{Executor, Request};
-use banyan_query::Shape;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -69,12 +68,8 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
         "find" => {
             let parameters = find::Parameters::parse(ctx.database(), inner)?;
             let context = query_context(ctx, parameters.variables)?;
-            let canonical = parameters.canonical(&context)?;
-            let around = Around {
-                query_hash: Some(canonical.shape().hash()),
-                ..Around::default()
-            };
-            let request = parameters.request(ctx, canonical);
+            let request = parameters.request(ctx, parameters.canonical(&context)?);
+            let around = Around::default();
             explain_request(ctx, parameters.collection, request, around, verbosity)?
         }
         "count" => {
@@ -83,23 +78,15 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
                 count: Some(parameters.skip),
                 ..Around::default()
             };
-            let executor = count::open(ctx, &parameters)?;
-            let most = parameters.most();
-            described(
-                ctx,
-                parameters.collection,
-                executor,
-                &around,
-                most,
-                verbosity,
-            )?
+            let request = count::request(ctx, &parameters)?;
+            explain_request(ctx, parameters.collection, request, around, verbosity)?
         }
         "aggregate" => return aggregate::explain(ctx, inner, verbosity),
         "distinct" => {
             let parameters = distinct::Parameters::parse(ctx.database(), inner)?;
-            let executor = distinct::open(ctx, &parameters)?;
-            let (collection, around) = (parameters.collection, Around::default());
-            described(ctx, collection, executor, &around, u64::MAX, verbosity)?
+            let request = distinct::request(ctx, &parameters)?;
+            let around = Around::default();
+            explain_request(ctx, parameters.collection, request, around, verbosity)?
         }
         "update" => explain_write(ctx, inner, "updates", "UPDATE", verbosity)?,
         "delete" => explain_write(ctx, inner, "deletes", "DELETE", verbosity)?,
@@ -229,8 +216,6 @@ pub struct Around {
     pub count: Option<u64>,
     /// `UPDATE` or `DELETE`.
     pub write: Option<&'static str>,
-    /// Of the query's shape; by default it is that of the filter alone.
-    pub query_hash: Option<u32>,
 }
 
 /// Explains a search for documents.
@@ -241,30 +226,24 @@ pub fn explain_request(
     around: Around,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let executor = reads::plan(ctx, collection, request)?.open(ctx)?;
-    described(ctx, collection, executor, &around, u64::MAX, verbosity)
-}
-
-fn described(
-    ctx: &CommandContext<'_>,
-    collection: &str,
-    mut executor: Executor,
-    around: &Around,
-    most: u64,
-    verbosity: Verbosity,
-) -> Result<RawDocumentBuf, CommandError> {
-    let namespace = format!("{}.{collection}", ctx.database());
-    let of_filter = || Shape::of_filter(executor.looks_for()).hash();
-    let hash = around.query_hash.unwrap_or_else(of_filter);
-    let mut planner = rawdoc! {
-        "namespace": namespace,
-        "indexFilterSet": false,
-        "parsedQuery": executor.looks_for().to_document(),
-        "queryHash": format!("{hash:08X}"),
-        "maxIndexedOrSolutionsReached": false,
-        "maxIndexedAndSolutionsReached": false,
-        "maxScansToExplodeReached": false,
+    let most = request.wanted.unwrap_or(u64::MAX);
+    let request = Request {
+        explains: true,
+        ..request
     };
+    let mut executor = reads::plan(ctx, collection, request)?.open(ctx)?;
+    let mut planner = rawdoc! {
+        "namespace": format!("{}.{collection}", ctx.database()),
+        "indexFilterSet": executor.has_index_filter(),
+        "parsedQuery": executor.looks_for().to_document(),
+    };
+    if executor.has_collection() {
+        planner.append(cstr!("queryHash"), hex(executor.stats.query_hash()));
+        planner.append(cstr!("planCacheKey"), hex(executor.stats.plan_cache_key()));
+    }
+    planner.append(cstr!("maxIndexedOrSolutionsReached"), false);
+    planner.append(cstr!("maxIndexedAndSolutionsReached"), false);
+    planner.append(cstr!("maxScansToExplodeReached"), false);
     let winning = around.over(executor.explain_plan(), None);
     planner.append(cstr!("winningPlan"), winning);
     let rejected: RawArrayBuf = executor
@@ -287,11 +266,17 @@ fn described(
         let stages = around.over(executor.explain_run(), Some(found));
         stats.append(cstr!("executionStages"), stages);
         if verbosity == Verbosity::AllPlans {
-            stats.append(cstr!("allPlansExecution"), RawArrayBuf::new());
+            let tried: RawArrayBuf = executor.explain_candidates().cloned().collect();
+            stats.append(cstr!("allPlansExecution"), tried);
         }
         reply.append(cstr!("executionStats"), stats);
     }
     Ok(reply)
+}
+
+/// A hash as MongoDB shows it.
+pub fn hex(hash: Option<u32>) -> String {
+    format!("{:08X}", hash.unwrap_or_default())
 }
 
 impl Around {

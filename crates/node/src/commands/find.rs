@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use banyan_execution::by_id;
-use banyan_execution::plan::{self, Query};
+use banyan_execution::plan;
 use banyan_execution::tailing::Tailing;
-use banyan_execution::{Listed, PlanSummaryStats, Request, Row, Shape, Ticker};
+use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, Row, Ticker};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Written};
 use banyan_replication::oplog;
@@ -174,42 +174,18 @@ impl<'a> Parameters<'a> {
 
     /// What is asked of the collection.
     pub fn request(&self, ctx: &CommandContext<'_>, canonical: CanonicalQuery) -> Request<'a> {
-        let sort = canonical.order.pattern().cloned();
-        let CanonicalQuery {
-            filter, projection, ..
-        } = canonical;
-        let positions = projection
-            .as_ref()
-            .filter(|projection| projection.needs_position())
-            .map(|_| filter.clone());
         Request {
-            query: self.query(),
-            filter,
-            sort,
-            sort_memory: reads::sort_memory(ctx),
-            skip: self.skip,
-            limit: self.limit,
-            shape: Shape {
-                projection,
-                source: self
-                    .projection
-                    .map(RawDocument::to_owned)
-                    .unwrap_or_default(),
-                positions,
-                show_record_id: self.show_record_id,
+            query: Arc::new(canonical),
+            created_from: CreatedFrom {
+                filter: self.filter,
+                projection: self.projection,
             },
-            ..Request::default()
-        }
-    }
-
-    pub fn query(&self) -> Query<'a> {
-        Query {
-            sort: self.sort,
             hint: self.hint,
-            wanted: self.limit.map(|limit| limit.saturating_add(self.skip)),
             min: self.min,
             max: self.max,
-            ..Query::default()
+            show_record_id: self.show_record_id,
+            sort_memory: reads::sort_memory(ctx),
+            ..Request::default()
         }
     }
 }
@@ -349,8 +325,8 @@ fn tail(
         reverse: false,
         tailable: true,
     };
-    let filter = request.filter.clone();
-    let shape = request.shape.clone();
+    let filter = request.query.filter.clone();
+    let output = request.output();
     let slot = ctx.slot().clone();
     let mut cursor = match local::documents(ctx.node, database, parameters.collection, &order)? {
         Some(documents) => {
@@ -360,7 +336,7 @@ fn tail(
                     let document = document?;
                     let matches = filter.try_matches(&document)?;
                     matches
-                        .then(|| shape.apply(Row::Owned(document), 0))
+                        .then(|| output.apply(Row::Owned(document), 0))
                         .transpose()
                 });
                 shaped.transpose()
@@ -397,8 +373,8 @@ fn tail_capped(
     let tailing = Tailing::new(
         ctx.node.store.clone(),
         collection.clone(),
-        request.filter.clone(),
-        request.shape.clone(),
+        request.query.filter.clone(),
+        request.output(),
         slot.clone(),
     );
     let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);

@@ -36,6 +36,7 @@ mod give_lead;
 mod hello;
 mod host_info;
 mod images;
+mod index_filters;
 mod insert;
 mod kill_cursors;
 mod list_collections;
@@ -46,6 +47,7 @@ mod log_rotate;
 mod out;
 mod ping;
 mod pipeline_sources;
+mod plan_cache;
 mod profile;
 mod raft_messages;
 mod rename_collection;
@@ -118,10 +120,14 @@ static READ: &[&CommandSpec] = &[
     &explain::SPEC,
     &find::SPEC,
     &get_more::SPEC,
+    &index_filters::CLEAR,
+    &index_filters::LIST,
+    &index_filters::SET,
     &kill_cursors::SPEC,
     &list_collections::SPEC,
     &list_databases::SPEC,
     &list_indexes::SPEC,
+    &plan_cache::CLEAR,
     &validate::SPEC,
 ];
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use banyan_execution::error::plan_killed;
 use banyan_execution::{Executor, InterruptSlot, Planned, Request, Rest, Row, View};
+use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, Pipeline, Sources};
 use banyan_query::{Budget, Context, QueryError};
@@ -14,6 +15,7 @@ use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::append_storage_stats;
+use super::plan_cache;
 use crate::context::CommandContext;
 use crate::operations;
 use crate::params;
@@ -145,7 +147,7 @@ impl Sources for Collections {
         let (catalog, snapshot) = self.view()?;
         let database = database.unwrap_or(&self.database);
         let request = Request {
-            filter: Arc::new(parsed),
+            query: Arc::new(CanonicalQuery::of_filter(Arc::new(parsed))),
             ..Request::default()
         };
         let view = View {
@@ -227,9 +229,9 @@ pub fn documents(
                 .map(|o| operations::describe(o))
                 .collect())
         }
-        // No session is kept, and no plan.
+        // No session is kept.
         "$listLocalSessions" | "$listSessions" => Ok(config::sessions(ctx.node).collect()),
-        "$planCacheStats" => Ok(Vec::new()),
+        "$planCacheStats" => plan_cache::stats(ctx, collection.unwrap_or_default(), argument),
         other => Err(CommandError::new(
             ErrorCode::NotImplemented,
             format!("the stage {other} is not implemented"),

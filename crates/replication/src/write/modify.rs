@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use banyan_document::key;
 use banyan_execution::tickets;
+use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::{ArrayPosition, Filter};
-use banyan_query::sort::SortPattern;
 use banyan_query::update::{Update, UpdateContext};
 use banyan_storage::{Collection, Index, Record, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
@@ -23,8 +23,7 @@ use crate::errors;
 use crate::latches::LatchKey;
 use crate::machine::effects;
 use crate::op_observer::Change;
-use banyan_execution::plan::Query;
-use banyan_execution::{Executor, Planned, Request, SortMemory, View};
+use banyan_execution::{Executor, Planned, Request, View};
 
 /// Which records a statement is about.
 pub struct Target<'a> {
@@ -65,15 +64,6 @@ enum Step {
 }
 
 impl<'a> Target<'a> {
-    fn query(&self) -> Query<'_> {
-        Query {
-            sort: self.sort,
-            hint: self.hint,
-            wanted: (!self.multi).then_some(1),
-            ..Query::default()
-        }
-    }
-
     /// The `_id`, if the filter asks for one and nothing else.
     fn id(&self) -> Option<RawBsonRef<'_>> {
         match self.hint {
@@ -125,13 +115,16 @@ fn plan<'a>(
     collection: &Arc<Collection>,
     target: &'a Target<'_>,
 ) -> Result<Planned<'a>, CommandError> {
-    let sort = target.sort.map(SortPattern::parse).transpose();
+    let wanted = (!target.multi).then_some(1);
+    let query = CanonicalQuery {
+        order: Order::parse(target.sort).map_err(errors::query)?,
+        limit: target.sort.and(wanted),
+        ..CanonicalQuery::of_filter(target.filter.clone())
+    };
     let request = Request {
-        query: target.query(),
-        filter: target.filter.clone(),
-        sort: sort.map_err(errors::query)?,
-        sort_memory: SortMemory::default(),
-        limit: target.sort.and(target.query().wanted),
+        query: Arc::new(query),
+        hint: target.hint,
+        wanted,
         shard_filter: staging.ownership.clone(),
         ..Request::default()
     };

@@ -1,0 +1,143 @@
+//! A collection in a store of its own, for tests of plans.
+
+use std::sync::Arc;
+
+use banyan_query::canonical::{CanonicalQuery, Order};
+use banyan_query::{Context, Filter};
+use banyan_storage::{
+    Batch, CatalogChange, Collection, Index, IndexDefinition, Namespace, Store, StoreOptions,
+};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
+
+use crate::executor::Executor;
+use crate::interrupt::InterruptSlot;
+use crate::plan::{Solution, solutions};
+use crate::planned::Planned;
+use crate::request::{Request, View};
+
+pub struct Fixture {
+    _directory: tempfile::TempDir,
+    pub store: Store,
+}
+
+impl Fixture {
+    pub fn new() -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
+        Fixture {
+            _directory: directory,
+            store,
+        }
+    }
+
+    /// A collection with these documents and indexes (besides `_id_`).
+    pub fn collection(
+        &self,
+        name: &str,
+        documents: &[RawDocumentBuf],
+        indexes: &[RawDocumentBuf],
+    ) -> Arc<Collection> {
+        let ids = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
+        let specs = std::iter::once(&ids).chain(indexes);
+        let definitions = specs
+            .map(|spec| IndexDefinition {
+                id: self.store.allocate_id(),
+                spec: spec.clone(),
+            })
+            .collect();
+        let mut batch = Batch::new();
+        let id = self.store.allocate_id();
+        batch.change_catalog(CatalogChange::CreateCollection {
+            id,
+            namespace: Namespace::new("test", name),
+            uuid: [7; 16],
+            options: RawDocumentBuf::new(),
+            indexes: definitions,
+        });
+        self.store.commit(batch).unwrap();
+        let collection = self.store.catalog().by_id(id).unwrap().clone();
+        let mut batch = Batch::new();
+        for (record, document) in documents.iter().enumerate() {
+            let record = record as u64 + 1;
+            batch.insert_record(&collection, record, document);
+            for index in &collection.indexes {
+                add_keys(&mut batch, &collection, index, record, document);
+            }
+        }
+        self.store.commit(batch).unwrap();
+        collection
+    }
+
+    pub fn solutions(&self, collection: &Arc<Collection>, request: &Request<'_>) -> Vec<Solution> {
+        solutions(Some(collection), request, None).unwrap()
+    }
+
+    pub fn open(&self, collection: &Arc<Collection>, request: &Request<'_>) -> Executor {
+        let view = View {
+            collection: Some(collection.clone()),
+            snapshot: self.store.snapshot(),
+            later: Some(self.store.clone()),
+        };
+        let planned = Planned::new(view, request.clone()).unwrap();
+        planned.open(&Arc::new(InterruptSlot::default())).unwrap()
+    }
+
+    /// The ids that a query finds, and how. The plan rests between any two documents.
+    pub fn find(
+        &self,
+        collection: &Arc<Collection>,
+        request: &Request<'_>,
+    ) -> (Vec<i32>, RawDocumentBuf) {
+        let mut executor = self.open(collection, request);
+        let mut found = Vec::new();
+        while let Some((_, row)) = executor.next_record().unwrap() {
+            found.push(row.get_i32("_id").unwrap());
+            executor.save();
+        }
+        (found, executor.explain_run())
+    }
+}
+
+/// A request for what matches a filter, in an order.
+pub fn request(filter: &RawDocument, sort: Option<&RawDocument>) -> Request<'static> {
+    let filter = Filter::parse(filter, &Context::default()).unwrap();
+    let query = CanonicalQuery {
+        order: Order::parse(sort).unwrap(),
+        ..CanonicalQuery::of_filter(Arc::new(filter))
+    };
+    Request {
+        query: Arc::new(query),
+        ..Request::default()
+    }
+}
+
+pub fn index(key: RawDocumentBuf, name: &str) -> RawDocumentBuf {
+    rawdoc! { "v": 2, "key": key, "name": name }
+}
+
+fn add_keys(
+    batch: &mut Batch,
+    collection: &Collection,
+    index: &Arc<Index>,
+    record: u64,
+    document: &RawDocumentBuf,
+) {
+    if let Some(partial) = &index.partial_filter
+        && !Filter::parse(partial, &Context::default())
+            .unwrap()
+            .try_matches(document)
+            .unwrap()
+    {
+        return;
+    }
+    let keys = match index.sparse {
+        true => index.pattern.sparse_keys(document).unwrap(),
+        false => index.pattern.keys(document).unwrap(),
+    };
+    if keys.multikey {
+        batch.note_multikey(collection.id, index);
+    }
+    for key in keys.keys {
+        batch.put_index_key(collection, index, &key, record);
+    }
+}

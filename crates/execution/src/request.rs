@@ -1,0 +1,77 @@
+//! What is asked of a collection, and the state of it that is read.
+
+use std::sync::Arc;
+
+use banyan_query::canonical::CanonicalQuery;
+use banyan_storage::{Collection, Snapshot, Store};
+use bson::{RawBsonRef, RawDocument};
+
+use crate::operators::{Output, ShardFilter, SortMemory};
+
+/// The state of a collection that a plan reads.
+pub struct View {
+    /// `None`: it does not exist.
+    pub collection: Option<Arc<Collection>>,
+    pub snapshot: Snapshot,
+    /// Where later states come from, if the plan may go on in one of them after a rest.
+    pub later: Option<Store>,
+}
+
+/// What is asked of a collection.
+#[derive(Clone, Default)]
+pub struct Request<'a> {
+    pub query: Arc<CanonicalQuery>,
+    pub created_from: CreatedFrom<'a>,
+    /// The name of an index, its key pattern, or `{$natural: ±1}`.
+    pub hint: Option<RawBsonRef<'a>>,
+    /// The ends of a hinted index.
+    pub min: Option<&'a RawDocument>,
+    pub max: Option<&'a RawDocument>,
+    /// One document for each value at this path is enough.
+    pub distinct: Option<&'a str>,
+    /// How many documents are taken from a plan that has no limit of its own.
+    pub wanted: Option<u64>,
+    pub show_record_id: bool,
+    pub sort_memory: SortMemory,
+    /// `None`: all documents are this shard's.
+    pub shard_filter: Option<Arc<dyn ShardFilter>>,
+    pub goal: Goal,
+    /// The plan cache is neither asked nor taught: an explanation shows the choice.
+    pub explains: bool,
+}
+
+/// The parts of a query that are shown as they were written, where they are known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CreatedFrom<'a> {
+    pub filter: Option<&'a RawDocument>,
+    pub projection: Option<&'a RawDocument>,
+}
+
+/// What becomes of the documents that are found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Goal {
+    #[default]
+    Documents,
+    /// Their number.
+    Count,
+}
+
+impl Request<'_> {
+    /// How many documents are looked for.
+    pub fn wanted(&self) -> Option<u64> {
+        self.query.wanted().or(self.wanted)
+    }
+
+    /// What becomes of each document on its way out.
+    pub fn output(&self) -> Output {
+        let query = &self.query;
+        let asks = |projection: &&Arc<_>| banyan_query::Projection::needs_position(projection);
+        let position = query.projection.as_ref().filter(asks);
+        Output {
+            projection: query.projection.clone(),
+            source: self.created_from.projection.map(RawDocument::to_owned),
+            positions: position.map(|_| query.filter.clone()),
+            show_record_id: self.show_record_id,
+        }
+    }
+}
