@@ -12,9 +12,7 @@ use bson::{RawDocumentBuf, cstr, rawdoc};
 use crate::cache::CandidateStats;
 use crate::error::plan_killed;
 use crate::interrupt::{InterruptSlot, Ticker};
-use crate::operators::{
-    Documents, Examined, Explainer, Member, Operator, Progress, Run, VirtualScan,
-};
+use crate::operators::{Documents, Examined, Explainer, Member, Progress, Run, Stage, VirtualScan};
 use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
 use crate::plan::{self, Solution};
@@ -32,7 +30,7 @@ pub struct Executor {
     /// `None` while it rests.
     snapshot: Option<Snapshot>,
     later: Option<Store>,
-    root: Box<dyn Operator>,
+    root: Stage,
     ticker: Ticker,
     examined: Examined,
     /// What was found and not handed on.
@@ -45,7 +43,7 @@ pub struct Executor {
     began: Instant,
     pub stats: Arc<PlanSummaryStats>,
     /// What was not chosen, as it would begin: nothing of it runs. Kept for explanations only.
-    pub(crate) rejected: Vec<Box<dyn Operator>>,
+    pub(crate) rejected: Vec<Stage>,
     pub(crate) candidates: Vec<CandidateStats>,
     pub(crate) has_index_filter: bool,
     query: Arc<CanonicalQuery>,
@@ -74,7 +72,7 @@ impl Executor {
         slot: &Arc<InterruptSlot>,
     ) -> Executor {
         let scan = VirtualScan::new(documents, request.query.filter.clone());
-        let root = plan::finish(Box::new(scan), request, false);
+        let root = plan::finish(Stage::new(scan), request, false);
         let mut executor = Executor::run(view, root, Summary::Nothing, &request.query, slot);
         executor.is_sorted = request.query.order.pattern().is_some();
         executor
@@ -82,7 +80,7 @@ impl Executor {
 
     fn run(
         view: &View,
-        root: Box<dyn Operator>,
+        root: Stage,
         summary: Summary,
         query: &Arc<CanonicalQuery>,
         slot: &Arc<InterruptSlot>,
@@ -251,18 +249,18 @@ impl Executor {
 
     /// `winningPlan`.
     pub fn explain_plan(&self) -> RawDocumentBuf {
-        self.root.explain(&Explainer::default())
+        self.root.explain(Explainer::default())
     }
 
     /// `rejectedPlans`.
     pub fn explain_rejected(&self) -> impl Iterator<Item = RawDocumentBuf> {
         let rejected = self.rejected.iter();
-        rejected.map(|root| root.explain(&Explainer::default()))
+        rejected.map(|root| root.explain(Explainer::default()))
     }
 
     /// `executionStages`.
     pub fn explain_run(&self) -> RawDocumentBuf {
-        self.root.explain(&Explainer {
+        self.root.explain(Explainer {
             milliseconds: Some(self.milliseconds()),
         })
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{Collection, CollectionId, RecordId, RecordScan};
+use banyan_storage::{CollectionId, RecordId, RecordScan};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::explain::direction;
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error;
 use crate::plan::explain::clamp;
 use crate::row::Row;
@@ -23,7 +23,6 @@ pub struct CollectionScan {
     scan: Option<RecordScan>,
     /// The record that it has come to.
     last: Option<RecordId>,
-    counts: Counts,
     examined: u64,
 }
 
@@ -35,7 +34,6 @@ impl CollectionScan {
             filter,
             scan: None,
             last: None,
-            counts: Counts::default(),
             examined: 0,
         }
     }
@@ -90,40 +88,34 @@ impl CollectionScan {
 }
 
 impl Operator for CollectionScan {
+    fn name(&self) -> &'static str {
+        "COLLSCAN"
+    }
+
     fn next(
         &mut self,
+        _: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        let (before, examined) = (out.len(), self.examined);
+    ) -> Result<(u64, Progress), QueryError> {
+        let examined = self.examined;
         let progress = self.scan(run, most, out)?;
-        let works = self.examined - examined;
-        self.counts.note(works, out.len() - before, progress);
-        Ok(progress)
+        Ok((self.examined - examined, progress))
     }
 
     fn save(&mut self) {
         self.scan = None;
-        self.counts.saves += 1;
     }
 
-    fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
-        self.counts.restores += 1;
-        Ok(())
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_deref()
     }
 
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let filter = self.filter.as_deref();
-        let mut stage = explainer.stage("COLLSCAN", filter, &self.counts);
+    fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
         stage.append(cstr!("direction"), direction(self.reverse));
         if explainer.ran() {
             stage.append(cstr!("docsExamined"), clamp(self.examined));
         }
-        stage
     }
 }

@@ -12,7 +12,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
 use super::fetch::document_of;
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error;
 use crate::plan::IndexBounds;
 use crate::plan::explain::clamp;
@@ -37,7 +37,6 @@ pub struct DistinctScan {
     lower: Option<Vec<u8>>,
     /// What the keys of the value that was handed on last begin with.
     passed: Option<Vec<u8>>,
-    counts: Counts,
     keys_examined: u64,
     documents_examined: u64,
 }
@@ -55,7 +54,6 @@ impl DistinctScan {
             scan: None,
             lower: None,
             passed: None,
-            counts: Counts::default(),
             keys_examined: 0,
             documents_examined: 0,
         })
@@ -116,13 +114,18 @@ impl DistinctScan {
 }
 
 impl Operator for DistinctScan {
+    fn name(&self) -> &'static str {
+        "DISTINCT_SCAN"
+    }
+
     fn next(
         &mut self,
+        _: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        let (before, examined) = (out.len(), self.keys_examined);
+    ) -> Result<(u64, Progress), QueryError> {
+        let examined = self.keys_examined;
         let mut progress = Progress::More;
         while out.len() < most && run.work() {
             let Some(record) = self.step(run)? else {
@@ -137,14 +140,11 @@ impl Operator for DistinctScan {
             let row = Some(Row::Record(found));
             out.push(Member { record, row });
         }
-        let works = self.keys_examined - examined;
-        self.counts.note(works, out.len() - before, progress);
-        Ok(progress)
+        Ok((self.keys_examined - examined, progress))
     }
 
     fn save(&mut self) {
         self.scan = None;
-        self.counts.saves += 1;
     }
 
     fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
@@ -155,17 +155,11 @@ impl Operator for DistinctScan {
         }))
     }
 
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let mut stage = explainer.stage("DISTINCT_SCAN", None, &self.counts);
-        append_bounds(&mut stage, &self.bounds, false);
+    fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
+        append_bounds(stage, &self.bounds, false);
         if explainer.ran() {
             stage.append(cstr!("keysExamined"), clamp(self.keys_examined));
             stage.append(cstr!("docsExamined"), clamp(self.documents_examined));
         }
-        stage
     }
 }

@@ -5,7 +5,7 @@ use banyan_query::Filter;
 use banyan_query::sort::SortPattern;
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
-use super::{Counts, Operator};
+use super::Counts;
 use crate::plan::IndexBounds;
 use crate::plan::explain::clamp;
 
@@ -46,23 +46,6 @@ impl Explainer {
             stage.append(cstr!("restoreState"), clamp(counts.restores));
             stage.append(cstr!("isEOF"), i32::from(counts.ended));
         }
-        stage
-    }
-
-    /// A stage over one input.
-    pub(super) fn over(self, mut stage: RawDocumentBuf, input: &dyn Operator) -> RawDocumentBuf {
-        stage.append(cstr!("inputStage"), input.explain(&self));
-        stage
-    }
-
-    /// A stage over several inputs.
-    pub(super) fn over_all<'a>(
-        self,
-        mut stage: RawDocumentBuf,
-        inputs: impl Iterator<Item = &'a dyn Operator>,
-    ) -> RawDocumentBuf {
-        let inputs: RawArrayBuf = inputs.map(|input| input.explain(&self)).collect();
-        stage.append(cstr!("inputStages"), inputs);
         stage
     }
 }

@@ -7,33 +7,25 @@ use banyan_query::filter::Filter;
 use banyan_storage::{Collection, StorageError};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, pull};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
 use crate::error;
 use crate::plan::explain::clamp;
 use crate::row::Row;
 
 pub struct Fetch {
-    input: Box<dyn Operator>,
     collection: Arc<Collection>,
     /// `None`: the input names matching documents only.
     filter: Option<Arc<Filter>>,
     pulled: Vec<Member>,
-    counts: Counts,
     examined: u64,
 }
 
 impl Fetch {
-    pub fn new(
-        input: Box<dyn Operator>,
-        collection: Arc<Collection>,
-        filter: Option<Arc<Filter>>,
-    ) -> Fetch {
+    pub fn new(collection: Arc<Collection>, filter: Option<Arc<Filter>>) -> Fetch {
         Fetch {
-            input,
             collection,
             filter,
             pulled: Vec::new(),
-            counts: Counts::default(),
             examined: 0,
         }
     }
@@ -56,13 +48,17 @@ pub(super) fn document_of(
 }
 
 impl Operator for Fetch {
+    fn name(&self) -> &'static str {
+        "FETCH"
+    }
+
     fn next(
         &mut self,
+        inputs: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        let before = out.len();
+    ) -> Result<(u64, Progress), QueryError> {
         let (collection, filter, examined) = (&self.collection, &self.filter, &mut self.examined);
         let fetch = |run: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
             for Member { record, .. } in from.drain(..) {
@@ -81,31 +77,16 @@ impl Operator for Fetch {
             }
             Ok(())
         };
-        let (works, progress) = pull(&mut *self.input, run, most, out, &mut self.pulled, fetch)?;
-        self.counts.note(works, out.len() - before, progress);
-        Ok(progress)
+        pull(inputs, run, most, out, &mut self.pulled, fetch)
     }
 
-    fn save(&mut self) {
-        self.input.save();
-        self.counts.saves += 1;
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_deref()
     }
 
-    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
-        self.counts.restores += 1;
-        self.input.restore(collection)
-    }
-
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let filter = self.filter.as_deref();
-        let mut stage = explainer.stage("FETCH", filter, &self.counts);
+    fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
         if explainer.ran() {
             stage.append(cstr!("docsExamined"), clamp(self.examined));
         }
-        explainer.over(stage, &*self.input)
     }
 }

@@ -7,7 +7,7 @@ use banyan_storage::{Collection, Index};
 use bson::{RawDocumentBuf, cstr};
 
 use super::fetch::document_of;
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error;
 use crate::plan::explain::clamp;
 use crate::row::Row;
@@ -17,7 +17,7 @@ pub struct IdLookup {
     collection: Arc<Collection>,
     index: Arc<Index>,
     key: Vec<u8>,
-    counts: Counts,
+    done: bool,
     found: bool,
 }
 
@@ -27,29 +27,34 @@ impl IdLookup {
             collection,
             index,
             key,
-            counts: Counts::default(),
+            done: false,
             found: false,
         }
     }
 }
 
 impl Operator for IdLookup {
+    fn name(&self) -> &'static str {
+        "IDHACK"
+    }
+
     fn next(
         &mut self,
+        _: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        if self.counts.ended {
-            return Ok(Progress::End);
+    ) -> Result<(u64, Progress), QueryError> {
+        if self.done {
+            return Ok((0, Progress::End));
         }
         if most <= out.len() || !run.work() {
-            return Ok(Progress::More);
+            return Ok((0, Progress::More));
         }
+        self.done = true;
         let record = run.snapshot.unique_lookup(&self.index, &self.key);
         let Some(record) = record.map_err(error::storage)? else {
-            self.counts.note(0, 0, Progress::End);
-            return Ok(Progress::End);
+            return Ok((0, Progress::End));
         };
         run.examine_key()?;
         let found = document_of(run, &self.collection, record)?;
@@ -57,29 +62,13 @@ impl Operator for IdLookup {
         self.found = true;
         let row = Some(Row::Record(found));
         out.push(Member { record, row });
-        self.counts.note(1, 1, Progress::End);
-        Ok(Progress::End)
+        Ok((1, Progress::End))
     }
 
-    fn save(&mut self) {
-        self.counts.saves += 1;
-    }
-
-    fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
-        self.counts.restores += 1;
-        Ok(())
-    }
-
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let mut stage = explainer.stage("IDHACK", None, &self.counts);
+    fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
         if explainer.ran() {
             stage.append(cstr!("keysExamined"), clamp(u64::from(self.found)));
             stage.append(cstr!("docsExamined"), clamp(u64::from(self.found)));
         }
-        stage
     }
 }

@@ -8,7 +8,7 @@ use banyan_storage::{Collection, IndexKey, RecordId, StorageError};
 use bson::{RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error::{self, plan_killed};
 use crate::plan::explain::clamp;
 use crate::plan::{IndexBounds, ScanRange};
@@ -28,7 +28,6 @@ pub struct IndexScan {
     last: Position,
     /// The records that were handed on, where one may come again.
     seen: Option<HashSet<RecordId>>,
-    counts: Counts,
     examined: u64,
 }
 
@@ -61,7 +60,6 @@ impl IndexScan {
             done: 0,
             scan: None,
             last: Position::Start,
-            counts: Counts::default(),
             examined: 0,
         }
     }
@@ -143,17 +141,23 @@ impl IndexScan {
 }
 
 impl Operator for IndexScan {
+    fn name(&self) -> &'static str {
+        match self.counts_only {
+            true => "COUNT_SCAN",
+            false => "IXSCAN",
+        }
+    }
+
     fn next(
         &mut self,
+        _: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        let (before, examined) = (out.len(), self.examined);
+    ) -> Result<(u64, Progress), QueryError> {
+        let examined = self.examined;
         let progress = self.scan(run, most, out)?;
-        let works = self.examined - examined;
-        self.counts.note(works, out.len() - before, progress);
-        Ok(progress)
+        Ok((self.examined - examined, progress))
     }
 
     fn save(&mut self) {
@@ -161,7 +165,6 @@ impl Operator for IndexScan {
         if let Position::Entry(key, record) = &self.last {
             self.last = Position::Saved(key.to_vec(), *record);
         }
-        self.counts.saves += 1;
     }
 
     fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
@@ -178,25 +181,13 @@ impl Operator for IndexScan {
             // Only what was written meanwhile has several keys.
             self.seen = Some(HashSet::new());
         }
-        self.counts.restores += 1;
         Ok(())
     }
 
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let name = if self.counts_only {
-            "COUNT_SCAN"
-        } else {
-            "IXSCAN"
-        };
-        let mut stage = explainer.stage(name, None, &self.counts);
-        append_bounds(&mut stage, &self.bounds, self.reverse);
+    fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
+        append_bounds(stage, &self.bounds, self.reverse);
         if explainer.ran() {
             stage.append(cstr!("keysExamined"), clamp(self.examined));
         }
-        stage
     }
 }

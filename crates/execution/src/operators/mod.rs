@@ -1,9 +1,9 @@
 //! The operators of a plan: each finds, changes or orders what the one below it hands on.
 //!
-//! A plan is a tree of them. An operator hands on members a batch at a time, counts its own work,
-//! and can let its snapshot go between two batches ([`Operator::save`]): it keeps its position and
-//! goes on in another snapshot ([`Operator::restore`]). `explain` is drawn from the tree that ran
-//! ([`Operator::explain`]).
+//! A plan is a tree of [`Stage`]s, each with an [`Operator`] that hands on members a batch at a time.
+//! A stage counts the work of its operator and can let its snapshot go between two batches
+//! ([`Stage::save`]): it keeps its position and goes on in another snapshot ([`Stage::restore`]).
+//! `explain` is drawn from the tree that ran ([`Stage::explain`]).
 //!
 //! To add one: a file here, and the place in `plan/build.rs` that puts it into a tree.
 
@@ -23,8 +23,9 @@ mod sort_merge;
 mod virtual_scan;
 
 use banyan_query::QueryError;
+use banyan_query::filter::Filter;
 use banyan_storage::{Collection, RecordId, Snapshot};
-use bson::RawDocumentBuf;
+use bson::{RawArrayBuf, RawDocumentBuf, cstr};
 
 pub use collection_scan::CollectionScan;
 pub use distinct_scan::DistinctScan;
@@ -60,28 +61,146 @@ pub enum Progress {
     End,
 }
 
-/// What an operator of a plan does.
+/// What an operator of a plan does. What all have in common, a [`Stage`] does for it: its counts,
+/// its inputs' rests, and most of its explanation.
 pub trait Operator: Send {
-    /// Appends what comes next to `out`, up to `most` members in all.
+    /// As MongoDB's `explain` calls it.
+    fn name(&self) -> &'static str;
+
+    /// Appends what comes next to `out`, up to `most` members in all; how many units of work that
+    /// took.
     fn next(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: usize,
+        out: &mut Vec<Member>,
+    ) -> Result<(u64, Progress), QueryError>;
+
+    /// Lets go of what depends on the snapshot and keeps the position.
+    fn save(&mut self) {}
+
+    /// Another snapshot is read from now on; fails if the plan cannot go on in it.
+    fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    /// Whether it still reads from its inputs.
+    fn reads_inputs(&self) -> bool {
+        true
+    }
+
+    /// How many members it would have handed on but for having to read all of its input first.
+    fn held_back(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether it hands on what comes, so that its input tells how much is found.
+    fn passes_on(&self) -> bool {
+        false
+    }
+
+    /// The filter that it matches documents with.
+    fn filter(&self) -> Option<&Filter> {
+        None
+    }
+
+    /// Whether its inputs are shown as a list.
+    fn merges(&self) -> bool {
+        false
+    }
+
+    /// Whether it is a stage of its own to whoever asks for an explanation.
+    fn is_shown(&self) -> bool {
+        true
+    }
+
+    /// Adds what is said of this operator alone.
+    fn describe(&self, _: &mut RawDocumentBuf, _: &Counts, _: Explainer) {}
+}
+
+/// An operator in its place in a plan.
+pub struct Stage {
+    operator: Box<dyn Operator>,
+    inputs: Vec<Stage>,
+    counts: Counts,
+}
+
+impl Stage {
+    pub fn new(operator: impl Operator + 'static) -> Stage {
+        Stage::over_all(Vec::new(), operator)
+    }
+
+    /// An operator over an input.
+    pub fn over(input: Stage, operator: impl Operator + 'static) -> Stage {
+        Stage::over_all(vec![input], operator)
+    }
+
+    pub fn over_all(inputs: Vec<Stage>, operator: impl Operator + 'static) -> Stage {
+        Stage {
+            operator: Box::new(operator),
+            inputs,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Appends what comes next to `out`, up to `most` members in all.
+    pub fn next(
         &mut self,
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError>;
+    ) -> Result<Progress, QueryError> {
+        let before = out.len();
+        let (works, progress) = self.operator.next(&mut self.inputs, run, most, out)?;
+        self.counts.note(works, out.len() - before, progress);
+        Ok(progress)
+    }
 
     /// Lets go of what depends on the snapshot and keeps the position.
-    fn save(&mut self);
+    pub fn save(&mut self) {
+        self.inputs.iter_mut().for_each(Stage::save);
+        self.operator.save();
+        self.counts.saves += 1;
+    }
 
     /// Another snapshot is read from now on; fails if the plan cannot go on in it.
-    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError>;
+    pub fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
+        self.counts.restores += 1;
+        if self.operator.reads_inputs() {
+            let mut inputs = self.inputs.iter_mut();
+            inputs.try_for_each(|input| input.restore(collection))?;
+        }
+        self.operator.restore(collection)
+    }
 
     /// How many members it has handed on, or would have but for having to read all of its input
     /// first: what a trial of several plans compares.
-    fn produced(&self) -> u64;
+    pub fn produced(&self) -> u64 {
+        match self.inputs.first() {
+            Some(input) if self.operator.passes_on() => input.produced(),
+            _ => self.operator.held_back().unwrap_or(self.counts.advanced),
+        }
+    }
 
     /// The stage as MongoDB's `explain` shows it, with those below it.
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf;
+    pub fn explain(&self, explainer: Explainer) -> RawDocumentBuf {
+        if !self.operator.is_shown()
+            && let Some(input) = self.inputs.first()
+        {
+            return input.explain(explainer);
+        }
+        let operator = &*self.operator;
+        let mut stage = explainer.stage(operator.name(), operator.filter(), &self.counts);
+        operator.describe(&mut stage, &self.counts, explainer);
+        let mut inputs = self.inputs.iter().map(|input| input.explain(explainer));
+        if operator.merges() {
+            stage.append(cstr!("inputStages"), inputs.collect::<RawArrayBuf>());
+        } else if let Some(input) = inputs.next() {
+            stage.append(cstr!("inputStage"), input);
+        }
+        stage
+    }
 }
 
 /// What a plan has done so far.
@@ -169,17 +288,20 @@ impl Counts {
     }
 }
 
-/// Reads batch after batch of an operator's input until there is something in `out`, the input has
+/// Reads batch after batch of an operator's only input until there is something in `out`, the input has
 /// ended, or the work that is allowed is used up. `take` moves what it wants from the first list to
 /// the second.
 fn pull(
-    input: &mut dyn Operator,
+    inputs: &mut [Stage],
     run: &mut Run<'_>,
     most: usize,
     out: &mut Vec<Member>,
     pulled: &mut Vec<Member>,
     mut take: impl FnMut(&mut Run<'_>, &mut Vec<Member>, &mut Vec<Member>) -> Result<(), QueryError>,
 ) -> Result<(u64, Progress), QueryError> {
+    let Some(input) = inputs.first_mut() else {
+        return Ok((0, Progress::End));
+    };
     let before = out.len();
     let mut works = 0;
     loop {

@@ -3,47 +3,36 @@
 use std::collections::HashSet;
 
 use banyan_query::QueryError;
-use banyan_storage::{Collection, RecordId};
+use banyan_storage::RecordId;
 use bson::{RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, pull};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
 use crate::plan::explain::clamp;
 
 /// One input after the other.
+#[derive(Default)]
 pub struct Or {
-    inputs: Vec<Box<dyn Operator>>,
     /// How many inputs have ended.
     done: usize,
     seen: HashSet<RecordId>,
     pulled: Vec<Member>,
-    counts: Counts,
     dropped: u64,
 }
 
-impl Or {
-    pub fn new(inputs: Vec<Box<dyn Operator>>) -> Or {
-        Or {
-            inputs,
-            done: 0,
-            seen: HashSet::new(),
-            pulled: Vec::new(),
-            counts: Counts::default(),
-            dropped: 0,
-        }
-    }
-}
-
 impl Operator for Or {
+    fn name(&self) -> &'static str {
+        "OR"
+    }
+
     fn next(
         &mut self,
+        inputs: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        let before = out.len();
-        let Some(input) = self.inputs.get_mut(self.done) else {
-            return Ok(Progress::End);
-        };
+    ) -> Result<(u64, Progress), QueryError> {
+        let count = inputs.len();
+        let input = inputs.get_mut(self.done..).unwrap_or_default();
         let (seen, dropped) = (&mut self.seen, &mut self.dropped);
         let once = |_: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
             for member in from.drain(..) {
@@ -54,37 +43,23 @@ impl Operator for Or {
             }
             Ok(())
         };
-        let (works, progress) = pull(&mut **input, run, most, out, &mut self.pulled, once)?;
+        let (works, progress) = pull(input, run, most, out, &mut self.pulled, once)?;
         self.done += usize::from(progress == Progress::End);
-        let progress = match self.done < self.inputs.len() {
+        let progress = match self.done < count {
             true => Progress::More,
             false => Progress::End,
         };
-        self.counts.note(works, out.len() - before, progress);
-        Ok(progress)
+        Ok((works, progress))
     }
 
-    fn save(&mut self) {
-        self.inputs.iter_mut().for_each(|input| input.save());
-        self.counts.saves += 1;
+    fn merges(&self) -> bool {
+        true
     }
 
-    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
-        self.counts.restores += 1;
-        let mut inputs = self.inputs.iter_mut();
-        inputs.try_for_each(|input| input.restore(collection))
-    }
-
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let mut stage = explainer.stage("OR", None, &self.counts);
+    fn describe(&self, stage: &mut RawDocumentBuf, counts: &Counts, explainer: Explainer) {
         if explainer.ran() {
-            stage.append(cstr!("dupsTested"), clamp(self.counts.works));
+            stage.append(cstr!("dupsTested"), clamp(counts.works));
             stage.append(cstr!("dupsDropped"), clamp(self.dropped));
         }
-        explainer.over_all(stage, self.inputs.iter().map(|input| &**input))
     }
 }

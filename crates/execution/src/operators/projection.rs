@@ -5,10 +5,9 @@ use std::sync::Arc;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
-use banyan_storage::Collection;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::row::Row;
 
 /// What becomes of each document on its way out.
@@ -53,67 +52,55 @@ impl Output {
 }
 
 pub struct ProjectionDefault {
-    input: Box<dyn Operator>,
     output: Output,
-    counts: Counts,
 }
 
 impl ProjectionDefault {
-    pub fn new(input: Box<dyn Operator>, output: Output) -> ProjectionDefault {
-        ProjectionDefault {
-            input,
-            output,
-            counts: Counts::default(),
-        }
+    pub fn new(output: Output) -> ProjectionDefault {
+        ProjectionDefault { output }
     }
 }
 
 impl Operator for ProjectionDefault {
+    fn name(&self) -> &'static str {
+        match &self.output.projection {
+            Some(projection) if projection.is_simple() => "PROJECTION_SIMPLE",
+            _ => "PROJECTION_DEFAULT",
+        }
+    }
+
     fn next(
         &mut self,
+        inputs: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
+    ) -> Result<(u64, Progress), QueryError> {
         let before = out.len();
-        let progress = self.input.next(run, most, out)?;
+        let progress = match inputs.first_mut() {
+            Some(input) => input.next(run, most, out)?,
+            None => Progress::End,
+        };
         let new = out.get_mut(before..).unwrap_or_default();
         for member in new.iter_mut() {
             if let Some(row) = member.row.take() {
                 member.row = Some(self.output.apply(row, member.record)?);
             }
         }
-        let advanced = new.len();
-        self.counts.note(advanced as u64, advanced, progress);
-        Ok(progress)
+        Ok((new.len() as u64, progress))
     }
 
-    fn save(&mut self) {
-        self.input.save();
-        self.counts.saves += 1;
+    fn passes_on(&self) -> bool {
+        true
     }
 
-    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
-        self.counts.restores += 1;
-        self.input.restore(collection)
+    /// Not where nobody asked for anything but the record's id.
+    fn is_shown(&self) -> bool {
+        self.output.projection.is_some()
     }
 
-    fn produced(&self) -> u64 {
-        self.input.produced()
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let Some(projection) = &self.output.projection else {
-            // Nobody asked for anything but the record's id.
-            return self.input.explain(explainer);
-        };
-        let name = match projection.is_simple() {
-            true => "PROJECTION_SIMPLE",
-            false => "PROJECTION_DEFAULT",
-        };
-        let mut stage = explainer.stage(name, None, &self.counts);
+    fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, _: Explainer) {
         let source = self.output.source.clone().unwrap_or_default();
         stage.append(cstr!("transformBy"), source);
-        explainer.over(stage, &*self.input)
     }
 }

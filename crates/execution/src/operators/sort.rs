@@ -2,10 +2,9 @@
 
 use banyan_query::sort::{MEMORY_BYTES_MAX, SortPattern, Sorted, Sorter};
 use banyan_query::{Budget, QueryError};
-use banyan_storage::Collection;
 use bson::{RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::plan::explain::clamp;
 
 /// So many members of the input are read at once.
@@ -29,12 +28,10 @@ impl Default for SortMemory {
 
 /// Keeps the first `limit`, where there is one.
 pub struct Sort {
-    input: Box<dyn Operator>,
     pattern: SortPattern,
     limit: Option<u64>,
     memory: SortMemory,
     state: State,
-    counts: Counts,
     /// Members that were read.
     sorted: u64,
     bytes_sorted: usize,
@@ -47,34 +44,26 @@ enum State {
 }
 
 impl Sort {
-    pub fn new(
-        input: Box<dyn Operator>,
-        pattern: SortPattern,
-        limit: Option<u64>,
-        memory: SortMemory,
-    ) -> Sort {
+    pub fn new(pattern: SortPattern, limit: Option<u64>, memory: SortMemory) -> Sort {
         let kept = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Sort {
-            input,
             pattern,
             limit,
             state: State::Reading(Sorter::with_memory(kept, memory.bytes_max)),
             memory,
-            counts: Counts::default(),
             sorted: 0,
             bytes_sorted: 0,
         }
     }
 
     /// Reads the input; false when the work that is allowed is used up before its end.
-    fn read(&mut self, run: &mut Run<'_>) -> Result<bool, QueryError> {
-        let State::Reading(sorter) = &mut self.state else {
+    fn read(&mut self, inputs: &mut [Stage], run: &mut Run<'_>) -> Result<bool, QueryError> {
+        let (State::Reading(sorter), Some(input)) = (&mut self.state, inputs.first_mut()) else {
             return Ok(true);
         };
         let mut pulled = Vec::new();
         loop {
-            let progress = self.input.next(run, READ_AHEAD, &mut pulled)?;
-            self.counts.works += pulled.len() as u64;
+            let progress = input.next(run, READ_AHEAD, &mut pulled)?;
             self.sorted += pulled.len() as u64;
             for Member { record, row } in pulled.drain(..) {
                 let Some(mut row) = row else { continue };
@@ -103,15 +92,20 @@ impl Sort {
 }
 
 impl Operator for Sort {
+    fn name(&self) -> &'static str {
+        "SORT"
+    }
+
     fn next(
         &mut self,
+        inputs: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        let before = out.len();
-        if !self.read(run)? {
-            return Ok(Progress::More);
+    ) -> Result<(u64, Progress), QueryError> {
+        let (before, read) = (out.len(), self.sorted);
+        if !self.read(inputs, run)? {
+            return Ok((self.sorted - read, Progress::More));
         }
         let mut progress = Progress::More;
         while out.len() < most {
@@ -126,31 +120,19 @@ impl Operator for Sort {
             };
             out.push(member);
         }
-        let advanced = out.len() - before;
-        self.counts.note(advanced as u64, advanced, progress);
-        Ok(progress)
+        let advanced = (out.len() - before) as u64;
+        Ok((self.sorted - read + advanced, progress))
     }
 
-    fn save(&mut self) {
-        self.input.save();
-        self.counts.saves += 1;
+    fn reads_inputs(&self) -> bool {
+        matches!(self.state, State::Reading(_))
     }
 
-    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
-        self.counts.restores += 1;
-        match self.state {
-            State::Reading(_) => self.input.restore(collection),
-            // Nothing more is read.
-            State::Sorted(_) | State::Ended => Ok(()),
-        }
+    fn held_back(&self) -> Option<u64> {
+        Some(self.sorted)
     }
 
-    fn produced(&self) -> u64 {
-        self.sorted
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let mut stage = explainer.stage("SORT", None, &self.counts);
+    fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
         stage.append(cstr!("sortPattern"), super::explain::pattern(&self.pattern));
         stage.append(cstr!("memLimit"), clamp(self.memory.bytes_max as u64));
         if let Some(limit) = self.limit {
@@ -162,6 +144,5 @@ impl Operator for Sort {
             stage.append(cstr!("totalDataSizeSorted"), bytes);
             stage.append(cstr!("usedDisk"), false);
         }
-        explainer.over(stage, &*self.input)
     }
 }

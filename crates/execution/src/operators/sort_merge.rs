@@ -4,66 +4,60 @@ use std::collections::{HashSet, VecDeque};
 
 use banyan_query::QueryError;
 use banyan_query::sort::SortPattern;
-use banyan_storage::{Collection, RecordId};
+use banyan_storage::RecordId;
 use bson::{RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::plan::explain::clamp;
 
 /// So many members of an input are read at once.
 const READ_AHEAD: usize = 16;
 
 pub struct SortMerge {
-    inputs: Vec<Input>,
+    /// Of each input.
+    heads: Vec<Head>,
     pattern: SortPattern,
     seen: HashSet<RecordId>,
-    counts: Counts,
     dropped: u64,
 }
 
-struct Input {
-    operator: Box<dyn Operator>,
+#[derive(Default)]
+struct Head {
     ended: bool,
     /// What was read and not handed on, each with its sort key.
     ahead: VecDeque<(Vec<u8>, Member)>,
 }
 
-impl Input {
-    /// The sort key of what comes next.
-    fn head(&self) -> Option<&[u8]> {
+impl Head {
+    fn key(&self) -> Option<&[u8]> {
         self.ahead.front().map(|(key, _)| key.as_slice())
     }
 }
 
 impl SortMerge {
     /// The inputs hand on documents in the pattern's order.
-    pub fn new(inputs: Vec<Box<dyn Operator>>, pattern: SortPattern) -> SortMerge {
-        let inputs = inputs.into_iter().map(|operator| Input {
-            operator,
-            ended: false,
-            ahead: VecDeque::new(),
-        });
+    pub fn new(pattern: SortPattern) -> SortMerge {
         SortMerge {
-            inputs: inputs.collect(),
+            heads: Vec::new(),
             pattern,
             seen: HashSet::new(),
-            counts: Counts::default(),
             dropped: 0,
         }
     }
 
     /// Reads ahead where nothing is; false when the work that is allowed is used up.
-    fn fill(&mut self, run: &mut Run<'_>) -> Result<bool, QueryError> {
+    fn fill(&mut self, inputs: &mut [Stage], run: &mut Run<'_>) -> Result<bool, QueryError> {
+        self.heads.resize_with(inputs.len(), Head::default);
         let mut pulled = Vec::new();
-        for input in &mut self.inputs {
-            while input.ahead.is_empty() && !input.ended {
-                let progress = input.operator.next(run, READ_AHEAD, &mut pulled)?;
-                input.ended = progress == Progress::End;
+        for (head, input) in self.heads.iter_mut().zip(inputs) {
+            while head.ahead.is_empty() && !head.ended {
+                let progress = input.next(run, READ_AHEAD, &mut pulled)?;
+                head.ended = progress == Progress::End;
                 for member in pulled.drain(..) {
                     let Some(row) = &member.row else { continue };
-                    input.ahead.push_back((self.pattern.key(row)?, member));
+                    head.ahead.push_back((self.pattern.key(row)?, member));
                 }
-                if input.ahead.is_empty() && run.is_exhausted() {
+                if head.ahead.is_empty() && run.is_exhausted() {
                     return Ok(false);
                 }
             }
@@ -73,17 +67,18 @@ impl SortMerge {
 
     fn merge(
         &mut self,
+        inputs: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<Progress, QueryError> {
         while out.len() < most {
-            if !self.fill(run)? {
+            if !self.fill(inputs, run)? {
                 return Ok(Progress::More);
             }
-            let heads = self.inputs.iter_mut().filter(|i| !i.ahead.is_empty());
-            let lowest = heads.min_by(|a, b| a.head().cmp(&b.head()));
-            let Some((_, member)) = lowest.and_then(|input| input.ahead.pop_front()) else {
+            let heads = self.heads.iter_mut().filter(|head| !head.ahead.is_empty());
+            let lowest = heads.min_by(|a, b| a.key().cmp(&b.key()));
+            let Some((_, member)) = lowest.and_then(|head| head.ahead.pop_front()) else {
                 return Ok(Progress::End);
             };
             match self.seen.insert(member.record) {
@@ -96,51 +91,41 @@ impl SortMerge {
 }
 
 impl Operator for SortMerge {
+    fn name(&self) -> &'static str {
+        "SORT_MERGE"
+    }
+
     fn next(
         &mut self,
+        inputs: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
+    ) -> Result<(u64, Progress), QueryError> {
         let (before, dropped) = (out.len(), self.dropped);
-        let progress = self.merge(run, most, out)?;
-        let advanced = out.len() - before;
-        let works = advanced as u64 + self.dropped - dropped;
-        self.counts.note(works, advanced, progress);
-        Ok(progress)
+        let progress = self.merge(inputs, run, most, out)?;
+        let works = (out.len() - before) as u64 + self.dropped - dropped;
+        Ok((works, progress))
     }
 
     fn save(&mut self) {
-        for input in &mut self.inputs {
-            input.operator.save();
-            for (_, member) in &mut input.ahead {
-                // It would keep a block of the engine.
-                if let Some(row) = &mut member.row {
-                    row.detach();
-                }
+        for (_, member) in self.heads.iter_mut().flat_map(|head| &mut head.ahead) {
+            // It would keep a block of the engine.
+            if let Some(row) = &mut member.row {
+                row.detach();
             }
         }
-        self.counts.saves += 1;
     }
 
-    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
-        self.counts.restores += 1;
-        let mut inputs = self.inputs.iter_mut();
-        inputs.try_for_each(|input| input.operator.restore(collection))
+    fn merges(&self) -> bool {
+        true
     }
 
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        let mut stage = explainer.stage("SORT_MERGE", None, &self.counts);
-        let pattern = super::explain::pattern(&self.pattern);
-        stage.append(cstr!("sortPattern"), pattern);
+    fn describe(&self, stage: &mut RawDocumentBuf, counts: &Counts, explainer: Explainer) {
+        stage.append(cstr!("sortPattern"), super::explain::pattern(&self.pattern));
         if explainer.ran() {
-            stage.append(cstr!("dupsTested"), clamp(self.counts.works));
+            stage.append(cstr!("dupsTested"), clamp(counts.works));
             stage.append(cstr!("dupsDropped"), clamp(self.dropped));
         }
-        explainer.over_all(stage, self.inputs.iter().map(|input| &*input.operator))
     }
 }

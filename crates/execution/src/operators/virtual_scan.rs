@@ -7,7 +7,7 @@ use banyan_query::filter::Filter;
 use banyan_storage::Collection;
 use bson::RawDocumentBuf;
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run};
+use super::{Member, Operator, Progress, Run, Stage};
 use crate::error::plan_killed;
 use crate::row::Row;
 
@@ -16,27 +16,26 @@ pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>>
 pub struct VirtualScan {
     documents: Documents,
     filter: Arc<Filter>,
-    counts: Counts,
 }
 
 impl VirtualScan {
     pub fn new(documents: Documents, filter: Arc<Filter>) -> VirtualScan {
-        VirtualScan {
-            documents,
-            filter,
-            counts: Counts::default(),
-        }
+        VirtualScan { documents, filter }
     }
 }
 
 impl Operator for VirtualScan {
+    fn name(&self) -> &'static str {
+        "VIRTUAL_SCAN"
+    }
+
     fn next(
         &mut self,
+        _: &mut [Stage],
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        let before = out.len();
+    ) -> Result<(u64, Progress), QueryError> {
         let (mut works, mut progress) = (0, Progress::More);
         while out.len() < most && run.work() {
             let Some(document) = self.documents.next().transpose()? else {
@@ -50,23 +49,14 @@ impl Operator for VirtualScan {
                 out.push(Member { record: 0, row });
             }
         }
-        self.counts.note(works, out.len() - before, progress);
-        Ok(progress)
-    }
-
-    fn save(&mut self) {
-        self.counts.saves += 1;
+        Ok((works, progress))
     }
 
     fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
         Err(plan_killed("a virtual scan cannot be resumed"))
     }
 
-    fn produced(&self) -> u64 {
-        self.counts.advanced
-    }
-
-    fn explain(&self, explainer: &Explainer) -> RawDocumentBuf {
-        explainer.stage("VIRTUAL_SCAN", Some(&self.filter), &self.counts)
+    fn filter(&self) -> Option<&Filter> {
+        Some(&self.filter)
     }
 }

@@ -8,8 +8,8 @@ use banyan_storage::Collection;
 
 use super::{Access, Branch, IndexBounds, Solution};
 use crate::operators::{
-    CollectionScan, DistinctScan, Eof, Fetch, IdLookup, IndexScan, Limit, Operator, Or,
-    ProjectionDefault, ShardingFilter, Skip, Sort, SortMerge,
+    CollectionScan, DistinctScan, Eof, Fetch, IdLookup, IndexScan, Limit, Or, ProjectionDefault,
+    ShardingFilter, Skip, Sort, SortMerge, Stage,
 };
 use crate::request::{Goal, Request};
 
@@ -18,34 +18,30 @@ pub fn build(
     collection: Option<&Arc<Collection>>,
     request: &Request<'_>,
     solution: &Solution,
-) -> Result<Box<dyn Operator>, QueryError> {
+) -> Result<Stage, QueryError> {
     let root = find(collection, request, solution)?;
     Ok(finish(root, request, solution.sorted))
 }
 
 /// What happens to the documents that were found, on their way out.
-pub fn finish(
-    mut root: Box<dyn Operator>,
-    request: &Request<'_>,
-    sorted: bool,
-) -> Box<dyn Operator> {
+pub fn finish(mut root: Stage, request: &Request<'_>, sorted: bool) -> Stage {
     if let Some(filter) = &request.shard_filter {
-        root = Box::new(ShardingFilter::new(root, filter.clone()));
+        root = Stage::over(root, ShardingFilter::new(filter.clone()));
     }
     let query = &request.query;
     let sort = query.order.pattern().filter(|_| !sorted);
     if let Some(pattern) = sort {
         let memory = request.sort_memory.clone();
-        root = Box::new(Sort::new(root, pattern.clone(), query.wanted(), memory));
+        root = Stage::over(root, Sort::new(pattern.clone(), query.wanted(), memory));
     }
     if query.skip > 0 {
-        root = Box::new(Skip::new(root, query.skip));
+        root = Stage::over(root, Skip::new(query.skip));
     }
     if let Some(limit) = query.limit.filter(|_| sort.is_none()) {
-        root = Box::new(Limit::new(root, limit));
+        root = Stage::over(root, Limit::new(limit));
     }
     if query.projection.is_some() || request.show_record_id {
-        root = Box::new(ProjectionDefault::new(root, request.output()));
+        root = Stage::over(root, ProjectionDefault::new(request.output()));
     }
     root
 }
@@ -55,16 +51,16 @@ fn find(
     collection: Option<&Arc<Collection>>,
     request: &Request<'_>,
     solution: &Solution,
-) -> Result<Box<dyn Operator>, QueryError> {
+) -> Result<Stage, QueryError> {
     let Some(collection) = collection else {
-        return Ok(Box::new(Eof::default()));
+        return Ok(Stage::new(Eof));
     };
     let filter = Some(&request.query.filter).filter(|filter| !solution.exact && !filter.is_empty());
     let filter = filter.cloned();
     Ok(match &solution.access {
-        Access::Nothing => Box::new(Eof::default()),
+        Access::Nothing => Stage::new(Eof),
         Access::Collection { reverse } => {
-            Box::new(CollectionScan::new(collection.id, *reverse, filter))
+            Stage::new(CollectionScan::new(collection.id, *reverse, filter))
         }
         Access::Index { bounds, reverse } => {
             return from_index(collection, request, solution, bounds, *reverse, filter);
@@ -80,19 +76,19 @@ fn from_index(
     bounds: &Arc<IndexBounds>,
     reverse: bool,
     filter: Option<Arc<Filter>>,
-) -> Result<Box<dyn Operator>, QueryError> {
+) -> Result<Stage, QueryError> {
     if solution.by_id && bounds.index.is_id() {
         let point = bounds.ranges.first().and_then(|range| range.point.clone());
         if let Some(key) = point.filter(|_| bounds.ranges.len() == 1) {
             let index = bounds.index.clone();
-            return Ok(Box::new(IdLookup::new(collection.clone(), index, key)));
+            return Ok(Stage::new(IdLookup::new(collection.clone(), index, key)));
         }
     }
     let alone = filter.is_none() && request.shard_filter.is_none();
     match request.goal {
         Goal::Count if alone => {
             let scan = IndexScan::new(bounds.clone(), reverse, true);
-            return Ok(Box::new(scan.counting()));
+            return Ok(Stage::new(scan.counting()));
         }
         Goal::Count | Goal::Documents => {}
     }
@@ -100,14 +96,13 @@ fn from_index(
         && request.shard_filter.is_none()
         && let Some(scan) = DistinctScan::new(collection.clone(), bounds.clone())
     {
-        return Ok(Box::new(scan));
+        return Ok(Stage::new(scan));
     }
     let scan = IndexScan::new(bounds.clone(), reverse, filter.is_none());
-    Ok(Box::new(Fetch::new(
-        Box::new(scan),
-        collection.clone(),
-        filter,
-    )))
+    Ok(Stage::over(
+        Stage::new(scan),
+        Fetch::new(collection.clone(), filter),
+    ))
 }
 
 /// The bounds of a branch say nothing of the other conditions, so every document is matched.
@@ -116,21 +111,22 @@ fn from_union(
     request: &Request<'_>,
     solution: &Solution,
     branches: &[Branch],
-) -> Result<Box<dyn Operator>, QueryError> {
-    let scan = |branch: &Branch| -> Box<dyn Operator> {
+) -> Result<Stage, QueryError> {
+    let scan = |branch: &Branch| -> Stage {
         let bounds = branch.bounds.clone();
-        Box::new(IndexScan::new(bounds, branch.reverse, false))
+        Stage::new(IndexScan::new(bounds, branch.reverse, false))
     };
     let filter = Some(request.query.filter.clone());
     let pattern = request.query.order.pattern();
     let Some(pattern) = pattern.filter(|_| solution.sorted) else {
         let scans = branches.iter().map(scan).collect();
-        let union = Box::new(Or::new(scans));
-        return Ok(Box::new(Fetch::new(union, collection.clone(), filter)));
+        let union = Stage::over_all(scans, Or::default());
+        return Ok(Stage::over(union, Fetch::new(collection.clone(), filter)));
     };
-    let fetches = branches.iter().map(|branch| -> Box<dyn Operator> {
-        let fetch = Fetch::new(scan(branch), collection.clone(), filter.clone());
-        Box::new(fetch)
-    });
-    Ok(Box::new(SortMerge::new(fetches.collect(), pattern.clone())))
+    let fetch = |branch| {
+        let fetch = Fetch::new(collection.clone(), filter.clone());
+        Stage::over(scan(branch), fetch)
+    };
+    let fetches = branches.iter().map(fetch).collect();
+    Ok(Stage::over_all(fetches, SortMerge::new(pattern.clone())))
 }
