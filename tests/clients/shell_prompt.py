@@ -80,6 +80,9 @@ terminal.send("show c\t")
 terminal.wait(r"show collections$")
 terminal.line("", "prompted[\\s\\S]*> $")
 
+# What a call gives is not known before it is made: Tab leaves the line as it is.
+terminal.line("db.prompted.find().l\timit(1).itcount()", r"\n1\n[\s\S]*> $")
+
 # Ctrl-C ends what the server does, and gives the prompt back.
 for line in [
     "db.prompted.find({$where: 'while (true);'}).itcount()",

@@ -103,6 +103,8 @@ function shellComplete(text) {
   if (own) return wordsAfter(own[1]).filter((name) => name.startsWith(own[2]) && /^[\w$]+$/.test(name)).sort();
   text = /[\p{L}\p{N}_$.]*$/u.exec(text)[0];
   const dot = text.lastIndexOf('.');
+  // What stands before the point is more than names: to know it, it would have to be run.
+  if (dot === 0) return [];
   const stem = dot < 0 ? '' : text.slice(0, dot);
   const start = text.slice(dot + 1);
   let names = [];
