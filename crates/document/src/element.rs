@@ -130,7 +130,10 @@ pub fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>
 
 /// The value of the first field: in a command, what the command is about.
 pub fn first_value(document: &RawDocument) -> Option<RawBsonRef<'_>> {
-    elements(document).next().map(|first| first.value())
+    match raw_fields(document).next()?.value() {
+        None => elements(document).next().map(|first| first.value()),
+        value => value,
+    }
 }
 
 /// A field of a validated document, by its bytes: nothing is made of them before somebody asks.

@@ -24,17 +24,18 @@ pub fn settle(ctx: &CommandContext<'_>, place: usize, result: &CommandResult) {
         command.total.add(1);
         command.failed.add(u64::from(result.is_err()));
     }
-    count_operation(counters, ctx.spec, &ctx.work);
-    // What an explanation runs is no work of its own, as in MongoDB.
-    if ctx.spec.name != "explain" {
-        count_documents(counters, ctx.spec, &ctx.work);
+    count_operation(counters, ctx.spec);
+    // What only looks at memory touches no documents, and names no collection.
+    if !ctx.spec.vital {
+        count_statements(counters, &ctx.work);
+        // What an explanation runs is no work of its own, as in MongoDB.
+        if ctx.spec.name != "explain" {
+            count_documents(counters, ctx.spec, &ctx.work);
+        }
+        note_top(ctx, took);
     }
-    let failed = u64::from(result.is_err());
-    counters
-        .user_errors
-        .add(ctx.work.write_errors.value() + failed);
+    counters.user_errors.add(u64::from(result.is_err()));
     counters.latencies.note(class_of(ctx.spec.name), took);
-    note_top(ctx, took);
     note_slow(ctx, took, result);
 }
 
@@ -50,7 +51,7 @@ pub fn refused(counters: &Counters, is_known: bool) {
     counters.user_errors.add(u64::from(is_known));
 }
 
-fn count_operation(counters: &Counters, spec: &CommandSpec, work: &Work) {
+fn count_operation(counters: &Counters, spec: &CommandSpec) {
     let operations = &counters.operations;
     match spec.name {
         "find" => operations.query.add(1),
@@ -58,10 +59,15 @@ fn count_operation(counters: &Counters, spec: &CommandSpec, work: &Work) {
         "insert" | "update" | "delete" => {}
         _ => operations.command.add(1),
     }
-    // An aggregation with an output writes by statements, too.
+}
+
+/// An aggregation with an output writes by statements, too.
+fn count_statements(counters: &Counters, work: &Work) {
+    let operations = &counters.operations;
     operations.insert.add(work.insert_tried.value());
     operations.update.add(work.update_tried.value());
     operations.delete.add(work.delete_tried.value());
+    counters.user_errors.add(work.write_errors.value());
 }
 
 /// Its batches are documents of collections, unlike those of the list commands.

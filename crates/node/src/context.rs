@@ -54,6 +54,10 @@ impl<'a> Generic<'a> {
         // The first one is the command's own name, which was found already.
         for element in elements(&request.body).skip(1) {
             let name = element.name();
+            // It was read when the message came in.
+            if name == "$db" {
+                continue;
+            }
             if !generic.take(name, element.value(), spec)? && !spec.accepts(name) {
                 return Err(CommandError::new(
                     ErrorCode::Location(40415),
@@ -80,8 +84,7 @@ impl<'a> Generic<'a> {
             value,
         };
         match name {
-            "$db"
-            | "$audit"
+            "$audit"
             | "$client"
             | "$configServerState"
             | "$oplogQueryData"
