@@ -141,6 +141,16 @@ impl Latches {
     }
 }
 
+/// What came of an attempt to take a latch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    Taken,
+    /// It was held already.
+    Own,
+    /// Somebody else has it.
+    Busy,
+}
+
 /// Latches that are held, until this is dropped.
 pub struct Held {
     latches: Arc<Latches>,
@@ -167,16 +177,18 @@ impl Held {
         self.keys.contains(&key)
     }
 
-    /// Takes one more if it is free; one that is held already is fine if it was taken after the
-    /// first `since`.
-    pub fn try_add_since(&mut self, key: LatchKey, since: usize) -> bool {
+    /// Takes one more if it is free. One that is held already is [`Attempt::Own`] if it is among
+    /// the first `since`.
+    pub fn try_add(&mut self, key: LatchKey, since: usize) -> Attempt {
         if self.latches.try_take(key) {
             self.keys.push(key);
-            return true;
+            return Attempt::Taken;
         }
-        self.keys
-            .get(since..)
-            .is_some_and(|keys| keys.contains(&key))
+        match self.keys.iter().rposition(|held| *held == key) {
+            None => Attempt::Busy,
+            Some(at) if at < since => Attempt::Own,
+            Some(_) => Attempt::Taken,
+        }
     }
 
     /// Takes over what another holds.
@@ -279,8 +291,10 @@ mod tests {
         let latches = Arc::new(Latches::default());
         let key = latches.record(1, 1);
         let mut holder = Held::none(&latches);
-        assert!(holder.try_add_since(key, 0));
-        assert!(holder.try_add_since(key, 0), "taking it twice is harmless");
+        assert_eq!(holder.try_add(key, 0), Attempt::Taken);
+        assert_eq!(holder.try_add(key, 0), Attempt::Taken, "harmless");
+        assert_eq!(holder.try_add(key, 1), Attempt::Own);
+        assert_eq!(Held::none(&latches).try_add(key, 0), Attempt::Busy);
         let mut first = Box::pin(latches.wait(key));
         let mut second = Box::pin(latches.wait(key));
         let mut third = Box::pin(latches.wait(key));
@@ -294,7 +308,7 @@ mod tests {
         assert!(third.as_mut().now_or_never().is_none());
         drop(held);
         drop(third.as_mut().now_or_never().expect("its turn"));
-        assert!(Held::none(&latches).try_add_since(key, 0));
+        assert_eq!(Held::none(&latches).try_add(key, 0), Attempt::Taken);
     }
 
     #[test]
@@ -302,11 +316,11 @@ mod tests {
         let latches = Arc::new(Latches::default());
         let key = latches.session(&[7; 16]);
         let mut holder = Held::none(&latches);
-        assert!(holder.try_add_since(key, 0));
+        assert_eq!(holder.try_add(key, 0), Attempt::Taken);
         let mut waiter = Box::pin(latches.wait(key));
         assert!(waiter.as_mut().now_or_never().is_none());
         drop(holder); // granted, but never polled again
         drop(waiter);
-        assert!(Held::none(&latches).try_add_since(key, 0));
+        assert_eq!(Held::none(&latches).try_add(key, 0), Attempt::Taken);
     }
 }

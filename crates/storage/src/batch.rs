@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bson::RawDocument;
 use fjall::Slice;
 
+use crate::StorageError;
 use crate::build::writes::BuildWrite;
 use crate::catalog::{CatalogChange, Collection, Index};
 use crate::keys::{self, CollectionId, RecordId};
@@ -188,6 +189,28 @@ impl Batch {
         if !index.is_multikey() && !self.multikey.iter().any(noted) {
             self.multikey.push((collection, index.clone()));
         }
+    }
+
+    /// The collection as whoever reads what is staged has to plan for it: some of its indexes may
+    /// hold several keys of a record only in here.
+    pub fn collection(
+        &self,
+        collection: &Arc<Collection>,
+    ) -> Result<Arc<Collection>, StorageError> {
+        let is_news = |index: &Arc<Index>| {
+            let mut noted = self.multikey.iter();
+            !index.is_multikey() && noted.any(|(_, other)| other.id == index.id)
+        };
+        if !collection.indexes.iter().any(is_news) {
+            return Ok(collection.clone());
+        }
+        let mut staged = Collection::clone(collection);
+        for index in staged.indexes.iter_mut().filter(|index| is_news(index)) {
+            let multikey = index.succeed(&index.definition())?;
+            multikey.mark_multikey();
+            *index = Arc::new(multikey);
+        }
+        Ok(Arc::new(staged))
     }
 
     /// Writes one of the caller's own keys.

@@ -375,7 +375,7 @@ impl Index {
     }
 
     /// The same index with another definition or in another state, with the same keys.
-    fn succeed(&self, definition: &IndexDefinition) -> Result<Index, StorageError> {
+    pub(crate) fn succeed(&self, definition: &IndexDefinition) -> Result<Index, StorageError> {
         let index = Index::parse(definition, self.is_multikey())?;
         let key_bytes = self.key_bytes.load(Ordering::Relaxed);
         index.key_bytes.store(key_bytes, Ordering::Relaxed);

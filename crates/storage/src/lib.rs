@@ -11,6 +11,7 @@
 //!   whatever the caller keeps in the meta keyspace, such as the position it has applied);
 //! - [`build`]: index builds that go on beside writes;
 //! - [`snapshot`]: a consistent view of everything, with scans that own what they need;
+//!   [`overlay`]: what its reader has staged, laid over it;
 //! - [`store`]: the open directory; [`directory`]: its lock, its format and what else is in it;
 //! - `journal`: what a power cut leaves of the engine's journal, and how far it must go;
 //! - [`cleanup`]: the data of dropped collections, removed behind everyone's back;
@@ -28,6 +29,7 @@ pub mod directory;
 pub mod error;
 mod journal;
 pub mod keys;
+pub mod overlay;
 pub mod record;
 pub mod snapshot;
 pub mod store;
@@ -40,6 +42,7 @@ pub use catalog::{
 };
 pub use error::{OpenError, StorageError};
 pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange, RecordId};
+pub use overlay::{Overlay, OverlayView};
 pub use record::{Bytes, Record};
 pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot};
 pub use store::{Stats, Store, StoreOptions};

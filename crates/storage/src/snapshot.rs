@@ -1,4 +1,5 @@
-//! A consistent view of everything that was committed before it was taken.
+//! A consistent view of everything that was committed before it was taken, and of what its reader
+//! has staged itself.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -6,8 +7,10 @@ use std::sync::Arc;
 use fjall::{Readable, Slice};
 
 use crate::StorageError;
+use crate::batch::Keyspace;
 use crate::catalog::Index;
 use crate::keys::{self, CollectionId, KeyRange, RecordId};
+use crate::overlay::{Merge, OverlayView, is_empty};
 use crate::record::{Bytes, Record};
 use crate::store::{Engine, Keyspaces};
 
@@ -17,18 +20,54 @@ use crate::store::{Engine, Keyspaces};
 pub struct Snapshot {
     pub(crate) view: fjall::Snapshot,
     pub(crate) keyspaces: Arc<Keyspaces>,
+    /// Lies over the records and the indexes.
+    pub(crate) overlay: Option<OverlayView>,
     // Keeps the directory locked.
     pub(crate) engine: Arc<Engine>,
 }
 
 impl Snapshot {
+    /// The same with staged writes over its records and indexes.
+    pub fn with_overlay(mut self, overlay: Option<OverlayView>) -> Snapshot {
+        self.overlay = overlay;
+        self
+    }
+
+    fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Slice>, StorageError> {
+        if let Some(overlay) = &self.overlay
+            && let Some(written) = overlay.get(keyspace, key)
+        {
+            return Ok(written);
+        }
+        Ok(self.view.get(self.keyspaces.of(keyspace), key)?)
+    }
+
+    /// The bounds are not empty.
+    fn scan(
+        &self,
+        keyspace: Keyspace,
+        bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+        reverse: bool,
+    ) -> Scan {
+        let merge = self.overlay.as_ref().map(|overlay| {
+            let merge = Merge::new(overlay.clone(), keyspace, bounds.clone(), reverse);
+            Box::new(merge)
+        });
+        let keyspace = self.keyspaces.of(keyspace);
+        Scan {
+            iterator: self.view.range::<Vec<u8>, _>(keyspace, bounds),
+            reverse,
+            merge,
+        }
+    }
+
     pub fn record(
         &self,
         collection: CollectionId,
         record: RecordId,
     ) -> Result<Option<Record>, StorageError> {
         let key = keys::record_key(collection, record);
-        match self.view.get(&self.keyspaces.records, key)? {
+        match self.get(Keyspace::Records, &key)? {
             Some(bytes) => Record::new(bytes, || place(collection, record)).map(Some),
             None => Ok(None),
         }
@@ -50,12 +89,10 @@ impl Snapshot {
             Bound::Unbounded => keys::end_of_id(collection),
             bound => bound.map(whole),
         };
-        let iterator = self
-            .view
-            .range::<Vec<u8>, _>(&self.keyspaces.records, (lower, upper));
+        let bounds = (lower, upper);
         RecordScan {
             collection,
-            scan: Scan { iterator, reverse },
+            scan: (!is_empty(&bounds)).then(|| self.scan(Keyspace::Records, bounds, reverse)),
         }
     }
 
@@ -77,9 +114,8 @@ impl Snapshot {
         if key.len() > keys::INDEX_KEY_BYTES_MAX {
             return Ok(None);
         }
-        let found = keys::with_index_key(index.id, key, None, |key| {
-            self.view.get(&self.keyspaces.indexes, key)
-        })?;
+        let found =
+            keys::with_index_key(index.id, key, None, |key| self.get(Keyspace::Indexes, key))?;
         let Some(value) = found else { return Ok(None) };
         match keys::trailing_record_id(&value) {
             Some(record) => Ok(Some(record)),
@@ -101,7 +137,11 @@ impl Snapshot {
             return Ok(false);
         }
         let found = keys::with_index_key(index.id, key, Some(record), |key| {
-            self.view.contains_key(&self.keyspaces.indexes, key)
+            let overlay = self.overlay.as_ref();
+            match overlay.and_then(|overlay| overlay.get(Keyspace::Indexes, key)) {
+                Some(written) => Ok(written.is_some()),
+                None => self.view.contains_key(&self.keyspaces.indexes, key),
+            }
         })?;
         Ok(found)
     }
@@ -135,18 +175,10 @@ impl Snapshot {
         bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         reverse: bool,
     ) -> IndexScan {
-        let scan = if is_empty(&bounds) {
-            None
-        } else {
-            let iterator = self
-                .view
-                .range::<Vec<u8>, _>(&self.keyspaces.indexes, bounds);
-            Some(Scan { iterator, reverse })
-        };
         IndexScan {
             index: index.id,
             unique: index.unique,
-            scan,
+            scan: (!is_empty(&bounds)).then(|| self.scan(Keyspace::Indexes, bounds, reverse)),
         }
     }
 
@@ -162,6 +194,7 @@ impl Snapshot {
             scan: Some(Scan {
                 iterator,
                 reverse: false,
+                merge: None,
             }),
         }
     }
@@ -197,16 +230,6 @@ impl Snapshot {
     }
 }
 
-/// The engine panics on a range that ends before it starts; a query may well ask for one.
-fn is_empty((lower, upper): &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
-    match (lower, upper) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-        (Bound::Included(lower) | Bound::Excluded(lower), Bound::Excluded(upper))
-        | (Bound::Excluded(lower), Bound::Included(upper)) => lower >= upper,
-    }
-}
-
 fn place(collection: CollectionId, record: RecordId) -> String {
     format!("record {record} of collection {collection}")
 }
@@ -218,29 +241,39 @@ fn damaged_index(index: u32) -> StorageError {
 struct Scan {
     iterator: fjall::Iter,
     reverse: bool,
+    /// With what is staged.
+    merge: Option<Box<Merge>>,
 }
 
 impl Scan {
     fn next(&mut self) -> Option<Result<(Slice, Slice), fjall::Error>> {
-        let guard = if self.reverse {
-            self.iterator.next_back()
-        } else {
-            self.iterator.next()
+        let iterator = &mut self.iterator;
+        let reverse = self.reverse;
+        let mut stored = || {
+            let guard = if reverse {
+                iterator.next_back()
+            } else {
+                iterator.next()
+            };
+            guard.map(fjall::Guard::into_inner)
         };
-        guard.map(fjall::Guard::into_inner)
+        match &mut self.merge {
+            None => stored(),
+            Some(merge) => merge.next(stored),
+        }
     }
 }
 
 pub struct RecordScan {
     collection: CollectionId,
-    scan: Scan,
+    scan: Option<Scan>,
 }
 
 impl Iterator for RecordScan {
     type Item = Result<(RecordId, Record), StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (key, value) = match self.scan.next()? {
+        let (key, value) = match self.scan.as_mut()?.next()? {
             Ok(pair) => pair,
             Err(error) => return Some(Err(error.into())),
         };

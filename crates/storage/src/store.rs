@@ -94,6 +94,16 @@ pub(crate) struct Keyspaces {
     pub(crate) meta: fjall::Keyspace,
 }
 
+impl Keyspaces {
+    pub(crate) fn of(&self, keyspace: Keyspace) -> &fjall::Keyspace {
+        match keyspace {
+            Keyspace::Records => &self.records,
+            Keyspace::Indexes => &self.indexes,
+            Keyspace::Meta => &self.meta,
+        }
+    }
+}
+
 impl Store {
     /// Opens the data directory at `path`, which must exist, and makes it one if it is empty.
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Store, OpenError> {
@@ -222,6 +232,7 @@ impl Engine {
         Snapshot {
             view: self.database.snapshot(),
             keyspaces: self.keyspaces(),
+            overlay: None,
             engine: self.clone(),
         }
     }
@@ -334,11 +345,7 @@ impl Engine {
         let keyspaces = self.keyspaces.read();
         let mut batch = fjall::OwnedWriteBatch::with_capacity(database, operations.len());
         for operation in operations {
-            let keyspace = match operation.keyspace {
-                Keyspace::Records => &keyspaces.records,
-                Keyspace::Indexes => &keyspaces.indexes,
-                Keyspace::Meta => &keyspaces.meta,
-            };
+            let keyspace = keyspaces.of(operation.keyspace);
             match operation.value {
                 Some(value) => batch.insert(keyspace, operation.key, value),
                 None => batch.remove(keyspace, operation.key),

@@ -87,15 +87,15 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
+        if statements.len() > 1 {
+            staging.next_statement().await?;
+        }
         write_report::look(ctx, at)?;
         ctx.work.delete_tried.add(1);
         match one(&mut staging, statement, &context, ids.of(at), &mut report).await {
             Ok(deleted) => report.n += deleted,
             Err(error) if write_report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
-        }
-        if staging.is_full() {
-            staging.flush().await?;
         }
     }
     staging.finish().await?;

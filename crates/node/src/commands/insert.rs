@@ -85,7 +85,7 @@ async fn stage_some(
             continue;
         }
         match Candidate::new(&collection, &documents[at]) {
-            Ok(candidate) => match candidate.latch(staging, &collection) {
+            Ok(mut candidate) => match candidate.latch(staging, &collection) {
                 Ok(()) => candidates.push((at, candidate)),
                 Err(latch) => {
                     busy = Some(latch);
@@ -104,10 +104,10 @@ async fn stage_some(
         }
         at += 1;
     }
-    let snapshot = staging.ctx.replica.store.snapshot();
+    let present = staging.unit.present();
     for (position, candidate) in candidates {
         staging.ctx.work.insert_tried.add(1);
-        match candidate.stage(staging, &collection, &snapshot) {
+        match candidate.stage(staging, &collection, &present) {
             Ok(()) => {
                 report.n += 1;
                 staging.settle(statements.of(position), StatementOutcome::Insert);
@@ -119,7 +119,7 @@ async fn stage_some(
                 }
             }
         }
-        if staging.is_full() {
+        if staging.unit.is_full() {
             // The latches of those that follow are let go of with the entry: they start afresh.
             staging.flush().await?;
             return Ok(position + 1);

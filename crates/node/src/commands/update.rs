@@ -140,6 +140,9 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         if report.is_over() {
             break;
         }
+        if statements.len() > 1 {
+            staging.next_statement().await?;
+        }
         write_report::look(ctx, at)?;
         ctx.work.update_tried.add(1);
         match one(ctx, &mut staging, statement, &context, ids.of(at)).await {
@@ -160,9 +163,6 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
             }
             Err(error) if write_report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
-        }
-        if staging.is_full() {
-            staging.flush().await?;
         }
     }
     staging.finish().await?;

@@ -6,7 +6,7 @@ use bson::rawdoc;
 use crate::clock;
 use crate::entry::EntryBuilder;
 use crate::errors;
-use crate::latches::Held;
+use crate::latches::{Attempt, Held};
 use crate::machine::Prepared;
 use crate::replica::Replica;
 use crate::sessions::SessionId;
@@ -38,7 +38,7 @@ impl Replica {
         let mut taken = Adoption::new(self);
         for history in histories {
             let latch = self.latches.session(&history.session);
-            if !taken.latches.try_add_since(latch, 0) {
+            if taken.latches.try_add(latch, 0) == Attempt::Busy {
                 taken.propose(self, term).await?;
                 taken.latches = self.latches.wait(latch).await;
             }

@@ -14,7 +14,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::staging::Staging;
 use super::unique::check_unique;
 use crate::errors;
-use crate::latches::LatchKey;
+use crate::latches::{Attempt, LatchKey};
 use crate::machine::effects;
 use crate::op_observer::Change;
 
@@ -22,6 +22,8 @@ use crate::op_observer::Change;
 pub struct Candidate<'a> {
     pub document: Cow<'a, RawDocument>,
     keys: Vec<Keys>,
+    /// Something that is staged has one of its unique keys, or had it.
+    meets_staged: bool,
 }
 
 impl<'a> Candidate<'a> {
@@ -38,7 +40,11 @@ impl<'a> Candidate<'a> {
         let keys = keys.map_err(|error| {
             CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
         })?;
-        Ok(Candidate { document, keys })
+        Ok(Candidate {
+            document,
+            keys,
+            meets_staged: false,
+        })
     }
 
     pub fn id(&self) -> Option<RawBsonRef<'_>> {
@@ -47,7 +53,7 @@ impl<'a> Candidate<'a> {
 
     /// Latches the unique keys.
     pub fn latch(
-        &self,
+        &mut self,
         staging: &mut Staging<'_>,
         collection: &Collection,
     ) -> Result<(), LatchKey> {
@@ -57,26 +63,33 @@ impl<'a> Candidate<'a> {
             }
             for key in &keys.keys {
                 let latch = staging.ctx.replica.latches.unique_key(index.id, key);
-                if !staging.try_latch(latch) {
-                    staging.unlatch();
-                    return Err(latch);
+                match staging.unit.try_latch(latch) {
+                    Attempt::Taken => {}
+                    Attempt::Own => self.meets_staged = true,
+                    Attempt::Busy => {
+                        staging.unit.unlatch();
+                        return Err(latch);
+                    }
                 }
             }
         }
-        staging.claim();
+        staging.unit.claim();
         Ok(())
     }
 
-    /// Stages the insert. The latches are held, and `snapshot` was taken after that.
+    /// Stages the insert. The latches are held, and `present` was taken after that.
     pub fn stage(
         &self,
         staging: &mut Staging<'_>,
         collection: &Arc<Collection>,
-        snapshot: &Snapshot,
+        present: &Snapshot,
     ) -> Result<(), CommandError> {
+        let with_own = self.meets_staged.then(|| staging.unit.present_with_own());
+        let snapshot = with_own.as_ref().unwrap_or(present);
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
             if index.unique {
                 check_unique(
+                    &staging.unit,
                     collection,
                     index,
                     snapshot,
@@ -89,19 +102,18 @@ impl<'a> Candidate<'a> {
         staging.check_change(Change::Insert {
             document: &self.document,
         })?;
-        let last_known = || snapshot.last_record_id(collection.id);
+        let last_known = || present.last_record_id(collection.id);
         let record = collection
             .reserve_records(1, last_known)
             .map_err(errors::storage)?;
-        staging
-            .batch
-            .insert_record(collection, record, &self.document);
+        let unit = &mut staging.unit;
+        unit.batch.insert_record(collection, record, &self.document);
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
-            effects::put_keys(&mut staging.batch, collection, index, keys, record);
+            effects::put_keys(&mut unit.batch, collection, index, keys, record);
         }
         let document = Some(&*self.document);
-        effects::write_building(&mut staging.batch, collection, record, None, document);
-        staging.entry.insert(collection.id, record, &self.document);
+        effects::write_building(&mut unit.batch, collection, record, None, document);
+        unit.entry.insert(collection.id, record, &self.document);
         Ok(())
     }
 }

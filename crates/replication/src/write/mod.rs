@@ -6,8 +6,9 @@
 //!    ([`crate::latches::Latches`]), reads what it needs from a snapshot taken after that, and
 //!    stages the effect ([`staging`], [`insert`], [`modify`]): operations for the log entry, and the
 //!    storage batch that they amount to. Constraint violations are answered here.
+//!    A later statement reads through a view that has what was staged before it ([`unit`]).
 //! 3. The entry ([`crate::entry`]) is proposed ([`crate::propose`]), with the batch beside it. One
-//!    command batch is one entry unless it grows too large or has to wait for a latch.
+//!    command batch is one entry unless it grows too large, takes long, or has to wait for a latch.
 //! 4. A committed entry is applied ([`crate::machine`]) in one atomic batch together with the
 //!    applied position and the session's record ([`crate::sessions`]). The proposer's batch is used
 //!    as it is; a member that did not propose the entry works the same batch out of it
@@ -34,3 +35,4 @@ pub mod remove;
 pub mod shard_rules;
 pub mod staging;
 pub mod unique;
+pub mod unit;

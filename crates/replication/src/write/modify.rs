@@ -1,7 +1,7 @@
 //! Updates and deletes: finding the records, latching them, staging what becomes of them.
 //!
 //! A record is chosen from one snapshot, latched, and read again from a snapshot taken after that:
-//! only what still matches then is changed. A scan goes on in the snapshot it began in, so a record
+//! only what still matches then is changed. A scan goes on in the view it began in, so a record
 //! that an update moves within an index is met once.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::staging::Staging;
 use super::unique::check_unique;
 use crate::entry::Style;
 use crate::errors;
-use crate::latches::LatchKey;
+use crate::latches::{Attempt, LatchKey};
 use crate::machine::effects;
 use crate::op_observer::Change;
 use banyan_execution::{Executor, Planned, Request, View};
@@ -91,10 +91,7 @@ pub async fn run(
     let Some(collection) = staging.collection.clone() else {
         return Ok(effect);
     };
-    // A statement sees what those before it did; one record is found by its latch, a scan is not.
-    if !target.is_by_id() {
-        staging.flush().await?;
-    }
+    staging.unit.begin_statement();
     if target.multi && !target.is_by_id() {
         many(staging, &collection, target, action, &mut effect).await?;
         return Ok(effect);
@@ -102,14 +99,12 @@ pub async fn run(
     loop {
         match one(staging, &collection, target, action, &mut effect).await? {
             Step::Busy(latch) => staging.wait_for(latch).await?,
-            // It may be among what is staged.
-            Step::Done if effect.matched == 0 && !staging.is_clear() => staging.flush().await?,
             Step::Done => return Ok(effect),
         }
     }
 }
 
-/// The plan, over the present state.
+/// The plan, over what the statement reads.
 fn plan<'a>(
     staging: &Staging<'_>,
     collection: &Arc<Collection>,
@@ -129,8 +124,8 @@ fn plan<'a>(
         ..Request::default()
     };
     let view = View {
-        collection: Some(collection.clone()),
-        snapshot: staging.ctx.replica.store.snapshot(),
+        collection: Some(staging.unit.viewed(collection)?),
+        snapshot: staging.unit.read_view(),
         // Who goes on in a later state may meet what it has changed itself.
         later: None,
     };
@@ -208,7 +203,7 @@ fn one_by_id(
 ) -> Result<Step, CommandError> {
     let mut key = Vec::with_capacity(32);
     key::encode(id, &mut key);
-    let snapshot = staging.ctx.replica.store.snapshot();
+    let snapshot = staging.unit.read_view();
     let found = snapshot
         .unique_lookup(id_index, &key)
         .map_err(errors::storage)?;
@@ -238,12 +233,13 @@ fn latch_and_match(
     record: RecordId,
 ) -> Result<Latched, CommandError> {
     let latch = staging.ctx.replica.latches.record(collection.id, record);
-    if !staging.try_latch(latch) {
-        staging.unlatch();
+    if staging.unit.try_latch(latch) == Attempt::Busy {
+        staging.unit.unlatch();
         return Ok(Latched::Busy(latch));
     }
-    let snapshot = staging.ctx.replica.store.snapshot();
-    let present = snapshot
+    staging.unit.check_record(collection.id, record)?;
+    let present = staging.unit.present();
+    let present = present
         .record(collection.id, record)
         .map_err(errors::storage)?;
     if let Some(document) = present
@@ -264,7 +260,7 @@ fn latch_and_match(
             position,
         }));
     }
-    staging.unlatch();
+    staging.unit.unlatch();
     Ok(Latched::Gone)
 }
 
@@ -281,9 +277,9 @@ fn change(
     match action {
         Action::Delete => {
             staging.check_change(Change::Delete { before })?;
-            effects::delete(&mut staging.batch, collection, found.record, before)
-                .map_err(no_keys)?;
-            staging.entry.delete(collection.id, found.record, before);
+            let unit = &mut staging.unit;
+            effects::delete(&mut unit.batch, collection, found.record, before).map_err(no_keys)?;
+            unit.entry.delete(collection.id, found.record, before);
             staging.ctx.work.deleted.add(1);
             effect.modified += 1;
         }
@@ -309,7 +305,7 @@ fn change(
     }
     effect.matched += 1;
     effect.before = target.keep_documents.then(|| before.to_owned());
-    staging.claim();
+    staging.unit.claim();
     Ok(Step::Done)
 }
 
@@ -331,38 +327,49 @@ fn replace(
         }
     }
     let mut unique = Vec::new();
+    let mut meets_staged = false;
     for (index, old, new) in changes.iter().filter(|(index, ..)| index.unique) {
         for key in old.keys.iter().chain(&new.keys) {
             let latch = staging.ctx.replica.latches.unique_key(index.id, key);
-            if !staging.try_latch(latch) {
-                staging.unlatch();
-                return Ok(Some(latch));
+            match staging.unit.try_latch(latch) {
+                Attempt::Taken => {}
+                Attempt::Own => meets_staged = true,
+                Attempt::Busy => {
+                    staging.unit.unlatch();
+                    return Ok(Some(latch));
+                }
             }
         }
         unique.push((*index, new));
     }
     if !unique.is_empty() {
-        let snapshot = staging.ctx.replica.store.snapshot();
+        let unit = &mut staging.unit;
+        let snapshot = match meets_staged {
+            true => unit.present_with_own(),
+            false => unit.present(),
+        };
         for (index, new) in unique {
-            check_unique(collection, index, &snapshot, after, &new.keys, Some(record))?;
+            let keys = &new.keys;
+            check_unique(
+                unit,
+                collection,
+                index,
+                &snapshot,
+                after,
+                keys,
+                Some(record),
+            )?;
         }
     }
     staging.check_change(Change::Update { before, after })?;
-    staging
-        .batch
-        .replace_record(collection, record, before, after);
+    let unit = &mut staging.unit;
+    unit.batch.replace_record(collection, record, before, after);
     for (index, old, new) in &changes {
-        effects::change_keys(&mut staging.batch, collection, index, record, old, new);
+        effects::change_keys(&mut unit.batch, collection, index, record, old, new);
     }
-    effects::write_building(
-        &mut staging.batch,
-        collection,
-        record,
-        Some(before),
-        Some(after),
-    );
-    staging
-        .entry
+    let (was, is) = (Some(before), Some(after));
+    effects::write_building(&mut unit.batch, collection, record, was, is);
+    unit.entry
         .update(collection.id, record, before, after, style);
     Ok(None)
 }
@@ -429,9 +436,9 @@ fn some(
     retry: &mut Option<RecordId>,
 ) -> Result<Stretch, CommandError> {
     loop {
-        let holds = !staging.is_clear();
+        let holds = !staging.unit.is_clear() && staging.unit.commits_in_parts();
         tickets::hurry(holds);
-        if staging.is_full() || holds && tickets::turn_is_over() {
+        if staging.unit.is_full() || holds && tickets::turn_is_over() {
             return Ok(Stretch::Staged);
         }
         let record = match retry.take() {
@@ -472,13 +479,13 @@ pub async fn upsert(
     let document = update
         .upsert_document(&target.filter, context)
         .map_err(errors::query)?;
-    let candidate = Candidate::new(&collection, &document)?;
+    let mut candidate = Candidate::new(&collection, &document)?;
     if let Err(latch) = candidate.latch(staging, &collection) {
         staging.wait_for(latch).await?;
         return Ok(None);
     }
-    let snapshot = staging.ctx.replica.store.snapshot();
-    match candidate.stage(staging, &collection, &snapshot) {
+    let present = staging.unit.present();
+    match candidate.stage(staging, &collection, &present) {
         Ok(()) => {
             staging.ctx.work.upserted.add(1);
             Ok(Some(candidate.document.clone().into_owned()))

@@ -11,7 +11,7 @@ use bson::RawDocument;
 
 use crate::entry::EntryBuilder;
 use crate::errors;
-use crate::latches::{Held, NamespaceShared};
+use crate::latches::{Attempt, Held, NamespaceShared};
 use crate::machine::Prepared;
 use crate::machine::effects;
 use crate::replica::Replica;
@@ -44,10 +44,9 @@ impl Replica {
         let mut latches = Held::none(&self.latches);
         let mut latched = Vec::with_capacity(records.len());
         for record in records {
-            if latches.try_add_since(self.latches.record(collection.id, *record), 0) {
-                latched.push(*record);
-            } else {
-                removed.busy += 1;
+            match latches.try_add(self.latches.record(collection.id, *record), 0) {
+                Attempt::Busy => removed.busy += 1,
+                Attempt::Taken | Attempt::Own => latched.push(*record),
             }
         }
         let mut entry = EntryBuilder::new();

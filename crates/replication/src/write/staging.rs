@@ -1,35 +1,30 @@
 //! One write command on one collection, from its latches to its entries.
 //!
-//! Statements stage their effects here. What is staged becomes one entry when the command ends,
-//! when it has grown large, or when the next statement needs a latch that it cannot have at once:
-//! whoever holds latches never waits for another.
+//! Statements stage their effects in a write unit, and see through it what those before them have
+//! staged. What is staged becomes one entry when the command ends, when it has grown large, when
+//! others may be waiting for it, or when the next statement needs a latch that it cannot have at
+//! once: whoever holds latches never waits for another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_document::validate::MAX_DOCUMENT_BYTES;
-use banyan_execution::ShardFilter;
-use banyan_storage::{Batch, Collection, Namespace};
+use banyan_execution::{ShardFilter, tickets};
+use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::catalog_ops;
 use super::context::WriteContext;
+use super::unit::{Isolation, WriteUnit, micros_since, write_conflict};
 use crate::clock;
-use crate::entry::EntryBuilder;
 use crate::errors;
 use crate::latches::{Held, LatchKey, NamespaceShared};
-use crate::machine::Prepared;
 use crate::op_observer::Change;
-use crate::propose::Outcome;
 use crate::sessions::{
     self, LastWrite, Retryable, SessionRecord, SessionStamp, Statement, StatementOutcome,
 };
 use crate::virtual_collections;
 
-/// One entry holds no more than this, but for a single document that is larger.
-const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
-const ENTRY_OPERATIONS_MAX: usize = 2_000;
 /// How often a write looks whether this member has finished a unique index by now.
 const UNIQUE_LOOK: Duration = Duration::from_millis(10);
 
@@ -39,13 +34,8 @@ pub struct Staging<'a> {
     /// `None`: it does not exist, and need not for this command.
     pub collection: Option<Arc<Collection>>,
     pub ownership: Option<Arc<dyn ShardFilter>>,
+    pub unit: WriteUnit,
     shared: Arc<NamespaceShared>,
-    term: u64,
-    pub entry: EntryBuilder,
-    pub batch: Batch,
-    held: Held,
-    /// The first so many of the latches belong to what is staged, or about to be.
-    claimed: usize,
     retry: Option<Retry>,
 }
 
@@ -61,18 +51,42 @@ struct Retry {
 
 impl<'a> Staging<'a> {
     /// Takes the namespace's latch and makes sure that this member may write to it. `create`: a
-    /// collection that is missing is made.
+    /// collection that is missing is made. What is staged is committed when the command ends.
     pub async fn open(
         ctx: WriteContext<'a>,
         collection: &str,
         create: bool,
     ) -> Result<Staging<'a>, CommandError> {
-        let replica = ctx.replica;
         let namespace = Namespace::new(ctx.database, collection);
         refuse_reserved(&namespace)?;
         let retry = Retry::begin(&ctx).await?;
+        let unit = WriteUnit::begin(ctx.replica, Isolation::ReadCommitted)?;
+        let mut staging = Staging::hold(ctx, unit, namespace, create).await?;
+        staging.retry = retry;
+        Ok(staging)
+    }
+
+    /// The same for a command whose writes belong to a unit that goes on after it.
+    pub async fn within(
+        ctx: WriteContext<'a>,
+        mut unit: WriteUnit,
+        collection: &str,
+        create: bool,
+    ) -> Result<Staging<'a>, CommandError> {
+        let namespace = Namespace::new(ctx.database, collection);
+        refuse_reserved(&namespace)?;
+        unit.begin_statement();
+        Staging::hold(ctx, unit, namespace, create).await
+    }
+
+    async fn hold(
+        ctx: WriteContext<'a>,
+        unit: WriteUnit,
+        namespace: Namespace,
+        create: bool,
+    ) -> Result<Staging<'a>, CommandError> {
+        let replica = ctx.replica;
         loop {
-            let term = replica.writable_term()?;
             let shared = replica.namespaces.shared(&namespace).await;
             let ownership = match ctx.rules {
                 Some(rules) => rules.check(&namespace, ctx.versions, true)?,
@@ -96,13 +110,9 @@ impl<'a> Staging<'a> {
                 namespace,
                 collection: found,
                 ownership,
+                unit,
                 shared: Arc::new(shared),
-                term,
-                entry: EntryBuilder::new(),
-                batch: Batch::new(),
-                held: Held::none(&replica.latches),
-                claimed: 0,
-                retry,
+                retry: None,
             });
         }
     }
@@ -126,39 +136,28 @@ impl<'a> Staging<'a> {
         self.retry.is_some()
     }
 
-    pub fn is_clear(&self) -> bool {
-        self.entry.is_empty()
+    /// Before each of several statements: commits what is staged if that fills an entry, or if
+    /// others may be waiting for what it changes. The next statement sees what is left.
+    pub async fn next_statement(&mut self) -> Result<(), CommandError> {
+        let unit = &mut self.unit;
+        let is_overdue = unit.is_overdue();
+        let gives_way = !unit.is_clear() && unit.commits_in_parts() && tickets::turn_is_over();
+        if unit.is_full() || is_overdue || gives_way {
+            self.flush().await?;
+        }
+        Ok(())
     }
 
-    pub fn is_full(&self) -> bool {
-        self.entry.bytes() >= ENTRY_BYTES_MAX || self.entry.operations() >= ENTRY_OPERATIONS_MAX
-    }
-
-    /// Takes a latch for the statement at hand, if nobody else has it and nothing that was staged
-    /// before does.
-    pub fn try_latch(&mut self, key: LatchKey) -> bool {
-        self.held.try_add_since(key, self.claimed)
-    }
-
-    /// The latches taken since the last claim belong to what is staged.
-    pub fn claim(&mut self) {
-        self.claimed = self.held.len();
-    }
-
-    /// Lets go of the latches taken since the last claim.
-    pub fn unlatch(&mut self) {
-        self.held.shrink_to(self.claimed);
-    }
-
-    /// Commits what is staged, then waits for a latch while none is held, and keeps it.
+    /// Waits for a latch while none is held, and keeps it; what is staged is committed before.
+    /// A unit that is committed at once cannot wait.
     pub async fn wait_for(&mut self, key: LatchKey) -> Result<(), CommandError> {
+        if !self.unit.commits_in_parts() {
+            return Err(write_conflict());
+        }
         self.flush().await?;
-        self.held.shrink_to(0);
-        self.claimed = 0;
         let began = Instant::now();
-        let turn = self.ctx.replica.latches.wait(key).await;
+        self.unit.wait_for(key).await;
         self.ctx.work.latch_wait.add(micros_since(began));
-        self.held.merge(turn);
         self.ctx.check_interrupt()
     }
 
@@ -176,81 +175,28 @@ impl<'a> Staging<'a> {
             .is_none_or(|ownership| ownership.owns(document))
     }
 
-    /// Proposes what is staged and waits until it is applied.
+    /// Commits what is staged, unless all of the unit is to be committed at once.
     pub async fn flush(&mut self) -> Result<(), CommandError> {
-        let fresh = self
-            .retry
-            .as_mut()
-            .map(|retry| std::mem::take(&mut retry.fresh));
-        let fresh = fresh.unwrap_or_default();
-        if self.entry.is_empty() && fresh.is_empty() {
+        if !self.unit.commits_in_parts() {
             return Ok(());
         }
-        let mut entry = std::mem::take(&mut self.entry);
-        if let Some(retry) = self.retry.as_mut().filter(|_| !fresh.is_empty()) {
-            let stamp = SessionStamp {
-                session: retry.id.session,
-                txn_number: retry.id.txn_number,
-                statements: fresh,
-            };
-            let known = retry.known.take();
-            let now = LastWrite {
-                wall_ms: clock::wall_ms(),
-                ..LastWrite::default()
-            };
-            retry.known = Some(SessionRecord::merge(known, &stamp, now));
-            entry.session = Some(stamp);
+        let stamp = self.retry.as_mut().and_then(Retry::stamp);
+        if self.unit.is_clear() && stamp.is_none() {
+            return Ok(());
         }
-        let replica = self.ctx.replica;
-        let latches = std::mem::replace(&mut self.held, Held::none(&replica.latches));
-        self.claimed = 0;
-        let batch = std::mem::take(&mut self.batch);
-        let prepared = Prepared { batch, latches };
-        let (term, journal) = (self.term, self.ctx.journal);
-        let began = Instant::now();
-        let outcome = match self.ctx.commit_time_max {
-            None => replica.propose(&entry, prepared, term, journal).await?,
-            Some(limit) => {
-                let replica = replica.clone();
-                let proposal =
-                    async move { replica.propose(&entry, prepared, term, journal).await };
-                match self.propose_within(limit, proposal).await? {
-                    Some(outcome) => outcome,
-                    None => return Ok(()),
-                }
-            }
+        let (shared, retry) = (&self.shared, &self.retry);
+        let keep = || {
+            let session = retry.as_ref().map(|retry| retry.held.clone());
+            (shared.clone(), session)
         };
-        self.ctx.work.commit_wait.add(micros_since(began));
-        self.ctx.operation.wrote(outcome.position.index);
-        Ok(())
+        self.unit.commit(&self.ctx, stamp, keep).await
     }
 
-    /// Waits no longer than the write concern does. A write that is not committed by then is not
-    /// taken back: it may be committed yet, so what keeps others away from it stays.
-    async fn propose_within(
-        &self,
-        limit: Duration,
-        proposal: impl Future<Output = Result<Outcome, CommandError>> + Send + 'static,
-    ) -> Result<Option<Outcome>, CommandError> {
-        let mut writing = tokio::spawn(proposal);
-        match tokio::time::timeout(limit, &mut writing).await {
-            Ok(Ok(outcome)) => outcome.map(Some),
-            Ok(Err(error)) => Err(CommandError::new(
-                ErrorCode::InternalError,
-                format!("a write ended early: {error}"),
-            )),
-            Err(_) => {
-                self.ctx.operation.was_late();
-                let session = self.retry.as_ref().map(|retry| retry.held.clone());
-                let kept = (self.shared.clone(), session);
-                tokio::spawn(async move {
-                    // Whoever wrote has been told that it took too long.
-                    let _ = writing.await;
-                    drop(kept);
-                });
-                Ok(None)
-            }
-        }
+    /// The command ends, the unit goes on.
+    pub fn into_unit(self) -> WriteUnit {
+        let mut unit = self.unit;
+        unit.keep(self.shared);
+        unit
     }
 
     /// Commits the rest.
@@ -277,10 +223,24 @@ impl Retry {
             held: Arc::new(held),
         }))
     }
-}
 
-fn micros_since(began: Instant) -> u64 {
-    u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    /// What goes into the entry, if statements are staged. From here on it is known.
+    fn stamp(&mut self) -> Option<SessionStamp> {
+        if self.fresh.is_empty() {
+            return None;
+        }
+        let stamp = SessionStamp {
+            session: self.id.session,
+            txn_number: self.id.txn_number,
+            statements: std::mem::take(&mut self.fresh),
+        };
+        let now = LastWrite {
+            wall_ms: clock::wall_ms(),
+            ..LastWrite::default()
+        };
+        self.known = Some(SessionRecord::merge(self.known.take(), &stamp, now));
+        Some(stamp)
+    }
 }
 
 /// Whether a unique index is committed and this member has not loaded all of its keys yet.

@@ -4,10 +4,12 @@ use banyan_storage::{Collection, Index, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, rawdoc};
 
+use super::unit::WriteUnit;
 use crate::errors;
 
-/// Refuses keys that another record holds.
+/// Refuses keys that another record holds. They are latched.
 pub fn check_unique(
+    unit: &WriteUnit,
     collection: &Collection,
     index: &Index,
     snapshot: &Snapshot,
@@ -16,6 +18,7 @@ pub fn check_unique(
     own_record: Option<u64>,
 ) -> Result<(), CommandError> {
     for key in keys {
+        unit.check_key(index, key)?;
         let holder = snapshot
             .unique_lookup(index, key)
             .map_err(errors::storage)?;

@@ -1,0 +1,304 @@
+//! A write unit: writes that are committed together.
+//!
+//! What is staged in a unit is in no storage yet. Its own readers see it through a read view, a
+//! snapshot with the staged writes laid over it; nobody else does. A unit may live as long as it
+//! likes and go through several collections: it keeps the latches of what it changes until it is
+//! committed or dropped.
+//!
+//! A view shows a statement what those before it have staged, and not what it stages itself: a
+//! scan does not meet the documents that it has moved.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use banyan_document::validate::MAX_DOCUMENT_BYTES;
+use banyan_storage::{
+    Batch, Collection, CollectionId, Index, Overlay, OverlayView, RecordId, Snapshot,
+};
+use banyan_wire::{CommandError, ErrorCode};
+
+use super::context::WriteContext;
+use crate::entry::EntryBuilder;
+use crate::errors;
+use crate::latches::{Attempt, Held, LatchKey, NamespaceShared};
+use crate::machine::Prepared;
+use crate::propose::Outcome;
+use crate::replica::Replica;
+use crate::sessions::SessionStamp;
+
+/// One entry holds no more than this, but for a single document that is larger.
+const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
+const ENTRY_OPERATIONS_MAX: usize = 2_000;
+/// Others wait no longer for what the statements of one command have changed.
+const STAGED_MAX: Duration = Duration::from_millis(30);
+
+/// What a unit reads, and what becomes of it when somebody else changes that.
+pub enum Isolation {
+    /// Each statement reads the present state. Whoever else is changing a record is waited for,
+    /// and what is staged may be committed in parts.
+    ReadCommitted,
+    /// Everything is read as of one snapshot and committed at once. What somebody else is changing,
+    /// or has changed since, is a conflict.
+    Snapshot(Snapshot),
+}
+
+pub struct WriteUnit {
+    replica: Arc<Replica>,
+    isolation: Isolation,
+    /// In another term than this what is staged may be void.
+    term: u64,
+    pub(super) entry: EntryBuilder,
+    pub(super) batch: Batch,
+    /// Follows the batch once somebody reads what is staged.
+    overlay: Option<Overlay>,
+    /// What the statement at hand sees of it.
+    seen: Option<OverlayView>,
+    held: Held,
+    /// The first so many of the latches belong to what is staged, or about to be.
+    claimed: usize,
+    /// On the collections of commands that have ended.
+    locks: Vec<Arc<NamespaceShared>>,
+    statement_began: Option<Instant>,
+    /// When the statement began that staged something first.
+    staged_at: Option<Instant>,
+}
+
+impl WriteUnit {
+    /// For a member that may be written to now.
+    pub fn begin(replica: &Arc<Replica>, isolation: Isolation) -> Result<WriteUnit, CommandError> {
+        Ok(WriteUnit {
+            term: replica.writable_term()?,
+            isolation,
+            entry: EntryBuilder::new(),
+            batch: Batch::new(),
+            overlay: None,
+            seen: None,
+            held: Held::none(&replica.latches),
+            claimed: 0,
+            locks: Vec::new(),
+            statement_began: None,
+            staged_at: None,
+            replica: replica.clone(),
+        })
+    }
+
+    /// Whether statements may be committed one after another.
+    pub fn commits_in_parts(&self) -> bool {
+        matches!(self.isolation, Isolation::ReadCommitted)
+    }
+
+    pub fn is_clear(&self) -> bool {
+        self.entry.is_empty()
+    }
+
+    /// Whether a part of it should be committed before more is staged.
+    pub fn is_full(&self) -> bool {
+        let entry = &self.entry;
+        self.commits_in_parts()
+            && (entry.bytes() >= ENTRY_BYTES_MAX || entry.operations() >= ENTRY_OPERATIONS_MAX)
+    }
+
+    /// Between two statements: whether others may have to wait for too long for what is staged, if
+    /// the next statement takes as long as the last one.
+    pub(super) fn is_overdue(&mut self) -> bool {
+        let now = Instant::now();
+        let last = match self.statement_began.replace(now) {
+            Some(began) => now - began,
+            None => Duration::ZERO,
+        };
+        if self.is_clear() {
+            return false;
+        }
+        let staged = *self.staged_at.get_or_insert(now - last);
+        self.commits_in_parts() && now - staged + last >= STAGED_MAX
+    }
+
+    /// From here on views show everything that was staged before.
+    pub fn begin_statement(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let overlay = self.overlay.get_or_insert_default();
+        self.seen = Some(overlay.view(&self.batch));
+    }
+
+    /// What a statement reads.
+    pub fn read_view(&self) -> Snapshot {
+        match &self.isolation {
+            Isolation::ReadCommitted => self.present(),
+            Isolation::Snapshot(snapshot) => snapshot.clone().with_overlay(self.seen.clone()),
+        }
+    }
+
+    /// The collection as a plan over the view has to take it.
+    pub fn viewed(&self, collection: &Arc<Collection>) -> Result<Arc<Collection>, CommandError> {
+        match self.seen {
+            None => Ok(collection.clone()),
+            Some(_) => self.batch.collection(collection).map_err(errors::storage),
+        }
+    }
+
+    /// The state of now, which does not change as far as it is latched, with what was staged before
+    /// the statement.
+    pub fn present(&self) -> Snapshot {
+        let present = self.replica.store.snapshot();
+        present.with_overlay(self.seen.clone())
+    }
+
+    /// The same with what the statement itself has staged.
+    pub fn present_with_own(&mut self) -> Snapshot {
+        let present = self.replica.store.snapshot();
+        if self.batch.is_empty() {
+            return present;
+        }
+        let overlay = self.overlay.get_or_insert_default();
+        let view = overlay.view(&self.batch);
+        present.with_overlay(Some(view))
+    }
+
+    pub(super) fn keep(&mut self, lock: Arc<NamespaceShared>) {
+        self.locks.push(lock);
+    }
+
+    pub fn try_latch(&mut self, key: LatchKey) -> Attempt {
+        self.held.try_add(key, self.claimed)
+    }
+
+    /// The latches taken since the last claim belong to what is staged.
+    pub fn claim(&mut self) {
+        self.claimed = self.held.len();
+    }
+
+    /// Lets go of the latches taken since the last claim.
+    pub fn unlatch(&mut self) {
+        self.held.shrink_to(self.claimed);
+    }
+
+    /// Waits for a latch, holding no other, and keeps it. What was staged is committed already.
+    pub(super) async fn wait_for(&mut self, key: LatchKey) {
+        self.held.shrink_to(0);
+        self.claimed = 0;
+        let turn = self.replica.latches.wait(key).await;
+        self.held.merge(turn);
+    }
+
+    /// Refuses to change a latched record that is not any more what the unit has read.
+    pub fn check_record(
+        &self,
+        collection: CollectionId,
+        record: RecordId,
+    ) -> Result<(), CommandError> {
+        let Isolation::Snapshot(read) = &self.isolation else {
+            return Ok(());
+        };
+        let version = |snapshot: &Snapshot| {
+            let found = snapshot.record(collection, record);
+            found.map_err(errors::storage)
+        };
+        let (read, present) = (version(read)?, version(&self.replica.store.snapshot())?);
+        let is_same = match (&read, &present) {
+            (Some(read), Some(present)) => read.as_bytes() == present.as_bytes(),
+            (read, present) => read.is_none() && present.is_none(),
+        };
+        match is_same {
+            true => Ok(()),
+            false => Err(write_conflict()),
+        }
+    }
+
+    /// The same of a latched key of a unique index.
+    pub fn check_key(&self, index: &Index, key: &[u8]) -> Result<(), CommandError> {
+        let Isolation::Snapshot(read) = &self.isolation else {
+            return Ok(());
+        };
+        let holder = |snapshot: &Snapshot| {
+            let found = snapshot.unique_lookup(index, key);
+            found.map_err(errors::storage)
+        };
+        match holder(read)? == holder(&self.replica.store.snapshot())? {
+            true => Ok(()),
+            false => Err(write_conflict()),
+        }
+    }
+
+    /// Proposes what is staged and waits until it is applied. Where that wait is given up, what
+    /// `keep` makes is held on to until it is applied.
+    pub async fn commit<K: Send + 'static>(
+        &mut self,
+        ctx: &WriteContext<'_>,
+        session: Option<SessionStamp>,
+        keep: impl FnOnce() -> K,
+    ) -> Result<(), CommandError> {
+        self.overlay = None;
+        self.seen = None;
+        self.staged_at = None;
+        self.claimed = 0;
+        let mut entry = std::mem::take(&mut self.entry);
+        entry.session = session;
+        let prepared = Prepared {
+            batch: std::mem::take(&mut self.batch),
+            latches: std::mem::replace(&mut self.held, Held::none(&self.replica.latches)),
+        };
+        let (term, journal) = (self.term, ctx.journal);
+        let began = Instant::now();
+        let outcome = match ctx.commit_time_max {
+            None => {
+                let proposal = self.replica.propose(&entry, prepared, term, journal);
+                proposal.await?
+            }
+            Some(limit) => {
+                let replica = self.replica.clone();
+                let proposal =
+                    async move { replica.propose(&entry, prepared, term, journal).await };
+                match propose_within(ctx, limit, proposal, keep).await? {
+                    Some(outcome) => outcome,
+                    None => return Ok(()),
+                }
+            }
+        };
+        ctx.work.commit_wait.add(micros_since(began));
+        ctx.operation.wrote(outcome.position.index);
+        Ok(())
+    }
+}
+
+/// Waits no longer than the write concern does. A write that is not committed by then is not
+/// taken back: it may be committed yet, so what keeps others away from it stays.
+async fn propose_within<K: Send + 'static>(
+    ctx: &WriteContext<'_>,
+    limit: Duration,
+    proposal: impl Future<Output = Result<Outcome, CommandError>> + Send + 'static,
+    keep: impl FnOnce() -> K,
+) -> Result<Option<Outcome>, CommandError> {
+    let mut writing = tokio::spawn(proposal);
+    match tokio::time::timeout(limit, &mut writing).await {
+        Ok(Ok(outcome)) => outcome.map(Some),
+        Ok(Err(error)) => Err(CommandError::new(
+            ErrorCode::InternalError,
+            format!("a write ended early: {error}"),
+        )),
+        Err(_) => {
+            ctx.operation.was_late();
+            let kept = keep();
+            tokio::spawn(async move {
+                // Whoever wrote has been told that it took too long.
+                let _ = writing.await;
+                drop(kept);
+            });
+            Ok(None)
+        }
+    }
+}
+
+pub(super) fn micros_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// MongoDB's error 112.
+pub fn write_conflict() -> CommandError {
+    CommandError::new(
+        ErrorCode::WriteConflict,
+        "WriteConflict error: this operation conflicted with another operation. Please retry your \
+         operation or multi-document transaction.",
+    )
+}
