@@ -3,13 +3,15 @@
 //! Types come in a fixed order (MinKey, undefined, null, numbers, strings and symbols, objects,
 //! arrays, binary, ObjectId, booleans, dates, timestamps, regular expressions, DBPointers, code,
 //! code with scope, MaxKey); inside a type the values decide, numbers exactly and across their
-//! four representations. The order is total: NaN is the lowest number and equals itself.
+//! four representations. The order is total: NaN is the lowest number and equals itself. A collator
+//! decides about strings and symbols, wherever in a value they are.
 
 use std::cmp::Ordering;
 
 use bson::raw::RawIter;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use crate::collation::{Collator, Simple, StringOrder};
 use crate::number::Number;
 
 /// The place of a value's type in the order. Types of one rank compare by value.
@@ -39,13 +41,29 @@ pub fn canonical_rank(value: &RawBsonRef<'_>) -> u8 {
 }
 
 pub fn compare(a: RawBsonRef<'_>, b: RawBsonRef<'_>) -> Ordering {
+    compare_by(a, b, Simple)
+}
+
+/// In the order of a collation; without one, in the simple order.
+pub fn compare_collated(
+    a: RawBsonRef<'_>,
+    b: RawBsonRef<'_>,
+    collator: Option<&Collator>,
+) -> Ordering {
+    match collator {
+        None => compare_by(a, b, Simple),
+        Some(collator) => compare_by(a, b, collator),
+    }
+}
+
+fn compare_by(a: RawBsonRef<'_>, b: RawBsonRef<'_>, strings: impl StringOrder) -> Ordering {
     use RawBsonRef as V;
     match (a, b) {
         (V::Int32(a), V::Int32(b)) => a.cmp(&b),
-        (V::String(a) | V::Symbol(a), V::String(b) | V::Symbol(b)) => a.cmp(b),
+        (V::String(a) | V::Symbol(a), V::String(b) | V::Symbol(b)) => strings.compare(a, b),
         (V::ObjectId(a), V::ObjectId(b)) => a.bytes().cmp(&b.bytes()),
-        (V::Document(a), V::Document(b)) => compare_documents(a, b),
-        (V::Array(a), V::Array(b)) => compare_arrays(a, b),
+        (V::Document(a), V::Document(b)) => compare_documents_by(a, b, strings),
+        (V::Array(a), V::Array(b)) => compare_arrays_by(a, b, strings),
         (V::Boolean(a), V::Boolean(b)) => a.cmp(&b),
         (V::DateTime(a), V::DateTime(b)) => a.timestamp_millis().cmp(&b.timestamp_millis()),
         (V::Timestamp(a), V::Timestamp(b)) => (a.time, a.increment).cmp(&(b.time, b.increment)),
@@ -79,21 +97,34 @@ pub fn compare(a: RawBsonRef<'_>, b: RawBsonRef<'_>) -> Ordering {
 
 /// Field by field in stored order: type, then name, then value; a prefix is smaller.
 pub fn compare_documents(a: &RawDocument, b: &RawDocument) -> Ordering {
-    if a.as_bytes() == b.as_bytes() {
-        return Ordering::Equal;
-    }
-    compare_elements(a.iter_elements(), b.iter_elements(), true)
+    compare_documents_by(a, b, Simple)
 }
 
 /// Element by element; a prefix is smaller.
 pub fn compare_arrays(a: &RawArray, b: &RawArray) -> Ordering {
+    compare_arrays_by(a, b, Simple)
+}
+
+fn compare_documents_by(a: &RawDocument, b: &RawDocument, strings: impl StringOrder) -> Ordering {
     if a.as_bytes() == b.as_bytes() {
         return Ordering::Equal;
     }
-    compare_elements(a.iter_elements(), b.iter_elements(), false)
+    compare_elements(a.iter_elements(), b.iter_elements(), true, strings)
 }
 
-fn compare_elements(mut a: RawIter<'_>, mut b: RawIter<'_>, names: bool) -> Ordering {
+fn compare_arrays_by(a: &RawArray, b: &RawArray, strings: impl StringOrder) -> Ordering {
+    if a.as_bytes() == b.as_bytes() {
+        return Ordering::Equal;
+    }
+    compare_elements(a.iter_elements(), b.iter_elements(), false, strings)
+}
+
+fn compare_elements(
+    mut a: RawIter<'_>,
+    mut b: RawIter<'_>,
+    names: bool,
+    strings: impl StringOrder,
+) -> Ordering {
     // Documents are validated when they enter the process, so an element that cannot be read
     // stands for the end.
     loop {
@@ -110,7 +141,7 @@ fn compare_elements(mut a: RawIter<'_>, mut b: RawIter<'_>, names: bool) -> Orde
         if names {
             order = order.then_with(|| left.key().as_str().cmp(right.key().as_str()));
         }
-        order = order.then_with(|| compare(left_value, right_value));
+        order = order.then_with(|| compare_by(left_value, right_value, strings));
         if order != Ordering::Equal {
             return order;
         }

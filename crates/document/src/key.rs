@@ -12,6 +12,7 @@
 //! | MinKey, undefined, null, MaxKey | none |
 //! | numbers | see [`number`]: the tag says sign and length |
 //! | strings, symbols, code | bytes, 00 as 01 01 and 01 as 01 02; ended by 00 |
+//! | strings and symbols under a collation | the bytes of their sort key, in the same way |
 //! | documents | per field the rank of its type, its name, 00, its value; ended by 00 |
 //! | arrays | the items; ended by 00 |
 //! | binary | length (u32), subtype, bytes |
@@ -23,11 +24,12 @@ mod hash;
 mod number;
 mod pattern;
 
-pub use hash::hash;
+pub use hash::{hash, hash_collated};
 pub use pattern::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
 
 use bson::{RawArray, RawBsonRef, RawDocument};
 
+use crate::collation::{Collator, Simple, StringOrder};
 use crate::compare::canonical_rank;
 use crate::element::{elements, items};
 use crate::number::Number;
@@ -58,6 +60,18 @@ const END: u8 = 0x00;
 
 /// Appends the encoding of `value`.
 pub fn encode(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
+    encode_by(value, Simple, out);
+}
+
+/// Appends the encoding of `value` in the order of a collation; without one, in the simple order.
+pub fn encode_collated(value: RawBsonRef<'_>, collator: Option<&Collator>, out: &mut Vec<u8>) {
+    match collator {
+        None => encode_by(value, Simple, out),
+        Some(collator) => encode_by(value, collator, out),
+    }
+}
+
+fn encode_by(value: RawBsonRef<'_>, strings: impl StringOrder, out: &mut Vec<u8>) {
     match value {
         RawBsonRef::MinKey => out.push(tag::MIN_KEY),
         RawBsonRef::Undefined => out.push(tag::UNDEFINED),
@@ -73,15 +87,15 @@ pub fn encode(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
         }
         RawBsonRef::String(v) | RawBsonRef::Symbol(v) => {
             out.push(tag::STRING);
-            encode_text(v, out);
+            strings.with_sort_key(v, |bytes| encode_text(bytes, out));
         }
         RawBsonRef::Document(v) => {
             out.push(tag::DOCUMENT);
-            encode_fields(v, out);
+            encode_fields(v, strings, out);
         }
         RawBsonRef::Array(v) => {
             out.push(tag::ARRAY);
-            encode_items(v, out);
+            encode_items(v, strings, out);
         }
         RawBsonRef::Binary(v) => {
             let subtype = u8::from(v.subtype);
@@ -120,20 +134,29 @@ pub fn encode(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
         }
         RawBsonRef::JavaScriptCode(v) => {
             out.push(tag::CODE);
-            encode_text(v, out);
+            encode_text(v.as_bytes(), out);
         }
         RawBsonRef::JavaScriptCodeWithScope(v) => {
             out.push(tag::CODE_WITH_SCOPE);
-            encode_text(v.code, out);
-            encode_fields(v.scope, out);
+            encode_text(v.code.as_bytes(), out);
+            encode_fields(v.scope, strings, out);
         }
     }
 }
 
 /// Appends the encoding that sorts the other way round.
 pub fn encode_descending(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
+    encode_descending_collated(value, None, out);
+}
+
+/// As [`encode_descending`], in the order of a collation.
+pub fn encode_descending_collated(
+    value: RawBsonRef<'_>,
+    collator: Option<&Collator>,
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
-    encode(value, out);
+    encode_collated(value, collator, out);
     for byte in &mut out[start..] {
         *byte = !*byte;
     }
@@ -141,11 +164,16 @@ pub fn encode_descending(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
 
 /// Appends what a value is under in a field of the given order; missing fields are null. Hashed
 /// fields take the value as it is: hash it first.
-pub fn encode_ordered(value: Option<RawBsonRef<'_>>, order: FieldOrder, out: &mut Vec<u8>) {
+pub fn encode_ordered(
+    value: Option<RawBsonRef<'_>>,
+    order: FieldOrder,
+    collator: Option<&Collator>,
+    out: &mut Vec<u8>,
+) {
     let value = value.unwrap_or(RawBsonRef::Null);
     match order {
-        FieldOrder::Ascending | FieldOrder::Hashed => encode(value, out),
-        FieldOrder::Descending => encode_descending(value, out),
+        FieldOrder::Ascending | FieldOrder::Hashed => encode_collated(value, collator, out),
+        FieldOrder::Descending => encode_descending_collated(value, collator, out),
     }
 }
 
@@ -167,8 +195,7 @@ pub fn type_range(value: &RawBsonRef<'_>) -> (Vec<u8>, Vec<u8>) {
     (vec![low], vec![high])
 }
 
-fn encode_text(text: &str, out: &mut Vec<u8>) {
-    let bytes = text.as_bytes();
+fn encode_text(bytes: &[u8], out: &mut Vec<u8>) {
     if bytes.iter().all(|byte| *byte > 0x01) {
         out.extend_from_slice(bytes);
     } else {
@@ -189,20 +216,20 @@ fn encode_name(name: &str, out: &mut Vec<u8>) {
     out.push(END);
 }
 
-fn encode_fields(document: &RawDocument, out: &mut Vec<u8>) {
+fn encode_fields(document: &RawDocument, strings: impl StringOrder, out: &mut Vec<u8>) {
     for element in elements(document) {
         let value = element.value();
         // The type decides before the name does. No rank may look like the end.
         out.push(canonical_rank(&value) + 1);
         encode_name(element.name(), out);
-        encode(value, out);
+        encode_by(value, strings, out);
     }
     out.push(END);
 }
 
-fn encode_items(array: &RawArray, out: &mut Vec<u8>) {
+fn encode_items(array: &RawArray, strings: impl StringOrder, out: &mut Vec<u8>) {
     for item in items(array) {
-        encode(item.value(), out);
+        encode_by(item.value(), strings, out);
     }
     out.push(END);
 }

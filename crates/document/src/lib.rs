@@ -2,10 +2,11 @@
 //!
 //! A document is validated BSON bytes, read in place. Read in this order: [`validate`] (what comes
 //! in from outside), [`element`] and [`writer`] (reading and writing raw bytes), [`path`] (dotted
-//! names and MongoDB's way through arrays), [`compare`] over [`number`] and [`decimal`] (the order
-//! of all values), [`kind`] (names of types), [`key`] (the same order as bytes, and the index keys of a document),
+//! names and MongoDB's way through arrays), [`compare`] over [`number`], [`decimal`] and
+//! [`collation`] (the order of all values), [`kind`] (names of types), [`key`] (the same order as bytes, and the index keys of a document),
 //! [`extjson`] (for people). The crate knows nothing but documents.
 
+pub mod collation;
 pub mod compare;
 pub mod decimal;
 pub mod element;
@@ -19,7 +20,8 @@ pub mod path;
 pub mod validate;
 pub mod writer;
 
-pub use compare::{canonical_rank, compare, compare_arrays, compare_documents};
+pub use collation::{Collation, CollationError, Collator};
+pub use compare::{canonical_rank, compare, compare_arrays, compare_collated, compare_documents};
 pub use element::{
     Element, Elements, RawField, RawFields, elements, field, first_value, items, raw_fields,
 };

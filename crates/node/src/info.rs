@@ -38,7 +38,7 @@ pub struct ServerInfo {
     /// The last lines of the log, for `getLog`.
     pub recent_log: fn() -> Vec<String>,
     /// The listener's counts, once it listens.
-    pub wire_counters: OnceLock<Arc<banyan_wire::server::Counters>>,
+    pub wire_counters: OnceLock<Arc<banyan_wire::Counters>>,
     /// What the operator should know, for `getLog: "startupWarnings"`.
     pub startup_warnings: Vec<String>,
 }

@@ -37,7 +37,10 @@ impl SortPattern {
             fields.push((path, order(element.name(), element.value())?));
         }
         Ok(SortPattern {
-            pattern: KeyPattern { fields },
+            pattern: KeyPattern {
+                fields,
+                collator: None,
+            },
         })
     }
 

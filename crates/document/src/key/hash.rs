@@ -4,6 +4,7 @@
 use bson::{RawBsonRef, RawDocument};
 use md5::{Digest, Md5};
 
+use crate::collation::{Collator, Simple, StringOrder};
 use crate::element::{elements, items};
 use crate::number::{Number, Rounding};
 use crate::writer;
@@ -12,33 +13,53 @@ const SEED: i32 = 0;
 
 /// The hash of a value; of a missing field, that of null.
 pub fn hash(value: RawBsonRef<'_>) -> i64 {
+    hash_by(value, Simple)
+}
+
+/// The hash of a value as a collation sees it: strings that are equal have equal hashes.
+pub fn hash_collated(value: RawBsonRef<'_>, collator: Option<&Collator>) -> i64 {
+    match collator {
+        None => hash_by(value, Simple),
+        Some(collator) => hash_by(value, collator),
+    }
+}
+
+fn hash_by(value: RawBsonRef<'_>, strings: impl StringOrder) -> i64 {
     let mut digest = Md5::new();
     digest.update(SEED.to_le_bytes());
-    update(&mut digest, None, value);
+    update(&mut digest, None, value, strings);
     let digest: [u8; 16] = digest.finalize().into();
     let mut head = [0; 8];
     head.copy_from_slice(&digest[..8]);
     i64::from_le_bytes(head)
 }
 
-fn update(digest: &mut Md5, name: Option<&str>, value: RawBsonRef<'_>) {
+fn update(digest: &mut Md5, name: Option<&str>, value: RawBsonRef<'_>, strings: impl StringOrder) {
     digest.update(type_code(&value).to_le_bytes());
     if let Some(name) = name {
         digest.update(name.as_bytes());
         digest.update([0]);
     }
     match value {
-        RawBsonRef::Document(document) => update_fields(digest, document),
+        RawBsonRef::Document(document) => update_fields(digest, document, strings),
         RawBsonRef::Array(array) => {
             for item in items(array) {
-                update(digest, Some(item.name()), item.value());
+                update(digest, Some(item.name()), item.value(), strings);
             }
             update_end(digest);
+        }
+        // As a string is stored: its length with the zero byte that ends it, and both.
+        RawBsonRef::String(text) | RawBsonRef::Symbol(text) => {
+            strings.with_sort_key(text, |bytes| {
+                digest.update((bytes.len() as u32 + 1).to_le_bytes());
+                digest.update(bytes);
+                digest.update([0]);
+            });
         }
         RawBsonRef::JavaScriptCodeWithScope(code) => {
             digest.update(code.code.as_bytes());
             digest.update([0]);
-            update_fields(digest, code.scope);
+            update_fields(digest, code.scope, strings);
         }
         _ => match Number::from_raw(value) {
             Some(number) => digest.update(as_integer(number).to_le_bytes()),
@@ -51,9 +72,9 @@ fn update(digest: &mut Md5, name: Option<&str>, value: RawBsonRef<'_>) {
     }
 }
 
-fn update_fields(digest: &mut Md5, document: &RawDocument) {
+fn update_fields(digest: &mut Md5, document: &RawDocument, strings: impl StringOrder) {
     for element in elements(document) {
-        update(digest, Some(element.name()), element.value());
+        update(digest, Some(element.name()), element.value(), strings);
     }
     update_end(digest);
 }

@@ -7,7 +7,8 @@
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use thiserror::Error;
 
-use super::{encode_ordered, hash};
+use super::{encode_ordered, hash_collated};
+use crate::collation::Collator;
 use crate::element::{elements, field, items};
 use crate::number::Number;
 use crate::path::{Path, position};
@@ -20,10 +21,11 @@ pub enum FieldOrder {
     Hashed,
 }
 
-/// The fields of an index, in order.
+/// The fields of an index, in order, and how it compares strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern {
     pub fields: Vec<(Path, FieldOrder)>,
+    pub collator: Option<Collator>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -105,8 +107,15 @@ impl KeyPattern {
             0 => Err(KeyPatternError::Empty),
             n if n > FIELDS_MAX => Err(KeyPatternError::TooMany(n)),
             _ if hashed > 1 => Err(KeyPatternError::ManyHashed(hashed)),
-            _ => Ok(KeyPattern { fields }),
+            _ => Ok(KeyPattern {
+                fields,
+                collator: None,
+            }),
         }
+    }
+
+    pub fn with_collator(self, collator: Option<Collator>) -> KeyPattern {
+        KeyPattern { collator, ..self }
     }
 
     pub fn has_hashed_field(&self) -> bool {
@@ -179,17 +188,22 @@ impl KeyPattern {
             return Ok(Some(Keys::default()));
         }
         let mut key = Vec::with_capacity(16);
-        encode_ordered(stored(value, *order), *order, &mut key);
+        self.encode_field(value, *order, &mut key);
         Ok(Some(Keys {
             keys: vec![key],
             multikey: false,
         }))
     }
 
+    fn encode_field(&self, value: Option<RawBsonRef<'_>>, order: FieldOrder, out: &mut Vec<u8>) {
+        let collator = self.collator.as_ref();
+        encode_ordered(stored(value, order, collator), order, collator, out);
+    }
+
     fn encode(&self, values: &[Option<RawBsonRef<'_>>]) -> Vec<u8> {
         let mut out = Vec::with_capacity(16 * values.len());
         for ((_, order), value) in self.fields.iter().zip(values) {
-            encode_ordered(stored(*value, *order), *order, &mut out);
+            self.encode_field(*value, *order, &mut out);
         }
         out
     }
@@ -197,7 +211,7 @@ impl KeyPattern {
     fn show(&self, values: &[Option<RawBsonRef<'_>>]) -> RawDocumentBuf {
         let mut writer = DocumentWriter::new();
         for ((path, order), value) in self.fields.iter().zip(values) {
-            let value = stored(*value, *order).unwrap_or(RawBsonRef::Null);
+            let value = stored(*value, *order, self.collator.as_ref()).unwrap_or(RawBsonRef::Null);
             writer.append(&path.to_string(), value);
         }
         writer.finish()
@@ -280,9 +294,16 @@ impl KeyPattern {
     }
 }
 
-fn stored<'a>(value: Option<RawBsonRef<'a>>, order: FieldOrder) -> Option<RawBsonRef<'a>> {
+fn stored<'a>(
+    value: Option<RawBsonRef<'a>>,
+    order: FieldOrder,
+    collator: Option<&Collator>,
+) -> Option<RawBsonRef<'a>> {
     match order {
-        FieldOrder::Hashed => Some(RawBsonRef::Int64(hash(value.unwrap_or(RawBsonRef::Null)))),
+        FieldOrder::Hashed => {
+            let value = value.unwrap_or(RawBsonRef::Null);
+            Some(RawBsonRef::Int64(hash_collated(value, collator)))
+        }
         FieldOrder::Ascending | FieldOrder::Descending => value,
     }
 }
