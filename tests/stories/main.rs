@@ -16,6 +16,7 @@ mod idle_cursors;
 mod index_builds;
 mod joining;
 mod limits;
+mod locks;
 mod logs;
 mod map_reduce;
 mod members;

@@ -89,6 +89,32 @@ impl Interrupt {
         }
     }
 
+    /// Resolves once the operation has to end, also for its deadline.
+    pub async fn ended(&self) {
+        let deadline = async {
+            match self.deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.raised() => {}
+            () = deadline => {}
+        }
+    }
+
+    /// Waits for something, unless the operation has to end before.
+    pub async fn within<T>(&self, wait: impl Future<Output = T>) -> Result<T, QueryError> {
+        let mut wait = std::pin::pin!(wait);
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut wait => return Ok(outcome),
+                () = self.ended() => self.check()?,
+            }
+        }
+    }
+
     pub fn is_raised(&self) -> bool {
         self.raised.cause.load(Ordering::Acquire) != 0
     }

@@ -9,11 +9,12 @@ use banyan_document::{elements, field, first_value};
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
 use banyan_query::Budget;
+use banyan_replication::locks::Lock;
 use banyan_replication::set::write_concern::WriteConcern;
 use banyan_replication::snapshots::View;
 use banyan_replication::write::context::{Operation, WriteContext};
 use banyan_replication::write::shard_rules::{ShardRules, Versions};
-use banyan_storage::{Catalog, Snapshot};
+use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadMode, ReadPreference, Request};
 use bson::{RawBsonRef, RawDocument, Timestamp};
 
@@ -467,6 +468,15 @@ impl<'a> CommandContext<'a> {
         }
     }
 
+    /// Locks collections to change what they are.
+    pub async fn lock_exclusive(
+        &self,
+        namespaces: &[&Namespace],
+    ) -> Result<Vec<Lock>, CommandError> {
+        let locks = self.node.locks.exclusive(namespaces);
+        self.write_context().lock(locks, None).await
+    }
+
     /// Runs what may compute for long, or read from a disk, where it holds up nobody else: with a
     /// ticket (see [`tickets`]), and beside the connections that share this worker.
     pub async fn compute<T>(
@@ -498,6 +508,13 @@ impl Operation for CommandContext<'_> {
 
     fn wrote(&self, index: u64) {
         self.note_write(index);
+    }
+
+    fn waits_for_lock(&self, waits: bool) {
+        self.interrupt();
+        if let Some(listed) = self.operation.get() {
+            listed.show_waiting(waits);
+        }
     }
 
     fn was_late(&self) {

@@ -85,7 +85,7 @@ async fn next_step(
     wanted: &[RawDocumentBuf],
     term: u64,
 ) -> Result<Vec<Begun>, CommandError> {
-    let _exclusive = node.namespaces.exclusive_giving_way(&[namespace]).await;
+    let _locks = node.locks.exclusive_giving_way(&[namespace]).await;
     let catalog = node.store.catalog();
     let collection = catalog.find(namespace).ok_or_else(|| missing(namespace))?;
     let is_wanted = |index: &Arc<Index>| wanted.iter().any(|spec| is_same(spec, &index.spec));
@@ -147,7 +147,7 @@ fn removals(collection: &Collection, wanted: &[RawDocumentBuf]) -> Vec<CatalogCh
 }
 
 /// Refuses a request that was routed by another table than this shard's. The caller holds the
-/// namespace's latch.
+/// collection's lock.
 pub fn check_routing(ctx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), CommandError> {
     let Some(role) = ctx.node.role() else {
         return Ok(());

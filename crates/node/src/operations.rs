@@ -32,6 +32,8 @@ pub struct Operation {
     /// The plan that it runs, once it runs one.
     plan: Mutex<Option<Arc<PlanSummaryStats>>>,
     progress: Mutex<Option<Progress>>,
+    /// For a lock.
+    waits: AtomicBool,
 }
 
 /// How far an operation has come.
@@ -70,6 +72,11 @@ impl Registration {
     /// The operation runs that plan now.
     pub fn show_plan(&self, plan: &Arc<PlanSummaryStats>) {
         *self.operation.plan.lock() = Some(plan.clone());
+    }
+
+    /// The operation waits for a lock, or does so no longer.
+    pub fn show_waiting(&self, waits: bool) {
+        self.operation.waits.store(waits, Ordering::Relaxed);
     }
 
     pub fn show_progress(&self, progress: Progress) {
@@ -125,6 +132,7 @@ impl Operations {
             interrupt,
             plan: Mutex::default(),
             progress: Mutex::default(),
+            waits: AtomicBool::new(false),
         })
     }
 
@@ -151,6 +159,7 @@ impl Operations {
             interrupt,
             plan: Mutex::default(),
             progress: Mutex::default(),
+            waits: AtomicBool::new(false),
         })
     }
 
@@ -263,6 +272,8 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         bson::cstr!("command"),
         bson::RawDocument::to_owned(&operation.body),
     );
+    let waits = operation.waits.load(Ordering::Relaxed);
+    document.append(bson::cstr!("waitingForLock"), waits);
     let progress = operation.progress.lock().clone();
     if let Some(progress) = progress {
         append_progress(&mut document, &progress);

@@ -8,25 +8,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
-use banyan_storage::{CollectionId, IndexId, Namespace, RecordId};
+use banyan_storage::{CollectionId, IndexId, RecordId};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
+use tokio::sync::oneshot;
 
 const SHARDS: usize = 64;
-/// How long writes queue up behind whoever gives way to them.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// So many times they do not wait longer than that.
-const PATIENT_ATTEMPTS: u32 = 250;
 
 /// Names one latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LatchKey(u64);
 
-/// Latch keys are hashes already.
+/// For keys that are hashes already.
 #[derive(Default)]
-struct AsIs(u64);
+pub(crate) struct AsIs(u64);
 
 impl Hasher for AsIs {
     fn finish(&self) -> u64 {
@@ -207,77 +202,6 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.shrink_to(0);
-    }
-}
-
-/// Latches on what a namespace is: its collection, options and indexes, and (for a shard) whether
-/// it may be written to at all.
-pub struct NamespaceLatches {
-    stripes: Box<[Arc<RwLock<()>>]>,
-    hasher: RandomState,
-}
-
-impl Default for NamespaceLatches {
-    fn default() -> Self {
-        NamespaceLatches {
-            stripes: (0..SHARDS).map(|_| Arc::default()).collect(),
-            hasher: RandomState::new(),
-        }
-    }
-}
-
-pub type NamespaceShared = OwnedRwLockReadGuard<()>;
-pub type NamespaceExclusive = OwnedRwLockWriteGuard<()>;
-
-impl NamespaceLatches {
-    /// For writes of documents.
-    pub async fn shared(&self, namespace: &Namespace) -> NamespaceShared {
-        let stripe = self.stripes[self.stripe(namespace)].clone();
-        match stripe.clone().try_read_owned() {
-            Ok(guard) => guard,
-            Err(_) => stripe.read_owned().await,
-        }
-    }
-
-    pub fn try_shared(&self, namespace: &Namespace) -> Option<NamespaceShared> {
-        self.stripes[self.stripe(namespace)]
-            .clone()
-            .try_read_owned()
-            .ok()
-    }
-
-    /// For whoever changes the namespaces themselves. Waits for the writes that have begun.
-    pub async fn exclusive(&self, namespaces: &[&Namespace]) -> Vec<NamespaceExclusive> {
-        let mut stripes: Vec<usize> = namespaces.iter().map(|name| self.stripe(name)).collect();
-        stripes.sort_unstable();
-        stripes.dedup();
-        let mut guards = Vec::with_capacity(stripes.len());
-        for stripe in stripes {
-            guards.push(self.stripes[stripe].clone().write_owned().await);
-        }
-        guards
-    }
-
-    /// As [`NamespaceLatches::exclusive`], for whoever can wait longer than the writes that would
-    /// queue up behind him: while a long write is under way he gives way to them again and again,
-    /// though less readily as time goes by.
-    pub async fn exclusive_giving_way(&self, namespaces: &[&Namespace]) -> Vec<NamespaceExclusive> {
-        let mut patience = PATIENCE;
-        for attempt in 1_u32.. {
-            let latched = tokio::time::timeout(patience, self.exclusive(namespaces)).await;
-            if let Ok(guards) = latched {
-                return guards;
-            }
-            tokio::time::sleep(PATIENCE).await;
-            if attempt > PATIENT_ATTEMPTS {
-                patience *= 2;
-            }
-        }
-        self.exclusive(namespaces).await
-    }
-
-    fn stripe(&self, namespace: &Namespace) -> usize {
-        self.hasher.hash_one(namespace.as_str()) as usize % self.stripes.len()
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - [`entry`]: the log entry, what one write amounts to, as bytes; [`sessions`]: what retryable
 //!   statements have done, which travels in entries.
-//! - [`latches`] keep apart writes that work on the same thing.
+//! - [`latches`] keep apart writes that work on the same thing, [`locks`] those of documents and those
+//!   of what exists.
 //! - [`machine`]: the state machine, which makes storage batches of committed entries;
 //!   [`op_observer`]: who is told of what they change.
 //! - [`replica`]: state, log and latches of this member, and [`propose`], by which all writes go.
@@ -22,6 +23,7 @@ mod codec;
 pub mod entry;
 pub mod errors;
 pub mod latches;
+pub mod locks;
 pub mod machine;
 pub mod op_observer;
 pub mod oplog;

@@ -7,7 +7,8 @@ use banyan_storage::{Catalog, Snapshot, Store};
 use banyan_wire::{CommandError, ErrorCode};
 
 use crate::clock::Clock;
-use crate::latches::{Latches, NamespaceLatches};
+use crate::latches::Latches;
+use crate::locks::LockManager;
 use crate::machine::Machine;
 
 /// A member's copy of the data and its end of the log.
@@ -18,8 +19,8 @@ pub struct Replica {
     pub clock: Arc<Clock>,
     /// Held by writes on the records and unique keys they change.
     pub latches: Arc<Latches>,
-    /// Held shared by writes, exclusively by whoever changes what a namespace is.
-    pub namespaces: NamespaceLatches,
+    /// Held by writes and by whoever changes what exists.
+    pub locks: Arc<LockManager>,
 }
 
 impl Replica {
@@ -35,7 +36,7 @@ impl Replica {
             group,
             clock,
             latches: Arc::default(),
-            namespaces: NamespaceLatches::default(),
+            locks: Arc::default(),
         }
     }
 

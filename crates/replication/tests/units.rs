@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banyan_consensus::{Committed, Group, Options, PeerId, StateMachine, SyncMode, Transport};
 use banyan_execution::tickets::Tickets;
@@ -51,6 +51,19 @@ struct Quiet {
     interrupt: Interrupt,
     slot: Arc<InterruptSlot>,
     wrote: AtomicU64,
+    /// For a lock.
+    waited: AtomicBool,
+}
+
+impl Quiet {
+    fn new(deadline: Option<Instant>) -> Quiet {
+        Quiet {
+            interrupt: Interrupt::new(Arc::new(AtomicBool::new(false)), deadline),
+            slot: Arc::default(),
+            wrote: AtomicU64::new(0),
+            waited: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Operation for Quiet {
@@ -66,6 +79,10 @@ impl Operation for Quiet {
 
     fn wrote(&self, _: u64) {
         self.wrote.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn waits_for_lock(&self, waits: bool) {
+        self.waited.fetch_or(waits, Ordering::Relaxed);
     }
 
     fn was_late(&self) {}
@@ -101,11 +118,7 @@ impl Member {
             replica,
             tickets: Tickets::default(),
             work: Work::default(),
-            operation: Quiet {
-                interrupt: Interrupt::new(Arc::new(AtomicBool::new(false)), None),
-                slot: Arc::default(),
-                wrote: AtomicU64::new(0),
-            },
+            operation: Quiet::new(None),
             directory,
         }
     }
@@ -113,7 +126,7 @@ impl Member {
     /// With an index on `_id` and these.
     async fn with_collection(self, name: &str, indexes: &[RawDocumentBuf]) -> Member {
         let namespace = Namespace::new("db", name);
-        catalog_ops::create_if_missing(&self.replica, &namespace)
+        catalog_ops::create_if_missing(&self.context(), &namespace, None)
             .await
             .unwrap();
         let collection = self.replica.store.catalog().find(&namespace).unwrap().id;
@@ -571,6 +584,33 @@ async fn what_others_have_changed_since_is_a_conflict() {
     assert!(conflicts(
         update(&mut later, &two, &plus, (false, false)).await
     ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_waited_for_as_long_as_the_operation_has() {
+    let member = Member::new().await.with_collection("c", &[]).await;
+    let member = member.with_collection("other", &[]).await;
+    let namespace = Namespace::new("db", "c");
+    let changing = member.replica.locks.exclusive(&[&namespace]).await;
+    // Writers of other collections do not notice.
+    let mut staging = member.staging("other").await;
+    insert(&mut staging, &rawdoc! { "_id": 1 }).await.unwrap();
+    assert!(!member.operation.waited.load(Ordering::Relaxed));
+
+    let short = Quiet::new(Some(Instant::now() + Duration::from_millis(30)));
+    let context = WriteContext {
+        operation: &short,
+        ..member.context()
+    };
+    let error = Staging::open(context, "c", true).await.err().unwrap();
+    assert_eq!(error.code, ErrorCode::MaxTimeMSExpired);
+    assert!(short.waited.load(Ordering::Relaxed));
+    // Who holds a lock may be waited for himself, so he gives up.
+    let within = Staging::within(member.context(), staging.into_unit(), "c", true);
+    let error = within.await.err().unwrap();
+    assert_eq!(error.code, ErrorCode::LockTimeout);
+    drop(changing);
+    member.staging("c").await.finish().await.unwrap();
 }
 
 /// One statement of a generated bulk.

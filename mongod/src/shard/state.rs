@@ -10,6 +10,7 @@ use banyan_node::context::CommandContext;
 use banyan_node::local::Local;
 use banyan_node::node::Node;
 use banyan_node::service::NodeService;
+use banyan_replication::locks::Mode;
 use banyan_sharding::ChunkVersion;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode, PoolOptions, ReplicaSet};
@@ -153,7 +154,9 @@ impl ShardRole {
     /// Waits until every write of the collection that has begun is over.
     pub async fn drain_writes(&self, ns: &str) {
         if let Some(namespace) = Namespace::parse(ns) {
-            drop(self.node().namespaces.exclusive(&[&namespace]).await);
+            let locks = &self.node().locks;
+            let collection = locks.collection(&namespace);
+            drop(locks.lock(collection, Mode::Shared).await);
         }
     }
 

@@ -12,7 +12,7 @@ use banyan_consensus::stage;
 use banyan_consensus::{ApplyError, Committed, PeerId, Position, SnapshotMeta, StateMachine};
 use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{EntryBuilder, Header, Style};
-use banyan_replication::latches::{Held, Latches};
+use banyan_replication::latches::{self, Held, Latches};
 use banyan_replication::machine::{Machine, Prepared, effects};
 use banyan_replication::sessions::{SessionRecord, SessionStamp, Statement, StatementOutcome};
 use banyan_storage::transfer::{ImportScope, Importer, Part, SliceEnd};
@@ -139,17 +139,20 @@ impl StoredMachine {
     fn try_write(&self, op: Op) -> Result<Attempt<Prepared>, String> {
         let mut held = Held::none(&self.latches);
         let Some(collection) = self.collection() else {
-            return Ok(match held.try_add_since(self.latches.record(0, 0), 0) {
-                true => self.creation(held),
-                false => Attempt::Busy,
-            });
+            return Ok(
+                match held.try_add(self.latches.record(0, 0), 0) != latches::Attempt::Busy {
+                    true => self.creation(held),
+                    false => Attempt::Busy,
+                },
+            );
         };
         let counter = op.client % COUNTERS + 1;
         let keys = [
             self.latches.session(&session(op)),
             self.latches.record(collection.id, counter),
         ];
-        if !keys.iter().all(|&key| held.try_add_since(key, 0)) {
+        let mut keys = keys.iter();
+        if keys.any(|&key| held.try_add(key, 0) == latches::Attempt::Busy) {
             return Ok(Attempt::Busy);
         }
         let snapshot = self.store.snapshot();

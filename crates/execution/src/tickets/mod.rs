@@ -166,17 +166,10 @@ fn turn_of(class: Class) -> Duration {
 
 /// The ticket; `None` if the operation has to end instead.
 async fn wait(turn: line::Turn, interrupt: &Interrupt) -> Option<Ticket> {
-    let deadline = async {
-        match interrupt.deadline() {
-            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         biased;
         ticket = turn => Some(ticket),
-        () = interrupt.raised() => None,
-        () = deadline => None,
+        () = interrupt.ended() => None,
     }
 }
 

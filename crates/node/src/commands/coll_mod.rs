@@ -47,7 +47,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|field| images::parse(ctx.database(), field))
         .transpose()?;
     let term = node.writable_term()?;
-    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+    let _locks = ctx.lock_exclusive(&[&namespace]).await?;
     index_changes::check_routing(ctx, &namespace)?;
     let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
         return Err(CommandError::new(

@@ -55,7 +55,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         images::append(&mut options);
     }
     let term = node.writable_term()?;
-    let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+    let _locks = ctx.lock_exclusive(&[&namespace]).await?;
     if node.store.catalog().find(&namespace).is_some() {
         return Err(CommandError::new(
             ErrorCode::NamespaceExists,

@@ -35,7 +35,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let asked = asked(ctx)?;
     let quorum = ctx.field("commitQuorum");
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
-    let created = catalog_ops::create_if_missing(node, &namespace).await?;
+    let created = catalog_ops::create_if_missing(&ctx.write_context(), &namespace, None).await?;
     let (builds, reply) = begin(ctx, &namespace, asked, quorum, created).await?;
     for begun in &builds {
         node.index_builds.wait(node, begun, ctx.interrupt()).await?;
@@ -53,7 +53,9 @@ async fn begin(
 ) -> Result<(Vec<Begun>, RawDocumentBuf), CommandError> {
     let node = ctx.node;
     let term = node.writable_term()?;
-    let _exclusive = node.namespaces.exclusive_giving_way(&[namespace]).await;
+    let namespaces = [namespace];
+    let locks = node.locks.exclusive_giving_way(&namespaces);
+    let _locks = ctx.write_context().lock(locks, None).await?;
     index_changes::check_routing(ctx, namespace)?;
     let Some(collection) = node.store.catalog().find(namespace).cloned() else {
         return Err(CommandError::new(

@@ -18,7 +18,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
         let term = node.writable_term()?;
-        let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+        let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         if local::is_oplog(node, &namespace) {
             return Err(CommandError::new(
                 ErrorCode::Location(5_255_000),

@@ -1,7 +1,7 @@
 //! `dropDatabase`: all collections of a database go at once.
 
 use banyan_replication::write::catalog_ops;
-use banyan_storage::{CatalogChange, Namespace};
+use banyan_storage::CatalogChange;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
@@ -22,36 +22,27 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         }
         let term = node.writable_term()?;
-        loop {
+        let collections = || -> Vec<_> {
             let catalog = node.store.catalog();
-            let Some(database) = catalog.database(ctx.database()) else {
-                break;
-            };
-            let names: Vec<Namespace> = database
-                .collections()
+            let database = catalog.database(ctx.database()).into_iter();
+            database
+                .flat_map(|database| database.collections().cloned())
+                .collect()
+        };
+        let names = || {
+            let collections = collections().into_iter();
+            collections
                 .map(|collection| collection.namespace.clone())
-                .collect();
-            let latched: Vec<&Namespace> = names.iter().collect();
-            let _exclusive = node.namespaces.exclusive(&latched).await;
-            let catalog = node.store.catalog();
-            let present: Vec<_> = catalog
-                .database(ctx.database())
-                .into_iter()
-                .flat_map(|database| database.collections())
-                .collect();
-            let changes: Vec<CatalogChange> = present
-                .iter()
-                .filter(|collection| names.contains(&collection.namespace))
-                .map(|collection| CatalogChange::DropCollection { id: collection.id })
-                .collect();
-            if !changes.is_empty() {
-                if changes.len() == present.len() {
-                    catalog_ops::drop_database(node, &changes, ctx.database(), term).await?;
-                } else {
-                    catalog_ops::apply(node, &changes, term).await?;
-                }
-            }
-            ctx.check_interrupt()?;
+                .collect()
+        };
+        let locks = node.locks.database_exclusive(ctx.database(), names);
+        let _locks = ctx.write_context().lock(locks, None).await?;
+        let changes: Vec<CatalogChange> = collections()
+            .iter()
+            .map(|collection| CatalogChange::DropCollection { id: collection.id })
+            .collect();
+        if !changes.is_empty() {
+            catalog_ops::drop_database(node, &changes, ctx.database(), term).await?;
         }
         Ok(rawdoc! { "dropped": ctx.database(), "ok": 1.0 })
     })

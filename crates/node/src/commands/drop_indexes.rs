@@ -28,7 +28,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
         let field = ctx.required("index")?;
         let term = node.writable_term()?;
-        let _exclusive = node.namespaces.exclusive(&[&namespace]).await;
+        let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         index_changes::check_routing(ctx, &namespace)?;
         let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
             return Err(CommandError::new(

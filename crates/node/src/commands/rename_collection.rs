@@ -47,7 +47,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         }
         let term = node.writable_term()?;
-        let _exclusive = node.namespaces.exclusive(&[&from, &to]).await;
+        let _locks = ctx.lock_exclusive(&[&from, &to]).await?;
         let catalog = node.store.catalog();
         let Some(collection) = catalog.find(&from) else {
             return Err(CommandError::new(

@@ -1,7 +1,7 @@
 //! Index builds, from the command that asks for one to the index that readers use.
 //!
 //! 1. `createIndexes` on a collection with documents writes an entry that starts the build
-//!    ([`start`]). It holds the namespace's latch for that moment only.
+//!    ([`start`]). It holds the collection's lock for that moment only.
 //! 2. Every member, once it has applied the entry, finds the build in its catalog and loads the keys
 //!    on a thread of its own ([`worker`]), beside the writes that go on
 //!    ([`banyan_storage::build`] says why the index is exact in the end).
@@ -277,7 +277,7 @@ pub fn aborted(build: &BuildId, reason: &str) -> CommandError {
 }
 
 /// Starts to build these indexes. `None`: there are no documents, and the indexes are there already.
-/// The caller holds the namespace's latch exclusively.
+/// The caller holds the collection's lock exclusively.
 pub async fn start(
     node: &Arc<Node>,
     collection: &Collection,
@@ -331,7 +331,7 @@ async fn abort(
     error: CommandError,
 ) -> Result<(), CommandError> {
     let term = node.writable_term()?;
-    let _exclusive = node.namespaces.exclusive(&[namespace]).await;
+    let _locks = node.locks.exclusive(&[namespace]).await;
     let catalog = node.store.catalog();
     let Some(collection) = catalog.by_id(address.collection) else {
         return Ok(());
@@ -352,7 +352,7 @@ async fn abort(
     }
 }
 
-/// Takes builds back and makes further changes, in one entry. The caller holds the namespace's latch
+/// Takes builds back and makes further changes, in one entry. The caller holds the collection's lock
 /// exclusively.
 pub async fn abort_latched(
     node: &Arc<Node>,

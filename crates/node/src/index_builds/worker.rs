@@ -227,7 +227,7 @@ async fn commit(
 ) -> Result<(), CommandError> {
     let term = node.writable_term()?;
     let namespaces = [&collection.namespace];
-    let _exclusive = node.namespaces.exclusive_giving_way(&namespaces).await;
+    let _locks = node.locks.exclusive_giving_way(&namespaces).await;
     let catalog = node.store.catalog();
     let Some(collection) = catalog.by_id(active.address.collection) else {
         return Ok(());

@@ -1,7 +1,9 @@
 //! Changes of what exists: collections and indexes come and go.
 //!
-//! Whoever changes a namespace holds its latch exclusively from the look at the catalog until the
+//! Whoever changes a collection holds its lock exclusively from the look at the catalog until the
 //! change is applied, so that no write is under way that was worked out against the old state.
+
+use std::time::Duration;
 
 use banyan_document::key::KeyPattern;
 use banyan_storage::{Catalog, CatalogChange, Collection, IndexBuild, IndexDefinition, Namespace};
@@ -9,6 +11,7 @@ use banyan_wire::params;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::context::WriteContext;
 use crate::entry::EntryBuilder;
 use crate::errors;
 use crate::machine::Prepared;
@@ -18,7 +21,7 @@ use crate::virtual_collections;
 
 pub const ID_INDEX: &str = "_id_";
 
-/// Makes these changes one entry. The caller holds the namespaces' latches.
+/// Makes these changes one entry. The caller holds the collections' locks.
 pub async fn apply(
     replica: &Replica,
     changes: &[CatalogChange],
@@ -174,17 +177,22 @@ pub fn creation(
     }
 }
 
-/// Makes a collection unless there is one. False if there was one.
+/// Makes a collection unless there is one. False if there was one. `patience`: how long its locks
+/// are waited for.
 pub async fn create_if_missing(
-    replica: &Replica,
+    ctx: &WriteContext<'_>,
     namespace: &Namespace,
+    patience: Option<Duration>,
 ) -> Result<bool, CommandError> {
+    let replica = ctx.replica;
     let term = replica.writable_term()?;
     let is_there = || replica.store.catalog().find(namespace).is_some();
     if is_there() {
         return Ok(false);
     }
-    let _exclusive = replica.namespaces.exclusive(&[namespace]).await;
+    let namespaces = [namespace];
+    let locks = replica.locks.exclusive(&namespaces);
+    let _locks = ctx.lock(locks, patience).await?;
     if is_there() {
         return Ok(false);
     }

@@ -1,13 +1,15 @@
 //! What a write takes from the operation that it is a part of.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::tickets::Tickets;
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
-use banyan_wire::CommandError;
+use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::shard_rules::{ShardRules, Versions};
@@ -27,6 +29,9 @@ pub trait Operation: Sync {
 
     /// What it has written lies in the log up to here.
     fn wrote(&self, index: u64);
+
+    /// It waits for a lock, or does so no longer.
+    fn waits_for_lock(&self, waits: bool);
 
     /// Something it wrote was not committed within its write concern's time.
     fn was_late(&self);
@@ -59,6 +64,42 @@ impl WriteContext<'_> {
         let work = async { work() };
         let outcome = self.tickets.run(self.operation.interrupt(), work).await;
         outcome.map_err(errors::query)?
+    }
+
+    /// Waits for another write, unless the operation has to end before.
+    pub async fn wait<T>(&self, wait: impl Future<Output = T>) -> Result<T, CommandError> {
+        let mut wait = pin!(wait);
+        // Mostly there is nothing to wait for.
+        if let Poll::Ready(outcome) = futures::poll!(wait.as_mut()) {
+            return Ok(outcome);
+        }
+        let waited = self.operation.interrupt().within(wait).await;
+        waited.map_err(errors::query)
+    }
+
+    /// Waits for locks, for no longer than `patience` where others are held.
+    pub async fn lock<T>(
+        &self,
+        wait: impl Future<Output = T>,
+        patience: Option<Duration>,
+    ) -> Result<T, CommandError> {
+        let mut wait = pin!(wait);
+        if let Poll::Ready(locked) = futures::poll!(wait.as_mut()) {
+            return Ok(locked);
+        }
+        self.operation.waits_for_lock(true);
+        let locked = match patience {
+            None => self.wait(wait).await,
+            Some(patience) => match self.wait(tokio::time::timeout(patience, wait)).await {
+                Ok(locked) => locked.map_err(|_| {
+                    let text = format!("Unable to acquire lock within {}ms", patience.as_millis());
+                    CommandError::new(ErrorCode::LockTimeout, text)
+                }),
+                Err(error) => Err(error),
+            },
+        };
+        self.operation.waits_for_lock(false);
+        locked
     }
 
     pub fn check_interrupt(&self) -> Result<(), CommandError> {

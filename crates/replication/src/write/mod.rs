@@ -1,7 +1,7 @@
 //! The life of a write.
 //!
-//! 1. A command takes its namespace's latch shared ([`crate::latches::NamespaceLatches`]), so that
-//!    the collection and its indexes stay what they are until the write is done.
+//! 1. A command locks its collection with the intent to write to it ([`crate::locks`]), so that the
+//!    collection and its indexes stay what they are until the write is done.
 //! 2. For each document it latches the record and the unique index keys it will change
 //!    ([`crate::latches::Latches`]), reads what it needs from a snapshot taken after that, and
 //!    stages the effect ([`staging`], [`insert`], [`modify`]): operations for the log entry, and the
@@ -22,7 +22,7 @@
 //! Collections and indexes come and go by [`catalog_ops`].
 //!
 //! Latches on records and keys travel with the prepared batch: they open when the entry is applied
-//! or known to be lost. Those on the namespace and the session are the command's own.
+//! or known to be lost. The lock and the session's latch are the command's own.
 //! A shard removes its orphans by record id ([`remove`]), and hands over what sessions have done
 //! ([`adopt`]); what it demands of writes is [`shard_rules`].
 

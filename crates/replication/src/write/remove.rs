@@ -11,7 +11,8 @@ use bson::RawDocument;
 
 use crate::entry::EntryBuilder;
 use crate::errors;
-use crate::latches::{Attempt, Held, NamespaceShared};
+use crate::latches::{Attempt, Held};
+use crate::locks::{Lock, Mode};
 use crate::machine::Prepared;
 use crate::machine::effects;
 use crate::replica::Replica;
@@ -26,13 +27,14 @@ pub struct Removed {
 }
 
 impl Replica {
-    /// Keeps a namespace as it is while records of it are removed. `None`: somebody changes it.
-    pub fn try_hold(&self, namespace: &Namespace) -> Option<NamespaceShared> {
-        self.namespaces.try_shared(namespace)
+    /// Keeps a collection as it is while records of it are removed. `None`: somebody changes it.
+    pub fn try_hold(&self, namespace: &Namespace) -> Option<Lock> {
+        let collection = self.locks.collection(namespace);
+        self.locks.try_lock(collection, Mode::IntentExclusive)
     }
 
     /// Removes those of the records whose documents are to go, as one entry of the log. The caller
-    /// holds the namespace, of which `collection` is the present state.
+    /// holds the lock of the collection, of which `collection` is the present state.
     pub async fn remove_records(
         &self,
         collection: &Arc<Collection>,

@@ -20,9 +20,9 @@ pub trait ShardRules: Send + Sync {
     /// Compares the versions of a request with what this shard knows: `StaleConfig` if they
     /// differ, otherwise which documents are its own (`None`: all of them).
     ///
-    /// A write calls this while it holds the namespace's latch, so whoever wants the writes of a
-    /// collection to cease (a migration's critical section) takes that latch exclusively
-    /// ([`super::NamespaceLatches`]), changes what this answers, and lets go.
+    /// A write calls this while it holds its collection's lock, so whoever wants the writes of a
+    /// collection to cease (a migration's critical section) changes what this answers, and then
+    /// takes a lock ([`crate::locks`]) beside which nobody writes.
     fn check(
         &self,
         namespace: &Namespace,

@@ -18,7 +18,7 @@ use super::context::WriteContext;
 use super::unit::{Isolation, WriteUnit, micros_since, write_conflict};
 use crate::clock;
 use crate::errors;
-use crate::latches::{Held, LatchKey, NamespaceShared};
+use crate::latches::{Held, LatchKey};
 use crate::op_observer::Change;
 use crate::sessions::{
     self, LastWrite, Retryable, SessionRecord, SessionStamp, Statement, StatementOutcome,
@@ -35,7 +35,6 @@ pub struct Staging<'a> {
     pub collection: Option<Arc<Collection>>,
     pub ownership: Option<Arc<dyn ShardFilter>>,
     pub unit: WriteUnit,
-    shared: Arc<NamespaceShared>,
     retry: Option<Retry>,
 }
 
@@ -50,7 +49,7 @@ struct Retry {
 }
 
 impl<'a> Staging<'a> {
-    /// Takes the namespace's latch and makes sure that this member may write to it. `create`: a
+    /// Locks the collection and makes sure that this member may write to it. `create`: a
     /// collection that is missing is made. What is staged is committed when the command ends.
     pub async fn open(
         ctx: WriteContext<'a>,
@@ -81,13 +80,13 @@ impl<'a> Staging<'a> {
 
     async fn hold(
         ctx: WriteContext<'a>,
-        unit: WriteUnit,
+        mut unit: WriteUnit,
         namespace: Namespace,
         create: bool,
     ) -> Result<Staging<'a>, CommandError> {
         let replica = ctx.replica;
         loop {
-            let shared = replica.namespaces.shared(&namespace).await;
+            let lock = unit.lock(&ctx, &namespace).await?;
             let ownership = match ctx.rules {
                 Some(rules) => rules.check(&namespace, ctx.versions, true)?,
                 None => None,
@@ -95,23 +94,24 @@ impl<'a> Staging<'a> {
             let found = replica.store.catalog().find(&namespace).cloned();
             if lacks_unique(found.as_deref()) {
                 // No write could be checked against the index.
-                drop(shared);
+                drop(lock);
                 ctx.check_interrupt()?;
                 tokio::time::sleep(UNIQUE_LOOK).await;
                 continue;
             }
             if found.is_none() && create {
-                drop(shared);
-                catalog_ops::create_if_missing(replica, &namespace).await?;
+                drop(lock);
+                let patience = unit.patience();
+                catalog_ops::create_if_missing(&ctx, &namespace, patience).await?;
                 continue;
             }
+            unit.keep(lock);
             return Ok(Staging {
                 ctx,
                 namespace,
                 collection: found,
                 ownership,
                 unit,
-                shared: Arc::new(shared),
                 retry: None,
             });
         }
@@ -145,6 +145,8 @@ impl<'a> Staging<'a> {
         if unit.is_full() || is_overdue || gives_way {
             self.flush().await?;
         }
+        // It may take long to find what the next one changes.
+        tickets::hurry(false);
         Ok(())
     }
 
@@ -156,8 +158,9 @@ impl<'a> Staging<'a> {
         }
         self.flush().await?;
         let began = Instant::now();
-        self.unit.wait_for(key).await;
+        let waited = self.ctx.wait(self.unit.wait_for(key)).await;
         self.ctx.work.latch_wait.add(micros_since(began));
+        waited?;
         self.ctx.check_interrupt()
     }
 
@@ -184,23 +187,19 @@ impl<'a> Staging<'a> {
         if self.unit.is_clear() && stamp.is_none() {
             return Ok(());
         }
-        let (shared, retry) = (&self.shared, &self.retry);
-        let keep = || {
-            let session = retry.as_ref().map(|retry| retry.held.clone());
-            (shared.clone(), session)
-        };
+        let retry = &self.retry;
+        let keep = || retry.as_ref().map(|retry| retry.held.clone());
         self.unit.commit(&self.ctx, stamp, keep).await
     }
 
     /// The command ends, the unit goes on.
     pub fn into_unit(self) -> WriteUnit {
-        let mut unit = self.unit;
-        unit.keep(self.shared);
-        unit
+        self.unit
     }
 
-    /// Commits the rest.
+    /// Commits the rest of a unit that ends with the command.
     pub async fn finish(mut self) -> Result<(), CommandError> {
+        debug_assert!(self.unit.commits_in_parts(), "the unit goes on");
         self.flush().await
     }
 }
@@ -212,7 +211,7 @@ impl Retry {
         };
         let replica = ctx.replica;
         let latch = replica.latches.session(&id.session);
-        let held = replica.latches.wait(latch).await;
+        let held = ctx.wait(replica.latches.wait(latch)).await?;
         let numbers = &replica.machine.latest_numbers;
         let known = numbers.load(&replica.store, &id.session, id.txn_number);
         let known = known.map_err(errors::storage)?;

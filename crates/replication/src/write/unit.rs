@@ -2,8 +2,8 @@
 //!
 //! What is staged in a unit is in no storage yet. Its own readers see it through a read view, a
 //! snapshot with the staged writes laid over it; nobody else does. A unit may live as long as it
-//! likes and go through several collections: it keeps the latches of what it changes until it is
-//! committed or dropped.
+//! likes and go through several collections: it keeps their locks until it is dropped, and the
+//! latches of what it changes until that is committed.
 //!
 //! A view shows a statement what those before it have staged, and not what it stages itself: a
 //! scan does not meet the documents that it has moved.
@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_storage::{
-    Batch, Collection, CollectionId, Index, Overlay, OverlayView, RecordId, Snapshot,
+    Batch, Collection, CollectionId, Index, Namespace, Overlay, OverlayView, RecordId, Snapshot,
 };
 use banyan_wire::{CommandError, ErrorCode};
 
 use super::context::WriteContext;
 use crate::entry::EntryBuilder;
 use crate::errors;
-use crate::latches::{Attempt, Held, LatchKey, NamespaceShared};
+use crate::latches::{Attempt, Held, LatchKey};
+use crate::locks::{Lock, Mode};
 use crate::machine::Prepared;
 use crate::propose::Outcome;
 use crate::replica::Replica;
@@ -31,6 +32,8 @@ const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
 const ENTRY_OPERATIONS_MAX: usize = 2_000;
 /// Others wait no longer for what the statements of one command have changed.
 const STAGED_MAX: Duration = Duration::from_millis(30);
+/// As MongoDB's `maxTransactionLockRequestTimeoutMillis`.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(5);
 
 /// What a unit reads, and what becomes of it when somebody else changes that.
 pub enum Isolation {
@@ -56,8 +59,8 @@ pub struct WriteUnit {
     held: Held,
     /// The first so many of the latches belong to what is staged, or about to be.
     claimed: usize,
-    /// On the collections of commands that have ended.
-    locks: Vec<Arc<NamespaceShared>>,
+    /// On the collections that it has written to.
+    locks: Vec<Lock>,
     statement_began: Option<Instant>,
     /// When the statement began that staged something first.
     staged_at: Option<Instant>,
@@ -156,8 +159,34 @@ impl WriteUnit {
         present.with_overlay(Some(view))
     }
 
-    pub(super) fn keep(&mut self, lock: Arc<NamespaceShared>) {
-        self.locks.push(lock);
+    /// Locks a collection, to be kept by [`WriteUnit::keep`]. `None`: it is locked already.
+    pub(super) async fn lock(
+        &self,
+        ctx: &WriteContext<'_>,
+        namespace: &Namespace,
+    ) -> Result<Option<Lock>, CommandError> {
+        let locks = &self.replica.locks;
+        let collection = locks.collection(namespace);
+        let is_held = |lock: &Lock| {
+            lock.resource() == collection && lock.mode().covers(Mode::IntentExclusive)
+        };
+        if self.locks.iter().any(is_held) {
+            return Ok(None);
+        }
+        if let Some(lock) = locks.try_lock(collection, Mode::IntentExclusive) {
+            return Ok(Some(lock));
+        }
+        let lock = locks.lock(collection, Mode::IntentExclusive);
+        ctx.lock(lock, self.patience()).await.map(Some)
+    }
+
+    pub(super) fn keep(&mut self, lock: Option<Lock>) {
+        self.locks.extend(lock);
+    }
+
+    /// How long it waits for a lock: whoever holds others may be waited for himself.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        (!self.locks.is_empty()).then_some(LOCK_TIMEOUT)
     }
 
     pub fn try_latch(&mut self, key: LatchKey) -> Attempt {
@@ -240,6 +269,11 @@ impl WriteUnit {
             latches: std::mem::replace(&mut self.held, Held::none(&self.replica.latches)),
         };
         let (term, journal) = (self.term, ctx.journal);
+        let locks = &self.locks;
+        let keep = || {
+            let locks: Vec<Lock> = locks.iter().map(Lock::again).collect();
+            (keep(), locks)
+        };
         let began = Instant::now();
         let outcome = match ctx.commit_time_max {
             None => {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_replication::locks::Mode;
 use banyan_replication::write::remove::Removed;
 use banyan_sharding::{ChunkRange, ShardKeyPattern};
 use banyan_storage::{Namespace, RecordId};
@@ -71,7 +72,8 @@ async fn remove_batch(
         let turn = role.orphans.turn.lock().await;
         let Some(held) = node.try_hold(namespace) else {
             drop(turn);
-            drop(node.namespaces.shared(namespace).await);
+            let collection = node.locks.collection(namespace);
+            drop(node.locks.lock(collection, Mode::IntentExclusive).await);
             continue;
         };
         let catalog = node.store.catalog();
