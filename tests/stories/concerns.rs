@@ -28,6 +28,20 @@ impl Wire {
         Ok(Wire(stream))
     }
 
+    /// The same connection, for another thread.
+    pub fn try_clone(&self) -> Result<Wire> {
+        Ok(Wire(self.0.try_clone()?))
+    }
+
+    /// This end's address, by which the server knows its client.
+    pub fn local_address(&self) -> Result<String> {
+        Ok(self.0.local_addr()?.to_string())
+    }
+
+    pub fn shutdown(&self, how: std::net::Shutdown) -> Result<()> {
+        Ok(self.0.shutdown(how)?)
+    }
+
     pub fn run(&mut self, database: &str, command: Document) -> Result<Document> {
         self.send(database, command)?;
         self.receive()
@@ -46,7 +60,7 @@ impl Wire {
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<Document> {
+    pub fn receive(&mut self) -> Result<Document> {
         let mut header = [0; 16];
         self.0.read_exact(&mut header)?;
         let length = i32::from_le_bytes(header[..4].try_into()?);

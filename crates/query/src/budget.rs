@@ -19,6 +19,8 @@ pub const OPERATION_BYTES_MAX: usize = 5 * STAGE_BYTES_MAX;
 
 /// Bytes that are copied or compared in about one unit.
 const BYTES_PER_UNIT: usize = 64;
+/// What reading one part of a request costs.
+const UNITS_PER_PART: usize = 16;
 /// Units between two looks at the interrupt: some tens of microseconds.
 const UNITS_PER_LOOK: u32 = 2048;
 
@@ -101,6 +103,12 @@ impl Budget {
         } else {
             self.look()
         }
+    }
+
+    /// Counts one part of a request: call it in every loop over what was asked.
+    #[inline]
+    pub fn spend_part(&self) -> Result<(), QueryError> {
+        self.spend(UNITS_PER_PART)
     }
 
     /// Counts a step that goes over so many bytes.

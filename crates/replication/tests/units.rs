@@ -15,8 +15,8 @@ use banyan_execution::{
     Interrupt, InterruptSlot, PlanSummaryStats, Planned, Request, SortMemory, View,
 };
 use banyan_query::Context;
+use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
-use banyan_query::sort::SortPattern;
 use banyan_query::update::{Update, UpdateContext};
 use banyan_replication::clock::Clock;
 use banyan_replication::machine::{Machine, Prepared};
@@ -251,13 +251,13 @@ fn find(
 ) -> Vec<RawDocumentBuf> {
     staging.unit.begin_statement();
     let collection = staging.collection.clone().unwrap();
+    let filter = Arc::new(Filter::parse(filter, &Context::default()).unwrap());
+    let query = CanonicalQuery {
+        order: Order::parse(sort).unwrap(),
+        ..CanonicalQuery::of_filter(filter)
+    };
     let request = Request {
-        query: banyan_execution::plan::Query {
-            sort,
-            ..Default::default()
-        },
-        filter: Arc::new(Filter::parse(filter, &Context::default()).unwrap()),
-        sort: sort.map(|sort| SortPattern::parse(sort).unwrap()),
+        query: Arc::new(query),
         sort_memory: SortMemory::default(),
         ..Request::default()
     };

@@ -1,9 +1,8 @@
 //! Roles: their names, their definitions as `admin.system.roles` holds them, and what they inherit.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
-use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use crate::builtin;
 use crate::field::{self, DefinitionError};

@@ -1,5 +1,6 @@
 //! What a role is called.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};

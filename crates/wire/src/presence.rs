@@ -17,8 +17,9 @@ use crate::connection::Connection;
 use crate::service::Service;
 use crate::socket::Socket;
 
-/// How often is looked: a client that left is noticed within two of these.
-const PERIOD: Duration = Duration::from_millis(100);
+/// How often is looked: who leaves a command that has run for one of these is noticed within the
+/// next.
+const PERIOD: Duration = Duration::from_millis(25);
 
 struct Client {
     connection: Weak<Connection>,

@@ -261,7 +261,7 @@ fn open(
     collection: &str,
     pipeline: &mut Pipeline,
 ) -> Result<Executor, CommandError> {
-    let leading = Leading::of(pipeline);
+    let leading = Leading::of(pipeline)?;
     let request = leading.request(ctx, parameters);
     while pipeline.take_match().is_some() {}
     if pipeline.first().is_some_and(|stage| stage.is::<Sort>()) {
@@ -280,7 +280,7 @@ struct Leading {
 }
 
 impl Leading {
-    fn of(pipeline: &Pipeline) -> Leading {
+    fn of(pipeline: &Pipeline) -> Result<Leading, CommandError> {
         let mut filters = Vec::new();
         let (mut sort, mut limit) = (None, None);
         for stage in pipeline.stages() {
@@ -298,13 +298,17 @@ impl Leading {
         }
         let filter = match filters.as_slice() {
             [only] => (*only).clone(),
-            several => Arc::new(Filter::conjunction(several.iter().map(|filter| &***filter))),
+            several => {
+                let filters = several.iter().map(|filter| &***filter);
+                let joined = Filter::conjunction(filters, pipeline.budget());
+                Arc::new(joined.map_err(errors::query)?)
+            }
         };
-        Leading {
+        Ok(Leading {
             filter,
             sort,
             limit,
-        }
+        })
     }
 
     fn request<'a>(self, ctx: &CommandContext<'_>, parameters: &Parameters<'a>) -> Request<'a> {
@@ -340,7 +344,7 @@ pub fn explain(
     let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
     let mut explained = RawArrayBuf::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
-        let leading = Leading::of(&pipeline);
+        let leading = Leading::of(&pipeline)?;
         let request = leading.request(ctx, &parameters);
         let cursor = explain_request(ctx, collection, request, Around::default(), verbosity)?;
         if pipeline.stages().all(|stage| stage.is::<Match>()) {

@@ -45,6 +45,7 @@ impl<'c> Parser<'c> {
 
     /// Any operand: a `$path`, a `$$variable`, an object, an array or a literal.
     pub(crate) fn operand(&mut self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+        self.context.budget.spend_part()?;
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(QueryError::new(

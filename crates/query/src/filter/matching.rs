@@ -10,6 +10,7 @@ use banyan_document::path::{Leaf, Visit, visit_with};
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::{Comparison, Node, Predicate, Where};
+use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::pattern::Pattern;
 
@@ -21,28 +22,34 @@ pub(super) fn matches(
     node: &Node,
     document: &RawDocument,
     mut position: Option<&mut Option<usize>>,
+    budget: &Budget,
 ) -> Result<bool, QueryError> {
+    budget.spend(1)?;
     match node {
         Node::And(children) => {
             for child in children {
-                if !matches(child, document, position.as_deref_mut())? {
+                if !matches(child, document, position.as_deref_mut(), budget)? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
-        Node::Or(children) => any(children, |child| matches(child, document, None)),
-        Node::Nor(children) => Ok(!any(children, |child| matches(child, document, None))?),
-        Node::Not(child) => Ok(!matches(child, document, None)?),
+        Node::Or(children) => any(children, |child| matches(child, document, None, budget)),
+        Node::Nor(children) => Ok(!any(children, |child| {
+            matches(child, document, None, budget)
+        })?),
+        Node::Not(child) => Ok(!matches(child, document, None, budget)?),
         // The `$expr` that it was derived from decides.
         Node::Path {
             predicate: Predicate::ExprCompare(..),
             ..
         } => Ok(true),
-        Node::Path { path, predicate } => matches_path(document, path.parts(), predicate, position),
+        Node::Path { path, predicate } => {
+            matches_path(document, path.parts(), predicate, position, budget)
+        }
         Node::Expression { expression, .. } => expression.is_true(document),
         Node::Where(code) => code.is_true(document),
-        Node::Schema { schema, .. } => schema.accepts(RawBsonRef::Document(document)),
+        Node::Schema { schema, .. } => schema.accepts(RawBsonRef::Document(document), budget),
         Node::AlwaysTrue => Ok(true),
         Node::AlwaysFalse => Ok(false),
     }
@@ -65,6 +72,7 @@ fn matches_path(
     parts: &[Box<str>],
     predicate: &Predicate,
     position: Option<&mut Option<usize>>,
+    budget: &Budget,
 ) -> Result<bool, QueryError> {
     let leaf = if predicate.is_about_whole_array() {
         Leaf::Whole
@@ -75,7 +83,7 @@ fn matches_path(
     let mut result = Ok(false);
     let _ = visit_with(document, parts, leaf, &mut |visit: Visit<'_>| {
         let mut item = None;
-        result = predicate.holds(visit.value, &mut item);
+        result = predicate.holds(visit.value, &mut item, budget);
         if matches!(result, Ok(false)) {
             return ControlFlow::Continue(());
         }
@@ -102,12 +110,14 @@ impl Predicate {
         &self,
         value: Option<RawBsonRef<'_>>,
         item: &mut Option<usize>,
+        budget: &Budget,
     ) -> Result<bool, QueryError> {
+        budget.spend(1)?;
         Ok(match self {
             Predicate::Compare(op, operand) => compares(value, *op, operand.as_raw_bson_ref()),
             Predicate::ExprCompare(..) => true,
             Predicate::In { values, patterns } => {
-                is_in(value, values) || matches_any(value, patterns)?
+                is_in(value, values) || matches_any(value, patterns, budget)?
             }
             Predicate::Regex(pattern) => matches_pattern(value, pattern)?,
             Predicate::Exists => value.is_some(),
@@ -123,7 +133,7 @@ impl Predicate {
             Predicate::ElemMatchObject(node) => match value {
                 Some(RawBsonRef::Array(array)) => {
                     *item = find_item(array, |v| match as_document(v) {
-                        Some(document) => matches(node, document, None),
+                        Some(document) => matches(node, document, None, budget),
                         None => Ok(false),
                     })?;
                     item.is_some()
@@ -132,7 +142,7 @@ impl Predicate {
             },
             Predicate::ElemMatchValue(node) => match value {
                 Some(RawBsonRef::Array(array)) => {
-                    *item = find_item(array, |v| matches_value(node, v))?;
+                    *item = find_item(array, |v| matches_value(node, v, budget))?;
                     item.is_some()
                 }
                 _ => false,
@@ -142,20 +152,25 @@ impl Predicate {
 }
 
 /// Runs the tree over one value, whatever the paths in it.
-pub(super) fn matches_value(node: &Node, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
+pub(super) fn matches_value(
+    node: &Node,
+    value: RawBsonRef<'_>,
+    budget: &Budget,
+) -> Result<bool, QueryError> {
+    budget.spend(1)?;
     match node {
         Node::And(children) => {
             for child in children {
-                if !matches_value(child, value)? {
+                if !matches_value(child, value, budget)? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
-        Node::Or(children) => any(children, |child| matches_value(child, value)),
-        Node::Nor(children) => Ok(!any(children, |child| matches_value(child, value))?),
-        Node::Not(child) => Ok(!matches_value(child, value)?),
-        Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None),
+        Node::Or(children) => any(children, |child| matches_value(child, value, budget)),
+        Node::Nor(children) => Ok(!any(children, |child| matches_value(child, value, budget))?),
+        Node::Not(child) => Ok(!matches_value(child, value, budget)?),
+        Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None, budget),
         Node::AlwaysTrue => Ok(true),
         Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } | Node::AlwaysFalse => {
             Ok(false)
@@ -164,17 +179,21 @@ pub(super) fn matches_value(node: &Node, value: RawBsonRef<'_>) -> Result<bool, 
 }
 
 /// Whether an item satisfies the `$elemMatch` predicates in a tree that stands for the array.
-pub(super) fn item_matches(node: &Node, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
+pub(super) fn item_matches(
+    node: &Node,
+    item: RawBsonRef<'_>,
+    budget: &Budget,
+) -> Result<bool, QueryError> {
     match node {
         Node::Path {
             predicate: Predicate::ElemMatchObject(inner),
             ..
-        } => as_document(item).map_or(Ok(false), |document| matches(inner, document, None)),
+        } => as_document(item).map_or(Ok(false), |document| matches(inner, document, None, budget)),
         Node::Path {
             predicate: Predicate::ElemMatchValue(inner),
             ..
-        } => matches_value(inner, item),
-        other => matches_value(other, item),
+        } => matches_value(inner, item, budget),
+        other => matches_value(other, item, budget),
     }
 }
 
@@ -263,8 +282,13 @@ fn is_in(value: Option<RawBsonRef<'_>>, values: &[RawBson]) -> bool {
         .is_ok()
 }
 
-fn matches_any(value: Option<RawBsonRef<'_>>, patterns: &[Pattern]) -> Result<bool, QueryError> {
+fn matches_any(
+    value: Option<RawBsonRef<'_>>,
+    patterns: &[Pattern],
+    budget: &Budget,
+) -> Result<bool, QueryError> {
     for pattern in patterns {
+        budget.spend(1)?;
         if matches_pattern(value, pattern)? {
             return Ok(true);
         }

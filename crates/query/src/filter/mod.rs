@@ -30,6 +30,7 @@ use banyan_document::path::Path;
 use bson::spec::ElementType;
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
@@ -44,6 +45,8 @@ pub use schema::Schema;
 #[derive(Clone, Debug)]
 pub struct Filter {
     root: Node,
+    /// What running it may use.
+    budget: Budget,
 }
 
 #[derive(Clone, Debug)]
@@ -169,7 +172,8 @@ impl Filter {
     pub fn parse(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
         let root = parse::Parser::new(context).document(filter)?;
         Ok(Filter {
-            root: normalise::normalise(root),
+            root: normalise::normalise(root, &context.budget)?,
+            budget: context.budget.clone(),
         })
     }
 
@@ -177,21 +181,26 @@ impl Filter {
     pub fn all() -> Filter {
         Filter {
             root: Node::And(Vec::new()),
+            budget: Budget::unlimited(),
         }
     }
 
     /// What all of the filters match.
-    pub fn conjunction<'a>(filters: impl IntoIterator<Item = &'a Filter>) -> Filter {
+    pub fn conjunction<'a>(
+        filters: impl IntoIterator<Item = &'a Filter>,
+        budget: &Budget,
+    ) -> Result<Filter, QueryError> {
         let children = filters.into_iter().map(|filter| filter.root.clone());
-        Filter {
-            root: normalise::normalise(Node::And(children.collect())),
-        }
+        Ok(Filter {
+            root: normalise::normalise(Node::And(children.collect()), budget)?,
+            budget: budget.clone(),
+        })
     }
 
     /// Whether the document matches. Evaluating fails where an expression, a script or a pattern
     /// does: that is the statement's failure, never a document that does not match.
     pub fn try_matches(&self, document: &RawDocument) -> Result<bool, QueryError> {
-        matching::matches(&self.root, document, None)
+        matching::matches(&self.root, document, None, &self.budget)
     }
 
     /// Where in an array the document matched, if it matched in one.
@@ -200,7 +209,7 @@ impl Filter {
         document: &RawDocument,
     ) -> Result<Option<ArrayPosition>, QueryError> {
         let mut position = None;
-        let matched = matching::matches(&self.root, document, Some(&mut position))?;
+        let matched = matching::matches(&self.root, document, Some(&mut position), &self.budget)?;
         Ok(position.filter(|_| matched).map(ArrayPosition))
     }
 
@@ -208,6 +217,7 @@ impl Filter {
     pub fn bind(&self, outer: &Variables) -> Filter {
         Filter {
             root: bind(&self.root, outer),
+            budget: self.budget.clone(),
         }
     }
 
@@ -274,21 +284,33 @@ impl Filter {
     }
 }
 
-/// Parses `{$elemMatch: ...}` for use on the items of an array: `item_matches` runs the result.
+/// Which items of an array an `$elemMatch` asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct ItemFilter {
+    node: Node,
+    /// What running it may use.
+    budget: Budget,
+}
+
+/// Parses `{$elemMatch: ...}` for use on the items of an array.
 pub(crate) fn element_matcher(
     document: &RawDocument,
     context: &Context,
-) -> Result<Node, QueryError> {
+) -> Result<ItemFilter, QueryError> {
     let mut children = Vec::new();
     parse::Parser::new(context)
         .nested()
         .operators(&Path::field(""), document, &mut children)?;
-    Ok(normalise::normalise(Node::And(children)))
+    Ok(ItemFilter {
+        node: normalise::normalise(Node::And(children), &context.budget)?,
+        budget: context.budget.clone(),
+    })
 }
 
-/// Whether an item of an array is what an `$elemMatch` asks for.
-pub(crate) fn item_matches(node: &Node, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
-    matching::item_matches(node, item)
+impl ItemFilter {
+    pub fn matches(&self, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
+        matching::item_matches(&self.node, item, &self.budget)
+    }
 }
 
 impl Node {

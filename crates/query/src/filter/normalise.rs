@@ -13,61 +13,89 @@ use banyan_document::path::Path;
 use bson::RawBson;
 
 use super::{BitTest, Comparison, Node, Predicate, rewrite};
+use crate::budget::Budget;
+use crate::error::QueryError;
+use crate::merge_sort;
 use crate::pattern::Pattern;
 
-pub(super) fn normalise(node: Node) -> Node {
-    match node {
-        Node::And(children) => conjunction(normalised(children)),
-        Node::Or(children) => disjunction(normalised(children)),
+/// What comparing two conditions or values looks at, as a rule.
+const COMPARED_BYTES: usize = 256;
+
+pub(super) fn normalise(node: Node, budget: &Budget) -> Result<Node, QueryError> {
+    budget.spend_part()?;
+    Ok(match node {
+        Node::And(children) => conjunction(normalised(children, budget)?, budget)?,
+        Node::Or(children) => disjunction(normalised(children, budget)?, budget)?,
         Node::Nor(children) => {
-            let mut children = normalised(children);
-            children.sort_by(order);
+            let mut children = sorted(normalised(children, budget)?, order, budget)?;
             if children.len() == 1 {
                 Node::Not(Box::new(children.remove(0)))
             } else {
                 Node::Nor(children)
             }
         }
-        Node::Not(child) => Node::Not(Box::new(normalise(*child))),
+        Node::Not(child) => Node::Not(Box::new(normalise(*child, budget)?)),
         Node::Path { path, predicate } => Node::Path {
             path,
-            predicate: simplified(predicate),
+            predicate: simplified(predicate, budget)?,
         },
         Node::Expression { expression, source } => {
-            let implied = rewrite::implied(&expression);
+            let implied = rewrite::implied(&expression, budget)?;
             let mut children = vec![Node::Expression { expression, source }];
             children.extend(implied);
-            conjunction(children)
+            conjunction(children, budget)?
         }
         Node::Where(_) | Node::Schema { .. } | Node::AlwaysTrue | Node::AlwaysFalse => node,
-    }
+    })
 }
 
-fn normalised(children: Vec<Node>) -> Vec<Node> {
-    children.into_iter().map(normalise).collect()
+fn normalised(children: Vec<Node>, budget: &Budget) -> Result<Vec<Node>, QueryError> {
+    let children = children.into_iter();
+    children.map(|child| normalise(child, budget)).collect()
+}
+
+/// Sorts what cannot be copied, and can be ended on the way.
+fn sorted<T>(
+    items: Vec<T>,
+    order: impl Fn(&T, &T) -> Ordering,
+    budget: &Budget,
+) -> Result<Vec<T>, QueryError> {
+    if items.is_sorted_by(|a, b| order(a, b).is_le()) {
+        budget.spend(items.len())?;
+        return Ok(items);
+    }
+    let places: Vec<(usize, &T)> = items.iter().enumerate().collect();
+    let by_item = |a: &(usize, &T), b: &(usize, &T)| order(a.1, b.1);
+    let places = merge_sort::sort(places, by_item, |_| COMPARED_BYTES, budget)?;
+    let places: Vec<usize> = places.into_iter().map(|(place, _)| place).collect();
+    let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    let taken = places
+        .into_iter()
+        .filter_map(|place| items.get_mut(place)?.take());
+    Ok(taken.collect())
 }
 
 /// A conjunction of normalised children.
-fn conjunction(children: Vec<Node>) -> Node {
+fn conjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError> {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
         match child {
             Node::And(inner) => flat.extend(inner),
             Node::AlwaysTrue => {}
-            Node::AlwaysFalse => return Node::AlwaysFalse,
+            Node::AlwaysFalse => return Ok(Node::AlwaysFalse),
             other => flat.push(other),
         }
     }
-    flat.sort_by(order);
-    if flat.len() == 1 {
+    let mut flat = sorted(flat, order, budget)?;
+    Ok(if flat.len() == 1 {
         flat.remove(0)
     } else {
         Node::And(flat)
-    }
+    })
 }
 
 /// A disjunction of normalised children.
-fn disjunction(children: Vec<Node>) -> Node {
+fn disjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError> {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
         match child {
@@ -77,29 +105,30 @@ fn disjunction(children: Vec<Node>) -> Node {
         }
     }
     if flat.len() > 1 && flat.iter().any(Node::is_trivially_true) {
-        return Node::AlwaysTrue;
+        return Ok(Node::AlwaysTrue);
     }
-    let mut flat = join_equalities(flat);
-    flat.sort_by(order);
-    match flat.len() {
+    let mut flat = sorted(join_equalities(flat, budget)?, order, budget)?;
+    Ok(match flat.len() {
         0 => Node::AlwaysFalse,
         1 => flat.remove(0),
         _ => Node::Or(flat),
-    }
+    })
 }
 
 /// Equalities (and patterns) of one path as one `$in`.
-fn join_equalities(children: Vec<Node>) -> Vec<Node> {
+fn join_equalities(children: Vec<Node>, budget: &Budget) -> Result<Vec<Node>, QueryError> {
     let mut counts: HashMap<Path, usize> = HashMap::new();
     for path in children.iter().filter_map(equality_path) {
+        budget.spend_part()?;
         *counts.entry(path.clone()).or_default() += 1;
     }
     if counts.values().all(|count| *count < 2) {
-        return children;
+        return Ok(children);
     }
     let mut joined: HashMap<Path, (Vec<RawBson>, Vec<Pattern>)> = HashMap::new();
     let mut others = Vec::with_capacity(children.len());
     for child in children {
+        budget.spend_part()?;
         let several = equality_path(&child).is_some_and(|path| counts[path] > 1);
         match child {
             Node::Path { path, predicate } if several => {
@@ -113,12 +142,12 @@ fn join_equalities(children: Vec<Node>) -> Vec<Node> {
             other => others.push(other),
         }
     }
-    let joined = joined.into_iter().map(|(path, (mut values, patterns))| {
-        sort_values(&mut values);
+    let joined = joined.into_iter().map(|(path, (values, patterns))| {
+        let values = sorted_values(values, budget)?;
         let predicate = Predicate::In { values, patterns };
-        Node::Path { path, predicate }
+        Ok(Node::Path { path, predicate })
     });
-    joined.chain(others).collect()
+    joined.chain(others.into_iter().map(Ok)).collect()
 }
 
 fn equality_path(node: &Node) -> Option<&Path> {
@@ -131,8 +160,8 @@ fn equality_path(node: &Node) -> Option<&Path> {
     }
 }
 
-fn simplified(predicate: Predicate) -> Predicate {
-    match predicate {
+fn simplified(predicate: Predicate, budget: &Budget) -> Result<Predicate, QueryError> {
+    Ok(match predicate {
         Predicate::In {
             mut values,
             patterns,
@@ -143,16 +172,25 @@ fn simplified(predicate: Predicate) -> Predicate {
             values,
             mut patterns,
         } if values.is_empty() && patterns.len() == 1 => Predicate::Regex(patterns.remove(0)),
-        Predicate::ElemMatchObject(node) => Predicate::ElemMatchObject(Box::new(normalise(*node))),
-        Predicate::ElemMatchValue(node) => Predicate::ElemMatchValue(Box::new(normalise(*node))),
+        Predicate::ElemMatchObject(node) => {
+            Predicate::ElemMatchObject(Box::new(normalise(*node, budget)?))
+        }
+        Predicate::ElemMatchValue(node) => {
+            Predicate::ElemMatchValue(Box::new(normalise(*node, budget)?))
+        }
         other => other,
-    }
+    })
 }
 
 /// Sorts the values of an `$in`; of equal ones the first stays.
-pub(super) fn sort_values(values: &mut Vec<RawBson>) {
-    values.sort_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()));
+pub(super) fn sorted_values(
+    values: Vec<RawBson>,
+    budget: &Budget,
+) -> Result<Vec<RawBson>, QueryError> {
+    let order = |a: &RawBson, b: &RawBson| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref());
+    let mut values = sorted(values, order, budget)?;
     values.dedup_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()).is_eq());
+    Ok(values)
 }
 
 /// MongoDB's canonical order: by kind, by path, by children.

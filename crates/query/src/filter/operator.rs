@@ -39,10 +39,10 @@ static OPERATORS: &[Operator] = &[
     row("$gt", |at, element| at.range(Comparison::Gt, element)),
     row("$gte", |at, element| at.range(Comparison::Gte, element)),
     row("$in", |at, element| {
-        at.test(one_of("$in", element.value(), &at.parser.patterns)?)
+        at.test(one_of("$in", element.value(), at.parser)?)
     }),
     row("$nin", |at, element| {
-        at.negation(one_of("$nin", element.value(), &at.parser.patterns)?)
+        at.negation(one_of("$nin", element.value(), at.parser)?)
     }),
     row("$exists", |at, element| {
         match is_true(Some(element.value())) {
@@ -51,7 +51,7 @@ static OPERATORS: &[Operator] = &[
         }
     }),
     row("$type", |at, element| {
-        at.test(Predicate::Type(types(at.path, element.value())?))
+        at.test(Predicate::Type(types(at, element.value())?))
     }),
     row("$size", |at, element| {
         at.test(Predicate::Size(size(element)?))
@@ -158,7 +158,7 @@ impl At<'_, '_> {
     }
 
     fn bits(&self, test: BitTest, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
-        self.test(bits(self.path, test, element)?)
+        self.test(bits(self, test, element)?)
     }
 }
 
@@ -200,6 +200,7 @@ impl Parser<'_> {
             siblings: &siblings,
         };
         for element in elements(document) {
+            self.spend()?;
             let name = element.name();
             let operator = OPERATORS.iter().find(|operator| operator.name == name);
             let operator = operator.ok_or_else(|| bad(format!("unknown operator: {name}")))?;
@@ -247,6 +248,7 @@ impl Parser<'_> {
             .is_some_and(|item| elem_match(item.value()));
         let mut children = Vec::new();
         for item in items(array) {
+            self.spend()?;
             let value = item.value();
             if matchers {
                 let Some(document) = value.as_document().filter(|_| elem_match(value)) else {
@@ -311,7 +313,7 @@ fn range(path: &Path, op: Comparison, value: RawBsonRef<'_>) -> Result<Predicate
 fn one_of(
     operator: &str,
     value: RawBsonRef<'_>,
-    compiler: &Compiler,
+    parser: &Parser<'_>,
 ) -> Result<Predicate, QueryError> {
     let RawBsonRef::Array(array) = value else {
         return Err(bad(format!("{operator} needs an array")));
@@ -319,10 +321,11 @@ fn one_of(
     let mut values = Vec::new();
     let mut patterns = Vec::new();
     for item in items(array) {
+        parser.spend()?;
         match item.value() {
             RawBsonRef::RegularExpression(regex) => {
                 let (pattern, options) = (regex.pattern.as_str(), regex.options.as_str());
-                patterns.push(compiler.compile(pattern, options)?);
+                patterns.push(parser.patterns.compile(pattern, options)?);
             }
             RawBsonRef::Document(document) if is_operators(document, false) => {
                 return Err(bad(format!("cannot nest $ under {operator}")));
@@ -333,22 +336,23 @@ fn one_of(
             other => values.push(RawBson::from(other)),
         }
     }
-    normalise::sort_values(&mut values);
+    let values = normalise::sorted_values(values, parser.budget())?;
     Ok(Predicate::In { values, patterns })
 }
 
-fn types(path: &Path, value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
+fn types(at: &At<'_, '_>, value: RawBsonRef<'_>) -> Result<TypeSet, QueryError> {
     let mut set = TypeSet::default();
     match value {
         RawBsonRef::Array(array) => {
             for item in items(array) {
+                at.parser.spend()?;
                 add_type(item.value(), &mut set)?;
             }
         }
         one => add_type(one, &mut set)?,
     }
     if set.types.is_empty() && !set.numbers {
-        let message = format!("{path} must match at least one type");
+        let message = format!("{} must match at least one type", at.path);
         return Err(QueryError::new(ErrorKind::FailedToParse, message));
     }
     Ok(set)
@@ -456,15 +460,16 @@ fn regex(
     }
 }
 
-fn bits(path: &Path, test: BitTest, element: &Element<'_>) -> Result<Predicate, QueryError> {
+fn bits(at: &At<'_, '_>, test: BitTest, element: &Element<'_>) -> Result<Predicate, QueryError> {
     let positions = match element.value() {
-        RawBsonRef::Array(array) => bit_positions(array)?,
-        RawBsonRef::Binary(binary) => set_bits(binary.bytes),
+        RawBsonRef::Array(array) => bit_positions(array, at.parser)?,
+        RawBsonRef::Binary(binary) => set_bits(binary.bytes, at.parser)?,
         value => match Number::from_raw(value) {
-            Some(number) => set_bits(&mask(number, element)?.to_le_bytes()),
+            Some(number) => set_bits(&mask(number, element)?.to_le_bytes(), at.parser)?,
             None => {
                 return Err(bad(format!(
-                    "{path} takes an Array, a number, or a BinData but received: {}",
+                    "{} takes an Array, a number, or a BinData but received: {}",
+                    at.path,
                     show(element)
                 )));
             }
@@ -487,16 +492,19 @@ fn mask(number: Number, element: &Element<'_>) -> Result<i64, QueryError> {
     Ok(mask)
 }
 
-fn set_bits(bytes: &[u8]) -> Vec<u32> {
-    let bits = bytes.len() as u32 * 8;
-    (0..bits)
-        .filter(|at| bytes[*at as usize / 8] >> (at % 8) & 1 == 1)
-        .collect()
+fn set_bits(bytes: &[u8], parser: &Parser<'_>) -> Result<Vec<u32>, QueryError> {
+    let mut positions = Vec::new();
+    for (byte, first) in bytes.iter().zip((0..).step_by(8)) {
+        parser.spend()?;
+        positions.extend((first..first + 8).filter(|at| byte >> (at % 8) & 1 == 1));
+    }
+    Ok(positions)
 }
 
-fn bit_positions(array: &RawArray) -> Result<Vec<u32>, QueryError> {
+fn bit_positions(array: &RawArray, parser: &Parser<'_>) -> Result<Vec<u32>, QueryError> {
     let mut positions = Vec::new();
     for item in items(array) {
+        parser.spend()?;
         let fail = |what: &str| {
             bad(format!(
                 "Failed to parse bit position. {what}: {}",

@@ -9,6 +9,7 @@ use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
 use super::{Comparison, JavaScript, Node, Predicate, Schema, Where};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
@@ -80,6 +81,15 @@ impl<'c> Parser<'c> {
         }
     }
 
+    /// Counts a part of the filter.
+    pub(super) fn spend(&self) -> Result<(), QueryError> {
+        self.budget().spend_part()
+    }
+
+    pub(super) fn budget(&self) -> &'c Budget {
+        &self.context.budget
+    }
+
     /// For filters over the items of an array.
     pub(super) fn nested(&self) -> Parser<'c> {
         Parser {
@@ -92,6 +102,7 @@ impl<'c> Parser<'c> {
     pub(super) fn document(&self, filter: &RawDocument) -> Result<Node, QueryError> {
         let mut children = Vec::new();
         for element in elements(filter) {
+            self.spend()?;
             match element.name().starts_with('$') {
                 true => children.extend(self.logical(&element)?),
                 false => self.field(element.name(), element.value(), &mut children)?,
@@ -151,7 +162,10 @@ impl<'c> Parser<'c> {
         }
         items(array)
             .map(|item| match item.value() {
-                RawBsonRef::Document(document) => self.document(document),
+                RawBsonRef::Document(document) => {
+                    self.spend()?;
+                    self.document(document)
+                }
                 _ => Err(bad("$or/$and/$nor entries need to be full objects")),
             })
             .collect()

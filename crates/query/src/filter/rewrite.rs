@@ -5,11 +5,19 @@ use banyan_document::path::Path;
 use bson::RawBsonRef;
 
 use super::{Node, Predicate, normalise};
+use crate::budget::Budget;
+use crate::error::QueryError;
 use crate::expression::{Condition, Expression};
 
 /// A necessary condition, if there is one. `None`: nothing is known.
-pub(super) fn implied(expression: &Expression) -> Option<Node> {
-    of(&expression.condition()).map(normalise::normalise)
+pub(super) fn implied(
+    expression: &Expression,
+    budget: &Budget,
+) -> Result<Option<Node>, QueryError> {
+    let implied = of(&expression.condition());
+    implied
+        .map(|node| normalise::normalise(node, budget))
+        .transpose()
 }
 
 fn of(condition: &Condition<'_>) -> Option<Node> {

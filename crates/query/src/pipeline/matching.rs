@@ -9,6 +9,7 @@ use banyan_document::DocumentWriter;
 
 use super::execute::{Flow, Next, Start, Step};
 use super::stage::{Changes, Division, Reads, Stage};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::error;
@@ -46,7 +47,7 @@ impl Match {
     }
 
     /// What all of several let through.
-    pub fn all(stages: &[&Match]) -> Match {
+    pub fn all(stages: &[&Match], budget: &Budget) -> Result<Match, QueryError> {
         let filters = stages.iter().map(|stage| &*stage.filter);
         let mut source = DocumentWriter::new();
         source.begin_array("$and");
@@ -54,7 +55,8 @@ impl Match {
             source.push(RawBsonRef::Document(&stage.source));
         }
         source.end();
-        Match::new(&source.finish(), Filter::conjunction(filters))
+        let filter = Filter::conjunction(filters, budget)?;
+        Ok(Match::new(&source.finish(), filter))
     }
 
     /// The filter with the values of the variables around it.

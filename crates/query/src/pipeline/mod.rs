@@ -90,7 +90,7 @@ impl Pipeline {
     /// Parses the stages and puts them into the form in which they run.
     pub fn parse(stages: &[&RawDocument], context: &Context) -> Result<Pipeline, QueryError> {
         let mut members = Pipeline::members(stages, context)?;
-        optimizer::optimize(&mut members);
+        optimizer::optimize(&mut members, &context.budget)?;
         Ok(Pipeline {
             members,
             budget: context.budget.clone(),
@@ -157,6 +157,10 @@ impl Pipeline {
             budget: self.budget.clone(),
         };
         (self, rest)
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     pub fn stages(&self) -> impl Iterator<Item = &Arc<dyn Stage>> {

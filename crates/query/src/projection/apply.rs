@@ -7,7 +7,7 @@ use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::{Fields, Mode, Projection, Rule, Slice};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::{Arena, Expression};
-use crate::filter::{ArrayPosition, item_matches};
+use crate::filter::{ArrayPosition, ItemFilter};
 use crate::names::Finder;
 
 pub(super) fn apply(
@@ -154,9 +154,9 @@ impl Applier<'_> {
             let existing = || present.as_ref()?.element(name);
             match rule {
                 Rule::Expression(expression) => self.expression(name, expression, root)?,
-                Rule::ElemMatch(node) => {
+                Rule::ElemMatch(filter) => {
                     if let Some(element) = existing() {
-                        self.elem_match(node, &element)?;
+                        self.elem_match(filter, &element)?;
                     }
                 }
                 Rule::Fields(inner) if inner.computes && existing().is_none() => {
@@ -183,16 +183,12 @@ impl Applier<'_> {
         Ok(())
     }
 
-    fn elem_match(
-        &mut self,
-        node: &crate::filter::Node,
-        element: &Element<'_>,
-    ) -> Result<(), QueryError> {
+    fn elem_match(&mut self, filter: &ItemFilter, element: &Element<'_>) -> Result<(), QueryError> {
         let RawBsonRef::Array(array) = element.value() else {
             return Ok(());
         };
         for item in items(array) {
-            if item_matches(node, item.value())? {
+            if filter.matches(item.value())? {
                 self.writer.begin_array(element.name());
                 self.writer.push_element(&item);
                 self.writer.end();

@@ -15,7 +15,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
-use crate::filter::{ArrayPosition, Node};
+use crate::filter::{ArrayPosition, ItemFilter};
 use crate::names::Named;
 
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ enum Rule {
     Fields(Fields),
     Expression(Box<Expression>),
     Slice(Slice),
-    ElemMatch(Box<Node>),
+    ElemMatch(Box<ItemFilter>),
     Positional,
 }
 

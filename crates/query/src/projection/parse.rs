@@ -48,6 +48,7 @@ struct Parser<'c> {
 impl Parser<'_> {
     /// `name` is what the field is called where it stands: the path, or the end of it.
     fn field(&mut self, path: &str, name: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        self.context.budget.spend_part()?;
         if let Some(above) = path.strip_suffix(".$") {
             return self.positional(path, above, value);
         }
@@ -203,9 +204,9 @@ impl Parser<'_> {
         if self.positional {
             return error(31255, "Cannot specify positional operator and $elemMatch.");
         }
-        let node = filter::element_matcher(document, self.context)?;
+        let filter = filter::element_matcher(document, self.context)?;
         self.elem_match = true;
-        self.fields.insert(path, Rule::ElemMatch(Box::new(node)))
+        self.fields.insert(path, Rule::ElemMatch(Box::new(filter)))
     }
 
     fn positional(

@@ -128,6 +128,7 @@ fn modifiers(
             return Err(QueryError::new(ErrorKind::FailedToParse, message));
         };
         for field in elements(fields) {
+            context.budget.spend_part()?;
             for (path, modifier) in operator.modifiers(field.name(), field.value(), context)? {
                 builder.insert(&path, modifier)?;
             }

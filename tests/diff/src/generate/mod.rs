@@ -42,7 +42,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    fn new(random: Random) -> Self {
+    pub fn new(random: Random) -> Self {
         Self {
             random,
             variables: Vec::new(),

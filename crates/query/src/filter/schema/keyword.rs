@@ -263,7 +263,7 @@ fn types<'d>(
     Ok(())
 }
 
-fn values(_: &At<'_, '_>, value: RawBsonRef<'_>, rules: &mut Vec<Rule>) -> Result<(), QueryError> {
+fn values(at: &At<'_, '_>, value: RawBsonRef<'_>, rules: &mut Vec<Rule>) -> Result<(), QueryError> {
     let RawBsonRef::Array(array) = value else {
         return Err(wrong_type(format!(
             "$jsonSchema keyword 'enum' must be an array, but found an element of type {}",
@@ -275,7 +275,7 @@ fn values(_: &At<'_, '_>, value: RawBsonRef<'_>, rules: &mut Vec<Rule>) -> Resul
             "$jsonSchema keyword 'enum' cannot be an empty array",
         ));
     }
-    if matching::has_duplicates(array) {
+    if matching::has_duplicates(array, at.parser.budget())? {
         return Err(failed(
             "$jsonSchema keyword 'enum' array cannot contain duplicate values.",
         ));
@@ -481,6 +481,7 @@ fn properties(
     rules: &mut Vec<Rule>,
 ) -> Result<(), QueryError> {
     for (name, value) in object(at, value)?.iter().flatten() {
+        at.parser.spend()?;
         let RawBsonRef::Document(schema) = value else {
             return Err(wrong_type(format!(
                 "Nested schema for $jsonSchema property '{name}' must be an object"
@@ -525,6 +526,7 @@ fn others(
             ));
         };
         for (source, value) in patterns.iter().flatten() {
+            at.parser.spend()?;
             let RawBsonRef::Document(schema) = value else {
                 return Err(wrong_type(format!(
                     "$jsonSchema keyword 'patternProperties' has property '{source}' which is not \
@@ -555,14 +557,16 @@ fn others(
 }
 
 /// Names in an array, each once.
-fn names(
-    array: &RawArray,
+fn names<'d>(
+    at: &At<'_, '_>,
+    array: &'d RawArray,
     wrong: impl Fn(&'static str) -> QueryError,
     twice: impl Fn(&str) -> QueryError,
-) -> Result<Vec<&str>, QueryError> {
+) -> Result<Vec<&'d str>, QueryError> {
     let mut seen = HashSet::new();
     let mut names = Vec::new();
     for item in items(array) {
+        at.parser.spend()?;
         let value = item.value();
         let RawBsonRef::String(name) = value else {
             return Err(wrong(kind_of(value)));
@@ -576,7 +580,7 @@ fn names(
 }
 
 fn required(
-    _: &At<'_, '_>,
+    at: &At<'_, '_>,
     value: RawBsonRef<'_>,
     rules: &mut Vec<Rule>,
 ) -> Result<(), QueryError> {
@@ -599,7 +603,7 @@ fn required(
     };
     let twice =
         |_: &str| failed("$jsonSchema keyword 'required' array cannot contain duplicate values");
-    for name in names(array, wrong, twice)? {
+    for name in names(at, array, wrong, twice)? {
         rules.push(Rule::Required(parse_path(name)?));
     }
     Ok(())
@@ -632,7 +636,7 @@ fn dependencies(
                          duplicate element: {name}"
                     ))
                 };
-                let needed = names(array, wrong, twice)?.into_iter();
+                let needed = names(at, array, wrong, twice)?.into_iter();
                 let rules = needed.map(|name| parse_path(name).map(Rule::Required));
                 Schema {
                     rules: rules.collect::<Result<_, _>>()?,

@@ -12,12 +12,21 @@ use bson::spec::BinarySubtype;
 use bson::{RawArray, RawBsonRef, RawDocument};
 
 use super::{Others, Rule, Schema};
+use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::filter::matching::compares;
+use crate::merge_sort;
 
 impl Schema {
-    pub(in crate::filter) fn accepts(&self, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
-        every(self.rules.iter(), |rule| rule.accepts(value))
+    pub(in crate::filter) fn accepts(
+        &self,
+        value: RawBsonRef<'_>,
+        budget: &Budget,
+    ) -> Result<bool, QueryError> {
+        every(self.rules.iter(), |rule| {
+            budget.spend(1)?;
+            rule.accepts(value, budget)
+        })
     }
 }
 
@@ -34,15 +43,15 @@ fn every<T>(
 }
 
 impl Rule {
-    fn accepts(&self, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
+    fn accepts(&self, value: RawBsonRef<'_>, budget: &Budget) -> Result<bool, QueryError> {
         match value {
             RawBsonRef::Document(document) => {
-                if let Some(accepted) = self.of_document(document)? {
+                if let Some(accepted) = self.of_document(document, budget)? {
                     return Ok(accepted);
                 }
             }
             RawBsonRef::Array(array) => {
-                if let Some(accepted) = self.of_array(array)? {
+                if let Some(accepted) = self.of_array(array, budget)? {
                     return Ok(accepted);
                 }
             }
@@ -57,7 +66,7 @@ impl Rule {
                 }
             }
         }
-        self.of_any(value)
+        self.of_any(value, budget)
     }
 
     fn of_number(&self, value: RawBsonRef<'_>) -> Option<bool> {
@@ -83,42 +92,47 @@ impl Rule {
         })
     }
 
-    fn of_array(&self, array: &RawArray) -> Result<Option<bool>, QueryError> {
+    fn of_array(&self, array: &RawArray, budget: &Budget) -> Result<Option<bool>, QueryError> {
         Ok(match self {
             Rule::MinItems(least) => Some(items(array).take(*least).count() >= *least),
             Rule::MaxItems(most) => {
                 Some(items(array).take(most.saturating_add(1)).count() <= *most)
             }
-            Rule::UniqueItems => Some(!has_duplicates(array)),
+            Rule::UniqueItems => Some(!has_duplicates(array, budget)?),
             Rule::Items { first, rest } => Some(every(
                 items(array).enumerate(),
                 |(position, item)| match first.get(position) {
-                    Some(schema) => schema.accepts(item.value()),
-                    None => rest.accepts(item.value()),
+                    Some(schema) => schema.accepts(item.value(), budget),
+                    None => rest.accepts(item.value(), budget),
                 },
             )?),
             _ => None,
         })
     }
 
-    fn of_document(&self, document: &RawDocument) -> Result<Option<bool>, QueryError> {
+    fn of_document(
+        &self,
+        document: &RawDocument,
+        budget: &Budget,
+    ) -> Result<Option<bool>, QueryError> {
         Ok(match self {
             Rule::MinProperties(least) => Some(elements(document).take(*least).count() >= *least),
             Rule::MaxProperties(most) => {
                 Some(elements(document).take(most.saturating_add(1)).count() <= *most)
             }
             Rule::Required(path) => Some(exists(document, path)),
-            Rule::Property(path, schema) => Some(accepts_at(schema, document, path)?),
+            Rule::Property(path, schema) => Some(accepts_at(schema, document, path, budget)?),
             Rule::Others {
                 named,
                 patterns,
                 rest,
             } => Some(every(elements(document), |element| {
+                budget.spend(1 + named.len() / 8)?;
                 let mut known = named.iter().any(|name| **name == *element.name());
                 for (pattern, schema) in patterns {
                     if pattern.is_match(element.name())? {
                         known = true;
-                        if !schema.accepts(element.value())? {
+                        if !schema.accepts(element.value(), budget)? {
                             return Ok(false);
                         }
                     }
@@ -126,17 +140,18 @@ impl Rule {
                 if known {
                     Ok(true)
                 } else {
-                    rest.accepts(element.value())
+                    rest.accepts(element.value(), budget)
                 }
             })?),
-            Rule::Dependency(path, schema) => {
-                Some(!exists(document, path) || schema.accepts(RawBsonRef::Document(document))?)
-            }
+            Rule::Dependency(path, schema) => Some(
+                !exists(document, path)
+                    || schema.accepts(RawBsonRef::Document(document), budget)?,
+            ),
             _ => None,
         })
     }
 
-    fn of_any(&self, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
+    fn of_any(&self, value: RawBsonRef<'_>, budget: &Budget) -> Result<bool, QueryError> {
         match self {
             Rule::Types(set) => Ok(set.contains(value.element_type())),
             Rule::Encrypted => Ok(matches!(
@@ -144,19 +159,26 @@ impl Rule {
                 RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Encrypted
             )),
             Rule::Enum(values) => {
-                let mut values = values.iter().map(|known| known.as_raw_bson_ref());
-                Ok(values.any(|known| compare_unordered(known, value).is_eq()))
+                for known in values {
+                    budget.spend(1)?;
+                    if compare_unordered(known.as_raw_bson_ref(), value).is_eq() {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
             }
-            Rule::All(schemas) => every(schemas, |schema| schema.accepts(value)),
-            Rule::Any(schemas) => Ok(!every(schemas, |schema| Ok(!schema.accepts(value)?))?),
+            Rule::All(schemas) => every(schemas, |schema| schema.accepts(value, budget)),
+            Rule::Any(schemas) => Ok(!every(schemas, |schema| {
+                Ok(!schema.accepts(value, budget)?)
+            })?),
             Rule::One(schemas) => {
                 let mut accepting = 0;
                 for schema in schemas {
-                    accepting += usize::from(schema.accepts(value)?);
+                    accepting += usize::from(schema.accepts(value, budget)?);
                 }
                 Ok(accepting == 1)
             }
-            Rule::Not(schema) => Ok(!schema.accepts(value)?),
+            Rule::Not(schema) => Ok(!schema.accepts(value, budget)?),
             // About values of other types.
             _ => Ok(true),
         }
@@ -164,11 +186,11 @@ impl Rule {
 }
 
 impl Others {
-    fn accepts(&self, value: RawBsonRef<'_>) -> Result<bool, QueryError> {
+    fn accepts(&self, value: RawBsonRef<'_>, budget: &Budget) -> Result<bool, QueryError> {
         match self {
             Others::Any => Ok(true),
             Others::None => Ok(false),
-            Others::Like(schema) => schema.accepts(value),
+            Others::Like(schema) => schema.accepts(value, budget),
         }
     }
 }
@@ -189,7 +211,12 @@ fn exists(document: &RawDocument, path: &Path) -> bool {
 
 /// Whether the path is not there or one of its values is accepted. Arrays on the way, which only
 /// a name with dots can meet, are gone through as everywhere in filters; one at its end is not.
-fn accepts_at(schema: &Schema, document: &RawDocument, path: &Path) -> Result<bool, QueryError> {
+fn accepts_at(
+    schema: &Schema,
+    document: &RawDocument,
+    path: &Path,
+    budget: &Budget,
+) -> Result<bool, QueryError> {
     let (mut found, mut accepted) = (false, Ok(false));
     let _ = visit_with(document, path.parts(), Leaf::Whole, &mut |visit: Visit<
         '_,
@@ -198,7 +225,7 @@ fn accepts_at(schema: &Schema, document: &RawDocument, path: &Path) -> Result<bo
             return ControlFlow::Continue(());
         };
         found = true;
-        accepted = schema.accepts(value);
+        accepted = schema.accepts(value, budget);
         match accepted {
             Ok(false) => ControlFlow::Continue(()),
             _ => ControlFlow::Break(()),
@@ -216,12 +243,14 @@ fn is_multiple(number: Number, divisor: Number) -> bool {
 }
 
 /// Whether two items are equal, whatever the order of their fields.
-pub(super) fn has_duplicates(array: &RawArray) -> bool {
-    let mut values: Vec<_> = items(array).map(|item| item.value()).collect();
-    values.sort_by(|a, b| compare_unordered(*a, *b));
-    values
-        .windows(2)
-        .any(|pair| matches!(pair, [a, b] if compare_unordered(*a, *b).is_eq()))
+pub(super) fn has_duplicates(array: &RawArray, budget: &Budget) -> Result<bool, QueryError> {
+    budget.spend_bytes(array.as_bytes().len())?;
+    let values = items(array).map(|item| (item.value(), item.bytes().len()));
+    let order =
+        |a: &(RawBsonRef<'_>, usize), b: &(RawBsonRef<'_>, usize)| compare_unordered(a.0, b.0);
+    let values = merge_sort::sort(values.collect(), order, |(_, bytes)| *bytes, budget)?;
+    let mut pairs = values.windows(2);
+    Ok(pairs.any(|pair| matches!(pair, [a, b] if order(a, b).is_eq())))
 }
 
 /// An order of all values for which documents with the same fields are equal.

@@ -80,6 +80,7 @@ impl Schema {
     pub(super) fn parse(schema: &RawDocument, parser: &Parser<'_>) -> Result<Schema, QueryError> {
         let mut values = HashMap::new();
         for (name, value) in schema.iter().flatten() {
+            parser.spend()?;
             let name = name.as_str();
             keyword::check(name)?;
             if values.insert(name, value).is_some() {

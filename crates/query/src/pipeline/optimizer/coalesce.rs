@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::skip_limit::sum;
+use crate::budget::Budget;
+use crate::error::QueryError;
 use crate::pipeline::limit::{Limit, Skip};
 use crate::pipeline::matching::Match;
 use crate::pipeline::{Member, Stage};
 
-pub(super) fn run(members: &mut Vec<Member>) -> bool {
+pub(super) fn run(members: &mut Vec<Member>, budget: &Budget) -> Result<bool, QueryError> {
     let before = members.len();
     let mut kept: Vec<Member> = Vec::with_capacity(before);
     let mut rest = members.drain(..).peekable();
@@ -24,7 +26,7 @@ pub(super) fn run(members: &mut Vec<Member>) -> bool {
         if !filters.is_empty() {
             filters.insert(0, member.stage);
             let filters: Vec<&Match> = filters.iter().filter_map(|stage| stage.get()).collect();
-            let stage = Arc::new(Match::all(&filters));
+            let stage = Arc::new(Match::all(&filters, budget)?);
             kept.push(Member { stage, slots });
             continue;
         }
@@ -42,7 +44,7 @@ pub(super) fn run(members: &mut Vec<Member>) -> bool {
     }
     drop(rest);
     *members = kept;
-    members.len() != before
+    Ok(members.len() != before)
 }
 
 /// One `$limit` or `$skip` for two.

@@ -15,30 +15,41 @@ mod sort_limit;
 mod tests;
 
 use super::Member;
+use crate::budget::Budget;
+use crate::error::QueryError;
 
 /// The name, which is that of its golden file, and what says whether it changed something.
-type Pass = (&'static str, fn(&mut Vec<Member>) -> bool);
+type Pass = (
+    &'static str,
+    fn(&mut Vec<Member>, &Budget) -> Result<bool, QueryError>,
+);
 
 const PASSES: &[Pass] = &[
-    ("drop_idle", drop_idle::run),
-    ("push_match", |members| push_match::run(members)),
-    ("skip_limit", |members| skip_limit::run(members)),
+    ("drop_idle", |members, _| Ok(drop_idle::run(members))),
+    ("push_match", |members, budget| {
+        push_match::run(members, budget)
+    }),
+    ("skip_limit", |members, _| Ok(skip_limit::run(members))),
     ("coalesce", coalesce::run),
-    ("lookup_unwind", lookup_unwind::run),
-    ("sort_limit", |members| sort_limit::run(members)),
+    ("lookup_unwind", |members, _| {
+        Ok(lookup_unwind::run(members))
+    }),
+    ("sort_limit", |members, _| Ok(sort_limit::run(members))),
 ];
 
 /// More rounds than passes can need that enable one another.
 const ROUNDS_MAX: usize = 16;
 
-pub(super) fn optimize(members: &mut Vec<Member>) {
+pub(super) fn optimize(members: &mut Vec<Member>, budget: &Budget) -> Result<(), QueryError> {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;
         for (_, run) in PASSES {
-            changed |= run(members);
+            budget.spend_part()?;
+            changed |= run(members, budget)?;
         }
         if !changed {
             break;
         }
     }
+    Ok(())
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use crate::budget::Budget;
+use crate::error::QueryError;
 use crate::pipeline::matching::Match;
 use crate::pipeline::{Changes, Member, Stage};
 
-pub(super) fn run(members: &mut [Member]) -> bool {
+pub(super) fn run(members: &mut [Member], budget: &Budget) -> Result<bool, QueryError> {
     let mut changed = false;
     // What each stage says of itself, asked once.
     let mut passable: Vec<_> = members
@@ -21,14 +23,16 @@ pub(super) fn run(members: &mut [Member]) -> bool {
             continue;
         }
         let mut at = start;
+        budget.spend(paths.len())?;
         while at > 0 && lets_through(passable[at - 1].as_ref(), &paths) {
             members.swap(at - 1, at);
             passable.swap(at - 1, at);
+            budget.spend(1 + paths.len())?;
             at -= 1;
             changed = true;
         }
     }
-    changed
+    Ok(changed)
 }
 
 /// What a stage changes that a filter may be moved before.
