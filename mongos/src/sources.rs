@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_query::pipeline::{Documents, Sources};
+use banyan_query::pipeline::{Documents, ForeignQuery, Sources};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_wire::{CommandError, Outgoing, ReadMode, Treatment};
 use bson::raw::cstr;
@@ -43,10 +43,11 @@ impl Sources for RouterSources {
         &self,
         database: Option<&str>,
         collection: &str,
-        filter: &RawDocument,
+        query: &ForeignQuery,
     ) -> Result<Documents, QueryError> {
+        let filter = query.to_document();
         let database = database.unwrap_or(&self.database);
-        let open = open(&self.router, database, collection, filter);
+        let open = open(&self.router, database, collection, &filter);
         let merge = block_in_place(|| self.runtime.block_on(open)).map_err(failed)?;
         Ok(Box::new(Blocking {
             merge,

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use banyan_execution::error::plan_killed;
 use banyan_execution::{Executor, InterruptSlot, Planned, Request, Rest, Row, View};
+use banyan_query::QueryError;
 use banyan_query::canonical::CanonicalQuery;
-use banyan_query::filter::Filter;
-use banyan_query::pipeline::{Documents, Pipeline, Sources};
-use banyan_query::{Budget, Context, QueryError};
+use banyan_query::pipeline::{Documents, ForeignQuery, Pipeline, Sources};
 use banyan_storage::{Catalog, Collection, Namespace, Snapshot, Store};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -73,7 +72,6 @@ pub fn of(
         later,
         database,
         slot: slot.clone(),
-        budget: ctx.budget(),
     })))
 }
 
@@ -97,7 +95,6 @@ struct Collections {
     later: Option<Store>,
     database: String,
     slot: Arc<InterruptSlot>,
-    budget: Budget,
 }
 
 impl Collections {
@@ -137,17 +134,12 @@ impl Sources for Collections {
         &self,
         database: Option<&str>,
         collection: &str,
-        filter: &RawDocument,
+        query: &ForeignQuery,
     ) -> Result<Documents, QueryError> {
-        let context = Context {
-            budget: self.budget.clone(),
-            ..Context::default()
-        };
-        let parsed = Filter::parse(filter, &context)?;
         let (catalog, snapshot) = self.view()?;
         let database = database.unwrap_or(&self.database);
         let request = Request {
-            query: Arc::new(CanonicalQuery::of_filter(Arc::new(parsed))),
+            query: Arc::new(CanonicalQuery::of_filter(query.filter()?)),
             ..Request::default()
         };
         let view = View {
@@ -231,7 +223,7 @@ pub fn documents(
         }
         // No session is kept.
         "$listLocalSessions" | "$listSessions" => Ok(config::sessions(ctx.node).collect()),
-        "$planCacheStats" => plan_cache::stats(ctx, collection.unwrap_or_default(), argument),
+        "$planCacheStats" => plan_cache::stats(ctx, collection, argument),
         other => Err(CommandError::new(
             ErrorCode::NotImplemented,
             format!("the stage {other} is not implemented"),

@@ -101,7 +101,7 @@ pub fn bad(why: &str) -> CommandError {
 /// `$planCacheStats`: the entries of a collection's plan cache, the last used first.
 pub fn stats(
     ctx: &CommandContext<'_>,
-    name: &str,
+    name: Option<&str>,
     argument: &RawDocument,
 ) -> Result<Vec<RawDocumentBuf>, CommandError> {
     if !argument.is_empty() {
@@ -110,6 +110,12 @@ pub fn stats(
             "$planCacheStats parameters object must be empty. Found: object",
         ));
     }
+    let Some(name) = name else {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            "{aggregate: 1} is not valid for '$planCacheStats'; a collection is required.",
+        ));
+    };
     let catalog = ctx.node.store.catalog();
     let Some(collection) = catalog.get(ctx.database(), name) else {
         return Err(CommandError::new(

@@ -11,6 +11,7 @@
 //! around the path, and so hold when it holds for none.
 
 mod bits;
+mod equality;
 mod matching;
 mod normalise;
 mod operator;

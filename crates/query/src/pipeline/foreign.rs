@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
+use super::foreign_query::ForeignQuery;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{show, type_name};
 
@@ -14,13 +15,13 @@ pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>>
 
 /// How a running pipeline reads other collections.
 pub trait Sources: Send + Sync {
-    /// The documents of a collection that match `filter`; of the pipeline's own database unless
-    /// one is named. A collection that does not exist is empty. The filter names no variables.
+    /// The documents of a collection that match the query; of the pipeline's own database unless
+    /// one is named. A collection that does not exist is empty.
     fn documents(
         &self,
         database: Option<&str>,
         collection: &str,
-        filter: &RawDocument,
+        query: &ForeignQuery,
     ) -> Result<Documents, QueryError>;
 
     /// Whether some index finds documents by their values at `path` faster than reading the whole
@@ -114,10 +115,10 @@ impl Reader {
         Ok(Reader { from, sources })
     }
 
-    pub fn documents(&self, filter: &RawDocument) -> Result<Documents, QueryError> {
+    pub fn documents(&self, query: &ForeignQuery) -> Result<Documents, QueryError> {
         match &self.from {
             Some((from, sources)) => {
-                sources.documents(from.database.as_deref(), &from.collection, filter)
+                sources.documents(from.database.as_deref(), &from.collection, query)
             }
             None => Ok(Box::new(std::iter::empty())),
         }

@@ -12,6 +12,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::DocumentWriter;
 
 use super::Pipeline;
+use super::foreign_query::Condition;
 use super::matching::Match;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -23,7 +24,7 @@ use crate::variables::Variables;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leading {
     /// Filters without expressions, all of which hold.
-    pub plain: Vec<RawDocumentBuf>,
+    pub plain: Vec<Arc<Match>>,
     pub comparisons: Vec<FieldComparison>,
 }
 
@@ -36,7 +37,7 @@ pub(super) fn take_leading(
     let mut kept = Vec::new();
     while let Some(stage) = pipeline.take_match() {
         if !stage.filter.computes() {
-            leading.plain.push(stage.source);
+            leading.plain.push(Arc::new(stage));
             continue;
         }
         let mut parts = Vec::new();
@@ -45,7 +46,7 @@ pub(super) fn take_leading(
             let (filter, slots) = context.scope.recording(|| Filter::parse(&part, context));
             let filter = filter?;
             if !filter.computes() {
-                leading.plain.push(part);
+                leading.plain.push(Arc::new(Match::new(&part, filter)));
                 continue;
             }
             for expression in filter.expressions() {
@@ -82,59 +83,49 @@ fn conjuncts(filter: &RawDocument, parts: &mut Vec<RawDocumentBuf>) {
 impl Leading {
     /// Writes the stages that were taken out of the pipeline.
     pub fn serialize_plain(&self, out: &mut DocumentWriter) {
-        for filter in &self.plain {
+        for stage in &self.plain {
             out.push_document();
-            out.append_doc("$match", filter);
+            out.append_doc("$match", &stage.source);
             out.end();
         }
     }
 
-    /// The filter for the collection, with the variables that have these values.
-    pub fn filter(&self, variables: &Variables) -> Result<RawDocumentBuf, QueryError> {
-        let mut conditions = self.plain.clone();
+    /// What no variable has a part in.
+    pub fn constant(&self) -> Vec<Condition> {
+        let plain = self.plain.iter();
+        plain.map(|stage| Condition::Match(stage.clone())).collect()
+    }
+
+    /// The conditions on the collection, with the variables that have these values.
+    pub fn conditions(&self, variables: &Variables) -> Result<Vec<Condition>, QueryError> {
+        let mut conditions = self.constant();
         for comparison in &self.comparisons {
             conditions.extend(condition(comparison, variables)?);
         }
-        Ok(all(conditions))
+        Ok(conditions)
     }
 }
 
 /// What has to hold for `comparison` to be true: never less documents than those, and often more.
 /// `None` where a filter says nothing of the kind.
-pub(super) fn condition(
+fn condition(
     comparison: &FieldComparison,
     variables: &Variables,
-) -> Result<Option<RawDocumentBuf>, QueryError> {
+) -> Result<Option<Condition>, QueryError> {
     let path = comparison.path.to_string();
     if comparison.comparison == Comparison::Eq {
-        let value = value(comparison, variables)?;
-        return Ok(value.map(|value| equality(&path, value.as_raw_bson_ref())));
+        let values = value(comparison, variables)?.map(|value| vec![value]);
+        return Ok(values.map(|values| Condition::OneOf { path, values }));
     }
     let value = comparison.operand.bind(variables);
     let value = value.evaluate_owned(&RawDocumentBuf::new())?;
     // A filter's own ranges are of one type; the planner reads bounds from these, too.
-    Ok(value.map(|value| range(&path, comparison.comparison, &value)))
-}
-
-/// `{$expr: {$gt: ["$path", value]}}`.
-fn range(path: &str, comparison: Comparison, value: &RawBson) -> RawDocumentBuf {
-    let operator = match comparison {
-        Comparison::Eq => "$eq",
-        Comparison::Lt => "$lt",
-        Comparison::Lte => "$lte",
-        Comparison::Gt => "$gt",
-        Comparison::Gte => "$gte",
-    };
-    let mut writer = DocumentWriter::new();
-    writer.begin_document("$expr");
-    writer.begin_array(operator);
-    writer.push(RawBsonRef::String(&format!("${path}")));
-    writer.push_document();
-    writer.append("$literal", value.as_raw_bson_ref());
-    writer.end();
-    writer.end();
-    writer.end();
-    writer.finish()
+    let comparison = comparison.comparison;
+    Ok(value.map(|value| Condition::Compare {
+        path,
+        comparison,
+        value,
+    }))
 }
 
 /// The value that documents must have at the path for an equality to be true, as filters compare.
@@ -157,32 +148,4 @@ fn comparable<'v>(path: &FieldPath, value: Option<RawBsonRef<'v>>) -> Option<Raw
         Some(RawBsonRef::Array(_)) if path.parts().len() > 1 => None,
         Some(value) => Some(value),
     }
-}
-
-/// `{path: {$eq: value}}`.
-pub(super) fn equality(path: &str, value: RawBsonRef<'_>) -> RawDocumentBuf {
-    let mut writer = DocumentWriter::new();
-    writer.begin_document(path);
-    writer.append("$eq", value);
-    writer.end();
-    writer.finish()
-}
-
-/// One filter of several, all of which have to hold.
-pub(super) fn all(mut conditions: Vec<RawDocumentBuf>) -> RawDocumentBuf {
-    match conditions.len() {
-        0 => RawDocumentBuf::new(),
-        1 => conditions.remove(0),
-        _ => several("$and", &conditions),
-    }
-}
-
-pub(super) fn several(operator: &str, conditions: &[RawDocumentBuf]) -> RawDocumentBuf {
-    let mut writer = DocumentWriter::new();
-    writer.begin_array(operator);
-    for condition in conditions {
-        writer.push(RawBsonRef::Document(condition));
-    }
-    writer.end();
-    writer.finish()
 }

@@ -151,11 +151,17 @@ impl Sources for Fixed {
         &self,
         _: Option<&str>,
         collection: &str,
-        filter: &RawDocument,
+        query: &ForeignQuery,
     ) -> Result<Documents, QueryError> {
         assert_eq!(collection, "other");
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let filter = crate::Filter::parse(filter, &Context::default())?;
+        let filter = query.filter()?;
+        // What a router sends on finds the same.
+        let sent = crate::Filter::parse(&query.to_document(), &Context::default())?;
+        for document in &self.documents {
+            let found = filter.try_matches(document)?;
+            assert_eq!(found, sent.try_matches(document)?);
+        }
         let found: Vec<_> = self
             .documents
             .iter()

@@ -9,9 +9,11 @@ use banyan_document::DocumentWriter;
 use super::Pipeline;
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::foreign::{Documents, From, Reader};
+use super::foreign_query::ForeignQuery;
 use super::pushdown::{self, Leading};
 use super::stage::Stage;
 use super::table::parse_nested;
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, type_name};
@@ -104,6 +106,7 @@ impl Stage for UnionWith {
             reader: Reader::new(self.from.as_ref(), start.sources, "$unionWith")?,
             union: self,
             variables: start.variables.clone(),
+            budget: start.budget.clone(),
             running: None,
         }))
     }
@@ -113,6 +116,7 @@ struct UnionStep {
     union: Arc<UnionWith>,
     reader: Reader,
     variables: Variables,
+    budget: Budget,
     running: Option<Documents>,
 }
 
@@ -126,8 +130,9 @@ impl Step for UnionStep {
             Some(running) => running,
             None => {
                 let union = &*self.union;
-                let filter = union.leading.filter(&self.variables)?;
-                let input = self.reader.documents(&filter)?;
+                let conditions = union.leading.conditions(&self.variables)?;
+                let query = ForeignQuery::new(conditions, &self.budget);
+                let input = self.reader.documents(&query)?;
                 let sources = self.reader.sources.clone();
                 let run = union.pipeline.run_within(input, sources, &self.variables)?;
                 self.running.insert(Box::new(run))

@@ -19,7 +19,8 @@ use crate::filter::Comparison;
 use crate::pipeline::Pipeline;
 use crate::pipeline::execute::{Execution, Flow, Start};
 use crate::pipeline::foreign::Reader;
-use crate::pipeline::pushdown::{self, all, equality, several};
+use crate::pipeline::foreign_query::{Condition, ForeignQuery};
+use crate::pipeline::pushdown;
 use crate::variables::Variables;
 
 /// What is done with a document that was found.
@@ -117,8 +118,8 @@ impl Join {
         }
         let lookup = self.lookup.clone();
         let State::Kept(kept) = &self.state else {
-            let filter = self.filter(local, variables)?;
-            let documents = self.reader.documents(&filter)?;
+            let query = self.query(local, variables)?;
+            let documents = self.reader.documents(&query)?;
             let mut through = Through::new(&[&lookup.before, &lookup.within], self, variables)?;
             for document in documents {
                 if through.push(&document?, take)? == Flow::Stop {
@@ -155,28 +156,20 @@ impl Join {
         }
     }
 
-    /// The filter for the foreign collection.
-    fn filter(
+    /// What a document asks of the foreign collection.
+    fn query(
         &self,
         local: &[RawBsonRef<'_>],
         variables: &Variables,
-    ) -> Result<RawDocumentBuf, QueryError> {
-        let filter = self.lookup.leading.filter(variables)?;
-        let Some(equal) = &self.lookup.equality else {
-            return Ok(filter);
-        };
-        let mut any: Vec<_> = Vec::with_capacity(local.len());
-        for value in local {
-            any.push(equality(&equal.foreign, *value));
+    ) -> Result<ForeignQuery, QueryError> {
+        let mut conditions = self.lookup.leading.conditions(variables)?;
+        if let Some(equality) = &self.lookup.equality {
+            conditions.push(Condition::OneOf {
+                path: equality.foreign.to_string(),
+                values: local.iter().map(|value| (*value).into()).collect(),
+            });
         }
-        let joined = match any.len() {
-            1 => any.remove(0),
-            _ => one_of(&equal.foreign, local, &any),
-        };
-        Ok(match filter.is_empty() {
-            true => joined,
-            false => all(vec![joined, filter]),
-        })
+        Ok(ForeignQuery::new(conditions, &self.budget))
     }
 
     /// Reads what no document has a part in; `None` if there is no room for it.
@@ -207,8 +200,8 @@ impl Join {
 
     fn read(&self, keeper: &mut Keeper, variables: &Variables) -> Result<(), QueryError> {
         let lookup = &*self.lookup;
-        let filter = all(lookup.leading.plain.clone());
-        let documents = self.reader.documents(&filter)?;
+        let query = ForeignQuery::new(lookup.leading.constant(), &self.budget);
+        let documents = self.reader.documents(&query)?;
         let mut through = Through::new(&[&lookup.before], self, variables)?;
         let mut take = |document: &RawDocument| keeper.add(document);
         for document in documents {
@@ -232,21 +225,6 @@ fn by(lookup: &Lookup) -> Option<By> {
         .enumerate()
         .find(|(_, comparison)| is_equality(comparison))
         .map(|(index, _)| By::Comparison(index))
-}
-
-/// `{path: {$in: values}}`; an `$or` where a value would be taken for a pattern.
-fn one_of(path: &str, values: &[RawBsonRef<'_>], each: &[RawDocumentBuf]) -> RawDocumentBuf {
-    let is_regex = |value: &RawBsonRef<'_>| matches!(value, RawBsonRef::RegularExpression(_));
-    if values.iter().any(is_regex) {
-        return several("$or", each);
-    }
-    let mut writer = banyan_document::DocumentWriter::new();
-    writer.begin_document(path);
-    writer.begin_array("$in");
-    values.iter().for_each(|value| writer.push(*value));
-    writer.end();
-    writer.end();
-    writer.finish()
 }
 
 /// Pipelines that documents go through one after the other.

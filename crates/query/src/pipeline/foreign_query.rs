@@ -1,0 +1,160 @@
+//! What a stage asks of another collection, for a document or for all of them.
+//!
+//! A `$lookup` asks once a document. What was written is parsed once, with its pipeline; what the
+//! document adds are values, of which the filter is made without a document to parse. A router,
+//! which sends the question on, writes it down.
+
+use std::sync::Arc;
+
+use bson::{RawBson, RawBsonRef, RawDocumentBuf};
+
+use banyan_document::DocumentWriter;
+
+use super::matching::Match;
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::filter::{Comparison, Filter};
+
+/// All of its conditions have to hold.
+pub struct ForeignQuery {
+    conditions: Vec<Condition>,
+    /// For what has to be parsed.
+    budget: Budget,
+}
+
+pub(super) enum Condition {
+    /// As it was written. It has no variables.
+    Match(Arc<Match>),
+    /// One of the values is at the path.
+    OneOf { path: String, values: Vec<RawBson> },
+    /// `{$expr: {$gt: ["$path", value]}}`.
+    Compare {
+        path: String,
+        comparison: Comparison,
+        value: RawBson,
+    },
+}
+
+impl ForeignQuery {
+    pub(super) fn new(conditions: Vec<Condition>, budget: &Budget) -> ForeignQuery {
+        ForeignQuery {
+            conditions,
+            budget: budget.clone(),
+        }
+    }
+
+    pub fn filter(&self) -> Result<Arc<Filter>, QueryError> {
+        let filters = self.conditions.iter();
+        let filters = filters.map(|condition| condition.filter(&self.budget));
+        Ok(Filter::all_of(filters.collect::<Result<_, _>>()?))
+    }
+
+    /// The same filter, to be sent to whoever answers it.
+    pub fn to_document(&self) -> RawDocumentBuf {
+        match self.conditions.as_slice() {
+            [] => RawDocumentBuf::new(),
+            [only] => only.to_document(),
+            several => {
+                let documents = several.iter().map(Condition::to_document);
+                branches("$and", documents)
+            }
+        }
+    }
+}
+
+impl Condition {
+    fn filter(&self, budget: &Budget) -> Result<Arc<Filter>, QueryError> {
+        let made = match self {
+            Condition::Match(stage) => return Ok(stage.filter.clone()),
+            Condition::OneOf { path, values } => Filter::one_of(path, values),
+            // The planner reads more of a comparison than one tree node says.
+            Condition::Compare { .. } => None,
+        };
+        let filter = match made {
+            Some(filter) => filter,
+            None => {
+                let context = Context {
+                    budget: budget.clone(),
+                    ..Context::default()
+                };
+                Filter::parse(&self.to_document(), &context)?
+            }
+        };
+        Ok(Arc::new(filter))
+    }
+
+    fn to_document(&self) -> RawDocumentBuf {
+        match self {
+            Condition::Match(stage) => stage.source.clone(),
+            Condition::OneOf { path, values } => one_of(path, values),
+            Condition::Compare {
+                path,
+                comparison,
+                value,
+            } => compare(path, *comparison, value),
+        }
+    }
+}
+
+/// `{path: {$in: values}}`; an `$or` where a value would be taken for a pattern.
+fn one_of(path: &str, values: &[RawBson]) -> RawDocumentBuf {
+    let is_regex = |value: &RawBson| matches!(value, RawBson::RegularExpression(_));
+    let mut each = values.iter().map(|value| equality(path, value));
+    if values.len() == 1
+        && let Some(only) = each.next()
+    {
+        return only;
+    }
+    if values.iter().any(is_regex) {
+        return branches("$or", each);
+    }
+    let mut writer = DocumentWriter::new();
+    writer.begin_document(path);
+    writer.begin_array("$in");
+    values
+        .iter()
+        .for_each(|value| writer.push(value.as_raw_bson_ref()));
+    writer.end();
+    writer.end();
+    writer.finish()
+}
+
+/// `{path: {$eq: value}}`.
+fn equality(path: &str, value: &RawBson) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::new();
+    writer.begin_document(path);
+    writer.append("$eq", value.as_raw_bson_ref());
+    writer.end();
+    writer.finish()
+}
+
+fn compare(path: &str, comparison: Comparison, value: &RawBson) -> RawDocumentBuf {
+    let operator = match comparison {
+        Comparison::Eq => "$eq",
+        Comparison::Lt => "$lt",
+        Comparison::Lte => "$lte",
+        Comparison::Gt => "$gt",
+        Comparison::Gte => "$gte",
+    };
+    let mut writer = DocumentWriter::new();
+    writer.begin_document("$expr");
+    writer.begin_array(operator);
+    writer.push(RawBsonRef::String(&format!("${path}")));
+    writer.push_document();
+    writer.append("$literal", value.as_raw_bson_ref());
+    writer.end();
+    writer.end();
+    writer.end();
+    writer.finish()
+}
+
+fn branches(operator: &str, conditions: impl Iterator<Item = RawDocumentBuf>) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::new();
+    writer.begin_array(operator);
+    for condition in conditions {
+        writer.push(RawBsonRef::Document(&condition));
+    }
+    writer.end();
+    writer.finish()
+}
