@@ -15,6 +15,8 @@ use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub const DATABASE: &str = "durability";
+/// So many statements of a session go in one command.
+const NUMBERED_STATEMENTS: i64 = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
 const DOCUMENTS_MAX: usize = 60;
 const OP_MSG: i32 = 2013;
@@ -401,14 +403,22 @@ impl Writer {
         }
     }
 
-    /// A statement of a session, which can be repeated.
+    /// Statements of a session, which can be repeated. All of them change one document; each but the
+    /// first finds what those before it did.
     async fn numbered(&mut self, shared: &Shared) -> Result<bool> {
-        let makes = self.numbered.as_ref().map_or(0, |before| before.makes) + 1;
-        let update = doc! {
-            "q": { "_id": self.name(0) }, "u": { "$inc": { "v": 1_i64 } }, "upsert": true,
+        let makes = self.numbered.as_ref().map_or(0, |before| before.makes);
+        let increment = |at: i64| {
+            let name = self.name(0);
+            let filter = match at {
+                0 => doc! { "_id": name },
+                _ => doc! { "_id": { "$gte": &name, "$lte": name }, "v": makes + at },
+            };
+            doc! { "q": filter, "u": { "$inc": { "v": 1_i64 } }, "upsert": at == 0 }
         };
+        let updates: Vec<Document> = (0..NUMBERED_STATEMENTS).map(increment).collect();
+        let makes = makes + NUMBERED_STATEMENTS;
         let command = doc! {
-            "update": "sessions", "updates": [update], "lsid": self.session.clone(),
+            "update": "sessions", "updates": updates, "lsid": self.session.clone(),
             "txnNumber": self.next_transaction, "writeConcern": shared.concern.clone(),
         };
         self.next_transaction += 1;
@@ -419,11 +429,7 @@ impl Writer {
         };
         let answer = ask_numbered(&shared.host, &numbered.command).await?;
         if let Answer::Reply(reply) = &answer {
-            ensure!(
-                reply.get_i32("n").ok() == Some(1),
-                "{reply} to {}",
-                numbered.command
-            );
+            ensure!(counts_all(reply), "{reply} to {}", numbered.command);
             numbered.answered = true;
         }
         let goes_on = numbered.answered;
@@ -502,7 +508,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A repeated statement is answered as before, and carried out once.
+    /// Repeated statements are answered as before, and carried out once.
     async fn repeat(&mut self, database: &Database, host: &str) -> Result<()> {
         let name = self.name(0);
         let sessions = database.collection::<Document>("sessions");
@@ -514,7 +520,10 @@ impl Writer {
             .await
             .context(Gone)?;
         let before = before.map_or(0, |found| found.get_i64("v").unwrap_or(-1));
-        let least = numbered.makes - i64::from(!numbered.answered);
+        let least = match numbered.answered {
+            true => numbered.makes,
+            false => numbered.makes - NUMBERED_STATEMENTS,
+        };
         ensure!(
             (least..=numbered.makes).contains(&before),
             "{name} counts {before}, not {least}..={}",
@@ -525,10 +534,7 @@ impl Writer {
         let Answer::Reply(reply) = ask_numbered(host, &command).await? else {
             bail!(Gone);
         };
-        ensure!(
-            reply.get_i32("n").ok() == Some(1),
-            "{reply} to repeated {command}"
-        );
+        ensure!(counts_all(&reply), "{reply} to repeated {command}");
         numbered.answered = true;
         let after = sessions
             .find_one(doc! { "_id": &name })
@@ -542,6 +548,12 @@ impl Writer {
         );
         Ok(())
     }
+}
+
+/// Whether each of a session's statements has found its document.
+fn counts_all(reply: &Document) -> bool {
+    let counted = reply.get_i32("n").map(i64::from);
+    counted.is_ok_and(|counted| counted == NUMBERED_STATEMENTS)
 }
 
 /// The server went away while it was looked at.
