@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use bson::{Document, doc};
 use mongodb::Database;
 
@@ -75,6 +75,55 @@ async fn an_operation_ends_with_its_time_whatever_it_computes() -> Result<()> {
         let took = began.elapsed();
         ensure!(took < limit + LATE_MAX, "{pipeline:?}: {took:?}");
     }
+    Ok(())
+}
+
+/// The most memory that the process ever had, in KB.
+fn resident_kb_max(process: &Process) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let figure = line.and_then(|line| line.split_whitespace().next());
+    Ok(figure.context("the kernel tells it")?.parse()?)
+}
+
+#[tokio::test]
+async fn an_output_that_has_to_end_leaves_nothing_and_is_not_kept_in_memory() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = prepared(&mongod).await?;
+    let padded = doc! { "$project": { "_id": 0, "x": 1, "pad": "x".repeat(20_000) } };
+    let output = |stage: Document, limit: Duration| {
+        doc! {
+            "aggregate": "c",
+            "pipeline": unwound(&[padded.clone(), stage]),
+            "cursor": {},
+            "maxTimeMS": limit.as_millis() as i64,
+        }
+    };
+    let made = output(doc! { "$out": "made" }, Duration::from_secs(1));
+    let error = test.run_command(made).await.expect_err("its time is over");
+    ensure!(code(&error) == Some(50), "{error}");
+    let names = test.list_collection_names().await?;
+    ensure!(names == ["c"], "{names:?}");
+
+    let before = resident_kb_max(&mongod)?;
+    let merged = output(doc! { "$merge": "merged" }, Duration::from_secs(8));
+    let error = test
+        .run_command(merged)
+        .await
+        .expect_err("its time is over");
+    ensure!(code(&error) == Some(50), "{error}");
+    let more = resident_kb_max(&mongod)? - before;
+    let written = test
+        .collection::<Document>("merged")
+        .estimated_document_count()
+        .await?
+        * 20;
+    // What is read, batched and logged takes some, however much is written.
+    let most = written / 2 + 64 * 1024;
+    ensure!(
+        more < most,
+        "{more} KB more for {written} KB that were written"
+    );
     Ok(())
 }
 

@@ -256,17 +256,19 @@ impl<'a> CommandContext<'a> {
         }
     }
 
-    /// The context of a command that runs as a part of this one: what ends the whole ends its parts.
+    /// The context of a command that runs as a part of this one; `handle` ends it.
     pub fn part<'b>(
         &'b self,
         request: &'b Request,
         spec: &'static CommandSpec,
+        deadline: Option<Instant>,
+        handle: Interrupt,
     ) -> Result<CommandContext<'b>, CommandError> {
         let generic = Generic::parse(request, spec)?;
         let mut part =
             CommandContext::new(self.node, self.conn, request, spec, self.table, generic);
-        part.deadline = self.deadline;
-        part.handle = OnceLock::from(self.handle().clone());
+        part.deadline = deadline;
+        part.handle = OnceLock::from(handle);
         Ok(part)
     }
 
@@ -428,7 +430,7 @@ impl<'a> CommandContext<'a> {
 
     /// The same handle, for a command that may be over before anybody could list it. Whoever turns
     /// out to take longer calls [`CommandContext::interrupt`].
-    fn handle(&self) -> &Interrupt {
+    pub fn handle(&self) -> &Interrupt {
         self.handle
             .get_or_init(|| self.node.operations.interrupt(self.deadline))
     }

@@ -1,5 +1,8 @@
 //! Commands that are made of others.
 
+use std::time::Instant;
+
+use banyan_execution::Interrupt;
 use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::RawDocumentBuf;
 
@@ -15,6 +18,29 @@ impl CommandContext<'_> {
         database: &str,
         body: RawDocumentBuf,
     ) -> Result<RawDocumentBuf, CommandError> {
+        self.check_interrupt()?;
+        // What ends the whole ends its parts.
+        let handle = self.handle().clone();
+        self.run_part(database, body, self.deadline, handle).await
+    }
+
+    /// The same for what has to be done even when the whole is told to end.
+    pub async fn nested_to_the_end(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let handle = self.node.operations.interrupt(None);
+        self.run_part(database, body, None, handle).await
+    }
+
+    async fn run_part(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+        deadline: Option<Instant>,
+        handle: Interrupt,
+    ) -> Result<RawDocumentBuf, CommandError> {
         let name = match body.iter().next() {
             Some(Ok((name, _))) => name.as_str().to_owned(),
             _ => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
@@ -25,7 +51,6 @@ impl CommandContext<'_> {
                 format!("no such command: '{name}'"),
             ));
         };
-        self.check_interrupt()?;
         let request = Request {
             request_id: self.request.request_id,
             database: database.to_owned(),
@@ -36,7 +61,7 @@ impl CommandContext<'_> {
             exhaust_allowed: false,
             origin: self.request.origin,
         };
-        let ctx = self.part(&request, spec)?;
+        let ctx = self.part(&request, spec, deadline, handle)?;
         let reply = match spec.run {
             Run::Inline(run) => run(&ctx),
             Run::Future(run) | Run::Either(_, run) => run(&ctx).await,

@@ -7,7 +7,7 @@ use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, 
 use banyan_query::QueryError;
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
-use banyan_query::pipeline::{self, Limit, Match, Pipeline, Run, Sort, SortKey};
+use banyan_query::pipeline::{self, Limit, Match, Output, Pipeline, Run, Sort, SortKey};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
 
@@ -144,8 +144,11 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let namespace = parameters.namespace(ctx.database());
         if let Some(output) = pipeline.output().cloned() {
             read_concern::check_output(ctx, output.stage_name())?;
-            let results = ctx.compute(|| rows(ctx, &parameters, pipeline)).await?;
-            out::write(ctx, &output, results.rows).await?;
+            let reads_target = reads_target(ctx, &parameters, &pipeline, &output);
+            let Results { rows, slot, .. } =
+                ctx.compute(|| rows(ctx, &parameters, pipeline)).await?;
+            let results = out::Results::new(rows, slot, reads_target);
+            out::write(ctx, &output, results).await?;
             return crate::cursors::batch::single(&namespace, []);
         }
         let open = || {
@@ -156,6 +159,23 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         };
         ctx.compute(open).await
     })
+}
+
+/// Whether a pipeline reads the collection that its results go into document by document.
+fn reads_target(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters<'_>,
+    pipeline: &Pipeline,
+    output: &Output,
+) -> bool {
+    let Output::Merge(merge) = output else {
+        return false;
+    };
+    let own = parameters.collection.map(|name| (None, name.to_owned()));
+    let database = |named: &Option<String>| named.clone().unwrap_or(ctx.database().to_owned());
+    let target = database(&merge.database);
+    let mut read = own.into_iter().chain(pipeline.collections_read());
+    read.any(|(named, collection)| collection == merge.collection && database(&named) == target)
 }
 
 /// What comes out of a pipeline, before it is batched.

@@ -3,7 +3,8 @@
 //! A secondary may be asked for one: it reads, and has the primary write.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
 use banyan_wire::{CommandError, ErrorCode};
@@ -12,16 +13,59 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
 use crate::read_concern;
-use banyan_execution::{Row, Rows};
+use banyan_execution::{InterruptSlot, Row, Rows};
 
 /// Results are written in batches of at most this many documents and about this many bytes.
 const BATCH_DOCUMENTS: usize = 1000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// A snapshot keeps in memory whatever is written meanwhile: it is let go after so long.
+const HOLDS_SNAPSHOT_MAX: Duration = Duration::from_secs(1);
+
+/// What is to be written.
+pub struct Results {
+    rows: Rows,
+    slot: Arc<InterruptSlot>,
+    /// The pipeline reads where it writes: it keeps to one state, or would read what it has written.
+    reads_target: bool,
+    /// Since when they are read from the same snapshot.
+    since: Instant,
+}
+
+impl Results {
+    pub fn new(rows: Rows, slot: Arc<InterruptSlot>, reads_target: bool) -> Results {
+        Results {
+            rows,
+            slot,
+            reads_target,
+            since: Instant::now(),
+        }
+    }
+
+    /// Up to a batch of rows; empty at the end.
+    fn next_batch(&mut self) -> Result<Vec<Row>, CommandError> {
+        let mut batch = VecDeque::new();
+        let mut bytes = 0;
+        while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
+            let before = batch.len();
+            self.rows.next_batch(1, &mut batch).map_err(errors::query)?;
+            if batch.len() == before {
+                break;
+            }
+            bytes += batch.back().map_or(0, |row| row.as_bytes().len());
+        }
+        if !self.reads_target && self.since.elapsed() >= HOLDS_SNAPSHOT_MAX {
+            self.rows.save();
+            self.slot.rest();
+            self.since = Instant::now();
+        }
+        Ok(batch.into())
+    }
+}
 
 pub async fn write(
     ctx: &CommandContext<'_>,
     output: &Output,
-    rows: Rows,
+    results: Results,
 ) -> Result<(), CommandError> {
     let (database, collection) = output.target();
     let database = database.unwrap_or(ctx.database());
@@ -33,8 +77,8 @@ pub async fn write(
         catch_up(ctx, &reply).await?;
     }
     match output {
-        Output::Replace { .. } => replace(ctx, database, collection, rows).await,
-        Output::Merge(merge) => merge_into(ctx, database, merge, rows).await,
+        Output::Replace { .. } => replace(ctx, database, collection, results).await,
+        Output::Merge(merge) => merge_into(ctx, database, merge, results).await,
     }?;
     if elsewhere {
         // Whoever asked here looks for the result here.
@@ -92,31 +136,16 @@ async fn catch_up(ctx: &CommandContext<'_>, reply: &RawDocument) -> Result<(), C
     }
 }
 
-/// Up to a batch of rows; empty at the end.
-fn next_batch(rows: &mut Rows) -> Result<Vec<Row>, CommandError> {
-    let mut batch = VecDeque::new();
-    let mut bytes = 0;
-    while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
-        let before = batch.len();
-        rows.next_batch(1, &mut batch).map_err(errors::query)?;
-        if batch.len() == before {
-            break;
-        }
-        bytes += batch.back().map_or(0, |row| row.as_bytes().len());
-    }
-    Ok(batch.into())
-}
-
 /// Everything goes into a new collection, which takes the target's place at the end.
 async fn replace(
     ctx: &CommandContext<'_>,
     database: &str,
     collection: &str,
-    rows: Rows,
+    results: Results,
 ) -> Result<(), CommandError> {
     let staging = format!("tmp.agg_out.{}", uuid::Uuid::new_v4());
     prepare(ctx, database, collection, &staging).await?;
-    match fill(ctx, database, &staging, rows).await {
+    match fill(ctx, database, &staging, results).await {
         Ok(()) => {
             let rename = rawdoc! {
                 "renameCollection": format!("{database}.{staging}"),
@@ -126,10 +155,29 @@ async fn replace(
             run(ctx, "admin", rename).await.map(drop)
         }
         Err(error) => {
-            // The first error is the one to tell; what is left over is only in the way.
-            let _ = run(ctx, database, rawdoc! { "drop": staging }).await;
+            discard(ctx, database, &staging).await;
             Err(error)
         }
+    }
+}
+
+/// Drops what was not finished, also when the command has been told to end.
+async fn discard(ctx: &CommandContext<'_>, database: &str, staging: &str) {
+    let drop = rawdoc! { "drop": staging };
+    let dropped = match ctx.node.is_primary() {
+        true => ctx.nested_to_the_end(database, drop).await,
+        false => {
+            let replication = &ctx.node.replication;
+            replication
+                .ask_primary_in(database, &drop, BATCH_TIMEOUT)
+                .await
+        }
+    };
+    // The error that led here is the one to tell.
+    if let Err(error) = dropped
+        && error.code != ErrorCode::NamespaceNotFound
+    {
+        tracing::warn!(database, staging, %error, "an unfinished output could not be dropped");
     }
 }
 
@@ -172,10 +220,10 @@ async fn fill(
     ctx: &CommandContext<'_>,
     database: &str,
     collection: &str,
-    mut rows: Rows,
+    mut results: Results,
 ) -> Result<(), CommandError> {
     loop {
-        let batch = ctx.compute(|| next_batch(&mut rows)).await?;
+        let batch = ctx.compute(|| results.next_batch()).await?;
         if batch.is_empty() {
             return Ok(());
         }
@@ -202,12 +250,12 @@ async fn merge_into(
     ctx: &CommandContext<'_>,
     database: &str,
     merge: &Merge,
-    mut rows: Rows,
+    mut results: Results,
 ) -> Result<(), CommandError> {
     let upsert = merge.when_not_matched == WhenNotMatched::Insert;
     let must_match = merge.when_not_matched == WhenNotMatched::Fail;
     loop {
-        let batch = ctx.compute(|| next_batch(&mut rows)).await?;
+        let batch = ctx.compute(|| results.next_batch()).await?;
         if batch.is_empty() {
             return Ok(());
         }
