@@ -170,6 +170,10 @@ impl Operations {
     fn list(&self, operation: Operation) -> Registration {
         let (id, operation) = (operation.id, Arc::new(operation));
         shard(&self.shards, id).lock().insert(id, operation.clone());
+        // Whoever left before this was listed is told of only once.
+        if connection.left().is_cancelled() {
+            operation.interrupt.raise(Cause::ClientGone);
+        }
         Registration {
             operation,
             shards: self.shards.clone(),
