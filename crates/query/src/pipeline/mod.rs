@@ -41,6 +41,7 @@ mod stage;
 mod table;
 mod union;
 mod unwind;
+mod window;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 use super::stage::Stage;
 use super::{
     Pipeline, bucket, bucket_auto, densify, documents, facet, fill, group, limit, lookup, matching,
-    output, project, redact, replace, sample, sort, source, union, unwind,
+    output, project, redact, replace, sample, sort, source, union, unwind, window,
 };
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -131,7 +131,7 @@ const ROWS: &[Row] = &[
     missing("$search"),
     missing("$searchMeta"),
     row("$set", project::parse_set),
-    missing("$setWindowFields"),
+    row("$setWindowFields", window::parse),
     missing("$shardedDataDistribution"),
     row("$skip", limit::parse_skip),
     row("$sort", sort::parse),

@@ -32,7 +32,7 @@ fn run(pipeline: &Pipeline, documents: &[RawDocumentBuf]) -> Result<Vec<String>,
 /// server, apart from a block of known differences.
 #[test]
 fn golden() {
-    for name in ["pipeline", "bucket_auto", "densify", "fill"] {
+    for name in ["pipeline", "bucket_auto", "densify", "fill", "window"] {
         check_golden(&format!("src/pipeline/{name}.golden"));
     }
 }

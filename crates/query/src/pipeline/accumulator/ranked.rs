@@ -12,7 +12,7 @@ use crate::error::QueryError;
 use crate::expression::value::{Value, is_nullish, items};
 
 /// The first or the last `n` values, null for missing ones.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::pipeline) struct Positional {
     n: usize,
     last: bool,
@@ -54,7 +54,7 @@ impl Positional {
 }
 
 /// The `n` values with the lowest keys, in order; among equals the earlier one stays.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::pipeline) struct Ranked {
     n: usize,
     /// By key, and among equal keys by who comes first.

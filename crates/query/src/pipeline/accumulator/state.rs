@@ -17,7 +17,7 @@ use crate::expression::sum::Sum;
 use crate::expression::value::{Value, error, is_nullish, items, type_name};
 use crate::merge_sort;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::pipeline) enum State {
     Sum(Sum),
     Avg {
@@ -51,7 +51,7 @@ pub(in crate::pipeline) enum State {
 }
 
 /// An array under construction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::pipeline) struct List {
     writer: DocumentWriter,
 }

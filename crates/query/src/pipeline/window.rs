@@ -1,0 +1,337 @@
+//! $setWindowFields: values of the documents around a document, in the order of its partition
+//!
+//! The documents are sorted by their partition and by `sortBy`. Of each partition every function
+//! of `function.rs` gives a value for each document, most of them over the window of documents
+//! that `bounds.rs` finds for it.
+
+mod bounds;
+mod calculus;
+mod fill;
+mod function;
+mod moving;
+mod partition;
+mod place;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use banyan_document::{DocumentWriter, key};
+
+use super::execute::{Drained, Flow, Next, Start, Step};
+use super::project::Projector;
+use super::sort::SortKey;
+use super::specification::{Fields, missing};
+use super::stage::{Changes, Reads, Stage};
+use crate::budget::Holding;
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::{error, type_name};
+use crate::expression::{Arena, Expression, byte_len};
+use crate::sort::{Sorted, Sorter};
+use crate::variables::Variables;
+use bounds::Window;
+use function::Function;
+use partition::{Partition, Placed};
+
+#[derive(Debug)]
+pub struct SetWindowFields {
+    partition: Option<Expression>,
+    order: Option<SortKey>,
+    outputs: Vec<Output>,
+    /// Sets the fields to the values of variables.
+    setter: Projector,
+    source: RawDocumentBuf,
+}
+
+#[derive(Debug)]
+struct Output {
+    path: Box<str>,
+    function: Box<dyn Function>,
+}
+
+/// What a function may refer to.
+struct Around<'a> {
+    /// The fields of `sortBy`.
+    order: Vec<(&'a str, i64)>,
+    context: &'a Context,
+}
+
+impl Around<'_> {
+    /// The path of `sortBy` if it is a single one, as an expression.
+    fn position(&self) -> Result<Option<Expression>, QueryError> {
+        let [(name, _)] = self.order[..] else {
+            return Ok(None);
+        };
+        let field = format!("${name}");
+        Expression::parse(RawBsonRef::String(&field), self.context).map(Some)
+    }
+}
+
+pub(super) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    out: &mut Vec<Arc<dyn Stage>>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(source) = value else {
+        let found = type_name(Some(value));
+        return Err(failed(format!(
+            "the $setWindowFields stage specification must be an object, found {found}"
+        )));
+    };
+    let known = ["partitionBy", "sortBy", "output"];
+    let fields = Fields::new("$setWindowFields", source, &known)?;
+    let output = fields.document("output")?;
+    let output = output.ok_or_else(|| missing("$setWindowFields.output"))?;
+    let order = fields.document("sortBy")?.filter(|order| !order.is_empty());
+    let stage = SetWindowFields {
+        partition: parse_partition(fields.get("partitionBy"), context)?,
+        order: order.map(SortKey::parse).transpose()?,
+        outputs: parse_outputs(output, order, context)?,
+        setter: setter(output, context)?,
+        source: source.to_owned(),
+    };
+    out.push(Arc::new(stage));
+    Ok(())
+}
+
+pub(super) fn failed(message: impl Into<String>) -> QueryError {
+    QueryError::new(ErrorKind::FailedToParse, message)
+}
+
+fn array_partition() -> QueryError {
+    QueryError::new(
+        ErrorKind::TypeMismatch,
+        "An expression used to partition cannot evaluate to value of type array",
+    )
+}
+
+/// `None` if all documents are one partition.
+fn parse_partition(
+    value: Option<RawBsonRef<'_>>,
+    context: &Context,
+) -> Result<Option<Expression>, QueryError> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    if let RawBsonRef::String("$$ROOT" | "$$CURRENT") = value {
+        return error(16409, "FieldPath::tail() called on single element path");
+    }
+    let expression = Expression::parse(value, context)?;
+    match expression.as_constant() {
+        Some(RawBsonRef::Array(_)) => Err(array_partition()),
+        Some(_) => Ok(None),
+        None => Ok(Some(expression)),
+    }
+}
+
+fn parse_outputs(
+    output: &RawDocument,
+    order: Option<&RawDocument>,
+    context: &Context,
+) -> Result<Vec<Output>, QueryError> {
+    let order = order.into_iter().flat_map(|order| order.iter().flatten());
+    let direction = |value: RawBsonRef<'_>| {
+        banyan_document::Number::from_raw(value).map_or(1, |n| n.to_i64_saturating())
+    };
+    let around = Around {
+        order: order
+            .map(|(name, value)| (name.as_str(), direction(value)))
+            .collect(),
+        context,
+    };
+    let mut outputs = Vec::new();
+    for (path, spec) in output.iter().map_while(Result::ok) {
+        context.budget.spend_part()?;
+        let RawBsonRef::Document(spec) = spec else {
+            return Err(failed(format!("The field '{path}' must be an object")));
+        };
+        outputs.push(Output {
+            path: path.as_str().into(),
+            function: function::parse(spec, &around)?,
+        });
+    }
+    Ok(outputs)
+}
+
+/// Sets each path to a variable, as `$addFields` does.
+fn setter(output: &RawDocument, context: &Context) -> Result<Projector, QueryError> {
+    let paths: Vec<_> = output.iter().flatten().map(|(path, _)| path).collect();
+    let names: Vec<_> = (0..paths.len()).map(|index| format!("f{index}")).collect();
+    let mut writer = DocumentWriter::new();
+    for (path, name) in paths.iter().zip(&names) {
+        writer.append_str(path.as_str(), &format!("$${name}"));
+    }
+    let context = Context {
+        scope: context.scope.with(names.iter().map(String::as_str)),
+        ..context.clone()
+    };
+    let set = writer.finish();
+    Projector::parse_add_fields(&set, &context).map_err(|failed| match failed.kind {
+        ErrorKind::Location(40176) => QueryError::new(
+            ErrorKind::Location(6307900),
+            "$setWindowFields 'output' specification contains two conflicting paths",
+        ),
+        _ => failed,
+    })
+}
+
+impl Stage for SetWindowFields {
+    fn name(&self) -> &'static str {
+        "$setWindowFields"
+    }
+
+    fn serialize(&self, out: &mut DocumentWriter) {
+        out.append_doc(self.name(), &self.source);
+    }
+
+    fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        let mut bounded = self.partition.iter().all(|by| by.dependencies(paths));
+        self.order
+            .iter()
+            .for_each(|order| order.dependencies(paths));
+        for output in &self.outputs {
+            bounded &= output.function.dependencies(paths);
+        }
+        match bounded {
+            true => Reads::AndPasses,
+            false => Reads::Everything,
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        Changes::at(self.outputs.iter().map(|output| &*output.path))
+    }
+
+    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+        Ok(Box::new(WindowStep {
+            partition: self.partition.as_ref().map(|by| by.bind(start.variables)),
+            stage: self,
+            variables: start.variables.clone(),
+            sorter: Sorter::new(None),
+            holding: start.budget.holding("$setWindowFields"),
+            sorted: None,
+            done: Vec::new().into_iter(),
+            arena: Arena::new(),
+        }))
+    }
+}
+
+struct WindowStep {
+    stage: Arc<SetWindowFields>,
+    partition: Option<Expression>,
+    /// The variables of the `$lookup` stages around.
+    variables: Variables,
+    sorter: Sorter<Placed>,
+    holding: Holding,
+    sorted: Option<std::iter::Peekable<Sorted<Placed>>>,
+    /// The documents of a partition, with the values of the functions.
+    done: std::vec::IntoIter<(RawDocumentBuf, Vec<Option<RawBson>>)>,
+    arena: Arena,
+}
+
+impl Step for WindowStep {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        self.arena.reset();
+        let mut order = Vec::new();
+        if let Some(partition) = &self.partition {
+            let value = partition.evaluate(document, &self.arena)?;
+            if matches!(value, Some(RawBsonRef::Array(_))) {
+                return Err(array_partition());
+            }
+            let value = value.unwrap_or(RawBsonRef::Null);
+            next.budget.spend_bytes(byte_len(value))?;
+            key::encode(value, &mut order);
+        }
+        let partition = order.len();
+        if let Some(key) = &self.stage.order {
+            order.extend(key.pattern.key(document)?);
+        }
+        let bytes = order.len() + document.as_bytes().len() + size_of::<Placed>();
+        let placed = Placed {
+            key: order.as_slice().into(),
+            partition,
+            document: document.to_owned(),
+        };
+        self.sorter.push(order, placed, bytes)?;
+        self.holding.set(self.sorter.bytes())?;
+        Ok(Flow::Continue)
+    }
+
+    fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        if self.sorted.is_none() {
+            let sorter = std::mem::replace(&mut self.sorter, Sorter::new(None));
+            self.sorted = Some(sorter.finish(next.budget)?.peekable());
+        }
+        let Some((document, values)) = self.done.next() else {
+            let more = self.work_partition(next)?;
+            return Ok(if more { Drained::More } else { Drained::Done });
+        };
+        self.arena.reset();
+        let values = values
+            .iter()
+            .map(|v| v.as_ref().map(RawBson::as_raw_bson_ref));
+        let variables = self.variables.with(values);
+        let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 16);
+        let setter = &self.stage.setter;
+        setter.apply(&document, &self.arena, &variables, &mut writer)?;
+        match next.push(&writer.finish())? {
+            Flow::Continue | Flow::Full => Ok(Drained::More),
+            Flow::Stop => Ok(Drained::Done),
+        }
+    }
+}
+
+impl WindowStep {
+    /// Works the next partition out; false if there is none.
+    fn work_partition(&mut self, next: &mut Next<'_>) -> Result<bool, QueryError> {
+        let Some(sorted) = &mut self.sorted else {
+            return Ok(false);
+        };
+        let Some(first) = sorted.next() else {
+            return Ok(false);
+        };
+        let mut placed = vec![first];
+        while let Some(more) = sorted.next_if(|more| more.is_beside(&placed[0])) {
+            next.budget.spend(1)?;
+            placed.push(more);
+        }
+        let partition = Partition {
+            placed: &placed,
+            variables: &self.variables,
+            budget: next.budget,
+        };
+        let mut done: Vec<_> = placed
+            .iter()
+            .map(|_| Vec::with_capacity(self.stage.outputs.len()))
+            .collect();
+        for output in &self.stage.outputs {
+            let values = output.function.evaluate(&partition, &mut self.holding)?;
+            for (done, value) in done.iter_mut().zip(values) {
+                done.push(value);
+            }
+        }
+        let documents = placed.into_iter().map(|placed| placed.document);
+        self.done = documents.zip(done).collect::<Vec<_>>().into_iter();
+        Ok(true)
+    }
+}
+
+/// A window where one is given, or else all documents of the partition.
+fn window_of(window: Option<RawBsonRef<'_>>, around: &Around<'_>) -> Result<Window, QueryError> {
+    window.map_or(Ok(Window::whole()), |window| Window::parse(window, around))
+}
+
+/// Fails unless `sortBy` has exactly one field.
+fn require_single_order(name: &str, code: u32, around: &Around<'_>) -> Result<(), QueryError> {
+    if around.order.len() == 1 {
+        return Ok(());
+    }
+    error(
+        code,
+        format!(
+            "{name} must be specified with a top level sortBy expression with exactly one element"
+        ),
+    )
+}

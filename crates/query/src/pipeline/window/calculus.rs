@@ -1,0 +1,265 @@
+//! $derivative and $integral: of an input by the field that `sortBy` names.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use bson::{RawBson, RawBsonRef};
+
+use banyan_document::Number;
+
+use super::bounds::Window;
+use super::function::{Call, Function, Values};
+use super::partition::Partition;
+use super::{Around, failed};
+use crate::budget::Holding;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::Expression;
+use crate::expression::value::{Value, error, is_nullish, show, type_name};
+
+#[derive(Debug)]
+struct Calculus {
+    is_integral: bool,
+    input: Expression,
+    position: Expression,
+    /// How many milliseconds are one unit, where the field is a date.
+    unit_millis: Option<i64>,
+    window: Window,
+}
+
+pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Function>, QueryError> {
+    let name = call.name;
+    let RawBsonRef::Document(document) = call.argument else {
+        let found = type_name(Some(call.argument));
+        let shown = show(call.argument);
+        return Err(failed(format!(
+            "{name} expects an object, but got a {found}: {name}: {shown}"
+        )));
+    };
+    let (mut input, mut unit_millis) = (None, None);
+    for (option, value) in document.iter().map_while(Result::ok) {
+        match option.as_str() {
+            "input" => input = Some(Expression::parse(value, around.context)?),
+            "unit" => unit_millis = Some(parse_unit(value)?),
+            other => return Err(failed(format!("{name} got unexpected argument: {other}"))),
+        }
+    }
+    let input = input.ok_or_else(|| failed(format!("{name} requires an 'input' expression")))?;
+    if around.order.is_empty() {
+        return Err(failed(format!("{name} requires a sortBy")));
+    }
+    let Some(position) = around.position()? else {
+        return Err(failed(format!("{name} requires a non-compound sortBy")));
+    };
+    let is_integral = name == "$integral";
+    let window = match call.window {
+        Some(window) => Window::parse(window, around)?,
+        None if is_integral => Window::whole(),
+        None => return Err(failed(format!("{name} requires explicit window bounds"))),
+    };
+    Ok(Box::new(Calculus {
+        is_integral,
+        input,
+        position,
+        unit_millis,
+        window,
+    }))
+}
+
+fn parse_unit(value: RawBsonRef<'_>) -> Result<i64, QueryError> {
+    let RawBsonRef::String(unit) = value else {
+        let found = type_name(Some(value));
+        return Err(failed(format!("unit' must be a string, but got {found}")));
+    };
+    Ok(match unit {
+        "week" => 7 * 24 * 3_600_000,
+        "day" => 24 * 3_600_000,
+        "hour" => 3_600_000,
+        "minute" => 60_000,
+        "second" => 1_000,
+        "millisecond" => 1,
+        "year" | "quarter" | "month" => {
+            return error(5490710, "unit must be 'week' or smaller");
+        }
+        other => return Err(failed(format!("unknown time unit value: {other}"))),
+    })
+}
+
+/// A number; a date counts in milliseconds.
+fn number(value: Value<'_>) -> Option<Number> {
+    match value? {
+        RawBsonRef::DateTime(date) => Some(Number::Int64(date.timestamp_millis())),
+        value => Number::from_raw(value),
+    }
+}
+
+impl Function for Calculus {
+    fn evaluate(
+        &self,
+        partition: &Partition<'_>,
+        holding: &mut Holding,
+    ) -> Result<Values, QueryError> {
+        let inputs = partition.values(&self.input, holding)?;
+        let positions = partition.values(&self.position, holding)?;
+        let ranges = self.window.ranges(partition, holding)?;
+        let points = Points {
+            of: self,
+            inputs: &inputs,
+            positions: &positions,
+        };
+        match self.is_integral {
+            true => points.integrals(ranges, partition),
+            false => ranges
+                .into_iter()
+                .map(|range| points.derivative(range).map(Some))
+                .collect(),
+        }
+    }
+
+    fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        self.input.dependencies(paths)
+            && self.position.dependencies(paths)
+            && self.window.dependencies(paths)
+    }
+}
+
+struct Points<'a> {
+    of: &'a Calculus,
+    inputs: &'a [Option<RawBson>],
+    positions: &'a [Option<RawBson>],
+}
+
+impl Points<'_> {
+    fn input(&self, at: usize) -> Value<'_> {
+        self.inputs.get(at)?.as_ref().map(RawBson::as_raw_bson_ref)
+    }
+
+    fn position(&self, at: usize) -> Value<'_> {
+        self.positions
+            .get(at)?
+            .as_ref()
+            .map(RawBson::as_raw_bson_ref)
+    }
+
+    /// The slope from the first document of the window to the last one.
+    fn derivative(&self, range: Range<usize>) -> Result<RawBson, QueryError> {
+        if range.len() < 2 {
+            return Ok(RawBson::Null);
+        }
+        let (first, last) = (range.start, range.end - 1);
+        let (x1, x2) = (self.slope_position(first)?, self.slope_position(last)?);
+        let (y1, y2) = (self.input(first), self.input(last));
+        if is_nullish(y1) || is_nullish(y2) {
+            return error(5624903, "$derivative input must not be null or missing");
+        }
+        let (Some(from), Some(to)) = (number(y1), number(y2)) else {
+            return Err(QueryError::new(
+                ErrorKind::TypeMismatch,
+                format!("can't $subtract {} from {}", type_name(y1), type_name(y2)),
+            ));
+        };
+        let run = x2.subtract(x1);
+        if run.is_zero() {
+            return Ok(RawBson::Null);
+        }
+        let slope = to.subtract(from).divide(run);
+        let slope = match self.of.unit_millis {
+            Some(millis) => slope.map(|slope| slope.multiply(Number::Int64(millis))),
+            None => slope,
+        };
+        Ok(slope.map_or(RawBson::Null, |slope| slope.to_raw().into()))
+    }
+
+    fn slope_position(&self, at: usize) -> Result<Number, QueryError> {
+        let value = self.position(at);
+        let is_date = matches!(value, Some(RawBsonRef::DateTime(_)));
+        match (self.of.unit_millis.is_some(), is_date) {
+            (true, false) => error(
+                5624900,
+                "$derivative with 'unit' expects the sortBy field to be a Date",
+            ),
+            (false, true) => error(
+                5624901,
+                "$derivative where the sortBy is a Date requires an 'unit'",
+            ),
+            _ => number(value).map_or_else(
+                || {
+                    error(
+                        5624902,
+                        "$derivative (with no 'unit') expects the sortBy field to be numeric",
+                    )
+                },
+                Ok,
+            ),
+        }
+    }
+
+    /// The areas under the lines between the documents of each window.
+    fn integrals(
+        &self,
+        ranges: Vec<Range<usize>>,
+        partition: &Partition<'_>,
+    ) -> Result<Values, QueryError> {
+        let mut areas = Vec::with_capacity(ranges.len());
+        let (mut end, mut points) = (0, Vec::new());
+        // What the windows that begin with the first document have in common.
+        let mut whole: Option<(usize, Number)> = None;
+        for range in ranges {
+            while end < range.end {
+                partition.budget.spend(1)?;
+                points.push(self.point(end)?);
+                end += 1;
+            }
+            if range.is_empty() {
+                areas.push(Some(RawBson::Null));
+                continue;
+            }
+            let (from, area) = match whole {
+                Some((last, area)) if range.start == 0 => (last, area),
+                _ => (range.start, Number::Int32(0)),
+            };
+            let mut sum = area;
+            for pair in points.get(from..range.end).unwrap_or_default().windows(2) {
+                partition.budget.spend(1)?;
+                if let [(x1, y1), (x2, y2)] = *pair {
+                    let height = y1.add(y2).divide(Number::Int32(2));
+                    sum = sum.add(x2.subtract(x1).multiply(height.unwrap_or(y1)));
+                }
+            }
+            if range.start == 0 {
+                whole = Some((range.end - 1, sum));
+            }
+            let area = match self.of.unit_millis {
+                Some(millis) if !sum.is_zero() => sum.divide(Number::Int64(millis)),
+                _ => Some(sum),
+            };
+            areas.push(Some(
+                area.map_or(RawBson::Null, |area| area.to_raw().into()),
+            ));
+        }
+        Ok(areas)
+    }
+
+    fn point(&self, at: usize) -> Result<(Number, Number), QueryError> {
+        let value = self.position(at);
+        let is_date = matches!(value, Some(RawBsonRef::DateTime(_)));
+        let y = self.input(at).and_then(Number::from_raw);
+        let (Some(x), Some(y)) = (number(value), y) else {
+            return error(
+                5423900,
+                "The input value of $integral window function must be a vector of 2 value, the \
+                 first value must be numeric or date type and the second must be numeric.",
+            );
+        };
+        match (self.of.unit_millis.is_some(), is_date) {
+            (true, false) => error(
+                5423901,
+                "$integral with 'unit' expects the sortBy field to be a Date",
+            ),
+            (false, true) => error(
+                5423902,
+                "$integral (with no 'unit') expects the sortBy field to be numeric",
+            ),
+            _ => Ok((x, y)),
+        }
+    }
+}
