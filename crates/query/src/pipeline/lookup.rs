@@ -5,6 +5,7 @@
 //! from `localField` and `foreignField` or from an equality in the pipeline's first `$match`.
 //! `join.rs` finds them by it.
 
+mod graph;
 mod join;
 mod unwinding;
 
@@ -30,6 +31,7 @@ use crate::expression::value::{items, show, type_name};
 use crate::expression::{Arena, Expression, FieldPath, check_variable_name};
 use crate::variables::Variables;
 
+pub(super) use graph::parse as parse_graph;
 use join::{Join, Take};
 use unwinding::UnwindingStep;
 

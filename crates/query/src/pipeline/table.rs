@@ -103,7 +103,7 @@ const ROWS: &[Row] = &[
     },
     row("$fill", fill::parse),
     missing("$geoNear"),
-    missing("$graphLookup"),
+    row("$graphLookup", lookup::parse_graph),
     row("$group", group::parse),
     source("$indexStats"),
     row("$limit", limit::parse_limit),
