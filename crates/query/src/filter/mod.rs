@@ -11,6 +11,7 @@
 //! around the path, and so hold when it holds for none.
 
 mod bits;
+mod divide;
 mod equality;
 mod matching;
 mod normalise;
@@ -39,6 +40,7 @@ use crate::pattern::Pattern;
 use crate::variables::Variables;
 
 pub use bits::{BitTest, Bits};
+pub(crate) use divide::{Divided, Part};
 pub(crate) use operator::is_field_operator;
 pub use schema::Schema;
 
@@ -172,10 +174,7 @@ pub struct Where {
 impl Filter {
     pub fn parse(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
         let root = parse::Parser::new(context).document(filter)?;
-        Ok(Filter {
-            root: normalise::normalise(root, &context.budget)?,
-            budget: context.budget.clone(),
-        })
+        Filter::of(root, &context.budget)
     }
 
     /// The filter that every document matches.
@@ -192,8 +191,12 @@ impl Filter {
         budget: &Budget,
     ) -> Result<Filter, QueryError> {
         let children = filters.into_iter().map(|filter| filter.root.clone());
+        Filter::of(Node::And(children.collect()), budget)
+    }
+
+    fn of(root: Node, budget: &Budget) -> Result<Filter, QueryError> {
         Ok(Filter {
-            root: normalise::normalise(Node::And(children.collect()), budget)?,
+            root: normalise::normalise(root, budget)?,
             budget: budget.clone(),
         })
     }

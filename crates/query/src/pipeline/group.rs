@@ -200,6 +200,16 @@ pub(super) fn check_field_name(name: &str) -> Result<(), QueryError> {
 }
 
 impl Group {
+    /// The top-level field that it groups by, if that is all there is to `_id`.
+    pub(super) fn key_field(&self) -> Option<&str> {
+        let field = match self.id.source() {
+            RawBsonRef::String(path) => path.strip_prefix('$')?,
+            _ => return None,
+        };
+        let plain = self.mode == Mode::Complete && !field.starts_with('$') && !field.contains('.');
+        plain.then_some(field)
+    }
+
     fn with_mode(&self, mode: Mode) -> Group {
         Group {
             id: self.id.clone(),
@@ -362,6 +372,8 @@ impl Step for GroupStep {
             Mode::Complete | Mode::Partial => self.id.evaluate(document, &self.arena)?,
         };
         let id = id.unwrap_or(RawBsonRef::Null);
+        // It may be larger than the document.
+        next.budget.spend_bytes(byte_len(id))?;
         self.key.clear();
         key::encode(id, &mut self.key);
         let index = match self.groups.get_index_of(&self.key[..]) {

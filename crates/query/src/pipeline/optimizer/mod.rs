@@ -11,6 +11,7 @@ mod lookup_unwind;
 mod push_match;
 mod skip_limit;
 mod sort_limit;
+mod split_match;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ const PASSES: &[Pass] = &[
     ("push_match", |members, budget| {
         push_match::run(members, budget)
     }),
+    ("split_match", split_match::run),
     ("skip_limit", |members, _| Ok(skip_limit::run(members))),
     ("coalesce", coalesce::run),
     ("lookup_unwind", |members, _| {

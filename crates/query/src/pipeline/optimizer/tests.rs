@@ -62,6 +62,7 @@ macro_rules! passes {
 passes!(
     drop_idle,
     push_match,
+    split_match,
     skip_limit,
     coalesce,
     lookup_unwind,

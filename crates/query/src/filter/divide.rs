@@ -1,0 +1,125 @@
+//! Dividing a filter by its conjuncts: those whose paths are known elsewhere, under other names.
+
+use banyan_document::path::Path;
+use bson::RawDocumentBuf;
+
+use super::{Filter, Node, Predicate, serialise};
+use crate::budget::Budget;
+use crate::error::QueryError;
+
+/// The path at which a condition is asked elsewhere, if it can be.
+type Rename<'r> = dyn FnMut(&Path, &Predicate) -> Option<Path> + 'r;
+
+impl Filter {
+    /// The conjuncts of which all paths are renamed, and those that are left; `None` if none is.
+    pub(crate) fn divide(
+        &self,
+        rename: &mut Rename<'_>,
+        budget: &Budget,
+    ) -> Result<Option<Divided>, QueryError> {
+        let conjuncts = match &self.root {
+            Node::And(children) => children.as_slice(),
+            other => std::slice::from_ref(other),
+        };
+        let (mut moved, mut left) = (Vec::new(), Vec::new());
+        for node in conjuncts {
+            budget.spend_part()?;
+            match (renamed(node, rename), implied(node)) {
+                (Some(node), _) => moved.push(node),
+                // It is derived anew from the `$expr` beside it.
+                (None, Implied::Wholly) => {}
+                // Only the context that it was parsed in can write it down.
+                (None, Implied::Partly) => return Ok(None),
+                (None, Implied::Nowhere) => left.push(node.clone()),
+            }
+        }
+        if moved.is_empty() {
+            return Ok(None);
+        }
+        let left = match left.is_empty() {
+            true => None,
+            false => Some(Part::of(left, budget)?),
+        };
+        let moved = Part::of(moved, budget)?;
+        Ok(Some(Divided { moved, left }))
+    }
+}
+
+/// The two parts of a filter.
+pub(crate) struct Divided {
+    pub moved: Part,
+    pub left: Option<Part>,
+}
+
+pub(crate) struct Part {
+    pub filter: Filter,
+    /// What the filter is parsed from.
+    pub source: RawDocumentBuf,
+}
+
+impl Part {
+    fn of(mut conjuncts: Vec<Node>, budget: &Budget) -> Result<Part, QueryError> {
+        let node = match conjuncts.len() {
+            1 => conjuncts.remove(0),
+            _ => Node::And(conjuncts),
+        };
+        Ok(Part {
+            // What an `$expr` implies is added after this, and is not to be written.
+            source: serialise::node(&node),
+            filter: Filter::of(node, budget)?,
+        })
+    }
+}
+
+fn renamed(node: &Node, rename: &mut Rename<'_>) -> Option<Node> {
+    let mut each = |children: &[Node]| {
+        let children = children.iter().map(|child| renamed(child, rename));
+        children.collect::<Option<Vec<_>>>()
+    };
+    Some(match node {
+        Node::And(children) => Node::And(each(children)?),
+        Node::Or(children) => Node::Or(each(children)?),
+        Node::Nor(children) => Node::Nor(each(children)?),
+        Node::Not(child) => Node::Not(Box::new(renamed(child, rename)?)),
+        Node::Path {
+            predicate: Predicate::ExprCompare(..),
+            ..
+        } => return None,
+        Node::Path { path, predicate } => Node::Path {
+            path: rename(path, predicate)?,
+            predicate: predicate.clone(),
+        },
+        Node::AlwaysTrue => Node::AlwaysTrue,
+        Node::AlwaysFalse => Node::AlwaysFalse,
+        Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } => return None,
+    })
+}
+
+/// How much of a node an `$expr` beside it implies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Implied {
+    Nowhere,
+    Partly,
+    Wholly,
+}
+
+fn implied(node: &Node) -> Implied {
+    match node {
+        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+            let mut parts = children.iter().map(implied);
+            let first = parts.next().unwrap_or(Implied::Nowhere);
+            match parts.all(|part| part == first) {
+                true => first,
+                false => Implied::Partly,
+            }
+        }
+        Node::Not(child) => implied(child),
+        Node::Path {
+            predicate: Predicate::ExprCompare(..),
+            ..
+        } => Implied::Wholly,
+        // A scope is not written.
+        Node::Where(_) => Implied::Partly,
+        _ => Implied::Nowhere,
+    }
+}
