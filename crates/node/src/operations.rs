@@ -171,7 +171,8 @@ impl Operations {
         let (id, operation) = (operation.id, Arc::new(operation));
         shard(&self.shards, id).lock().insert(id, operation.clone());
         // Whoever left before this was listed is told of only once.
-        if connection.left().is_cancelled() {
+        let connection = operation.connection.as_ref();
+        if connection.is_some_and(|connection| connection.left().is_cancelled()) {
             operation.interrupt.raise(Cause::ClientGone);
         }
         Registration {

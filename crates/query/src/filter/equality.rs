@@ -5,12 +5,18 @@ use std::sync::Arc;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef};
 
-use super::normalise::sort_values;
+use super::normalise::sorted_values;
 use super::{Comparison, Filter, Node, Predicate};
+use crate::budget::Budget;
+use crate::error::QueryError;
 
 impl Filter {
     /// `{path: {$in: values}}`. `None` where that would read one of them as something else.
-    pub(crate) fn one_of(path: &str, values: &[RawBson]) -> Option<Filter> {
+    pub(crate) fn one_of(
+        path: &str,
+        values: &[RawBson],
+        budget: &Budget,
+    ) -> Result<Option<Filter>, QueryError> {
         let is_plain = |value: &RawBson| {
             let value = value.as_raw_bson_ref();
             !matches!(
@@ -19,11 +25,12 @@ impl Filter {
             )
         };
         if path.starts_with('$') || values.is_empty() || !values.iter().all(is_plain) {
-            return None;
+            return Ok(None);
         }
-        let path = Path::parse(path).ok()?;
-        let mut values = values.to_vec();
-        sort_values(&mut values);
+        let Ok(path) = Path::parse(path) else {
+            return Ok(None);
+        };
+        let mut values = sorted_values(values.to_vec(), budget)?;
         let predicate = match values.len() {
             1 => Predicate::Compare(Comparison::Eq, values.remove(0)),
             _ => Predicate::In {
@@ -32,14 +39,21 @@ impl Filter {
             },
         };
         let root = Node::Path { path, predicate };
-        Some(Filter { root })
+        Ok(Some(Filter {
+            root,
+            budget: budget.clone(),
+        }))
     }
 
     /// What all of the filters match.
-    pub(crate) fn all_of(mut filters: Vec<Arc<Filter>>) -> Arc<Filter> {
-        match filters.len() {
-            1 => filters.remove(0),
-            _ => Arc::new(Filter::conjunction(filters.iter().map(|filter| &**filter))),
+    pub(crate) fn all_of(
+        mut filters: Vec<Arc<Filter>>,
+        budget: &Budget,
+    ) -> Result<Arc<Filter>, QueryError> {
+        if filters.len() == 1 {
+            return Ok(filters.remove(0));
         }
+        let filters = filters.iter().map(|filter| &**filter);
+        Filter::conjunction(filters, budget).map(Arc::new)
     }
 }

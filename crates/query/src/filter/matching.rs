@@ -74,6 +74,8 @@ fn matches_path(
     position: Option<&mut Option<usize>>,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
+    // What is not there is looked for in the whole document.
+    budget.spend_bytes(document.as_bytes().len())?;
     let leaf = if predicate.is_about_whole_array() {
         Leaf::Whole
     } else {

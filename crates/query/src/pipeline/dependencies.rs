@@ -1,9 +1,13 @@
 //! Which fields of its input a pipeline reads, so that the rest need not be carried along.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+
+use banyan_document::DocumentWriter;
+use banyan_document::element::elements;
+use bson::{RawDocument, RawDocumentBuf};
 
 use super::Member;
-use super::stage::Reads;
+use super::stage::{Reads, top};
 
 /// The fields of the input that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,5 +38,36 @@ impl Dependencies {
                 .iter()
                 .any(|path| path.split('.').next() == Some(name)),
         }
+    }
+}
+
+/// Leaves out of documents that are held back what nobody behind reads.
+#[derive(Debug)]
+pub(super) struct Pruner {
+    /// The top-level fields that matter; `None`: all do.
+    needed: Option<HashSet<Box<str>>>,
+}
+
+impl Pruner {
+    pub fn new(needed: &Dependencies) -> Pruner {
+        Pruner {
+            needed: match needed {
+                Dependencies::Whole => None,
+                Dependencies::Paths(paths) => Some(paths.iter().map(|p| top(p).into()).collect()),
+            },
+        }
+    }
+
+    pub fn prune(&self, document: &RawDocument) -> RawDocumentBuf {
+        let Some(needed) = &self.needed else {
+            return document.to_owned();
+        };
+        let mut writer = DocumentWriter::new();
+        for element in elements(document) {
+            if needed.contains(element.name()) {
+                writer.append_element(&element);
+            }
+        }
+        writer.finish()
     }
 }

@@ -47,7 +47,7 @@ impl ForeignQuery {
     pub fn filter(&self) -> Result<Arc<Filter>, QueryError> {
         let filters = self.conditions.iter();
         let filters = filters.map(|condition| condition.filter(&self.budget));
-        Ok(Filter::all_of(filters.collect::<Result<_, _>>()?))
+        Filter::all_of(filters.collect::<Result<_, _>>()?, &self.budget)
     }
 
     /// The same filter, to be sent to whoever answers it.
@@ -67,7 +67,7 @@ impl Condition {
     fn filter(&self, budget: &Budget) -> Result<Arc<Filter>, QueryError> {
         let made = match self {
             Condition::Match(stage) => return Ok(stage.filter.clone()),
-            Condition::OneOf { path, values } => Filter::one_of(path, values),
+            Condition::OneOf { path, values } => Filter::one_of(path, values, budget)?,
             // The planner reads more of a comparison than one tree node says.
             Condition::Compare { .. } => None,
         };

@@ -7,6 +7,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, Number};
 
+use super::dependencies::Pruner;
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::limit::Limit;
 use super::stage::{Changes, Division, Reads, Stage};
@@ -132,6 +133,7 @@ impl Stage for Sort {
         Ok(Box::new(SortStep {
             key: self.key.clone(),
             sorter: Sorter::new(limit),
+            pruner: Pruner::new(&start.needed),
             holding: start.budget.holding("$sort"),
             sorted: None,
         }))
@@ -141,6 +143,7 @@ impl Stage for Sort {
 struct SortStep {
     key: SortKey,
     sorter: Sorter<RawDocumentBuf>,
+    pruner: Pruner,
     holding: Holding,
     sorted: Option<Sorted<RawDocumentBuf>>,
 }
@@ -149,8 +152,9 @@ impl Step for SortStep {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         let key = self.key.pattern.key(document)?;
         if self.sorter.wants(&key) {
+            let document = self.pruner.prune(document);
             let bytes = document.as_bytes().len();
-            self.sorter.push(key, document.to_owned(), bytes)?;
+            self.sorter.push(key, document, bytes)?;
             self.holding.set(self.sorter.bytes())?;
         }
         Ok(Flow::Continue)

@@ -305,6 +305,21 @@ fn memory_is_bounded() {
     }
 }
 
+#[test]
+fn a_sort_holds_what_is_read_behind_it() {
+    let large = "x".repeat(1024 * 1024);
+    let document = bson::rawdoc! {"k": 1, "large": large};
+    let sorted = pipeline(r#"[{"$sort":{"k":1}},{"$group":{"_id":"$k"}}]"#).unwrap();
+    let mut execution = sorted.start(None).unwrap();
+    for _ in 0..200 {
+<<<<<<< ours
+        execution.push(&document).unwrap();
+=======
+        assert_eq!(execution.push(&document).unwrap(), Flow::Continue);
+>>>>>>> theirs
+    }
+}
+
 /// Ends the operation at a look.
 #[derive(Debug)]
 struct EndsAt {
