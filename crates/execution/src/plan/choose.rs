@@ -76,8 +76,8 @@ pub fn solutions(
         collection,
         conjunction: &conjunction,
         sort,
-        // The index of `_id` serves its own values, whatever a filter says.
-        filter: filter.filter(|_| !by_id),
+        // A plain `{_id: value}` needs no planner, whatever a filter says.
+        filter: filter.filter(|_| !by_id || request.hint.is_some()),
     };
     if let Some(bounds) = planner.distinct_bounds(request) {
         let access = Access::Index {

@@ -298,16 +298,17 @@ fn an_index_filter_names_the_only_indexes_and_outweighs_a_hint() {
         index(rawdoc! { "b": 1 }, "b"),
     ];
     let collection = fixture.collection("posts", &documents(), &indexes);
-    let used = |filter: RawDocumentBuf, allowed: AllowedIndex| -> Vec<String> {
+    let hint = rawdoc! { "hint": "ba" };
+    let hint = hint.get("hint").unwrap();
+    let used = |filter: RawDocumentBuf, allowed: AllowedIndex, hint| -> Vec<String> {
         let index_filter = IndexFilter {
             query: filter.clone(),
             sort: rawdoc! {},
             projection: rawdoc! {},
             indexes: vec![allowed],
         };
-        let hint = rawdoc! { "hint": "ba" };
         let request = Request {
-            hint: hint.get("hint").unwrap(),
+            hint,
             ..request(&filter, None)
         };
         let found = solutions(Some(&collection), &request, Some(&index_filter)).unwrap();
@@ -318,9 +319,11 @@ fn an_index_filter_names_the_only_indexes_and_outweighs_a_hint() {
     };
     let by_name = |name: &str| AllowedIndex::Name(name.to_owned());
     let filter = rawdoc! { "a": 1, "b": { "$gt": 2 } };
-    assert_eq!(used(filter.clone(), by_name("b")), ["b"]);
+    assert_eq!(used(filter.clone(), by_name("b"), hint), ["b"]);
     let pattern = AllowedIndex::KeyPattern(rawdoc! { "a": 1 });
-    assert_eq!(used(filter.clone(), pattern), ["a"]);
-    assert_eq!(used(filter, by_name("gone")), ["collection"]);
-    assert_eq!(used(rawdoc! { "_id": 4 }, by_name("b")), ["_id_"]);
+    assert_eq!(used(filter.clone(), pattern, hint), ["a"]);
+    assert_eq!(used(filter, by_name("gone"), None), ["collection"]);
+    let id = rawdoc! { "_id": 4 };
+    assert_eq!(used(id.clone(), by_name("b"), None), ["_id_"]);
+    assert_eq!(used(id, by_name("b"), hint), ["collection"]);
 }
