@@ -230,6 +230,39 @@ async fn chunks_are_cut_and_moved_as_the_settings_say() -> Result<()> {
     Ok(())
 }
 
+/// The splits that a load has brought about are under way when the operator moves its last chunk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_moves_that_is_being_cut() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let client = cluster.client().await;
+    let (test, admin) = (client.database("test"), client.database("admin"));
+    let settings = client.database("config").collection::<Document>("settings");
+    settings
+        .insert_many([
+            doc! { "_id": "chunksize", "value": 1 },
+            doc! { "_id": "balancer", "stopped": true },
+        ])
+        .await?;
+    admin
+        .run_command(doc! { "enableSharding": "test", "primaryShard": "shard0" })
+        .await?;
+    let pad = "x".repeat(10_000);
+    for number in 0..8 {
+        let name = format!("posts{number}");
+        let ns = format!("test.{name}");
+        admin
+            .run_command(doc! { "shardCollection": &ns, "key": { "k": 1 } })
+            .await?;
+        for batch in 0..4 {
+            let documents = (0..100).map(|n| doc! { "k": batch * 100 + n, "pad": &pad });
+            test.collection(&name).insert_many(documents).await?;
+        }
+        let last = doc! { "moveChunk": &ns, "find": { "k": 399 }, "to": "shard1" };
+        admin.run_command(last).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_that_is_home_to_databases_says_what_keeps_it() -> Result<()> {
     let cluster = Cluster::start(ClusterShape::default()).await;

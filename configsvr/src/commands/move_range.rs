@@ -58,10 +58,20 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
             ns: ns.to_owned(),
             range,
             from,
-            to,
+            to: to.clone(),
             wait_for_delete,
         };
-        carry_out(role, &order).await?;
+        let outcome = carry_out(role, &order).await;
+        if let Err(error) = &outcome
+            && error.code == ErrorCode::ConflictingOperationInProgress
+        {
+            // A split that was under way may have come first: then it is the chunk of now that moves.
+            let table = role.metadata.sharded_table(ns).await?;
+            if source(ctx, &table)? != (order.range.clone(), order.from.clone()) {
+                continue;
+            }
+        }
+        outcome?;
         return Ok(rawdoc! { "millis": millis(started), "ok": 1.0 });
     }
 }
