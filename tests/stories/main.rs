@@ -14,6 +14,7 @@ mod forced;
 mod house;
 mod idle_cursors;
 mod index_builds;
+mod index_kinds;
 mod interrupts;
 mod joining;
 mod limits;

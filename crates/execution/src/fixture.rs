@@ -130,13 +130,8 @@ fn add_keys(
     {
         return;
     }
-    let keys = match index.sparse {
-        true => index.pattern.sparse_keys(document).unwrap(),
-        false => index.pattern.keys(document).unwrap(),
-    };
-    if keys.multikey {
-        batch.note_multikey(collection.id, index);
-    }
+    let keys = index.kind.keys(document).unwrap();
+    batch.note_arrays(collection.id, index, &keys.arrays);
     for key in keys.keys {
         batch.put_index_key(collection, index, &key, record);
     }

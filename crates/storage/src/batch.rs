@@ -4,6 +4,7 @@
 //! committed) and batches can be appended to one another. Within a batch the last write of a key
 //! wins. Counts are kept as differences and become one write per collection at commit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bson::RawDocument;
@@ -20,7 +21,7 @@ pub struct Batch {
     pub(crate) tallies: Vec<Tally>,
     pub(crate) index_tallies: Vec<IndexTally>,
     pub(crate) changes: Vec<CatalogChange>,
-    pub(crate) multikey: Vec<(CollectionId, Arc<Index>)>,
+    pub(crate) arrays: Vec<NewArrays>,
     pub(crate) build_writes: Vec<BuildWrite>,
 }
 
@@ -36,6 +37,13 @@ pub(crate) struct Operation {
     pub(crate) key: Slice,
     /// `None` removes.
     pub(crate) value: Option<Slice>,
+}
+
+/// Paths at which documents of an index have arrays now.
+pub(crate) struct NewArrays {
+    pub(crate) collection: CollectionId,
+    pub(crate) index: Arc<Index>,
+    pub(crate) paths: BTreeSet<Box<str>>,
 }
 
 /// How one collection's counts change.
@@ -60,7 +68,7 @@ impl Batch {
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
             && self.changes.is_empty()
-            && self.multikey.is_empty()
+            && self.arrays.is_empty()
             && self.build_writes.is_empty()
     }
 
@@ -183,11 +191,25 @@ impl Batch {
         });
     }
 
-    /// Says that a record has several keys in `index`, if that is news.
-    pub fn note_multikey(&mut self, collection: CollectionId, index: &Arc<Index>) {
-        let noted = |(_, other): &(CollectionId, Arc<Index>)| other.id == index.id;
-        if !index.is_multikey() && !self.multikey.iter().any(noted) {
-            self.multikey.push((collection, index.clone()));
+    /// Says where a document of `index` has arrays, if that is news.
+    pub fn note_arrays(
+        &mut self,
+        collection: CollectionId,
+        index: &Arc<Index>,
+        paths: &BTreeSet<Box<str>>,
+    ) {
+        if paths.is_empty() || index.arrays().contains(paths) {
+            return;
+        }
+        let noted = self.arrays.iter_mut();
+        let mut noted = noted.filter(|noted| noted.index.id == index.id);
+        match noted.next() {
+            Some(noted) => noted.paths.extend(paths.iter().cloned()),
+            None => self.arrays.push(NewArrays {
+                collection,
+                index: index.clone(),
+                paths: paths.clone(),
+            }),
         }
     }
 
@@ -197,18 +219,21 @@ impl Batch {
         &self,
         collection: &Arc<Collection>,
     ) -> Result<Arc<Collection>, StorageError> {
-        let is_news = |index: &Arc<Index>| {
-            let mut noted = self.multikey.iter();
-            !index.is_multikey() && noted.any(|(_, other)| other.id == index.id)
+        let news = |index: &Arc<Index>| {
+            let of_index = |noted: &&NewArrays| noted.index.id == index.id;
+            let noted = self.arrays.iter().find(of_index)?;
+            (!index.arrays().contains(&noted.paths)).then_some(&noted.paths)
         };
-        if !collection.indexes.iter().any(is_news) {
+        if collection.indexes.iter().all(|index| news(index).is_none()) {
             return Ok(collection.clone());
         }
         let mut staged = Collection::clone(collection);
-        for index in staged.indexes.iter_mut().filter(|index| is_news(index)) {
-            let multikey = index.succeed(&index.definition())?;
-            multikey.mark_multikey();
-            *index = Arc::new(multikey);
+        for index in &mut staged.indexes {
+            if let Some(paths) = news(index) {
+                let with_arrays = index.succeed(&index.definition())?;
+                with_arrays.add_arrays(paths);
+                *index = Arc::new(with_arrays);
+            }
         }
         Ok(Arc::new(staged))
     }
@@ -253,8 +278,8 @@ impl Batch {
         for tally in other.index_tallies {
             self.index_tally(tally.collection, &tally.index).key_bytes += tally.key_bytes;
         }
-        for (collection, index) in other.multikey {
-            self.note_multikey(collection, &index);
+        for noted in other.arrays {
+            self.note_arrays(noted.collection, &noted.index, &noted.paths);
         }
     }
 

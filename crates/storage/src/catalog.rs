@@ -11,17 +11,19 @@
 pub(crate) mod persist;
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use banyan_document::key::KeyPattern;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use parking_lot::RwLock;
 
 use crate::StorageError;
 use crate::build::{BuildId, Building, IndexBuild, IndexBuildDefinition};
 use crate::keys::{CollectionId, IndexId, RecordId};
+use crate::kind::{self, ArrayPaths, IndexKind};
 
 /// `database.collection`. The collection's part may hold further dots.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -308,20 +310,21 @@ pub struct Index {
     pub id: IndexId,
     pub name: String,
     pub spec: RawDocumentBuf,
-    pub pattern: KeyPattern,
+    pub pattern: Arc<KeyPattern>,
+    pub kind: Arc<dyn IndexKind>,
     pub unique: bool,
     pub sparse: bool,
     pub hidden: bool,
     pub partial_filter: Option<RawDocumentBuf>,
     pub expire_after_seconds: Option<i64>,
-    multikey: AtomicBool,
+    arrays: RwLock<Arc<ArrayPaths>>,
     pub(crate) key_bytes: AtomicI64,
     pub(crate) building: Option<Arc<Building>>,
     extension: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Index {
-    pub fn parse(definition: &IndexDefinition, multikey: bool) -> Result<Index, StorageError> {
+    pub fn parse(definition: &IndexDefinition, arrays: ArrayPaths) -> Result<Index, StorageError> {
         let spec = &definition.spec;
         let bad = |what: &str| StorageError::Catalog(format!("index {spec:?}: {what}"));
         let flag = |name: &str| match spec.get(name) {
@@ -333,6 +336,10 @@ impl Index {
         };
         let key = spec.get_document("key").map_err(|_| bad("no key"))?;
         let pattern = KeyPattern::parse(key).map_err(|error| bad(&error.to_string()))?;
+        let pattern = Arc::new(pattern);
+        let sparse = flag("sparse");
+        let wildcard_projection = spec.get_document("wildcardProjection").ok();
+        let kind = kind::of(&pattern, sparse, wildcard_projection);
         let name = spec.get_str("name").map_err(|_| bad("no name"))?.to_owned();
         let is_id = name == ID_INDEX_NAME;
         let partial_filter = spec
@@ -349,13 +356,14 @@ impl Index {
             id: definition.id,
             name,
             pattern,
+            kind,
             unique: is_id || flag("unique"),
-            sparse: flag("sparse"),
+            sparse,
             hidden: flag("hidden"),
             partial_filter,
             expire_after_seconds,
             spec: spec.clone(),
-            multikey: AtomicBool::new(multikey),
+            arrays: RwLock::new(Arc::new(arrays)),
             key_bytes: AtomicI64::new(0),
             building: None,
             extension: OnceLock::new(),
@@ -364,10 +372,10 @@ impl Index {
 
     pub(crate) fn building(
         definition: &IndexDefinition,
-        multikey: bool,
+        arrays: ArrayPaths,
         building: &Arc<Building>,
     ) -> Result<Index, StorageError> {
-        let index = Index::parse(definition, multikey)?;
+        let index = Index::parse(definition, arrays)?;
         Ok(Index {
             building: Some(building.clone()),
             ..index
@@ -376,7 +384,7 @@ impl Index {
 
     /// The same index with another definition or in another state, with the same keys.
     pub(crate) fn succeed(&self, definition: &IndexDefinition) -> Result<Index, StorageError> {
-        let index = Index::parse(definition, self.is_multikey())?;
+        let index = Index::parse(definition, ArrayPaths::clone(&self.arrays()))?;
         let key_bytes = self.key_bytes.load(Ordering::Relaxed);
         index.key_bytes.store(key_bytes, Ordering::Relaxed);
         Ok(index)
@@ -386,13 +394,18 @@ impl Index {
         self.name == ID_INDEX_NAME
     }
 
-    /// Whether some record has several keys here. Never turns false again.
-    pub fn is_multikey(&self) -> bool {
-        self.multikey.load(Ordering::Acquire)
+    /// Where documents have arrays. Only grows.
+    pub fn arrays(&self) -> Arc<ArrayPaths> {
+        self.arrays.read().clone()
     }
 
-    pub(crate) fn mark_multikey(&self) {
-        self.multikey.store(true, Ordering::Release);
+    /// Whether a record may have several keys here because of arrays.
+    pub fn is_multikey(&self) -> bool {
+        !self.arrays.read().is_empty()
+    }
+
+    pub(crate) fn add_arrays(&self, paths: &BTreeSet<Box<str>>) {
+        Arc::make_mut(&mut self.arrays.write()).add(paths);
     }
 
     /// The sum of the lengths of all keys.
@@ -533,7 +546,7 @@ impl CatalogChange {
             let counters = collection
                 .map(|known| known.counters.clone())
                 .unwrap_or_default();
-            let parse = |definition| Index::parse(definition, false).map(Arc::new);
+            let parse = |definition| Index::parse(definition, ArrayPaths::default()).map(Arc::new);
             return Ok(Some(Collection {
                 id: *id,
                 namespace: namespace.clone(),
@@ -553,7 +566,7 @@ impl CatalogChange {
             CatalogChange::RenameCollection { to, .. } => changed.namespace = to.clone(),
             CatalogChange::SetOptions { options, .. } => changed.options = options.clone(),
             CatalogChange::CreateIndex { index, .. } => {
-                let built = Arc::new(Index::parse(index, false)?);
+                let built = Arc::new(Index::parse(index, ArrayPaths::default())?);
                 changed.indexes.retain(|other| other.id != index.id);
                 changed.indexes.push(built);
             }

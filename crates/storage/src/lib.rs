@@ -9,6 +9,7 @@
 //!   a batch changes it;
 //! - [`batch`]: one atomic change of everything (records, index keys, catalog, counts and
 //!   whatever the caller keeps in the meta keyspace, such as the position it has applied);
+//! - [`kind`]: which keys documents have in an index, and what can be asked of them;
 //! - [`build`]: index builds that go on beside writes;
 //! - [`snapshot`]: a consistent view of everything, with scans that own what they need;
 //!   [`overlay`]: what its reader has staged, laid over it;
@@ -29,6 +30,7 @@ pub mod directory;
 pub mod error;
 mod journal;
 pub mod keys;
+pub mod kind;
 pub mod overlay;
 pub mod record;
 pub mod snapshot;
@@ -42,6 +44,7 @@ pub use catalog::{
 };
 pub use error::{OpenError, StorageError};
 pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange, RecordId};
+pub use kind::{ArrayPaths, IndexKind, KeyLayout};
 pub use overlay::{Overlay, OverlayView};
 pub use record::{Bytes, Record};
 pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot};

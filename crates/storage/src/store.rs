@@ -248,7 +248,7 @@ impl Engine {
         if batch.changes.is_empty()
             && batch.tallies.is_empty()
             && batch.index_tallies.is_empty()
-            && batch.multikey.is_empty()
+            && batch.arrays.is_empty()
             && batch.build_writes.is_empty()
         {
             return self.write(batch.operations);
@@ -274,7 +274,7 @@ impl Engine {
             Some(catalog) => catalog.clone(),
             None => self.catalog.read().clone(),
         };
-        write_multikey(&catalog, &mut batch);
+        write_arrays(&catalog, &mut batch);
         write_counts(&catalog, &mut batch);
         if changed.is_some() {
             pass(Point::CatalogChanging);
@@ -465,18 +465,18 @@ fn keys_id(key: &[u8]) -> Result<u32, StorageError> {
     id.ok_or_else(|| StorageError::damaged("meta", format!("key {key:?} without an id")))
 }
 
-fn write_multikey(catalog: &Catalog, batch: &mut Batch) {
-    for (id, index) in std::mem::take(&mut batch.multikey) {
-        index.mark_multikey();
-        let Some(collection) = catalog.by_id(id) else {
+fn write_arrays(catalog: &Catalog, batch: &mut Batch) {
+    for noted in std::mem::take(&mut batch.arrays) {
+        noted.index.add_arrays(&noted.paths);
+        let Some(collection) = catalog.by_id(noted.collection) else {
             continue;
         };
-        if let Some(current) = collection.written_by_id(index.id) {
-            current.mark_multikey();
+        if let Some(current) = collection.written_by_id(noted.index.id) {
+            current.add_arrays(&noted.paths);
         }
         let entry = persist::encode(collection);
         batch.write_meta(
-            &keys::meta_key(keys::COLLECTION, id),
+            &keys::meta_key(keys::COLLECTION, noted.collection),
             Some(entry.as_bytes()),
         );
     }

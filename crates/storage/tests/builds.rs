@@ -188,7 +188,7 @@ fn keys_of(index: &Index, document: &RawDocument) -> Option<Vec<Vec<u8>>> {
     if document.get_i64("a").is_ok_and(|a| a % 50 == 49) {
         return None;
     }
-    Some(index.pattern.keys(document).unwrap().keys)
+    Some(index.kind.keys(document).unwrap().keys)
 }
 
 fn change(
@@ -201,8 +201,9 @@ fn change(
     for index in collection.building_indexes() {
         let old = before.and_then(|before| keys_of(index, before));
         let new = after.map_or(Some(Vec::new()), |after| keys_of(index, after));
-        if after.is_some_and(|after| index.pattern.keys(after).unwrap().multikey) {
-            batch.note_multikey(collection.id, index);
+        if let Some(after) = after {
+            let arrays = index.kind.keys(after).unwrap().arrays;
+            batch.note_arrays(collection.id, index, &arrays);
         }
         batch.write_building(collection.id, index, record, old.unwrap_or_default(), new);
     }
@@ -218,7 +219,7 @@ struct Meanwhile<'a> {
 impl LoadHost for Meanwhile<'_> {
     fn keys(&self, index: &Index, document: &RawDocument) -> Option<Keys> {
         keys_of(index, document)?;
-        index.pattern.keys(document).ok()
+        index.kind.keys(document).ok()
     }
 
     fn goes_on(&self, _: LoadProgress) -> bool {

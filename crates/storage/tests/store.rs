@@ -192,7 +192,7 @@ fn dropped_data_goes_once_nobody_reads_it() {
         assert_eq!(view.records(dropped_id, .., false).count(), 0);
         assert_eq!(view.records(kept_id, .., false).count(), 1200);
         for definition in &definitions {
-            let index = banyan_storage::Index::parse(definition, false).unwrap();
+            let index = banyan_storage::Index::parse(definition, Default::default()).unwrap();
             assert_eq!(view.scan_index(&index, KeyRange::all(), false).count(), 0);
         }
         assert!(

@@ -78,6 +78,15 @@ pub fn index_sets() -> Vec<Vec<Document>> {
             doc! { "key": { "a": 1 }, "partialFilterExpression": { "b": { "$gt": 0 } } },
             plain(doc! { "b": 1, "a": 1 }),
         ],
+        vec![plain(doc! { "$**": 1 })],
+        vec![
+            plain(doc! { "a.$**": 1 }),
+            doc! { "key": { "$**": 1 }, "wildcardProjection": { "a": 0, "b.x": 0 } },
+        ],
+        vec![
+            plain(doc! { "a": 1, "c": 1, "b": 1 }),
+            plain(doc! { "b.x": 1, "b.y": 1, "d": -1 }),
+        ],
     ]
 }
 

@@ -4,6 +4,8 @@
 //! their keys would multiply. A missing field is null. An empty array is undefined, which is how
 //! an index tells `[]` from `null`.
 
+use std::collections::BTreeSet;
+
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use thiserror::Error;
 
@@ -51,6 +53,10 @@ pub enum KeyPatternError {
     Unsupported(String),
     #[error("A maximum of one index field is allowed to be hashed but found {0}")]
     ManyHashed(usize),
+    #[error("A numeric value in a $** index key pattern must be positive.")]
+    WildcardOrder,
+    #[error("wildcard indexes do not allow compounding")]
+    CompoundWildcard,
     #[error("Too many fields in an index key pattern: {0}, the maximum is {FIELDS_MAX}")]
     TooMany(usize),
 }
@@ -86,26 +92,46 @@ impl KeyError {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Keys {
     pub keys: Vec<Vec<u8>>,
-    /// Whether an array was met on the way, even one that gave a single key.
-    pub multikey: bool,
+    /// The paths of the arrays that were met on the way, even of those that gave a single key.
+    pub arrays: BTreeSet<Box<str>>,
 }
 
+impl Keys {
+    pub fn is_multikey(&self) -> bool {
+        !self.arrays.is_empty()
+    }
+}
+
+/// Where arrays were met: in which field, and after how many parts of its path.
+type Met = Vec<(usize, usize)>;
+
 const FIELDS_MAX: usize = 32;
+/// The last part of a path that stands for all fields.
+const WILDCARD: &str = "$**";
 
 impl KeyPattern {
     pub fn parse(pattern: &RawDocument) -> Result<KeyPattern, KeyPatternError> {
         let mut fields = Vec::new();
         for element in elements(pattern) {
             let path = parse_path(element.name())?;
-            fields.push((path, parse_order(element.value())?));
+            let order = parse_order(element.value())?;
+            match order {
+                FieldOrder::Ascending => {}
+                _ if !is_wildcard(&path) => {}
+                FieldOrder::Descending => return Err(KeyPatternError::WildcardOrder),
+                FieldOrder::Hashed => return Err(KeyPatternError::Dollar),
+            }
+            fields.push((path, order));
         }
         let hashed = fields
             .iter()
             .filter(|(_, order)| *order == FieldOrder::Hashed)
             .count();
+        let wildcard = fields.iter().any(|(path, _)| is_wildcard(path));
         match fields.len() {
             0 => Err(KeyPatternError::Empty),
             n if n > FIELDS_MAX => Err(KeyPatternError::TooMany(n)),
+            2.. if wildcard => Err(KeyPatternError::CompoundWildcard),
             _ if hashed > 1 => Err(KeyPatternError::ManyHashed(hashed)),
             _ => Ok(KeyPattern {
                 fields,
@@ -116,6 +142,11 @@ impl KeyPattern {
 
     pub fn with_collator(self, collator: Option<Collator>) -> KeyPattern {
         KeyPattern { collator, ..self }
+    }
+
+    /// Whether its keys are of all fields, or all below a path.
+    pub fn is_wildcard(&self) -> bool {
+        self.fields.iter().any(|(path, _)| is_wildcard(path))
     }
 
     pub fn has_hashed_field(&self) -> bool {
@@ -159,7 +190,7 @@ impl KeyPattern {
             return Ok(keys);
         }
         let mut keys = Vec::with_capacity(1);
-        let multikey = self.generate(document, &mut |values| {
+        let met = self.generate(document, &mut |values| {
             if !sparse || values.iter().any(Option::is_some) {
                 keys.push(self.encode(values));
             }
@@ -168,7 +199,12 @@ impl KeyPattern {
             keys.sort_unstable();
             keys.dedup();
         }
-        Ok(Keys { keys, multikey })
+        let path = |(field, depth): (usize, usize)| {
+            let parts = self.fields[field].0.parts();
+            parts[..depth].join(".").into_boxed_str()
+        };
+        let arrays = met.into_iter().map(path).collect();
+        Ok(Keys { keys, arrays })
     }
 
     /// The key under a single field that no array lies on, which is how most indexes are.
@@ -178,7 +214,7 @@ impl KeyPattern {
         };
         let mut passed = false;
         let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
-        let Slot::Value(value) = slot.follow(&mut passed)? else {
+        let Slot::Value(value) = slot.follow(&mut |_| passed = true)? else {
             return Ok(None);
         };
         if passed {
@@ -191,7 +227,7 @@ impl KeyPattern {
         self.encode_field(value, *order, &mut key);
         Ok(Some(Keys {
             keys: vec![key],
-            multikey: false,
+            arrays: BTreeSet::new(),
         }))
     }
 
@@ -217,27 +253,20 @@ impl KeyPattern {
         writer.finish()
     }
 
-    /// Calls `f` with the values of each key; says whether an array was met.
+    /// Calls `f` with the values of each key; says where arrays were met.
     fn generate<'a>(
         &self,
         document: &'a RawDocument,
         f: &mut dyn FnMut(&[Option<RawBsonRef<'a>>]),
-    ) -> Result<bool, KeyError> {
+    ) -> Result<Met, KeyError> {
         let fields: Vec<Slot<'a, '_>> = self
             .fields
             .iter()
             .map(|(path, _)| Slot::Open(RawBsonRef::Document(document), path.parts()))
             .collect();
-        let multikey = self.expand(fields, f)?;
-        if multikey && self.has_hashed_field() {
-            // Checked per field below; an array beside the hashed field is fine.
-            for (path, order) in &self.fields {
-                if *order == FieldOrder::Hashed {
-                    refuse_array(document, path)?;
-                }
-            }
-        }
-        Ok(multikey)
+        let mut met = Met::new();
+        self.expand(fields, &mut met, f)?;
+        Ok(met)
     }
 
     /// Follows every open field to its value or to an array. All that stop at an array must stop
@@ -245,12 +274,18 @@ impl KeyPattern {
     fn expand<'a>(
         &self,
         mut slots: Vec<Slot<'a, '_>>,
+        met: &mut Met,
         f: &mut dyn FnMut(&[Option<RawBsonRef<'a>>]),
-    ) -> Result<bool, KeyError> {
+    ) -> Result<(), KeyError> {
         let mut array: Option<(usize, &'a RawArray)> = None;
-        let mut passed = false;
         for index in 0..slots.len() {
-            slots[index] = slots[index].follow(&mut passed)?;
+            let length = self.fields[index].0.parts().len();
+            slots[index] = slots[index].follow(&mut |rest| {
+                let place = (index, length - rest);
+                if !met.contains(&place) {
+                    met.push(place);
+                }
+            })?;
             let Slot::At(found, _) = slots[index] else {
                 continue;
             };
@@ -262,21 +297,19 @@ impl KeyPattern {
                 None => array = Some((index, found)),
             }
         }
-        let Some((_, array)) = array else {
+        let items = array.map(|(_, array)| items(array));
+        let Some(items) = items.filter(|_| array.is_some_and(|(_, array)| !array.is_empty()))
+        else {
             let values: Vec<_> = slots.iter().map(Slot::value).collect();
             f(&values);
-            return Ok(passed);
+            return Ok(());
         };
-        if array.is_empty() {
-            let values: Vec<_> = slots.iter().map(Slot::value).collect();
-            f(&values);
-            return Ok(true);
-        }
-        for item in items(array) {
+        for item in items {
             let value = item.value();
-            self.expand(slots.iter().map(|slot| slot.enter(value)).collect(), f)?;
+            let entered = slots.iter().map(|slot| slot.enter(value)).collect();
+            self.expand(entered, met, f)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     fn parallel(&self, slots: &[Slot<'_, '_>], second: usize, first: usize) -> KeyError {
@@ -318,14 +351,14 @@ enum Slot<'a, 'p> {
 }
 
 impl<'a, 'p> Slot<'a, 'p> {
-    /// Goes on to a value or an array. `passed` is set where a numeric part went through an array.
-    fn follow(self, passed: &mut bool) -> Result<Slot<'a, 'p>, KeyError> {
+    /// Goes on to a value or an array. `met` is told of each array by how many parts follow it.
+    fn follow(self, met: &mut dyn FnMut(usize)) -> Result<Slot<'a, 'p>, KeyError> {
         let Slot::Open(mut value, mut parts) = self else {
             return Ok(self);
         };
         loop {
             if let RawBsonRef::Array(array) = value {
-                *passed = true;
+                met(parts.len());
                 let Some((part, rest)) = parts.split_first() else {
                     return Ok(Slot::At(array, parts));
                 };
@@ -397,36 +430,28 @@ fn item_named<'a>(array: &'a RawArray, part: &str) -> Result<Option<RawBsonRef<'
     }
 }
 
-fn refuse_array(document: &RawDocument, path: &Path) -> Result<(), KeyError> {
-    let mut value = RawBsonRef::Document(document);
-    for part in path.parts() {
-        match value {
-            RawBsonRef::Document(inner) => match field(inner, part) {
-                Some(next) => value = next,
-                None => return Ok(()),
-            },
-            RawBsonRef::Array(_) => return Err(KeyError::HashedArray),
-            _ => return Ok(()),
-        }
-    }
-    match value {
-        RawBsonRef::Array(_) => Err(KeyError::HashedArray),
-        _ => Ok(()),
-    }
+fn is_wildcard(path: &Path) -> bool {
+    path.parts().last().is_some_and(|part| &**part == WILDCARD)
 }
 
+/// A field's path, or one that ends with [`WILDCARD`].
 fn parse_path(name: &str) -> Result<Path, KeyPatternError> {
-    if name.is_empty() || name.split('.').any(str::is_empty) {
-        return Err(KeyPatternError::EmptyField);
-    }
-    if name.contains("$**") {
-        return Err(KeyPatternError::Unsupported("wildcard".into()));
-    }
-    // DBRef fields may be indexed.
-    let allowed = ["$id", "$ref", "$db"];
-    let dollar = |part: &str| part.starts_with('$') && !allowed.contains(&part);
-    if name.starts_with('$') || name.split('.').skip(1).any(dollar) {
-        return Err(KeyPatternError::Dollar);
+    let above = name.strip_suffix(WILDCARD);
+    let plain = match above.map(|above| (above, above.strip_suffix('.'))) {
+        Some(("", _)) => None,
+        Some((_, Some(above))) => Some(above),
+        Some((_, None)) | None => Some(name),
+    };
+    if let Some(plain) = plain {
+        if plain.split('.').any(str::is_empty) {
+            return Err(KeyPatternError::EmptyField);
+        }
+        // DBRef fields may be indexed.
+        let allowed = ["$id", "$ref", "$db"];
+        let dollar = |part: &str| part.starts_with('$') && !allowed.contains(&part);
+        if plain.starts_with('$') || plain.split('.').skip(1).any(dollar) {
+            return Err(KeyPatternError::Dollar);
+        }
     }
     Path::parse(name).map_err(|_| KeyPatternError::Path(name.to_string()))
 }

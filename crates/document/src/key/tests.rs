@@ -264,7 +264,10 @@ fn show_keys(pattern: &KeyPattern, document: &RawDocument, sparse: bool) -> Stri
             crate::extjson::relaxed_text(&values).unwrap()
         })
         .collect();
-    let multikey = if keys.multikey { " *" } else { "" };
+    let multikey = match keys.arrays.iter().map(|path| &**path).collect::<Vec<_>>() {
+        arrays if arrays.is_empty() => String::new(),
+        arrays => format!(" * {}", arrays.join(", ")),
+    };
     format!(
         "{}{multikey}",
         if shown.is_empty() {
@@ -280,7 +283,7 @@ fn keys_sort_as_their_fields_do() {
     let pattern = KeyPattern::parse(&bson::rawdoc! {"a": 1, "b": -1}).unwrap();
     let key = |a: i32, b: &str| {
         let keys = pattern.keys(&bson::rawdoc! {"a": a, "b": b}).unwrap();
-        assert!(!keys.multikey);
+        assert!(!keys.is_multikey());
         keys.keys[0].clone()
     };
     assert!(key(1, "b") < key(1, "a"));

@@ -57,24 +57,66 @@ pub(super) fn direction(reverse: bool) -> &'static str {
 /// What is said of an index and the part of it that is read.
 pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, reverse: bool) {
     let index = &bounds.index;
-    if let Ok(pattern) = index.spec.get_document("key") {
-        stage.append(cstr!("keyPattern"), pattern);
+    match &bounds.layout.prefix {
+        Some(prefix) => {
+            let mut pattern = RawDocumentBuf::new();
+            append(&mut pattern, prefix.field, 1);
+            for (path, _) in bounds.layout.fields.iter() {
+                append(&mut pattern, &path.to_string(), 1);
+            }
+            stage.append(cstr!("keyPattern"), pattern);
+        }
+        None => {
+            if let Ok(pattern) = index.spec.get_document("key") {
+                stage.append(cstr!("keyPattern"), pattern);
+            }
+        }
     }
     stage.append(cstr!("indexName"), index.name.as_str());
     stage.append(cstr!("isMultiKey"), bounds.multikey);
+    stage.append(cstr!("multiKeyPaths"), multikey_paths(bounds));
     stage.append(cstr!("isUnique"), index.unique);
     stage.append(cstr!("isSparse"), index.sparse);
     stage.append(cstr!("isPartial"), index.partial_filter.is_some());
     stage.append(cstr!("indexVersion"), 2);
     stage.append(cstr!("direction"), direction(reverse));
     let mut shown = RawDocumentBuf::new();
-    for ((path, _), intervals) in index.pattern.fields.iter().zip(&bounds.described) {
-        if let Ok(name) = bson::raw::CString::try_from(path.to_string()) {
-            let intervals: RawArrayBuf = intervals.iter().map(String::as_str).collect();
-            shown.append(name, intervals);
-        }
+    if let Some(prefix) = &bounds.layout.prefix {
+        let value = &prefix.value;
+        let interval = [format!("[{value:?}, {value:?}]")];
+        let interval: RawArrayBuf = interval.iter().map(String::as_str).collect();
+        append(&mut shown, prefix.field, interval);
+    }
+    for ((path, _), intervals) in bounds.layout.fields.iter().zip(&bounds.described) {
+        let intervals: RawArrayBuf = intervals.iter().map(String::as_str).collect();
+        append(&mut shown, &path.to_string(), intervals);
     }
     stage.append(cstr!("indexBounds"), shown);
+}
+
+/// Of each field, the beginnings of its path at which there are arrays.
+fn multikey_paths(bounds: &IndexBounds) -> RawDocumentBuf {
+    let mut shown = RawDocumentBuf::new();
+    if let Some(prefix) = &bounds.layout.prefix {
+        append(&mut shown, prefix.field, RawArrayBuf::new());
+    }
+    for (path, _) in bounds.layout.fields.iter() {
+        let depths = bounds.arrays.depths(path).into_iter();
+        let arrays = depths.map(|depth| path.parts()[..depth].join("."));
+        append(
+            &mut shown,
+            &path.to_string(),
+            arrays.collect::<RawArrayBuf>(),
+        );
+    }
+    shown
+}
+
+/// A path holds no zero byte.
+fn append(document: &mut RawDocumentBuf, name: &str, value: impl bson::raw::BindRawBsonRef) {
+    if let Ok(name) = bson::raw::CString::try_from(name) {
+        document.append(name, value);
+    }
 }
 
 /// A sort pattern as it was written.

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use banyan_document::FieldOrder;
+use banyan_document::path::Path;
 use banyan_query::QueryError;
 use banyan_storage::{Collection, IndexKey, RecordId, StorageError};
 use bson::{RawDocumentBuf, cstr};
@@ -168,18 +170,23 @@ impl Operator for IndexScan {
     }
 
     fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
-        let index = &self.bounds.index;
-        if collection.index_by_id(index.id).is_none() {
-            return Err(plan_killed(&format!("index '{}' dropped", index.name)));
-        }
-        if index.is_multikey() && self.seen.is_none() {
-            if self.exact {
+        let bounds = &self.bounds;
+        let Some(index) = collection.index_by_id(bounds.index.id) else {
+            let name = &bounds.index.name;
+            return Err(plan_killed(&format!("index '{name}' dropped")));
+        };
+        let arrays = index.arrays();
+        let is_new =
+            |(path, _): &(Path, FieldOrder)| arrays.are_on(path) && !bounds.arrays.are_on(path);
+        if arrays != bounds.arrays && bounds.layout.fields.iter().any(is_new) {
+            let mut confined = bounds.layout.fields[..bounds.confined].iter();
+            if self.exact && confined.any(is_new) {
                 return Err(plan_killed(
                     "an index became multikey between getMore calls",
                 ));
             }
             // Only what was written meanwhile has several keys.
-            self.seen = Some(HashSet::new());
+            self.seen.get_or_insert_default();
         }
         Ok(())
     }

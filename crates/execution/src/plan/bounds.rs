@@ -7,12 +7,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use banyan_document::key::{self, FieldOrder};
+use banyan_document::path::Path;
 use banyan_query::bounds::interval::{Interval, Intervals, confine};
 use banyan_query::bounds::{Condition, Conjunction};
 use banyan_query::filter::{Comparison, Predicate};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::keys::successor;
-use banyan_storage::{Index, KeyRange};
+use banyan_storage::kind::KeyPrefix;
+use banyan_storage::{ArrayPaths, Index, KeyLayout, KeyRange};
 use bson::{RawBsonRef, RawDocument};
 
 /// A scan is cut into at most this many ranges; more intervals widen to their ends.
@@ -30,12 +32,17 @@ pub struct ScanRange {
 #[derive(Debug, Clone)]
 pub struct IndexBounds {
     pub index: Arc<Index>,
+    /// Of the keys that are looked at.
+    pub layout: KeyLayout,
+    /// Where documents had arrays when the bounds were made.
+    pub arrays: Arc<ArrayPaths>,
     pub ranges: Vec<ScanRange>,
     /// Whether every document inside matches the whole filter.
     pub exact: bool,
     /// How many leading fields are confined to single points, and whether the next is confined.
     pub points: usize,
     pub confined: usize,
+    /// Whether one record may have several of the keys.
     pub multikey: bool,
     /// Per field, as `explain` shows them.
     pub described: Vec<Vec<String>>,
@@ -53,28 +60,43 @@ impl IndexBounds {
     }
 }
 
-/// The bounds that a conjunction gives an index. `None`: documents that match may be missing from
-/// the index.
-pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<IndexBounds> {
-    let multikey = index.is_multikey();
-    let fields = &index.pattern.fields;
-    let mut builder = Builder::default();
+/// The bounds that a conjunction gives an index: of an index over many paths, those for each of
+/// them. Bounds that would leave out documents that match are not among them.
+pub fn candidates<'i>(
+    index: &'i Arc<Index>,
+    conjunction: &'i Conjunction<'i>,
+) -> impl Iterator<Item = IndexBounds> + use<'i> {
+    let asked: Vec<&Path> = conjunction.conditions.iter().map(|c| &*c.path).collect();
+    let layouts = index.kind.layouts(&asked).into_iter();
+    layouts.filter_map(|layout| of_layout(index, layout, conjunction))
+}
+
+fn of_layout(
+    index: &Arc<Index>,
+    layout: KeyLayout,
+    conjunction: &Conjunction<'_>,
+) -> Option<IndexBounds> {
+    let arrays = index.arrays();
+    let fields = layout.fields.clone();
+    let mut builder = Builder::after(layout.prefix.as_ref());
     let mut covered = 0;
     let mut excludes_missing = false;
     let mut per_field = Vec::with_capacity(fields.len());
     for (position, (path, order)) in fields.iter().enumerate() {
+        let in_arrays = arrays.are_on(path);
         let conditions = conjunction.conditions.iter();
-        let mine: Vec<&Condition<'_>> = conditions.filter(|c| *c.path == *path).collect();
-        excludes_missing |= mine.iter().any(|c| c.excludes_missing(multikey));
+        let mine: Vec<&Condition<'_>> = conditions
+            .filter(|c| *c.path == *path)
+            .filter(|c| layout.is_complete || is_about_scalars(c, in_arrays))
+            .collect();
+        excludes_missing |= mine.iter().any(|c| c.excludes_missing(in_arrays));
         // Two fields under one array pair up per element, which separate bounds cannot express.
-        let shares_array = multikey
-            && fields[..position]
-                .iter()
-                .any(|(earlier, _)| earlier.head() == path.head());
+        let mut earlier = fields[..position].iter();
+        let shares_array = earlier.any(|(earlier, _)| arrays.are_shared(earlier, path));
         let confined = if shares_array || builder.closed {
             None
         } else {
-            confine_field(&mine, *order, multikey)
+            confine_field(&mine, *order, in_arrays)
         };
         if let Some((confined, used)) = &confined
             && confined.exact
@@ -84,7 +106,11 @@ pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<Index
         per_field.push(confined.map(|(confined, _)| confined));
         builder.closed |= !builder.extend(per_field[position].as_ref(), *order);
     }
-    if index.sparse && !excludes_missing {
+    let has_all = match layout.is_complete {
+        true => !index.sparse || excludes_missing,
+        false => builder.confined > 0,
+    };
+    if !has_all {
         return None;
     }
     if index.sparse && builder.confined == 0 {
@@ -97,8 +123,10 @@ pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<Index
     }
     let described = describe(&per_field, builder.used);
     let exact = conjunction.complete
-        && !multikey
         && covered == conjunction.conditions.len()
+        && !fields[..builder.confined]
+            .iter()
+            .any(|(path, _)| arrays.are_on(path))
         && !builder.widened;
     Some(IndexBounds {
         index: index.clone(),
@@ -106,14 +134,37 @@ pub fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<Index
         confined: builder.confined,
         ranges: builder.finish(fields.len()),
         exact,
-        multikey,
+        multikey: fields.iter().any(|(path, _)| arrays.are_on(path)),
         described,
+        layout,
+        arrays,
     })
 }
 
-/// The whole index, for a hint or for its order.
-pub fn whole(index: &Arc<Index>) -> IndexBounds {
-    IndexBounds {
+/// Whether all values that meet a condition have keys in an index that has none of missing fields
+/// and none of documents and arrays but of what is in them.
+fn is_about_scalars(condition: &Condition<'_>, in_arrays: bool) -> bool {
+    let nothing = Interval::new(RawBsonRef::Undefined, true, RawBsonRef::Null, true);
+    let composites = Interval::documents_and_arrays();
+    confine(condition, in_arrays).is_some_and(|confined| {
+        !condition.negated
+            && confined.intervals.iter().all(|interval| {
+                let others = [&nothing, &composites];
+                others
+                    .iter()
+                    .all(|other| interval.intersect(other).is_none())
+            })
+    })
+}
+
+/// The whole index, for a hint or for its order. `None`: it does not hold all documents.
+pub fn whole(index: &Arc<Index>) -> Option<IndexBounds> {
+    let layout = index.kind.layouts(&[]).into_iter().next()?;
+    let full = layout
+        .fields
+        .iter()
+        .map(|_| vec![Interval::full().describe()]);
+    Some(IndexBounds {
         index: index.clone(),
         ranges: vec![ScanRange {
             range: KeyRange::all(),
@@ -123,13 +174,10 @@ pub fn whole(index: &Arc<Index>) -> IndexBounds {
         points: 0,
         confined: 0,
         multikey: index.is_multikey(),
-        described: index
-            .pattern
-            .fields
-            .iter()
-            .map(|_| vec![Interval::full().describe()])
-            .collect(),
-    }
+        described: full.collect(),
+        layout,
+        arrays: index.arrays(),
+    })
 }
 
 /// What all conditions on one field allow together, and how many of them that accounts for.
@@ -201,10 +249,13 @@ struct Builder {
     widened: bool,
 }
 
-impl Default for Builder {
-    fn default() -> Self {
+impl Builder {
+    /// `prefix`: what all keys begin with.
+    fn after(prefix: Option<&KeyPrefix>) -> Builder {
+        let prefix =
+            prefix.map(|prefix| encode(RawBsonRef::String(&prefix.value), FieldOrder::Ascending));
         Builder {
-            prefixes: vec![Vec::new()],
+            prefixes: vec![prefix.unwrap_or_default()],
             ranges: None,
             closed: false,
             points: 0,
@@ -213,9 +264,7 @@ impl Default for Builder {
             widened: false,
         }
     }
-}
 
-impl Builder {
     /// Takes in the next field; `false` when no further field can narrow the ranges.
     fn extend(&mut self, confined: Option<&Intervals<'_>>, order: FieldOrder) -> bool {
         if self.closed {
@@ -359,13 +408,18 @@ pub fn between(
     min: Option<&RawDocument>,
     max: Option<&RawDocument>,
 ) -> Result<IndexBounds, QueryError> {
+    let Some(mut bounds) = whole(index) else {
+        return Err(QueryError::new(
+            ErrorKind::Location(51174),
+            "The index chosen is not compatible with min/max",
+        ));
+    };
     let lower = min.map(|min| key_of(index, min)).transpose()?;
     let upper = max.map(|max| key_of(index, max)).transpose()?;
     let range = KeyRange {
         lower: lower.map_or(Bound::Unbounded, Bound::Included),
         upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
     };
-    let mut bounds = whole(index);
     bounds.ranges = vec![ScanRange { range, point: None }];
     Ok(bounds)
 }
@@ -402,19 +456,24 @@ mod tests {
     use banyan_storage::IndexDefinition;
     use bson::{RawDocumentBuf, rawdoc};
 
-    fn index(key: RawDocumentBuf, multikey: bool) -> Arc<Index> {
+    fn index(key: RawDocumentBuf, arrays: &[&str]) -> Arc<Index> {
         let spec = rawdoc! { "v": 2, "key": key, "name": "index" };
-        Arc::new(Index::parse(&IndexDefinition { id: 7, spec }, multikey).unwrap())
+        let arrays = ArrayPaths::of(&arrays.iter().map(|path| Box::from(*path)).collect());
+        Arc::new(Index::parse(&IndexDefinition { id: 7, spec }, arrays).unwrap())
+    }
+
+    fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<IndexBounds> {
+        candidates(index, conjunction).next()
     }
 
     /// The bounds as explain shows them, and whether they are exact.
     fn shown(
         key: RawDocumentBuf,
-        multikey: bool,
+        arrays: &[&str],
         filter: RawDocumentBuf,
     ) -> (Vec<Vec<String>>, bool) {
         let filter = parse(&filter);
-        let bounds = bounds(&index(key, multikey), &Conjunction::of(&filter)).unwrap();
+        let bounds = bounds(&index(key, arrays), &Conjunction::of(&filter)).unwrap();
         (bounds.described, bounds.exact)
     }
 
@@ -424,9 +483,9 @@ mod tests {
 
     /// Whether a document's key lies inside the bounds.
     fn inside(key: RawDocumentBuf, filter: &RawDocumentBuf, document: &RawDocumentBuf) -> bool {
-        let index = index(key, false);
+        let index = index(key, &[]);
         let bounds = bounds(&index, &Conjunction::of(&parse(filter))).unwrap();
-        let keys = index.pattern.keys(document).unwrap().keys;
+        let keys = index.kind.keys(document).unwrap().keys;
         keys.iter().any(|key| {
             bounds.ranges.iter().any(|range| {
                 let above = match &range.range.lower {
@@ -448,7 +507,7 @@ mod tests {
     fn equality_prefixes_and_a_range_combine() {
         let (shown, exact) = shown(
             rawdoc! { "a": 1, "b": -1, "c": 1 },
-            false,
+            &[],
             rawdoc! { "a": 5, "b": { "$gt": 1, "$lte": 9 }, "c": 3 },
         );
         assert_eq!(shown, [["[5, 5]"], ["(1, 9]"], ["[MinKey, MaxKey]"]]);
@@ -458,7 +517,7 @@ mod tests {
 
     #[test]
     fn ranges_stay_within_their_type() {
-        let (shown, exact) = shown(rawdoc! { "a": 1 }, false, rawdoc! { "a": { "$gt": 5 } });
+        let (shown, exact) = shown(rawdoc! { "a": 1 }, &[], rawdoc! { "a": { "$gt": 5 } });
         assert_eq!(shown, [["(5, inf.0]"]]);
         assert!(exact);
         let range = rawdoc! { "a": { "$gt": 5 } };
@@ -489,28 +548,78 @@ mod tests {
     #[test]
     fn an_array_may_meet_two_conditions_with_two_elements() {
         let filter = rawdoc! { "a": { "$gt": 3, "$lt": 5 } };
-        let (shown_multikey, exact) = shown(rawdoc! { "a": 1 }, true, filter.clone());
+        let (shown_multikey, exact) = shown(rawdoc! { "a": 1 }, &["a"], filter.clone());
         assert_eq!(shown_multikey, [["[-inf.0, 5)"]]);
         assert!(!exact);
         let element = rawdoc! { "a": { "$elemMatch": { "$gt": 3, "$lt": 5 } } };
-        assert_eq!(shown(rawdoc! { "a": 1 }, true, element).0, [["(3, 5)"]]);
-        assert_eq!(shown(rawdoc! { "a": 1 }, false, filter).0, [["(3, 5)"]]);
+        assert_eq!(shown(rawdoc! { "a": 1 }, &["a"], element).0, [["(3, 5)"]]);
+        assert_eq!(shown(rawdoc! { "a": 1 }, &[], filter).0, [["(3, 5)"]]);
     }
 
     #[test]
     fn fields_of_one_array_are_not_combined() {
         let filter = rawdoc! { "a.b": 1, "a.c": 2 };
         let key = rawdoc! { "a.b": 1, "a.c": 1 };
-        let (multikey, _) = shown(key.clone(), true, filter.clone());
+        let (multikey, _) = shown(key.clone(), &["a"], filter.clone());
         assert_eq!(multikey, [["[1, 1]"], ["[MinKey, MaxKey]"]]);
-        assert_eq!(shown(key, false, filter).0, [["[1, 1]"], ["[2, 2]"]]);
+        assert_eq!(shown(key, &[], filter).0, [["[1, 1]"], ["[2, 2]"]]);
+    }
+
+    #[test]
+    fn fields_beside_an_array_are_confined_as_without_it() {
+        let key = rawdoc! { "a": 1, "b": 1 };
+        let filter = rawdoc! { "a": 5, "b": { "$gt": 1, "$lt": 9 } };
+        let (bounds, exact) = shown(key.clone(), &["a"], filter.clone());
+        assert_eq!(bounds, [["[5, 5]"], ["(1, 9)"]]);
+        assert!(!exact);
+        let (bounds, exact) = shown(key, &["b"], rawdoc! { "a": { "$gt": 1, "$lt": 9 } });
+        assert_eq!(bounds, [["(1, 9)"], ["[MinKey, MaxKey]"]]);
+        assert!(exact, "no array is on the path that is confined");
+        // An array below the part that the paths share does not pair them up.
+        let key = rawdoc! { "c.d": 1, "c.e": 1 };
+        let filter = rawdoc! { "c.d": 1, "c.e": { "$gt": 1, "$lt": 7 } };
+        let (bounds, _) = shown(key, &["c.d"], filter);
+        assert_eq!(bounds, [["[1, 1]"], ["(1, 7)"]]);
+    }
+
+    #[test]
+    fn a_wildcard_index_answers_for_each_path_by_itself() {
+        let index = index(rawdoc! { "$**": 1 }, &["a"]);
+        let shown = |filter: RawDocumentBuf| -> Vec<String> {
+            let filter = parse(&filter);
+            let conjunction = Conjunction::of(&filter);
+            candidates(&index, &conjunction)
+                .map(|bounds| {
+                    let path = &bounds.layout.prefix.as_ref().unwrap().value;
+                    let exact = if bounds.exact { "" } else { " ?" };
+                    let multikey = if bounds.multikey { " *" } else { "" };
+                    format!("{path} {}{exact}{multikey}", bounds.described[0].join(" "))
+                })
+                .collect()
+        };
+        assert_eq!(shown(rawdoc! { "b.c": { "$gt": 1 } }), ["b.c (1, inf.0]"]);
+        assert_eq!(
+            shown(rawdoc! { "a.x": 1, "b": "s" }),
+            ["a.x [1, 1] ? *", "b [\"s\", \"s\"] ?"]
+        );
+        let nothing: [&str; 0] = [];
+        assert_eq!(shown(rawdoc! {}), nothing);
+        assert_eq!(shown(rawdoc! { "b": bson::RawBson::Null }), nothing);
+        assert_eq!(shown(rawdoc! { "b": { "$ne": 1 } }), nothing);
+        assert_eq!(shown(rawdoc! { "b": { "c": 1 } }), nothing);
+        assert_eq!(shown(rawdoc! { "b": { "$gte": {} } }), nothing);
+        assert_eq!(shown(rawdoc! { "b": [1] }), nothing);
+        assert_eq!(shown(rawdoc! { "b": { "$exists": true } }), nothing);
+        assert_eq!(shown(rawdoc! { "b": { "$in": [1, null] } }), nothing);
+        assert_eq!(shown(rawdoc! { "a.0": 1 }), nothing);
+        assert!(whole(&index).is_none());
     }
 
     #[test]
     fn points_of_an_in_are_sorted_and_kept_apart() {
         let filter = rawdoc! { "a": { "$in": [3, 1, 3.0, 2] }, "b": 1 };
         let filter = parse(&filter);
-        let index = index(rawdoc! { "a": 1, "b": 1 }, false);
+        let index = index(rawdoc! { "a": 1, "b": 1 }, &[]);
         let bounds = bounds(&index, &Conjunction::of(&filter)).unwrap();
         assert_eq!(bounds.ranges.len(), 3);
         assert!(bounds.ranges.iter().all(|range| range.point.is_some()));
@@ -528,13 +637,15 @@ mod tests {
         let filter = rawdoc! { "a": bson::RawBson::Null };
         assert!(inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "b": 1 }));
         assert!(!inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "a": 0 }));
-        assert!(shown(rawdoc! { "a": 1 }, false, filter).1);
+        assert!(shown(rawdoc! { "a": 1 }, &[], filter).1);
     }
 
     #[test]
     fn a_sparse_index_is_no_help_where_missing_fields_match() {
         let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1", "sparse": true };
-        let index = Arc::new(Index::parse(&IndexDefinition { id: 7, spec }, false).unwrap());
+        let index = Arc::new(
+            Index::parse(&IndexDefinition { id: 7, spec }, ArrayPaths::default()).unwrap(),
+        );
         let bounds =
             |filter: RawDocumentBuf| bounds(&index, &Conjunction::of(&parse(&filter))).is_some();
         assert!(bounds(rawdoc! { "a": 1 }));
@@ -548,7 +659,7 @@ mod tests {
     fn contradictions_leave_nothing_to_look_at() {
         let filter = rawdoc! { "a": { "$gt": 5, "$lt": 3 } };
         let filter = parse(&filter);
-        let bounds = bounds(&index(rawdoc! { "a": 1 }, false), &Conjunction::of(&filter)).unwrap();
+        let bounds = bounds(&index(rawdoc! { "a": 1 }, &[]), &Conjunction::of(&filter)).unwrap();
         assert!(bounds.ranges.is_empty());
     }
 }

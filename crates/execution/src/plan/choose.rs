@@ -180,9 +180,9 @@ impl<'p> Planner<'p> {
         indexes.find_map(|index| {
             if asks_nothing(self.conjunction) {
                 // Documents that a sparse index leaves out have no value there.
-                return Some(bounds::whole(index));
+                return bounds::whole(index);
             }
-            bounds::bounds(index, self.conjunction).filter(|bounds| bounds.exact)
+            bounds::candidates(index, self.conjunction).find(|bounds| bounds.exact)
         })
     }
 
@@ -190,11 +190,11 @@ impl<'p> Planner<'p> {
     fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for index in self.indexes(self.conjunction) {
-            let Some(bounds) = bounds::bounds(index, self.conjunction) else {
-                continue;
-            };
-            let order = self.sort.and_then(|sort| order_of(&bounds, sort));
-            if bounds.is_selective() || order.is_some() {
+            for bounds in bounds::candidates(index, self.conjunction) {
+                let order = self.sort.and_then(|sort| order_of(&bounds, sort));
+                if !bounds.is_selective() && order.is_none() {
+                    continue;
+                }
                 let reverse = order.unwrap_or(false);
                 let sorted = self.sort.is_none() || order.is_some();
                 candidates.push(Candidate {
@@ -216,7 +216,7 @@ impl<'p> Planner<'p> {
         for branch in branches {
             let (order, bounds) = self
                 .indexes(branch)
-                .filter_map(|index| bounds::bounds(index, branch))
+                .flat_map(|index| bounds::candidates(index, branch))
                 .filter(IndexBounds::is_selective)
                 .map(|bounds| (self.sort.and_then(|sort| order_of(&bounds, sort)), bounds))
                 .max_by_key(|(order, bounds)| {
@@ -247,12 +247,7 @@ fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
 
 /// Whether the keys inside the bounds come in the order asked for: `Some(reverse)`.
 pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
-    // A record with several keys would come at the first of those inside the bounds, which need
-    // not be the one that sorts it.
-    if bounds.multikey && bounds.is_selective() {
-        return None;
-    }
-    let fields = &bounds.index.pattern.fields;
+    let fields = &bounds.layout.fields;
     let mut direction = None;
     let mut at = 0;
     for (wanted, order) in sort.fields() {
@@ -264,6 +259,9 @@ pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
                 return None;
             }
             if path == wanted {
+                if !has_own_order(bounds, at - 1) {
+                    return None;
+                }
                 let reverse = descending != (*order == FieldOrder::Descending);
                 if at <= bounds.points {
                     // One value only: any direction will do.
@@ -281,6 +279,16 @@ pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
         }
     }
     Some(direction.unwrap_or(false))
+}
+
+/// Whether a record's first key inside the bounds is the one that sorts it by this field. One with
+/// an array there has several keys, and bounds may leave some of them out.
+fn has_own_order(bounds: &IndexBounds, field: usize) -> bool {
+    let fields = &bounds.layout.fields;
+    let (path, arrays) = (&fields[field].0, &bounds.arrays);
+    let mut confined = fields[..bounds.confined].iter();
+    !arrays.are_on(path)
+        || field >= bounds.confined && !confined.any(|(other, _)| arrays.are_shared(other, path))
 }
 
 /// Gives an access the direction that its sort asks for, if it can have it.
@@ -337,7 +345,14 @@ fn hinted(
         });
     }
     // A sparse or partial index is used as told, even if it misses documents.
-    let bounds = bounds::bounds(index, conjunction).unwrap_or_else(|| bounds::whole(index));
+    let bounds = bounds::candidates(index, conjunction).next();
+    let Some(bounds) = bounds.or_else(|| bounds::whole(index)) else {
+        return Err(QueryError::new(
+            ErrorKind::NoQueryExecutionPlans,
+            "error processing query: planner returned error :: caused by :: $hint: refusing to \
+             build whole-index solution, because it's a wildcard index",
+        ));
+    };
     Ok(Access::Index {
         bounds: Arc::new(bounds),
         reverse: false,
@@ -347,26 +362,32 @@ fn hinted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_storage::IndexDefinition;
+    use banyan_storage::{ArrayPaths, IndexDefinition};
     use bson::{RawDocumentBuf, rawdoc};
 
     fn order(
         key: RawDocumentBuf,
-        multikey: bool,
+        arrays: &[&str],
         filter: RawDocumentBuf,
         sort: RawDocumentBuf,
     ) -> Option<bool> {
         let spec = rawdoc! { "v": 2, "key": key, "name": "index" };
-        let index = Index::parse(&IndexDefinition { id: 7, spec }, multikey).unwrap();
+        let index = {
+            let arrays = ArrayPaths::of(&arrays.iter().map(|path| Box::from(*path)).collect());
+            Index::parse(&IndexDefinition { id: 7, spec }, arrays).unwrap()
+        };
         let filter = Filter::parse(&filter, &Context::default()).unwrap();
-        let bounds = bounds::bounds(&Arc::new(index), &Conjunction::of(&filter)).unwrap();
+        let index = Arc::new(index);
+        let bounds = bounds::candidates(&index, &Conjunction::of(&filter))
+            .next()
+            .unwrap();
         order_of(&bounds, &SortPattern::parse(&sort).unwrap())
     }
 
     #[test]
     fn an_index_gives_its_order_and_the_opposite_one() {
         let key = rawdoc! { "a": 1, "b": -1 };
-        let order = |sort| order(key.clone(), false, rawdoc! {}, sort);
+        let order = |sort| order(key.clone(), &[], rawdoc! {}, sort);
         assert_eq!(order(rawdoc! { "a": 1 }), Some(false));
         assert_eq!(order(rawdoc! { "a": -1 }), Some(true));
         assert_eq!(order(rawdoc! { "a": 1, "b": -1 }), Some(false));
@@ -379,24 +400,34 @@ mod tests {
     fn fields_with_one_value_are_passed_over() {
         let key = rawdoc! { "a": 1, "b": 1 };
         assert_eq!(
-            order(key.clone(), false, rawdoc! { "a": 1 }, rawdoc! { "b": -1 }),
+            order(key.clone(), &[], rawdoc! { "a": 1 }, rawdoc! { "b": -1 }),
             Some(true)
         );
         let range = rawdoc! { "a": { "$gt": 1 } };
-        assert_eq!(order(key.clone(), false, range, rawdoc! { "b": 1 }), None);
+        assert_eq!(order(key.clone(), &[], range, rawdoc! { "b": 1 }), None);
         let several = rawdoc! { "a": { "$in": [1, 2] } };
-        assert_eq!(order(key, false, several, rawdoc! { "b": 1 }), None);
+        assert_eq!(order(key, &[], several, rawdoc! { "b": 1 }), None);
     }
 
     #[test]
     fn arrays_inside_bounds_come_in_no_useful_order() {
         let key = rawdoc! { "a": 1 };
         let range = rawdoc! { "a": { "$gt": 1 } };
-        assert_eq!(order(key.clone(), true, range, rawdoc! { "a": 1 }), None);
+        assert_eq!(order(key.clone(), &["a"], range, rawdoc! { "a": 1 }), None);
         assert_eq!(
-            order(key, true, rawdoc! {}, rawdoc! { "a": 1 }),
+            order(key, &["a"], rawdoc! {}, rawdoc! { "a": 1 }),
             Some(false)
         );
+    }
+
+    #[test]
+    fn an_array_beside_the_sort_does_not_disturb_it() {
+        let order = |key, sort| order(key, &["a"], rawdoc! { "a": 5, "b": { "$gt": 1 } }, sort);
+        let key = rawdoc! { "a": 1, "b": 1 };
+        assert_eq!(order(key.clone(), rawdoc! { "b": -1 }), Some(true));
+        assert_eq!(order(key, rawdoc! { "a": 1, "b": 1 }), None);
+        let behind = rawdoc! { "b": 1, "a": 1 };
+        assert_eq!(order(behind, rawdoc! { "b": 1 }), Some(false));
     }
 
     #[test]
@@ -405,7 +436,7 @@ mod tests {
             "v": 2, "key": { "a": 1 }, "name": "index",
             "partialFilterExpression": { "b": { "$gt": 5 } },
         };
-        let index = Index::parse(&IndexDefinition { id: 7, spec }, false).unwrap();
+        let index = Index::parse(&IndexDefinition { id: 7, spec }, ArrayPaths::default()).unwrap();
         let complete = |filter: RawDocumentBuf| {
             let filter = Filter::parse(&filter, &Context::default()).unwrap();
             is_complete_for(&index, &Conjunction::of(&filter))

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_query::Context;
+use banyan_query::projection::Projection;
 use banyan_replication::write::catalog_ops;
 use banyan_storage::{Collection, IndexBuild, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
@@ -204,13 +206,13 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                 return Err(unsupported("expireAfterSeconds"));
             }
             "collation" => simple_collation(field)?,
-            "wildcardProjection"
-            | "weights"
-            | "2dsphereIndexVersion"
-            | "bits"
-            | "min"
-            | "max"
-            | "bucketSize" => return Err(unsupported(option.as_str())),
+            "wildcardProjection" => {
+                check_wildcard_projection(field)?;
+                options.append(option, value);
+            }
+            "weights" | "2dsphereIndexVersion" | "bits" | "min" | "max" | "bucketSize" => {
+                return Err(unsupported(option.as_str()));
+            }
             "v" | "background" | "ns" | "dropDups" | "safe" | "default_language"
             | "language_override" | "textIndexVersion" | "storageEngine" | "clustered"
             | "prepareUnique" => {}
@@ -228,7 +230,8 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             "The 'key' field is a required property of an index specification",
         )
     })?;
-    check_pattern(key)?;
+    let pattern = check_pattern(key)?;
+    check_wildcard_options(key, &pattern, &options)?;
     let mut fields = key.iter().flatten();
     let is_id = match (fields.next(), fields.next()) {
         (Some((name, RawBsonRef::String(_))), None) if name.as_str() == "_id" => false,
@@ -264,6 +267,90 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     Ok(normalized)
 }
 
+/// What an index over all fields may not be, and who may have a projection.
+fn check_wildcard_options(
+    key: &RawDocument,
+    pattern: &KeyPattern,
+    options: &RawDocument,
+) -> Result<(), CommandError> {
+    let has = |name: &str| options.get(name).is_ok_and(|option| option.is_some());
+    if !pattern.is_wildcard() {
+        return match has("wildcardProjection") {
+            true => Err(CommandError::new(
+                ErrorCode::BadValue,
+                "The field 'wildcardProjection' is only allowed in an 'wildcard' index",
+            )),
+            false => Ok(()),
+        };
+    }
+    for option in ["unique", "sparse"] {
+        if has(option) {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                format!("Index type 'wildcard' does not support the {option} option"),
+            ));
+        }
+    }
+    if has("wildcardProjection") && key.get("$**").is_ok_and(|field| field.is_none()) {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": ±1}",
+        ));
+    }
+    Ok(())
+}
+
+/// A projection that chooses fields and computes none.
+fn check_wildcard_projection(field: Field<'_>) -> Result<(), CommandError> {
+    let projection = field.document()?;
+    if projection.is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'wildcardProjection' field can't be an empty object",
+        ));
+    }
+    refuse_computed(projection)?;
+    let parsed = Projection::parse(projection, &Context::default());
+    parsed.map(drop).map_err(|error| {
+        let mut error = errors::query(error);
+        error.message = format!(
+            "Failed to parse: wildcardProjection :: caused by :: {}",
+            error.message
+        );
+        error
+    })
+}
+
+fn refuse_computed(projection: &RawDocument) -> Result<(), CommandError> {
+    let refuse = |code, message: &str| {
+        let message = format!("Failed to parse: wildcardProjection :: caused by :: {message}");
+        Err(CommandError::new(ErrorCode::Location(code), message))
+    };
+    for (name, value) in projection.iter().flatten() {
+        let first = match value {
+            RawBsonRef::Document(inner) => {
+                let operator = inner.iter().flatten().next();
+                operator.is_some_and(|(name, _)| name.as_str().starts_with('$'))
+            }
+            value => params::number(value).is_none() && !matches!(value, RawBsonRef::Boolean(_)),
+        };
+        if first {
+            let message = "Bad projection specification, cannot use computed fields when parsing a \
+                           spec in kBanComputedFields mode";
+            return refuse(51271, message);
+        }
+        if name.as_str().split('.').any(|part| part.starts_with('$')) {
+            let message = "FieldPath field names may not start with '$'. Consider using $getField \
+                           or $setField.";
+            return refuse(16410, message);
+        }
+        if let RawBsonRef::Document(inner) = value {
+            refuse_computed(inner)?;
+        }
+    }
+    Ok(())
+}
+
 fn unsupported(option: &str) -> CommandError {
     CommandError::new(
         ErrorCode::NotImplemented,
@@ -279,13 +366,8 @@ fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
             RawBsonRef::String("hashed") => false,
             RawBsonRef::String("text" | "2d" | "2dsphere" | "geoHaystack") => true,
             RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
-            _ => name == "$**" || name.ends_with(".$**"),
+            _ => false,
         };
-        if !special && name.split('.').any(|part| part.starts_with('$')) {
-            return refuse(
-                "Index key contains an illegal field name: field name starts with '$'.".to_owned(),
-            );
-        }
         if special {
             return Err(CommandError::new(
                 ErrorCode::NotImplemented,
@@ -320,9 +402,14 @@ fn is_known(
         let known_pattern = known_key.and_then(|key| KeyPattern::parse(key).ok());
         let same_pattern = known_pattern.is_some_and(|p| catalog_ops::same_pattern(&p, &pattern));
         let same_name = known.get_str("name").is_ok_and(|known| known == name);
-        let same_options = ["unique", "sparse", "partialFilterExpression"]
-            .iter()
-            .all(|option| known.get(option).ok().flatten() == spec.get(option).ok().flatten());
+        let same_options = [
+            "unique",
+            "sparse",
+            "partialFilterExpression",
+            "wildcardProjection",
+        ]
+        .iter()
+        .all(|option| known.get(option).ok().flatten() == spec.get(option).ok().flatten());
         match (same_name, same_pattern) {
             (true, true) if same_options => return Ok(true),
             (true, _) => {

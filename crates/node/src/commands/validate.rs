@@ -216,7 +216,7 @@ impl Findings {
         id: RecordId,
         record: &RawDocument,
     ) -> Result<(), CommandError> {
-        let Keys { keys, multikey } = match effects::keys_of(index, record) {
+        let Keys { keys, arrays } = match effects::keys_of(index, record) {
             Ok(keys) => keys,
             Err(error) => {
                 self.indexes[at].missing += 1;
@@ -224,7 +224,7 @@ impl Findings {
                 return Ok(());
             }
         };
-        if multikey && !index.is_multikey() {
+        if !index.arrays().contains(&arrays) {
             self.indexes[at].unmarked_multikey.get_or_insert(id);
         }
         for key in keys {
@@ -408,7 +408,7 @@ fn append_key(
     record: Option<&RawDocument>,
     key: &[u8],
 ) {
-    match record.and_then(|record| index.pattern.value_of_key(record, key)) {
+    match record.and_then(|record| index.kind.value_of_key(record, key)) {
         Some(values) => document.append(cstr!("indexKey"), values),
         None => document.append(
             cstr!("keyBytes"),

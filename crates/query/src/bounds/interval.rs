@@ -72,6 +72,16 @@ impl<'a> Interval<'a> {
         Interval::new(RawBsonRef::MinKey, true, RawBsonRef::MaxKey, true)
     }
 
+    /// All documents but the empty one, and all arrays.
+    pub fn documents_and_arrays() -> Interval<'static> {
+        let lower = RawDocument::from_bytes(EMPTY_DOCUMENT).map(RawBsonRef::Document);
+        let upper = RawBsonRef::Binary(RawBinaryRef {
+            subtype: BinarySubtype::Generic,
+            bytes: &[],
+        });
+        Interval::new(lower.unwrap_or(RawBsonRef::MinKey), false, upper, false)
+    }
+
     pub fn is_point(&self) -> bool {
         self.lower.inclusive
             && self.upper.inclusive

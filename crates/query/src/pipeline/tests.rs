@@ -312,11 +312,7 @@ fn a_sort_holds_what_is_read_behind_it() {
     let sorted = pipeline(r#"[{"$sort":{"k":1}},{"$group":{"_id":"$k"}}]"#).unwrap();
     let mut execution = sorted.start(None).unwrap();
     for _ in 0..200 {
-<<<<<<< ours
-        execution.push(&document).unwrap();
-=======
         assert_eq!(execution.push(&document).unwrap(), Flow::Continue);
->>>>>>> theirs
     }
 }
 

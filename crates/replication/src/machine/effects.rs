@@ -29,11 +29,7 @@ pub fn keys_of(index: &Index, document: &RawDocument) -> Result<Keys, KeyError> 
             return Ok(Keys::default());
         }
     }
-    let keys = if index.sparse {
-        index.pattern.sparse_keys(document)?
-    } else {
-        index.pattern.keys(document)?
-    };
+    let keys = index.kind.keys(document)?;
     let too_large = |key: &&Vec<u8>| key.len() > INDEX_KEY_BYTES_MAX;
     match keys.keys.iter().find(too_large) {
         Some(key) => Err(KeyError::TooLarge(key.len())),
@@ -68,8 +64,8 @@ pub fn write_building(
         let keys = |document: &RawDocument| keys_of(index, document).ok();
         let before = before.and_then(keys).unwrap_or_default();
         let after = after.map_or_else(|| Some(Keys::default()), keys);
-        if after.as_ref().is_some_and(|after| after.multikey) {
-            batch.note_multikey(collection.id, index);
+        if let Some(after) = &after {
+            batch.note_arrays(collection.id, index, &after.arrays);
         }
         let after = after.map(|after| after.keys);
         batch.write_building(collection.id, index, record, before.keys, after);
@@ -83,9 +79,7 @@ pub fn put_keys(
     keys: &Keys,
     record: RecordId,
 ) {
-    if keys.multikey {
-        batch.note_multikey(collection.id, index);
-    }
+    batch.note_arrays(collection.id, index, &keys.arrays);
     for key in &keys.keys {
         batch.put_index_key(collection, index, key, record);
     }
@@ -119,9 +113,7 @@ pub fn change_keys(
     old: &Keys,
     new: &Keys,
 ) {
-    if new.multikey {
-        batch.note_multikey(collection.id, index);
-    }
+    batch.note_arrays(collection.id, index, &new.arrays);
     // Both are sorted.
     for key in old
         .keys

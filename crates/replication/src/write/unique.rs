@@ -37,7 +37,7 @@ pub fn duplicate(
     key: &[u8],
 ) -> CommandError {
     let value = index
-        .pattern
+        .kind
         .value_of_key(document, key)
         .unwrap_or_else(|| index.pattern.key_value(document));
     let pattern = index

@@ -1,6 +1,7 @@
 //! The load: the keys of what a collection held when the build began, sorted, and put into the
 //! indexes in batches that hold up nobody for long.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,8 +87,8 @@ struct Load<'a> {
     host: &'a dyn LoadHost,
     /// An earlier load may have put keys already.
     is_repeated: bool,
-    /// Of each index: whether a record had several keys.
-    multikey: Vec<bool>,
+    /// Of each index: where documents had arrays.
+    arrays: Vec<BTreeSet<Box<str>>>,
     unsynced_bytes: usize,
 }
 
@@ -109,7 +110,7 @@ impl Store {
             build,
             host,
             is_repeated: build.building.begin_load(),
-            multikey: vec![false; build.indexes.len()],
+            arrays: vec![BTreeSet::new(); build.indexes.len()],
             unsynced_bytes: 0,
         };
         let scratch = self.path().join("state").join("scratch");
@@ -191,7 +192,9 @@ impl Load<'_> {
                 self.build.building.note_unindexable(index.id, record);
                 continue;
             };
-            self.multikey[at] |= keys.multikey;
+            if !keys.arrays.is_subset(&self.arrays[at]) {
+                self.arrays[at].extend(keys.arrays);
+            }
             for key in &keys.keys {
                 sorter.push(key, record).map_err(fjall::Error::Io)?;
             }
@@ -260,9 +263,7 @@ impl Load<'_> {
             };
             put = Put::Done;
             let mut batch = Batch::new();
-            if self.multikey[at] {
-                batch.note_multikey(address.collection, index);
-            }
+            batch.note_arrays(address.collection, index, &self.arrays[at]);
             let view = self.store.engine().database.snapshot();
             let keyspaces = self.store.engine().keyspaces();
             let mut pending = Pending::new(&view, &keyspaces.indexes);

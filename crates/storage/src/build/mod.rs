@@ -57,6 +57,7 @@ use parking_lot::Mutex;
 
 use crate::catalog::{Index, IndexDefinition};
 use crate::keys::{IndexId, RecordId};
+use crate::kind::ArrayPaths;
 use crate::snapshot::Snapshot;
 use crate::{CollectionId, StorageError, keys};
 pub use load::{LoadEnd, LoadHost, LoadPhase, LoadProgress};
@@ -104,7 +105,7 @@ impl IndexBuild {
         definition: &IndexBuildDefinition,
         building: Arc<Building>,
     ) -> Result<IndexBuild, StorageError> {
-        let parse = |index| Index::building(index, false, &building).map(Arc::new);
+        let parse = |index| Index::building(index, ArrayPaths::default(), &building).map(Arc::new);
         let indexes = definition.indexes.iter().map(parse);
         Ok(IndexBuild {
             id: definition.id,

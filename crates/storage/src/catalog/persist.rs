@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bson::spec::BinarySubtype;
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::{Collection, Counters, Index, IndexDefinition, Namespace};
 use crate::StorageError;
 use crate::build::{Building, IndexBuild};
 use crate::keys::CollectionId;
+use crate::kind::ArrayPaths;
 
 pub(crate) fn encode(collection: &Collection) -> RawDocumentBuf {
     let builds = collection.builds.iter().map(|build| {
@@ -41,11 +42,15 @@ fn uuid(bytes: &[u8; 16]) -> bson::Binary {
 
 fn encode_indexes(indexes: &[Arc<Index>]) -> RawArrayBuf {
     let entries = indexes.iter().map(|index| {
-        rawdoc! {
+        let mut entry = rawdoc! {
             "id": i64::from(index.id),
-            "multikey": index.is_multikey(),
             "spec": index.spec.clone(),
+        };
+        // Without it there may be arrays everywhere.
+        if let Some(paths) = index.arrays().paths() {
+            entry.append(cstr!("arrays"), paths.collect::<RawArrayBuf>());
         }
+        entry
     });
     entries.collect()
 }
@@ -63,8 +68,8 @@ pub(crate) fn decode(id: CollectionId, bytes: &[u8]) -> Result<Collection, Stora
         .to_owned();
     let mut indexes = Vec::new();
     for entry in entries(document, "indexes", &damaged)? {
-        let (definition, multikey) = decode_index(entry, &damaged)?;
-        indexes.push(Arc::new(Index::parse(&definition, multikey)?));
+        let (definition, arrays) = decode_index(entry, &damaged)?;
+        indexes.push(Arc::new(Index::parse(&definition, arrays)?));
     }
     let mut builds = Vec::new();
     for entry in entries(document, "builds", &damaged)? {
@@ -120,10 +125,7 @@ fn decode_id(
 fn decode_index(
     entry: &RawDocument,
     damaged: Damaged<'_>,
-) -> Result<(IndexDefinition, bool), StorageError> {
-    let multikey = entry
-        .get_bool("multikey")
-        .map_err(|error| damaged(&error))?;
+) -> Result<(IndexDefinition, ArrayPaths), StorageError> {
     let spec = entry
         .get_document("spec")
         .map_err(|error| damaged(&error))?;
@@ -131,15 +133,27 @@ fn decode_index(
         id: decode_id(entry, "id", damaged)?,
         spec: spec.to_owned(),
     };
-    Ok((definition, multikey))
+    let arrays = match entry.get("arrays").map_err(|error| damaged(&error))? {
+        None => ArrayPaths::everywhere(),
+        Some(RawBsonRef::Array(paths)) => {
+            let path = |path: Result<RawBsonRef<'_>, bson::error::Error>| match path {
+                Ok(RawBsonRef::String(path)) => Ok(Box::from(path)),
+                Ok(_) => Err(damaged(&"a path that is no string")),
+                Err(error) => Err(damaged(&error)),
+            };
+            ArrayPaths::of(&paths.into_iter().map(path).collect::<Result<_, _>>()?)
+        }
+        Some(_) => return Err(damaged(&"arrays that are no list")),
+    };
+    Ok((definition, arrays))
 }
 
 fn decode_build(entry: &RawDocument, damaged: Damaged<'_>) -> Result<IndexBuild, StorageError> {
     let building = Arc::new(Building::resumed(decode_id(entry, "duplicates", damaged)?));
     let mut indexes = Vec::new();
     for index in entries(entry, "indexes", damaged)? {
-        let (definition, multikey) = decode_index(index, damaged)?;
-        indexes.push(Arc::new(Index::building(&definition, multikey, &building)?));
+        let (definition, arrays) = decode_index(index, damaged)?;
+        indexes.push(Arc::new(Index::building(&definition, arrays, &building)?));
     }
     let options = entry
         .get_document("options")

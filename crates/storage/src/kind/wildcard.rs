@@ -1,0 +1,317 @@
+//! Indexes over every field, or every one below a path: `{"$**": 1}`, `{"a.$**": 1}`.
+//!
+//! A key is the path of a value and the value. Documents are followed into their fields and arrays
+//! into their items, down to what is neither; an empty document, an empty array and an array
+//! directly inside an array are values themselves. Items of an array have its path.
+
+use std::collections::BTreeSet;
+
+use banyan_document::element::{elements, items};
+use banyan_document::key::{self, FieldOrder, KeyError, KeyPattern, Keys};
+use banyan_document::path::{Path, position};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use super::{IndexKind, KeyLayout, KeyPrefix};
+
+/// What the first field of a key is called.
+pub const PATH_FIELD: &str = "$_path";
+
+#[derive(Debug)]
+pub(super) struct Wildcard {
+    fields: Selection,
+}
+
+/// Which fields are in the index.
+#[derive(Debug)]
+struct Selection {
+    /// These paths with all that is below them; or everything but these.
+    paths: Vec<Path>,
+    includes: bool,
+    /// Whether `_id` is in it; `None`: as any other field is.
+    id: Option<bool>,
+}
+
+impl Wildcard {
+    pub(super) fn of(pattern: &KeyPattern, projection: Option<&RawDocument>) -> Option<Wildcard> {
+        if !pattern.is_wildcard() {
+            return None;
+        }
+        let (path, _) = pattern.fields.first()?;
+        let above = &path.parts()[..path.parts().len() - 1];
+        let fields = match projection {
+            _ if !above.is_empty() => Selection {
+                paths: Path::parse(&above.join(".")).ok().into_iter().collect(),
+                includes: true,
+                id: None,
+            },
+            Some(projection) => Selection::of(projection),
+            None => Selection::of(&rawdoc! {}),
+        };
+        Some(Wildcard { fields })
+    }
+
+    /// Hands on the path and value of each key, and the paths of arrays.
+    fn walk<'a>(&self, document: &'a RawDocument, found: &mut Found<'a, '_>) {
+        let mut path = String::new();
+        self.walk_fields(document, &mut path, found);
+    }
+
+    fn walk_fields<'a>(
+        &self,
+        document: &'a RawDocument,
+        path: &mut String,
+        found: &mut Found<'a, '_>,
+    ) {
+        let length = path.len();
+        for element in elements(document) {
+            // No path leads to a field with a dot in its name.
+            if element.name().contains('.') {
+                continue;
+            }
+            if length > 0 {
+                path.push('.');
+            }
+            path.push_str(element.name());
+            if self.fields.may_hold(path) {
+                self.walk_value(element.value(), path, false, found);
+            }
+            path.truncate(length);
+        }
+    }
+
+    fn walk_value<'a>(
+        &self,
+        value: RawBsonRef<'a>,
+        path: &mut String,
+        is_item: bool,
+        found: &mut Found<'a, '_>,
+    ) {
+        match value {
+            RawBsonRef::Document(inner) if elements(inner).next().is_some() => {
+                self.walk_fields(inner, path, found);
+            }
+            RawBsonRef::Array(array) if !is_item => {
+                if self.fields.holds(path) || self.fields.holds_below(path) {
+                    (found.array)(path);
+                }
+                if array.is_empty() {
+                    self.hand_on(RawBsonRef::Undefined, path, found);
+                }
+                for item in items(array) {
+                    self.walk_value(item.value(), path, true, found);
+                }
+            }
+            value => self.hand_on(value, path, found),
+        }
+    }
+
+    fn hand_on<'a>(&self, value: RawBsonRef<'a>, path: &str, found: &mut Found<'a, '_>) {
+        if self.fields.holds(path) {
+            (found.value)(path, value);
+        }
+    }
+}
+
+/// Who is told of what a document holds.
+struct Found<'a, 'f> {
+    value: &'f mut dyn FnMut(&str, RawBsonRef<'a>),
+    array: &'f mut dyn FnMut(&str),
+}
+
+impl IndexKind for Wildcard {
+    fn keys(&self, document: &RawDocument) -> Result<Keys, KeyError> {
+        let (mut keys, mut arrays) = (Vec::new(), BTreeSet::<Box<str>>::new());
+        let mut found = Found {
+            value: &mut |path, value| keys.push(encode(path, value)),
+            array: &mut |path| {
+                if !arrays.contains(path) {
+                    arrays.insert(path.into());
+                }
+            },
+        };
+        self.walk(document, &mut found);
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(Keys { keys, arrays })
+    }
+
+    fn value_of_key(&self, document: &RawDocument, key: &[u8]) -> Option<RawDocumentBuf> {
+        let mut shown = None;
+        let mut found = Found {
+            value: &mut |path, value| {
+                if shown.is_none() && encode(path, value) == key {
+                    let mut values = rawdoc! {};
+                    values.append(cstr!("$_path"), path);
+                    if let Ok(name) = bson::raw::CString::try_from(path) {
+                        values.append(name, value);
+                    }
+                    shown = Some(values);
+                }
+            },
+            array: &mut |_| {},
+        };
+        self.walk(document, &mut found);
+        shown
+    }
+
+    fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout> {
+        let mut layouts: Vec<KeyLayout> = Vec::new();
+        for path in asked {
+            let text = path.to_string();
+            // A number in a path may be a position in an array, which is in no key.
+            let has_position = path.parts().iter().any(|part| position(part).is_some());
+            let is_known = layouts.iter().any(|known| known.fields[0].0 == **path);
+            if has_position || is_known || !self.fields.holds(&text) {
+                continue;
+            }
+            layouts.push(KeyLayout {
+                prefix: Some(KeyPrefix {
+                    field: PATH_FIELD,
+                    value: text,
+                }),
+                fields: [((*path).clone(), FieldOrder::Ascending)].into(),
+                is_complete: false,
+            });
+        }
+        layouts
+    }
+}
+
+fn encode(path: &str, value: RawBsonRef<'_>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(path.len() + 16);
+    key::encode(RawBsonRef::String(path), &mut key);
+    key::encode(value, &mut key);
+    key
+}
+
+impl Selection {
+    /// What a projection names. `_id` is in only if it is named.
+    fn of(projection: &RawDocument) -> Selection {
+        let mut selection = Selection {
+            paths: Vec::new(),
+            includes: false,
+            id: None,
+        };
+        let mut named = Vec::new();
+        name_paths(projection, "", &mut named);
+        for (path, includes) in named {
+            match Path::parse(&path) {
+                Ok(path) if path.parts() == ["_id".into()] => selection.id = Some(includes),
+                Ok(path) => {
+                    selection.includes = includes;
+                    selection.paths.push(path);
+                }
+                Err(_) => {}
+            }
+        }
+        if selection.paths.is_empty() {
+            // `{_id: 1}` alone means nothing else.
+            selection.includes = selection.id == Some(true);
+        }
+        selection.id.get_or_insert(false);
+        selection
+    }
+
+    /// Whether values at a path are in the index.
+    fn holds(&self, path: &str) -> bool {
+        if let Some(id) = self.id
+            && is_at_or_below(path, "_id")
+        {
+            return id;
+        }
+        let named = |known: &Path| is_at_or_below(path, &known.to_string());
+        self.paths.iter().any(named) == self.includes
+    }
+
+    /// Whether values below a path may be although those at it are not.
+    fn holds_below(&self, path: &str) -> bool {
+        self.includes
+            && self
+                .paths
+                .iter()
+                .any(|known| is_at_or_below(&known.to_string(), path))
+    }
+
+    fn may_hold(&self, path: &str) -> bool {
+        self.holds(path) || self.holds_below(path)
+    }
+}
+
+/// `{a: {b: 1}}` names `a.b`.
+fn name_paths(projection: &RawDocument, above: &str, named: &mut Vec<(String, bool)>) {
+    for element in elements(projection) {
+        let path = match above {
+            "" => element.name().to_owned(),
+            above => format!("{above}.{}", element.name()),
+        };
+        match element.value() {
+            RawBsonRef::Document(inner) => name_paths(inner, &path, named),
+            value => named.push((path, banyan_document::is_true(value))),
+        }
+    }
+}
+
+fn is_at_or_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(key: RawDocumentBuf, projection: Option<RawDocumentBuf>) -> Vec<String> {
+        let document = rawdoc! {
+            "_id": 1, "a": [1, 2, { "x": 3 }, [4]], "b": { "c": 2, "d": [] }, "e": {}, "f": "s",
+        };
+        let pattern = KeyPattern::parse(&key).unwrap();
+        let kind = Wildcard::of(&pattern, projection.as_deref()).unwrap();
+        let keys = kind.keys(&document).unwrap();
+        let mut shown: Vec<String> = keys
+            .keys
+            .iter()
+            .map(|key| {
+                let values = kind.value_of_key(&document, key).unwrap();
+                let text = format!("{:?}", bson::Document::try_from(values).unwrap());
+                text.replace("Document({\"$_path\": String(", "")
+                    .replace("})", "")
+            })
+            .collect();
+        shown.push(format!("{:?}", keys.arrays));
+        shown
+    }
+
+    fn paths(key: RawDocumentBuf, projection: Option<RawDocumentBuf>) -> String {
+        let mut paths: Vec<String> = shown(key, projection)
+            .iter()
+            .filter_map(|shown| Some(shown.strip_prefix('"')?.split_once('"')?.0.to_owned()))
+            .collect();
+        paths.dedup();
+        paths.join(" ")
+    }
+
+    #[test]
+    fn every_value_has_a_key_with_its_path() {
+        let all = shown(rawdoc! { "$**": 1 }, None);
+        assert_eq!(all.len(), 9, "{all:#?}");
+        assert_eq!(all[8], r#"{"a", "b.d"}"#);
+        assert_eq!(
+            paths(rawdoc! { "$**": 1 }, None),
+            "a a.x b.c b.d e f",
+            "without _id"
+        );
+        assert_eq!(paths(rawdoc! { "b.$**": 1 }, None), "b.c b.d");
+        assert_eq!(paths(rawdoc! { "_id.$**": 1 }, None), "_id");
+    }
+
+    #[test]
+    fn a_projection_says_which_fields_are_in() {
+        let with = |projection| paths(rawdoc! { "$**": 1 }, Some(projection));
+        assert_eq!(with(rawdoc! { "b.c": 1, "f": true }), "b.c f");
+        assert_eq!(with(rawdoc! { "b": { "c": 1 } }), "b.c");
+        assert_eq!(with(rawdoc! { "b": 0, "a": 0 }), "e f");
+        assert_eq!(with(rawdoc! { "b.c": 0, "_id": 1 }), "_id a a.x b.d e f");
+        assert_eq!(with(rawdoc! { "_id": 1 }), "_id");
+        assert_eq!(with(rawdoc! { "_id": 0 }), "a a.x b.c b.d e f");
+    }
+}
