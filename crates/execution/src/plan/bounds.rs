@@ -9,7 +9,7 @@ use std::sync::Arc;
 use banyan_document::key::{self, FieldOrder};
 use banyan_document::path::Path;
 use banyan_query::bounds::interval::{Interval, Intervals, confine};
-use banyan_query::bounds::{Condition, Conjunction};
+use banyan_query::bounds::{CONDITIONS_MAX, Condition, Conjunction};
 use banyan_query::filter::{Comparison, Predicate};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::keys::successor;
@@ -198,27 +198,32 @@ fn confine_field<'a>(
         confined.exact = false;
         return Some((confined, 0));
     }
-    let mut result: Option<(Intervals<'a>, usize, Option<usize>)> = None;
+    // What is put together in the end, and the item that it speaks of.
+    let mut together: Vec<Intervals<'a>> = Vec::new();
+    let mut item = None;
     for condition in conditions {
+        if together.len() >= CONDITIONS_MAX {
+            break;
+        }
         let Some(next) = confine(condition, multikey) else {
             continue;
         };
-        result = Some(match result {
-            None => (next, 1, condition.item),
-            Some((so_far, used, item)) => {
-                // In an array, one item may meet one condition and another the other.
-                let same_value = !multikey || (item.is_some() && item == condition.item);
-                if same_value {
-                    (so_far.and(&next), used + 1, item)
-                } else if next.is_points() && !so_far.is_points() {
-                    (next, used, condition.item)
-                } else {
-                    (so_far, used, item)
-                }
-            }
-        });
+        if together.is_empty() {
+            item = condition.item;
+            together.push(next);
+            continue;
+        }
+        // In an array, one item may meet one condition and another the other.
+        let same_value = !multikey || (item.is_some() && item == condition.item);
+        if same_value {
+            together.push(next);
+        } else if next.is_points() && !together.iter().any(Intervals::is_points) {
+            item = condition.item;
+            together = vec![next];
+        }
     }
-    let (confined, used, _) = result?;
+    let used = together.len();
+    let confined = Intervals::all(together)?;
     let anywhere = confined.intervals.iter().any(Interval::is_full);
     (!anywhere).then_some((confined, used))
 }

@@ -192,7 +192,7 @@ impl<'a> Intervals<'a> {
         }
     }
 
-    fn inexact(intervals: Vec<Interval<'a>>) -> Intervals<'a> {
+    pub(super) fn inexact(intervals: Vec<Interval<'a>>) -> Intervals<'a> {
         Intervals {
             intervals,
             exact: false,
@@ -207,14 +207,32 @@ impl<'a> Intervals<'a> {
         }
     }
 
+    /// Values that meet all conditions; `None` of none. They are put together two and two: one after
+    /// the other would take the square of their number.
+    pub fn all(mut conditions: Vec<Intervals<'a>>) -> Option<Intervals<'a>> {
+        while conditions.len() > 1 {
+            let pairs = conditions.chunks(2).map(|pair| match pair {
+                [one, other] => one.and(other),
+                rest => rest[0].clone(),
+            });
+            conditions = pairs.collect();
+        }
+        conditions.pop()
+    }
+
     pub fn is_points(&self) -> bool {
         self.intervals.iter().all(Interval::is_point)
     }
 
     /// Whether each of the intervals lies within one of the other.
     pub fn is_within(&self, other: &Intervals<'_>) -> bool {
-        let inside = |one: &Interval<'_>| other.intervals.iter().any(|outer| one.is_within(outer));
-        self.intervals.iter().all(inside)
+        let mut outer = other.intervals.iter().peekable();
+        self.intervals.iter().all(|one| {
+            // Both are in order: what ends before this one ends before the next as well.
+            let ends_before = |outer: &&Interval<'_>| outer.upper.compare_upper(&one.upper).is_lt();
+            while outer.next_if(ends_before).is_some() {}
+            outer.peek().is_some_and(|outer| one.is_within(outer))
+        })
     }
 }
 

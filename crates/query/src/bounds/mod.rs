@@ -21,35 +21,39 @@ pub use conjunction::{Condition, Conjunction};
 pub use implication::implies;
 pub use interval::{Interval, Intervals};
 
+/// More conditions on one path are not put together: what they leave out is matched anyway.
+pub const CONDITIONS_MAX: usize = 1_000;
+
 /// The intervals of a path's values in documents that match, in order and apart from one another.
 /// The path must not lead through arrays. `None`: any value.
 pub fn intervals_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Vec<Interval<'f>>> {
-    let mut found: Option<Vec<Interval<'f>>> = None;
-    let mut narrow = |next: Vec<Interval<'f>>| {
-        found = Some(match found.take() {
-            Some(found) => interval::intersection(&found, &next),
-            None => next,
-        });
-    };
+    let mut found = Vec::new();
     for condition in &conjunction.conditions {
+        if found.len() >= CONDITIONS_MAX {
+            break;
+        }
         if *condition.path == *path
             && let Some(confined) = interval::confine(condition, false)
         {
-            narrow(confined.intervals);
+            found.push(confined);
         } else if let Some(value) = pinned(condition, path) {
-            narrow(vec![Interval::point(value)]);
+            found.push(Intervals::inexact(vec![Interval::point(value)]));
         }
     }
     for branches in &conjunction.disjunctions {
+        if found.len() >= CONDITIONS_MAX {
+            break;
+        }
         let branches = branches.iter().map(|branch| intervals_of(branch, path));
         if let Some(branches) = branches.collect::<Option<Vec<_>>>() {
-            narrow(interval::union(branches.into_iter().flatten().collect()));
+            let union = interval::union(branches.into_iter().flatten().collect());
+            found.push(Intervals::inexact(union));
         }
     }
     if conjunction.never {
         return Some(Vec::new());
     }
-    found
+    Intervals::all(found).map(|all| all.intervals)
 }
 
 /// The one value that a path has in all documents that match, if the filter says so.

@@ -118,6 +118,9 @@ struct Found<'a, 'f> {
     array: &'f mut dyn FnMut(&str),
 }
 
+/// A filter may name more paths than can be planned for one by one.
+const LAYOUTS_MAX: usize = 64;
+
 impl IndexKind for Wildcard {
     fn keys(&self, document: &RawDocument) -> Result<Keys, KeyError> {
         let (mut keys, mut arrays) = (Vec::new(), BTreeSet::<Box<str>>::new());
@@ -157,6 +160,9 @@ impl IndexKind for Wildcard {
     fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout> {
         let mut layouts: Vec<KeyLayout> = Vec::new();
         for path in asked {
+            if layouts.len() >= LAYOUTS_MAX {
+                break;
+            }
             let text = path.to_string();
             // A number in a path may be a position in an array, which is in no key.
             let has_position = path.parts().iter().any(|part| position(part).is_some());

@@ -229,8 +229,8 @@ impl Points<'_> {
                 whole = Some((range.end - 1, sum));
             }
             let area = match self.of.unit_millis {
-                Some(millis) if !sum.is_zero() => sum.divide(Number::Int64(millis)),
-                _ => Some(sum),
+                Some(millis) => sum.divide(Number::Int64(millis)),
+                None => Some(sum),
             };
             areas.push(Some(
                 area.map_or(RawBson::Null, |area| area.to_raw().into()),

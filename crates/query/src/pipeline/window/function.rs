@@ -141,6 +141,10 @@ impl Function for Accumulated {
     ) -> Result<Values, QueryError> {
         let inputs = partition.values(&self.argument, holding)?;
         let ranges = self.window.ranges(partition, holding)?;
+        if matches!(self.kind, Kind::First | Kind::Last) {
+            let edges = ranges.into_iter().map(|range| self.edge(range, &inputs));
+            return Ok(edges.collect());
+        }
         let mut values = Vec::with_capacity(inputs.len());
         if self.window.is_left_unbounded() {
             // The windows only grow: what was gathered is gone on with.
@@ -164,10 +168,12 @@ impl Function for Accumulated {
         }
         for range in ranges {
             let mut state = State::new(&self.kind);
-            let members = range.len();
+            let numbers = inputs.get(range.clone()).unwrap_or_default();
+            let numbers = numbers.iter().flatten().filter(|input| is_number(input));
+            let numbers = numbers.take(2).count();
             self.take(&mut state, range, &inputs, partition)?;
             let value = state.finish(&self.kind, partition.budget)?;
-            let value = self.narrowed(value, members);
+            let value = self.narrowed(value, numbers);
             hold(Some(&value), holding)?;
             values.push(Some(value));
         }
@@ -182,6 +188,16 @@ impl Function for Accumulated {
 }
 
 impl Accumulated {
+    /// The value of the first or the last document of a window; none where that has no value.
+    fn edge(&self, range: Range<usize>, inputs: &[Option<RawBson>]) -> Option<RawBson> {
+        let window = inputs.get(range).unwrap_or_default();
+        let edge = match self.kind {
+            Kind::First => window.first(),
+            _ => window.last(),
+        };
+        edge.map_or(Some(RawBson::Null), Option::clone)
+    }
+
     fn take(
         &self,
         state: &mut State,
@@ -201,14 +217,18 @@ impl Accumulated {
     }
 
     /// As MongoDB gives the results of windows that slide: sums as the narrowest type, and the
-    /// deviation of one document as an integer.
-    fn narrowed(&self, value: RawBson, members: usize) -> RawBson {
+    /// deviation of one number as an integer.
+    fn narrowed(&self, value: RawBson, numbers: usize) -> RawBson {
         match (&self.kind, value) {
             (Kind::Sum, RawBson::Int64(sum)) => Number::narrow(sum).to_raw().into(),
-            (Kind::StdDev { sample: false }, RawBson::Double(0.0)) if members == 1 => {
+            (Kind::StdDev { sample: false }, RawBson::Double(0.0)) if numbers == 1 => {
                 RawBson::Int32(0)
             }
             (_, value) => value,
         }
     }
+}
+
+fn is_number(value: &RawBson) -> bool {
+    Number::from_raw(value.as_raw_bson_ref()).is_some()
 }
