@@ -12,6 +12,7 @@
 
 pub mod answer;
 pub mod catalog;
+pub mod collation;
 pub mod commands;
 pub mod config_servers;
 pub mod context;

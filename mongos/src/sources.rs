@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_query::pipeline::{Documents, ForeignQuery, Sources};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_wire::{CommandError, Outgoing, ReadMode, Treatment};
@@ -11,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
 use crate::answer::Answer;
+use crate::collation;
 use crate::merge::{Merge, Remote, Shape};
 use crate::router::Router;
 use crate::targeting;
@@ -19,15 +21,18 @@ use crate::targeting;
 pub struct RouterSources {
     router: Arc<Router>,
     database: String,
+    /// The collation of the whole aggregation; those of other collections do not count.
+    collator: Option<Collator>,
     runtime: Handle,
 }
 
 impl RouterSources {
     /// Call on a runtime with several threads: a read waits on the thread that runs the pipeline.
-    pub fn new(router: Arc<Router>, database: &str) -> RouterSources {
+    pub fn new(router: Arc<Router>, database: &str, collator: Option<Collator>) -> RouterSources {
         RouterSources {
             router,
             database: database.to_owned(),
+            collator,
             runtime: Handle::current(),
         }
     }
@@ -47,7 +52,8 @@ impl Sources for RouterSources {
     ) -> Result<Documents, QueryError> {
         let filter = query.to_document();
         let database = database.unwrap_or(&self.database);
-        let open = open(&self.router, database, collection, &filter);
+        let collation = collation::explicit(self.collator.as_ref());
+        let open = open(&self.router, database, collection, &filter, &collation);
         let merge = block_in_place(|| self.runtime.block_on(open)).map_err(failed)?;
         Ok(Box::new(Blocking {
             merge,
@@ -87,6 +93,7 @@ async fn open(
     database: &str,
     collection: &str,
     filter: &RawDocument,
+    collation: &RawDocument,
 ) -> Result<Merge, CommandError> {
     let ns = format!("{database}.{collection}");
     router
@@ -96,6 +103,7 @@ async fn open(
             };
             let mut command = rawdoc! {"find": collection};
             command.append(cstr!("filter"), filter);
+            command.append(cstr!("collation"), collation);
             let requests = targeting::of_filter(&route, filter, &command)
                 .into_iter()
                 .map(|shard| {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::collation::holds_strings;
 use banyan_query::bounds::{self, Conjunction, Interval};
 use banyan_query::{Context, Filter};
 use banyan_sharding::{RoutingTable, ShardKey, ValueRange};
@@ -9,6 +10,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use crate::catalog::Route;
+use crate::collation;
 use crate::errors::query_error;
 use crate::fields;
 
@@ -39,20 +41,17 @@ impl Target {
 /// The shards that a filter reaches. One that is wrong reaches them all, which say so.
 pub fn of_filter(route: &Route, filter: &RawDocument, holder: &RawDocument) -> Vec<Arc<str>> {
     match &route.table {
-        Some(table) if !filter.is_empty() => match parse(filter) {
-            Ok(filter) => shards_of(table, &filter, holder),
+        Some(table) if !filter.is_empty() => match parse(table, filter, holder) {
+            Ok(filter) => shards_of(table, &filter),
             Err(_) => route.shards(),
         },
         _ => route.shards(),
     }
 }
 
-/// Under a collation that is not simple, strings that differ in bytes may be equal, so bounds say
-/// nothing.
-fn shards_of(table: &RoutingTable, filter: &Filter, holder: &RawDocument) -> Vec<Arc<str>> {
-    if has_collation(holder) {
-        return table.shards().cloned().collect();
-    }
+/// Shard keys are in the simple order: what a filter with another collation says of strings reaches
+/// all shards.
+fn shards_of(table: &RoutingTable, filter: &Filter) -> Vec<Arc<str>> {
     let conjunction = Conjunction::of(filter);
     let mut intervals = Vec::new();
     for field in table.pattern().fields() {
@@ -82,22 +81,19 @@ pub fn key_of(table: &RoutingTable, filter: &Filter) -> Option<ShardKey> {
     pattern.key_of_values(|path| bounds::equality_of(&conjunction, path))
 }
 
-/// Reads a filter that a shard will run.
-pub fn parse(filter: &RawDocument) -> Result<Filter, CommandError> {
+/// Reads a filter that a shard will run. `holder`: the command or statement that may name a
+/// collation.
+pub fn parse(
+    table: &RoutingTable,
+    filter: &RawDocument,
+    holder: &RawDocument,
+) -> Result<Filter, CommandError> {
     let context = Context {
+        collator: collation::of(Some(table), holder)?,
         runs_elsewhere: true,
         ..Context::default()
     };
     Filter::parse(filter, &context).map_err(query_error)
-}
-
-fn has_collation(holder: &RawDocument) -> bool {
-    match fields::get(holder, "collation") {
-        Some(RawBsonRef::Document(collation)) => {
-            !collation.is_empty() && collation.get_str("locale").ok() != Some("simple")
-        }
-        _ => false,
-    }
 }
 
 pub fn of_insert(route: &Route, document: &RawDocument) -> Result<Target, CommandError> {
@@ -118,8 +114,8 @@ pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, Comma
     let Some(table) = &route.table else {
         return Ok(Target::of(route.shards()));
     };
-    let filter = parse(filter)?;
-    let shards = shards_of(table, &filter, statement);
+    let filter = parse(table, filter, statement)?;
+    let shards = shards_of(table, &filter);
     let upsert = fields::get_flag(statement, "upsert");
     let multi = fields::get_flag(statement, "multi");
     if upsert {
@@ -135,7 +131,7 @@ pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, Comma
             )),
         };
     }
-    if multi || shards.len() == 1 || has_exact_id(&filter) {
+    if multi || shards.len() == 1 || has_exact_id(table, &filter) {
         return Ok(Target::of(shards));
     }
     if let Some(document) = replacement(statement)
@@ -155,10 +151,10 @@ pub fn of_delete(route: &Route, statement: &RawDocument) -> Result<Target, Comma
     let Some(table) = &route.table else {
         return Ok(Target::of(route.shards()));
     };
-    let filter = parse(filter)?;
-    let shards = shards_of(table, &filter, statement);
+    let filter = parse(table, filter, statement)?;
+    let shards = shards_of(table, &filter);
     let many = fields::get_number(statement, "limit").unwrap_or(0) == 0;
-    if many || shards.len() == 1 || has_exact_id(&filter) {
+    if many || shards.len() == 1 || has_exact_id(table, &filter) {
         return Ok(Target::of(shards));
     }
     Err(CommandError::new(
@@ -189,9 +185,14 @@ fn replacement(statement: &RawDocument) -> Option<&RawDocument> {
     }
 }
 
-fn has_exact_id(filter: &Filter) -> bool {
+/// Whether one document at most can be meant. Of ids that are or hold strings, that is known where
+/// the collation is that of the collection and of its index on `_id`.
+fn has_exact_id(table: &RoutingTable, filter: &Filter) -> bool {
+    let alike = filter.collator() == table.default_collator();
     let mut equalities = filter.equalities().into_iter();
-    equalities.any(|(path, _)| path.parts().len() == 1 && path.head() == "_id")
+    equalities.any(|(path, value)| {
+        path.parts().len() == 1 && path.head() == "_id" && (alike || !holds_strings(&value))
+    })
 }
 
 #[cfg(test)]
@@ -238,8 +239,8 @@ mod tests {
     }
 
     fn reach(table: &RoutingTable, filter: RawDocumentBuf) -> String {
-        let filter = parse(&filter).unwrap();
-        let shards = shards_of(table, &filter, &rawdoc! {});
+        let filter = parse(table, &filter, &rawdoc! {}).unwrap();
+        let shards = shards_of(table, &filter);
         let shards: Vec<_> = shards.iter().map(|shard| &shard["shard".len()..]).collect();
         shards.join(" ")
     }
@@ -293,7 +294,9 @@ mod tests {
     #[test]
     fn a_key_comes_out_of_equalities() {
         let table = table(rawdoc! { "a.b": 1 }, &[10]);
-        let key = |filter: RawDocumentBuf| key_of(&table, &parse(&filter).unwrap()).is_some();
+        let key = |filter: RawDocumentBuf| {
+            key_of(&table, &parse(&table, &filter, &rawdoc! {}).unwrap()).is_some()
+        };
         assert!(key(rawdoc! { "a.b": 1 }));
         assert!(key(rawdoc! { "a": { "b": 1 } }));
         assert!(key(

@@ -171,6 +171,7 @@ struct Prepared {
     uuid: [u8; 16],
     documents: i64,
     points: Vec<ShardKey>,
+    default_collation: Option<RawDocumentBuf>,
 }
 
 async fn shard_it(
@@ -220,7 +221,7 @@ async fn shard_it(
         let message = "sharding the collection took too long and was given up";
         return Err(CommandError::new(ErrorCode::ExceededTimeLimit, message));
     }
-    let collection = rawdoc! {
+    let mut collection = rawdoc! {
         "_id": wanted.ns,
         "lastmodEpoch": ObjectId::new(),
         "lastmod": DateTime::now(),
@@ -231,6 +232,9 @@ async fn shard_it(
         "dropped": false,
         "noBalance": false,
     };
+    if let Some(collation) = prepared.default_collation {
+        collection.append(bson::cstr!("defaultCollation"), collation);
+    }
     role.metadata.put("collections", &[collection]).await?;
     Ok(chunks.len())
 }
@@ -246,8 +250,8 @@ async fn prepare(
         "unique": wanted.unique,
         "blockMillis": i64::try_from(BLOCK_MAX.as_millis()).unwrap_or(i64::MAX),
     };
-    if let Some(collation) = wanted.collation {
-        body.append(bson::cstr!("collation"), collation.to_owned());
+    if wanted.collation.is_some() {
+        body.append(bson::cstr!("simpleCollation"), true);
     }
     let reply = role
         .shards
@@ -273,6 +277,10 @@ async fn prepare(
         uuid,
         documents,
         points,
+        default_collation: reply
+            .get_document("collation")
+            .ok()
+            .map(RawDocument::to_owned),
     })
 }
 

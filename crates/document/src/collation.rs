@@ -4,8 +4,13 @@
 //! [`Collator`] is one at work: it compares strings and makes the bytes that sort as the strings
 //! do. The simple collation, which compares bytes, is the absence of a collator.
 //!
+//! A key string is a sort key as text: each byte is the character of that number, so that the text
+//! sorts as the bytes do. With its strings replaced by their key strings ([`key_value`]), a value
+//! can go wherever values are compared in the simple order.
+//!
 //! [`locale`] knows the locales, [`rules`] turns a collation into Unicode's algorithm.
 
+mod key_value;
 mod locale;
 mod parse;
 mod rules;
@@ -17,6 +22,7 @@ use std::sync::Arc;
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::writer::DocumentWriter;
+pub use key_value::{describe_key_string, holds_strings, key_value};
 pub use parse::CollationError;
 
 /// The version of the locales' data, as MongoDB names it.
@@ -168,11 +174,16 @@ impl Collator {
         self.shared.rules.as_borrowed().compare(a, b)
     }
 
-    /// Appends bytes that sort as the strings do, and are equal where the strings are.
-    pub fn write_sort_key(&self, text: &str, out: &mut Vec<u8>) {
-        let rules = self.shared.rules.as_borrowed();
+    /// Text whose bytes sort as the strings do, and are equal where the strings are.
+    pub fn key_string(&self, text: &str) -> String {
+        let mut bytes = Vec::with_capacity(2 * text.len() + 8);
         // Writing to memory cannot fail.
-        let Ok(()) = rules.write_sort_key_to(text, out);
+        let Ok(()) = self
+            .shared
+            .rules
+            .as_borrowed()
+            .write_sort_key_to(text, &mut bytes);
+        bytes.into_iter().map(char::from).collect()
     }
 }
 
@@ -221,9 +232,7 @@ impl StringOrder for &Collator {
     }
 
     fn with_sort_key(self, text: &str, take: impl FnOnce(&[u8])) {
-        let mut key = Vec::with_capacity(2 * text.len() + 8);
-        self.write_sort_key(text, &mut key);
-        take(&key);
+        take(self.key_string(text).as_bytes());
     }
 }
 

@@ -12,7 +12,7 @@
 //! | MinKey, undefined, null, MaxKey | none |
 //! | numbers | see [`number`]: the tag says sign and length |
 //! | strings, symbols, code | bytes, 00 as 01 01 and 01 as 01 02; ended by 00 |
-//! | strings and symbols under a collation | the bytes of their sort key, in the same way |
+//! | strings and symbols under a collation | the bytes of their key string, in the same way |
 //! | documents | per field the rank of its type, its name, 00, its value; ended by 00 |
 //! | arrays | the items; ended by 00 |
 //! | binary | length (u32), subtype, bytes |

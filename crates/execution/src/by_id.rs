@@ -1,11 +1,24 @@
 //! The record of an `_id`, which no plan is needed to find.
 
-use banyan_document::key;
+use banyan_document::collation::holds_strings;
+use banyan_document::{Collator, key};
 use banyan_query::QueryError;
-use banyan_storage::{Collection, Record, Snapshot};
+use banyan_storage::{Collection, Index, Record, Snapshot};
 use bson::RawBsonRef;
 
 use crate::error;
+
+/// Whether the index on `_id` finds what a query with this collation means by `id`.
+pub fn serves(index: &Index, id: RawBsonRef<'_>, collator: Option<&Collator>) -> bool {
+    !holds_strings(&id) || index.pattern.collator.as_ref() == collator
+}
+
+/// The key of a record in the index on `_id`.
+pub fn key(index: &Index, id: RawBsonRef<'_>) -> Vec<u8> {
+    let mut key = Vec::with_capacity(32);
+    key::encode_collated(id, index.pattern.collator.as_ref(), &mut key);
+    key
+}
 
 pub fn lookup(
     collection: &Collection,
@@ -15,10 +28,8 @@ pub fn lookup(
     let Some(index) = collection.id_index() else {
         return Ok(None);
     };
-    let mut key = Vec::with_capacity(32);
-    key::encode(id, &mut key);
     let Some(record) = snapshot
-        .unique_lookup(index, &key)
+        .unique_lookup(index, &key(index, id))
         .map_err(error::storage)?
     else {
         return Ok(None);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::{Context, Filter};
 use banyan_storage::{
@@ -100,9 +101,22 @@ impl Fixture {
 
 /// A request for what matches a filter, in an order.
 pub fn request(filter: &RawDocument, sort: Option<&RawDocument>) -> Request<'static> {
-    let filter = Filter::parse(filter, &Context::default()).unwrap();
+    collated_request(filter, sort, None)
+}
+
+/// As above, of a query with this collation.
+pub fn collated_request(
+    filter: &RawDocument,
+    sort: Option<&RawDocument>,
+    collator: Option<Collator>,
+) -> Request<'static> {
+    let context = Context {
+        collator,
+        ..Context::default()
+    };
+    let filter = Filter::parse(filter, &context).unwrap();
     let query = CanonicalQuery {
-        order: Order::parse(sort).unwrap(),
+        order: Order::parse(sort, context.collator.as_ref()).unwrap(),
         ..CanonicalQuery::of_filter(Arc::new(filter))
     };
     Request {
@@ -122,8 +136,10 @@ fn add_keys(
     record: u64,
     document: &RawDocumentBuf,
 ) {
-    if let Some(partial) = &index.partial_filter
-        && !Filter::parse(partial, &Context::default())
+    if let Some(filter) = crate::partial::filter_of(index)
+        && !filter
+            .as_ref()
+            .as_ref()
             .unwrap()
             .try_matches(document)
             .unwrap()

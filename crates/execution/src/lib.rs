@@ -7,7 +7,8 @@
 //! - [`operators`] are what plans are made of: scans, fetch, sort, limit and so on;
 //! - [`executor`] runs a plan: batch after batch, over one snapshot or, after a rest, a later one;
 //! - [`tailing`] follows the end of a capped collection;
-//! - [`by_id`] finds a record by its `_id`, for which no plan is needed;
+//! - [`by_id`] finds a record by its `_id`, for which no plan is needed; [`partial`] parses the
+//!   filters of partial indexes;
 //! - [`work`] counts what an operation has done, [`interrupt`] ends it from outside, and [`tickets`]
 //!   decides who computes when.
 //!
@@ -22,6 +23,7 @@ mod fixture;
 pub mod index_filters;
 pub mod interrupt;
 pub mod operators;
+pub mod partial;
 pub mod plan;
 pub mod planned;
 pub mod request;

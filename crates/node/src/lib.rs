@@ -6,6 +6,7 @@
 //! and the set are `banyan_replication`'s. A [`node::Node`] is all of it, assembled.
 
 pub mod account;
+pub mod collation;
 pub mod commands;
 pub mod context;
 pub mod counters;

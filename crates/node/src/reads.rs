@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_execution::{Documents, Executor, Planned, Request, ShardFilter, SortMemory, View};
 use banyan_query::Context;
 use banyan_query::canonical;
@@ -96,12 +97,14 @@ pub fn sort_memory(ctx: &CommandContext<'_>) -> SortMemory {
     }
 }
 
-/// The query crate's context of a command: its `let` and its time.
+/// The query crate's context of a command: its `let`, its collation and its time.
 pub fn query_context(
     ctx: &CommandContext<'_>,
     variables: Option<&RawDocument>,
+    collator: Option<Collator>,
 ) -> Result<Context, CommandError> {
     let mut context = Context {
+        collator,
         budget: ctx.budget(),
         ..Context::default()
     };

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_document::number::Number;
 use bson::{RawBsonRef, RawDocument};
 
@@ -67,7 +68,7 @@ impl CanonicalQuery {
     pub fn parse(written: &Written<'_>, context: &Context) -> Result<CanonicalQuery, QueryError> {
         let filter = match written.filter {
             Some(filter) => Filter::parse(filter, context)?,
-            None => Filter::all(),
+            None => Filter::all_in(context.collator.clone()),
         };
         let projection = written
             .projection
@@ -76,7 +77,7 @@ impl CanonicalQuery {
             .filter(|projection| !projection.is_identity());
         Ok(CanonicalQuery {
             filter: Arc::new(filter),
-            order: Order::parse(written.sort)?,
+            order: Order::parse(written.sort, context.collator.as_ref())?,
             projection: projection.map(Arc::new),
             skip: written.skip,
             limit: written.limit,
@@ -88,6 +89,11 @@ impl CanonicalQuery {
         Some(self.limit?.saturating_add(self.skip))
     }
 
+    /// How strings are compared; `None`: by their bytes.
+    pub fn collator(&self) -> Option<&Collator> {
+        self.filter.collator()
+    }
+
     /// What it has in common with queries that differ only in their values.
     pub fn shape(&self) -> Shape {
         Shape::of(self)
@@ -95,14 +101,17 @@ impl CanonicalQuery {
 }
 
 impl Order {
-    pub fn parse(sort: Option<&RawDocument>) -> Result<Order, QueryError> {
+    pub fn parse(
+        sort: Option<&RawDocument>,
+        collator: Option<&Collator>,
+    ) -> Result<Order, QueryError> {
         let Some(sort) = sort.filter(|sort| !sort.is_empty()) else {
             return Ok(Order::Any);
         };
         if let Some(reverse) = natural_direction(sort) {
             return Ok(Order::Natural { reverse });
         }
-        SortPattern::parse(sort).map(Order::By)
+        SortPattern::parse(sort, collator).map(Order::By)
     }
 
     /// What has to be sorted by, if anything.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use banyan_document::Collator;
 use bson::{DateTime, RawBson, Timestamp};
 
 use crate::budget::Budget;
@@ -26,6 +27,8 @@ pub struct Context {
     pub variables: Vec<(String, RawBson)>,
     /// The variables of the `$lookup` stages around what is parsed.
     pub scope: Scope,
+    /// How strings are compared; without one, by their bytes.
+    pub collator: Option<Collator>,
     /// Runs `$where`, where there is an engine.
     pub javascript: Option<Arc<dyn JavaScript>>,
     /// What running it may use. Everything that is parsed in this context keeps to it.
@@ -70,6 +73,7 @@ impl Default for Context {
             cluster_time: None,
             variables: Vec::new(),
             scope: Scope::default(),
+            collator: None,
             javascript: None,
             budget: Budget::unlimited(),
             folding: Folding::default(),

@@ -1,10 +1,11 @@
 //! The shape of a query: what is left of it without its values. Queries of one shape differ in
 //! constants only, so that what was learnt of one (the plan that won, how long it took) is worth
 //! knowing for the others. As in MongoDB, values do not count, not even their types; operators,
-//! paths, the options of patterns, the sort and the fields of an inclusion do.
+//! paths, the options of patterns, the sort, the fields of an inclusion and the collation do.
 
 use std::fmt::{self, Write as _};
 
+use banyan_document::Collator;
 use banyan_document::key::FieldOrder;
 
 use crate::canonical::{CanonicalQuery, Order};
@@ -36,12 +37,14 @@ impl Shape {
             text.push('|');
             paths.iter().for_each(|path| name(path, &mut text));
         }
+        collation(query.collator(), &mut text);
         Shape { text: text.into() }
     }
 
     pub fn of_filter(filter: &Filter) -> Shape {
         let mut text = String::new();
         node(filter.root(), &mut text);
+        collation(filter.collator(), &mut text);
         Shape { text: text.into() }
     }
 
@@ -56,6 +59,15 @@ impl Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08X}", self.hash())
+    }
+}
+
+fn collation(collator: Option<&Collator>, out: &mut String) {
+    if let Some(collator) = collator {
+        let shown = collator.collation().to_document();
+        let shown = banyan_document::extjson::relaxed_text(&shown).unwrap_or_default();
+        out.push('#');
+        out.push_str(&shown);
     }
 }
 

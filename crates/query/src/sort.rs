@@ -7,6 +7,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use banyan_document::Collator;
 use banyan_document::element::elements;
 use banyan_document::key::{FieldOrder, KeyPattern};
 use banyan_document::number::Number;
@@ -28,7 +29,11 @@ pub struct SortPattern {
 }
 
 impl SortPattern {
-    pub fn parse(sort: &RawDocument) -> Result<SortPattern, QueryError> {
+    /// With a collator, strings are sorted by it.
+    pub fn parse(
+        sort: &RawDocument,
+        collator: Option<&Collator>,
+    ) -> Result<SortPattern, QueryError> {
         let mut fields = Vec::new();
         for element in elements(sort) {
             FieldPath::parse(element.name())?;
@@ -39,7 +44,7 @@ impl SortPattern {
         Ok(SortPattern {
             pattern: KeyPattern {
                 fields,
-                collator: None,
+                collator: collator.cloned(),
             },
         })
     }

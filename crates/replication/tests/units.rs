@@ -253,7 +253,7 @@ fn find(
     let collection = staging.collection.clone().unwrap();
     let filter = Arc::new(Filter::parse(filter, &Context::default()).unwrap());
     let query = CanonicalQuery {
-        order: Order::parse(sort).unwrap(),
+        order: Order::parse(sort, None).unwrap(),
         ..CanonicalQuery::of_filter(filter)
     };
     let request = Request {

@@ -169,6 +169,7 @@ fn scope_finalize_and_whole_documents() {
             })
             .unwrap(),
         ),
+        collator: None,
     };
     let (results, counters) = run(&hosts, &spec, &numbers(10), never()).unwrap();
     assert_eq!(

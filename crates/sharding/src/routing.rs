@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use bson::oid::ObjectId;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+use bson::{RawBsonRef, RawDocument, Timestamp};
 
 use crate::bounds::KeyRanges;
 use crate::chunk::{Chunk, ChunkError, ChunkRange};
@@ -45,7 +46,8 @@ pub struct CollectionEntry {
     pub balanced: bool,
     /// A collection may have its own chunk size.
     pub chunk_bytes_max: Option<u64>,
-    pub default_collation: Option<RawDocumentBuf>,
+    /// How operations that name no collation compare strings; `None`: by their bytes.
+    pub default_collator: Option<Collator>,
     /// When the last change of its indexes was over.
     pub indexes_changed: Option<Timestamp>,
 }
@@ -65,7 +67,10 @@ impl CollectionEntry {
             Ok(Some(RawBsonRef::Int32(n))) => u64::try_from(n).ok(),
             _ => None,
         };
-        let collation = document.get_document("defaultCollation").ok();
+        let default_collator = match document.get_document("defaultCollation") {
+            Ok(collation) => Collator::parse(collation).map_err(|_| wrong("defaultCollation"))?,
+            Err(_) => None,
+        };
         Ok(CollectionEntry {
             ns,
             uuid: uuid.bytes.try_into().map_err(|_| wrong("uuid"))?,
@@ -79,7 +84,7 @@ impl CollectionEntry {
             unique: flag("unique"),
             balanced: !flag("noBalance"),
             chunk_bytes_max: chunk_bytes_max.filter(|bytes| *bytes > 0),
-            default_collation: collation.filter(|c| !c.is_empty()).map(|c| c.to_owned()),
+            default_collator,
             indexes_changed: document.get_timestamp("indexesChanged").ok(),
         })
     }
@@ -188,6 +193,11 @@ impl RoutingTable {
 
     pub fn pattern(&self) -> &ShardKeyPattern {
         &self.entry.pattern
+    }
+
+    /// How operations that name no collation compare strings; `None`: by their bytes.
+    pub fn default_collator(&self) -> Option<&Collator> {
+        self.entry.default_collator.as_ref()
     }
 
     pub fn is_unique(&self) -> bool {

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use banyan_document::Collator;
 use banyan_document::key::KeyPattern;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use parking_lot::RwLock;
@@ -170,6 +171,8 @@ pub struct Collection {
     pub uuid: [u8; 16],
     /// As `listCollections` shows them.
     pub options: RawDocumentBuf,
+    /// How operations that name no collation compare strings here; `None`: by their bytes.
+    pub collator: Option<Collator>,
     /// In the order of their creation; `_id_` first. All of them are complete.
     pub indexes: Vec<Arc<Index>>,
     /// Builds under way, in the order in which they began.
@@ -336,7 +339,7 @@ impl Index {
         };
         let key = spec.get_document("key").map_err(|_| bad("no key"))?;
         let pattern = KeyPattern::parse(key).map_err(|error| bad(&error.to_string()))?;
-        let pattern = Arc::new(pattern);
+        let pattern = Arc::new(pattern.with_collator(collator_in(spec)?));
         let sparse = flag("sparse");
         let wildcard_projection = spec.get_document("wildcardProjection").ok();
         let kind = kind::of(&pattern, sparse, wildcard_projection);
@@ -435,6 +438,15 @@ impl fmt::Debug for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Index({} {:?} {:?})", self.id, self.name, self.spec)
     }
+}
+
+/// What the `collation` among the options of a collection or of an index stands for.
+pub(crate) fn collator_in(options: &RawDocument) -> Result<Option<Collator>, StorageError> {
+    let Ok(collation) = options.get_document("collation") else {
+        return Ok(None);
+    };
+    Collator::parse(collation)
+        .map_err(|error| StorageError::Catalog(format!("collation {collation:?}: {error}")))
 }
 
 pub const ID_INDEX_NAME: &str = "_id_";
@@ -552,6 +564,7 @@ impl CatalogChange {
                 namespace: namespace.clone(),
                 uuid: *uuid,
                 options: options.clone(),
+                collator: collator_in(options)?,
                 indexes: indexes.iter().map(parse).collect::<Result<_, _>>()?,
                 builds: Vec::new(),
                 counters,
@@ -564,7 +577,10 @@ impl CatalogChange {
             CatalogChange::CreateCollection { .. } => {}
             CatalogChange::DropCollection { .. } => return Ok(None),
             CatalogChange::RenameCollection { to, .. } => changed.namespace = to.clone(),
-            CatalogChange::SetOptions { options, .. } => changed.options = options.clone(),
+            CatalogChange::SetOptions { options, .. } => {
+                changed.options = options.clone();
+                changed.collator = collator_in(options)?;
+            }
             CatalogChange::CreateIndex { index, .. } => {
                 let built = Arc::new(Index::parse(index, ArrayPaths::default())?);
                 changed.indexes.retain(|other| other.id != index.id);

@@ -152,6 +152,7 @@ codes! {
     ChunkTooBig = 153,
     InconsistentShardIdentity = 154,
     MaxStalenessOutOfRange = 160,
+    IncompatibleCollationVersion = 161,
     CollectionIsEmpty = 162,
     ZoneStillInUse = 163,
     InitialSyncActive = 164,

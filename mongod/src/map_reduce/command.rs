@@ -52,7 +52,7 @@ fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
     let started = Instant::now();
     parameters::check(ctx)?;
     let input = Input::parse(ctx)?;
-    let functions = parameters::functions(ctx, true)?;
+    let functions = parameters::functions(ctx, true, input.collator(ctx))?;
     let out = Out::parse(ctx)?;
     let verbose = parameters::is_verbose(ctx)?;
     if matches!(out, Out::Collection { .. }) {

@@ -39,7 +39,10 @@ pub struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     pub fn new(ctx: &CommandContext<'_>, input: &Input<'a>) -> Result<Prepared<'a>, CommandError> {
-        let context = Context::default();
+        let context = Context {
+            collator: input.collator(ctx),
+            ..Context::default()
+        };
         let written = Written {
             filter: input.query,
             sort: input.sort,

@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use banyan_document::writer::DocumentWriter;
+use banyan_execution::by_id;
 use banyan_node::errors;
 use banyan_node::local::Local;
 use banyan_node::node::Node;
 use banyan_node::service::NodeService;
+use banyan_replication::write::catalog_ops::independent_spec;
 use banyan_script::hosts::Existing;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
@@ -80,7 +82,7 @@ impl Writer {
         let Some(target) = target else { return Ok(()) };
         let mut indexes = RawArrayBuf::new();
         for index in target.indexes.iter().filter(|index| !index.is_id()) {
-            indexes.push(index.spec.clone());
+            indexes.push(independent_spec(&index.spec));
         }
         if indexes.is_empty() {
             return Ok(());
@@ -199,10 +201,8 @@ pub fn existing(node: &Arc<Node>, database: &str, collection: &str) -> Existing<
         let Some(index) = collection.id_index() else {
             return Ok(None);
         };
-        let mut encoded = Vec::with_capacity(32);
-        banyan_document::key::encode(key, &mut encoded);
         let record = snapshot
-            .unique_lookup(index, &encoded)
+            .unique_lookup(index, &by_id::key(index, key))
             .map_err(errors::storage)?;
         let Some(record) = record else {
             return Ok(None);

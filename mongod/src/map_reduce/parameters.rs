@@ -1,6 +1,7 @@
 //! The fields of `mapReduce` and of its two internal parts.
 
-use banyan_node::commands::find::simple_collation;
+use banyan_document::Collator;
+use banyan_node::collation::Asked;
 use banyan_node::context::{CommandContext, check_collection_name};
 use banyan_node::params::{self, Field};
 use banyan_script::MapReduceSpec;
@@ -13,6 +14,13 @@ pub struct Input<'a> {
     pub query: Option<&'a RawDocument>,
     pub sort: Option<&'a RawDocument>,
     pub limit: Option<u64>,
+    pub collation: Asked,
+}
+
+impl Input<'_> {
+    pub fn collator(&self, ctx: &CommandContext<'_>) -> Option<Collator> {
+        self.collation.collator(ctx, self.collection)
+    }
 }
 
 impl<'a> Input<'a> {
@@ -31,6 +39,9 @@ impl<'a> Input<'a> {
             query: document("query")?.filter(|query| !query.is_empty()),
             sort,
             limit: limit(ctx)?,
+            collation: ctx
+                .field("collation")
+                .map_or(Ok(Asked::default()), Asked::parse)?,
         })
     }
 }
@@ -56,7 +67,7 @@ pub fn check(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     for name in ["verbose", "jsMode", "bypassDocumentValidation"] {
         flag(ctx, name)?;
     }
-    ctx.field("collation").map_or(Ok(()), simple_collation)
+    Ok(())
 }
 
 /// A boolean and nothing that stands for one.
@@ -71,7 +82,11 @@ fn flag(ctx: &CommandContext<'_>, name: &'static str) -> Result<bool, CommandErr
 }
 
 /// The functions and their variables. `with_map`: the command has a map function of its own.
-pub fn functions(ctx: &CommandContext<'_>, with_map: bool) -> Result<MapReduceSpec, CommandError> {
+pub fn functions(
+    ctx: &CommandContext<'_>,
+    with_map: bool,
+    collator: Option<Collator>,
+) -> Result<MapReduceSpec, CommandError> {
     let mut variables = RawDocumentBuf::new();
     if let Some(field) = ctx.field("scope").filter(|field| !field.is_null()) {
         let scope = field
@@ -94,6 +109,7 @@ pub fn functions(ctx: &CommandContext<'_>, with_map: bool) -> Result<MapReduceSp
         reduce,
         finalize,
         scope,
+        collator,
     })
 }
 

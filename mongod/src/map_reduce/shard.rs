@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use banyan_execution::tickets::blocking;
 use banyan_execution::{InterruptSlot, Listed, Row, Rows};
+use banyan_node::collation::Asked;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use banyan_node::context::CommandContext;
 use banyan_node::cursors::Cursor;
@@ -30,13 +31,21 @@ pub static MAP_SPEC: CommandSpec = CommandSpec::new("_shardMapReduce", Run::Futu
     .fields(&FIELDS)
     .ignored(&IGNORED);
 
-/// `{_shardMapReduceFinish: "<collection>", reduce, finalize, scope, out, inputs: [{host, cursor,
-/// ns}]}` reduces the partial results of all shards and writes the outcome.
+/// `{_shardMapReduceFinish: "<collection>", reduce, finalize, scope, collation, out, inputs: [{host,
+/// cursor, ns}]}` reduces the partial results of all shards and writes the outcome.
 pub static FINISH_SPEC: CommandSpec =
     CommandSpec::new("_shardMapReduceFinish", Run::Future(finish))
         .help("internal: the end of a map-reduce over several shards")
         .needs(Needs::Readable)
-        .fields(&["reduce", "finalize", "scope", "out", "inputs", "verbose"]);
+        .fields(&[
+            "reduce",
+            "finalize",
+            "scope",
+            "out",
+            "inputs",
+            "verbose",
+            "collation",
+        ]);
 
 fn map<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move { blocking(|| map_shard(ctx)) })
@@ -46,7 +55,7 @@ fn map_shard(ctx: &CommandContext<'_>) -> CommandResult {
     let started = Instant::now();
     parameters::check(ctx)?;
     let input = Input::parse(ctx)?;
-    let functions = parameters::functions(ctx, true)?;
+    let functions = parameters::functions(ctx, true, input.collator(ctx))?;
     // Only the last part writes; what is wrong with it must not be found out there.
     Out::parse(ctx)?;
     let prepared = Prepared::new(ctx, &input)?;
@@ -96,7 +105,15 @@ fn finish<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
     let started = Instant::now();
-    let functions = parameters::functions(ctx, false)?;
+    // The router names the one that the parts were made with.
+    let collation = ctx
+        .field("collation")
+        .map_or(Ok(Asked::default()), Asked::parse)?;
+    let collator = match collation {
+        Asked::Named(collator) => collator,
+        Asked::Inherited => None,
+    };
+    let functions = parameters::functions(ctx, false, collator)?;
     let out = Out::parse(ctx)?;
     if matches!(out, Out::Collection { .. }) {
         ctx.node.writable_term()?;

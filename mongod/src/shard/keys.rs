@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use banyan_execution::by_id;
 use banyan_node::node::Node;
 use banyan_sharding::{ChunkRange, ShardKey, ShardKeyPattern, split};
 use banyan_storage::{
@@ -46,6 +47,8 @@ pub fn leads_with(index: &Index, pattern: &ShardKeyPattern) -> bool {
     key.is_ok_and(|key| pattern.is_prefix_of(key))
         && !index.sparse
         && index.partial_filter.is_none()
+        // Shard keys are in the simple order.
+        && index.pattern.collator.is_none()
 }
 
 impl KeyView {
@@ -178,8 +181,7 @@ pub fn documents_in_range(
         return Ok(found);
     };
     for (position, id) in ids.iter().enumerate() {
-        let mut key = Vec::new();
-        banyan_document::key::encode(id.as_raw_bson_ref(), &mut key);
+        let key = by_id::key(index, id.as_raw_bson_ref());
         let Some(record) = snapshot.unique_lookup(index, &key).map_err(internal)? else {
             continue;
         };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use banyan_document::DocumentWriter;
+use banyan_document::{Collator, DocumentWriter};
 use banyan_query::pipeline::{Output, Pipeline};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -13,6 +13,7 @@ use super::{
     sharded_data,
 };
 use crate::catalog::Route;
+use crate::collation;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::ending::{Ending, while_awaited};
 use crate::fields;
@@ -135,7 +136,11 @@ fn reaches_out(stage: &RawDocument) -> bool {
         )
 }
 
-fn query_context(body: &RawDocument, ending: &Arc<Ending>) -> banyan_query::Context {
+fn query_context(
+    body: &RawDocument,
+    collator: Option<Collator>,
+    ending: &Arc<Ending>,
+) -> banyan_query::Context {
     let variables = match fields::get(body, "let") {
         Some(RawBsonRef::Document(variables)) => variables
             .iter()
@@ -146,6 +151,7 @@ fn query_context(body: &RawDocument, ending: &Arc<Ending>) -> banyan_query::Cont
     };
     banyan_query::Context {
         variables,
+        collator,
         budget: ending.budget(),
         ..banyan_query::Context::default()
     }
@@ -154,9 +160,10 @@ fn query_context(body: &RawDocument, ending: &Arc<Ending>) -> banyan_query::Cont
 fn parse(
     body: &RawDocument,
     stages: &[&RawDocument],
+    collator: Option<Collator>,
     ending: &Arc<Ending>,
 ) -> Result<Pipeline, CommandError> {
-    Pipeline::parse(stages, &query_context(body, ending)).map_err(query_error)
+    Pipeline::parse(stages, &query_context(body, collator, ending)).map_err(query_error)
 }
 
 /// Whether the shard has all other collections that the pipeline reads or writes.
@@ -169,7 +176,8 @@ async fn is_local(
         return Ok(true);
     }
     let request = context.request;
-    let pipeline = parse(&request.body, stages, &context.ending())?;
+    // Which collections it reads does not depend on the collation.
+    let pipeline = parse(&request.body, stages, None, &context.ending())?;
     let mut others: Vec<String> = pipeline
         .collections_read()
         .into_iter()
@@ -223,7 +231,8 @@ async fn split(
         false => stages.split_at(0),
     };
     let ending = context.ending();
-    let split = parse(body, without_output(rest), &ending)?.split();
+    let collator = collation::resolved(context, route, body).await?;
+    let split = parse(body, without_output(rest), collator.clone(), &ending)?.split();
     let requests = targets
         .iter()
         .map(|shard| {
@@ -301,24 +310,33 @@ async fn respond(
     let body = &context.request.body;
     let here = match here {
         Some(here) => here,
-        None => parse(body, without_output(stages), &ending)?,
+        None => {
+            let collator = collation::of(None, body)?;
+            parse(body, without_output(stages), collator, &ending)?
+        }
     };
     let source = if here.is_empty() {
         Source::Merged(source)
     } else {
-        let sources = RouterSources::new(context.router.clone(), &context.request.database);
+        let sources = RouterSources::new(
+            context.router.clone(),
+            &context.request.database,
+            here.collator().cloned(),
+        );
         let execution = here.start(Some(Arc::new(sources))).map_err(query_error)?;
         Source::Piped(Box::new(Piped::new(source, execution, ending.clone())))
     };
     let mut cursor = Cursor::new(ns.to_owned(), source, body);
     if let Some(stage) = stages.last().filter(|stage| is_output(stage)) {
-        let output = parse(body, &[stage], &ending)?.output().cloned();
+        let output = parse(body, &[stage], None, &ending)?.output().cloned();
         let written = match output {
             Some(Output::Replace {
                 database,
                 collection,
             }) => out::replace(context, database, &collection, &mut cursor).await,
-            Some(Output::Merge(merge)) => out::merge(context, &merge, &mut cursor).await,
+            Some(Output::Merge(merge)) => {
+                out::merge(context, &merge, here.collator(), &mut cursor).await
+            }
             None => Ok(()),
         };
         cursor.kill().await;

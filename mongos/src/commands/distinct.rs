@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use banyan_document::DocumentWriter;
+use banyan_document::key::encode_collated;
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, forward, run};
+use crate::collation;
 use crate::fields;
 
 pub const SPEC: CommandSpec =
@@ -34,6 +36,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
                     )
                 })
                 .collect();
+            let collator = collation::of(route.table.as_ref(), &context.request.body)?;
             let answers = forward::gather(context, requests, false).await?;
             let mut values: BTreeMap<Vec<u8>, RawBsonRef<'_>> = BTreeMap::new();
             for answer in &answers {
@@ -42,7 +45,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
                 };
                 for value in found.into_iter().flatten() {
                     let mut key = Vec::new();
-                    banyan_document::key::encode(value, &mut key);
+                    encode_collated(value, collator.as_ref(), &mut key);
                     values.entry(key).or_insert(value);
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_query::projection::Projection;
 use banyan_query::sort::SortPattern;
 use banyan_wire::{CommandError, ErrorCode};
@@ -11,6 +12,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use super::{CommandResult, CommandSpec, Context, forward, query_error, run};
 use crate::answer::Answer;
 use crate::catalog::Route;
+use crate::collation;
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::fields;
 use crate::merge::{Merge, Remote, Shape};
@@ -70,16 +72,20 @@ impl<'a> Parts<'a> {
     }
 
     /// What happens to the documents here, once the shards have sent them.
-    fn shape(&self) -> Result<Shape, CommandError> {
+    fn shape(&self, collator: Option<Collator>) -> Result<Shape, CommandError> {
         let sort = self
             .sort
-            .map(SortPattern::parse)
+            .map(|sort| SortPattern::parse(sort, collator.as_ref()))
             .transpose()
             .map_err(query_error)?;
         // A projection may take away what the merge sorts by, so it is applied after the merge.
         let projection = match (&sort, self.projection) {
             (Some(_), Some(projection)) => {
-                Some(Projection::parse(projection, &Default::default()).map_err(query_error)?)
+                let inner = banyan_query::Context {
+                    collator,
+                    ..banyan_query::Context::default()
+                };
+                Some(Projection::parse(projection, &inner).map_err(query_error)?)
             }
             _ => None,
         };
@@ -102,7 +108,7 @@ async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> C
         let most = limit.saturating_add(parts.skip);
         added.append(cstr!("limit"), i64::try_from(most).unwrap_or(i64::MAX));
     }
-    let shape = parts.shape()?;
+    let shape = parts.shape(collation::of(route.table.as_ref(), &request.body)?)?;
     if shape.projection.is_some() {
         dropped.push("projection");
     }

@@ -32,7 +32,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
                 return Err(CommandError::new(ErrorCode::ShardKeyNotFound, text));
             };
             if upsert && let Some(table) = &route.table {
-                let filter = targeting::parse(filter)?;
+                let filter = targeting::parse(table, filter, body)?;
                 if targeting::key_of(table, &filter).is_none() {
                     let text = "Query for sharded findAndModify must contain the shard key";
                     return Err(CommandError::new(ErrorCode::ShardKeyNotFound, text));

@@ -14,6 +14,7 @@ use futures::future::join_all;
 use super::{CommandResult, CommandSpec, Context, forward, run};
 use crate::answer::Answer;
 use crate::catalog::Route;
+use crate::collation;
 use crate::ending::while_awaited;
 use crate::fields;
 
@@ -47,7 +48,9 @@ async fn run(context: &Context<'_>) -> CommandResult {
             }
             let parts = Parts::map(context, &route).await?;
             let mapped = started.elapsed().as_millis();
-            let finished = parts.finish(context, &home).await?;
+            let collator = collation::resolved(context, &route, &context.request.body).await?;
+            let collation = collation::explicit(collator.as_ref());
+            let finished = parts.finish(context, &home, &collation).await?;
             parts
                 .reply(context, &finished, mapped as i64, started)
                 .await
@@ -154,8 +157,9 @@ impl Parts {
         &self,
         context: &Context<'_>,
         home: &str,
+        collation: &RawDocument,
     ) -> Result<bson::RawDocumentBuf, CommandError> {
-        let outcome = match self.finish_command(context) {
+        let outcome = match self.finish_command(context, collation) {
             Ok(command) => {
                 let outgoing = Outgoing::command(&context.request.database, &command);
                 let treatment = Treatment::write().deadline(context.deadline);
@@ -175,7 +179,11 @@ impl Parts {
         }
     }
 
-    fn finish_command(&self, context: &Context<'_>) -> Result<bson::RawDocumentBuf, CommandError> {
+    fn finish_command(
+        &self,
+        context: &Context<'_>,
+        collation: &RawDocument,
+    ) -> Result<bson::RawDocumentBuf, CommandError> {
         let mut command = DocumentWriter::new();
         copy(
             &mut command,
@@ -193,6 +201,7 @@ impl Parts {
                 "lsid",
             ],
         );
+        command.append_doc("collation", collation);
         command.begin_array("inputs");
         for answer in &self.answers {
             let address = Address::of(answer)?;

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use banyan_document::DocumentWriter;
+use banyan_document::{Collator, DocumentWriter};
 use banyan_query::pipeline::{self, WhenMatched, WhenNotMatched};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
-use bson::{RawBsonRef, RawDocument, rawdoc};
+use bson::raw::cstr;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::nested;
+use crate::collation;
 use crate::context::Context;
 use crate::cursors::Cursor;
 use crate::fields;
@@ -75,8 +77,15 @@ async fn fill_and_rename(
     fresh: &str,
     cursor: &mut Cursor,
 ) -> Result<(), CommandError> {
-    nested::run(context, database, rawdoc! {"create": fresh}).await?;
-    copy_indexes(context, database, collection, fresh).await?;
+    let indexes = indexes_of(context, database, collection).await?;
+    let mut create = rawdoc! {"create": fresh};
+    // The index on `_id` has the collection's collation.
+    let id_index = indexes.iter().find(|index| is_id_index(index));
+    if let Some(Ok(collation)) = id_index.map(|index| index.get_document("collation")) {
+        create.append(cstr!("collation"), collation);
+    }
+    nested::run(context, database, create).await?;
+    create_indexes(context, database, fresh, &indexes).await?;
     loop {
         let batch = cursor.batch(WRITE_DOCUMENTS).await?;
         if batch.is_empty() {
@@ -103,34 +112,47 @@ async fn fill_and_rename(
     Ok(())
 }
 
-async fn copy_indexes(
+/// The specifications of a collection's indexes, if there is one.
+async fn indexes_of(
     context: &Context<'_>,
     database: &str,
-    from: &str,
-    to: &str,
-) -> Result<(), CommandError> {
-    let listed = nested::run(context, database, rawdoc! {"listIndexes": from}).await;
+    collection: &str,
+) -> Result<Vec<RawDocumentBuf>, CommandError> {
+    let listed = nested::run(context, database, rawdoc! {"listIndexes": collection}).await;
     let listed = match listed {
         Ok(listed) => listed,
-        Err(error) if error.code == ErrorCode::NamespaceNotFound => return Ok(()),
+        Err(error) if error.code == ErrorCode::NamespaceNotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
     let cursor = listed.get_document("cursor").ok();
     let batch = cursor.and_then(|cursor| cursor.get_array("firstBatch").ok());
+    let indexes = batch.into_iter().flatten().flatten();
+    let documents = indexes.filter_map(|index| index.as_document().map(RawDocument::to_owned));
+    Ok(documents.collect())
+}
+
+fn is_id_index(index: &RawDocument) -> bool {
+    index.get_str("name").is_ok_and(|name| name == "_id_")
+}
+
+async fn create_indexes(
+    context: &Context<'_>,
+    database: &str,
+    collection: &str,
+    indexes: &[RawDocumentBuf],
+) -> Result<(), CommandError> {
     let mut create = DocumentWriter::new();
-    create.append_str("createIndexes", to);
+    create.append_str("createIndexes", collection);
     create.begin_array("indexes");
     let mut any = false;
-    for index in batch
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|index| index.as_document())
-    {
-        if index.get_str("name").is_ok_and(|name| name != "_id_") {
-            create.push(RawBsonRef::Document(index));
-            any = true;
+    for index in indexes.iter().filter(|index| !is_id_index(index)) {
+        create.push_document();
+        create.append_all(index);
+        if index.get_document("collation").is_err() {
+            create.append_doc("collation", &collation::explicit(None));
         }
+        create.end();
+        any = true;
     }
     create.end();
     if any {
@@ -143,6 +165,7 @@ async fn copy_indexes(
 pub async fn merge(
     context: &Context<'_>,
     merge: &pipeline::Merge,
+    collator: Option<&Collator>,
     cursor: &mut Cursor,
 ) -> Result<(), CommandError> {
     let database = merge
@@ -163,7 +186,7 @@ pub async fn merge(
         update.append_str("update", &merge.collection);
         update.begin_array("updates");
         for document in &batch {
-            push_statement(&mut update, merge, document)?;
+            push_statement(&mut update, merge, document, collator)?;
         }
         update.end();
         let reply = nested::run(context, &database, update.finish()).await?;
@@ -183,6 +206,7 @@ fn push_statement(
     out: &mut DocumentWriter,
     merge: &pipeline::Merge,
     document: &RawDocument,
+    collator: Option<&Collator>,
 ) -> Result<(), CommandError> {
     out.push_document();
     out.begin_document("q");
@@ -218,6 +242,9 @@ fn push_statement(
     }
     out.append_bool("upsert", merge.when_not_matched == WhenNotMatched::Insert);
     out.append_bool("multi", false);
+    if let Some(collator) = collator {
+        out.append_doc("collation", &collator.collation().to_document());
+    }
     out.end();
     Ok(())
 }

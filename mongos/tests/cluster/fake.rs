@@ -189,7 +189,7 @@ impl State {
     fn find(&mut self, ns: &str, body: &RawDocument) -> Outcome {
         let mut found = self.matching(ns, document(body, "filter"));
         if let Some(sort) = document(body, "sort") {
-            let sort = SortPattern::parse(sort).unwrap();
+            let sort = SortPattern::parse(sort, None).unwrap();
             found.sort_by_cached_key(|document| sort.key(document).unwrap());
         }
         found.drain(..int(body, "skip").unwrap_or(0).min(found.len()));

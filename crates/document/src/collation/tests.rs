@@ -165,6 +165,13 @@ proptest! {
             let expected =
                 compare_collated(left.as_raw_bson_ref(), right.as_raw_bson_ref(), Some(&collator));
             prop_assert_eq!(key(&left).cmp(&key(&right)), expected, "{:?}", collator);
+            let value = |value: &bson::RawBson| key_value(value.as_raw_bson_ref(), &collator);
+            let (left_value, right_value) = (value(&left), value(&right));
+            let (a, b) = (left_value.as_raw_bson_ref(), right_value.as_raw_bson_ref());
+            prop_assert_eq!(crate::compare::compare(a, b), expected, "{:?}", collator);
+            let mut encoded = Vec::new();
+            crate::key::encode(a, &mut encoded);
+            prop_assert_eq!(encoded, key(&left));
         }
     }
 }

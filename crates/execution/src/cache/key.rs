@@ -7,8 +7,8 @@ use banyan_query::{CanonicalQuery, Shape};
 use crate::plan::{Access, Solution};
 
 /// The shape of a query and the plans that may serve it. Which indexes hold all documents that
-/// match, where they are partial or sparse, and which give the order, is a part of it: another value
-/// for which other indexes serve has another key.
+/// match, where they are partial or sparse, which find strings as the query compares them, and which
+/// give the order, is a part of it: another value for which other indexes serve has another key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlanCacheKey {
     shape: Shape,

@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_query::CanonicalQuery;
 use banyan_storage::{Batch, CatalogChange, Collection, IndexDefinition, Namespace};
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::{CollectionQueryInfo, Creation, ENTRIES_MAX, Entry, PlanCache, PlanCacheKey, PlanName};
-use crate::fixture::{Fixture, index, request};
+use crate::fixture::{Fixture, collated_request, index, request};
 use crate::request::Request;
 
 fn key(filter: RawDocumentBuf, plans: &[&str]) -> PlanCacheKey {
@@ -31,6 +32,10 @@ fn a_key_is_that_of_a_shape_and_of_the_plans() {
     assert_ne!(one, key(rawdoc! { "a": 1, "b": 2 }, &["a"]));
     assert_ne!(one, key(rawdoc! { "a": 1, "b": { "$gt": 2 } }, &["a", "b"]));
     assert_ne!(one.hash(), key(rawdoc! { "a": 1, "b": 2 }, &["ab"]).hash());
+    let collator = Collator::parse(&rawdoc! { "locale": "en" }).unwrap();
+    let collated = collated_request(&rawdoc! { "a": 1, "b": 2 }, None, collator).query;
+    let plans = ["a", "b"].map(|name| PlanName::Index(name.to_owned()));
+    assert_ne!(one, PlanCacheKey::new(&collated, plans.into_iter()));
     let scan = PlanCacheKey::new(
         &CanonicalQuery::default(),
         [PlanName::Collection].into_iter(),

@@ -103,11 +103,11 @@ impl DistinctScan {
     fn prefix(&self, document: &RawDocument) -> Option<Vec<u8>> {
         let value = path::get(document, &self.path)?;
         let mut prefix = Vec::with_capacity(16);
+        let collator = self.bounds.index.pattern.collator.as_ref();
         match (value, self.order) {
             (RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Array(_), _) => return None,
             (_, FieldOrder::Hashed) => return None,
-            (value, FieldOrder::Ascending) => key::encode(value, &mut prefix),
-            (value, FieldOrder::Descending) => key::encode_descending(value, &mut prefix),
+            (value, order) => key::encode_ordered(Some(value), order, collator, &mut prefix),
         }
         Some(prefix)
     }

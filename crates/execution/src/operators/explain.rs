@@ -73,6 +73,9 @@ pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, re
         }
     }
     stage.append(cstr!("indexName"), index.name.as_str());
+    if let Some(collator) = &index.pattern.collator {
+        stage.append(cstr!("collation"), collator.collation().to_document());
+    }
     stage.append(cstr!("isMultiKey"), bounds.multikey);
     stage.append(cstr!("multiKeyPaths"), multikey_paths(bounds));
     stage.append(cstr!("isUnique"), index.unique);

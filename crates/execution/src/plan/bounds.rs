@@ -6,9 +6,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_document::key::{self, FieldOrder};
 use banyan_document::path::Path;
-use banyan_query::bounds::interval::{Interval, Intervals, confine};
+use banyan_query::bounds::interval::{Interval, Intervals, KeyOrder, Value, confine};
 use banyan_query::bounds::{CONDITIONS_MAX, Condition, Conjunction};
 use banyan_query::filter::{Comparison, Predicate};
 use banyan_query::{ErrorKind, QueryError};
@@ -44,6 +45,9 @@ pub struct IndexBounds {
     pub confined: usize,
     /// Whether one record may have several of the keys.
     pub multikey: bool,
+    /// Per field, whether the keys inside the bounds come in the order that the query has: with
+    /// another collation, those do that hold no strings.
+    pub in_order: Vec<bool>,
     /// Per field, as `explain` shows them.
     pub described: Vec<Vec<String>>,
 }
@@ -78,6 +82,7 @@ fn of_layout(
 ) -> Option<IndexBounds> {
     let arrays = index.arrays();
     let fields = layout.fields.clone();
+    let keys = key_order(index, conjunction.collator);
     let mut builder = Builder::after(layout.prefix.as_ref());
     let mut covered = 0;
     let mut excludes_missing = false;
@@ -87,7 +92,7 @@ fn of_layout(
         let conditions = conjunction.conditions.iter();
         let mine: Vec<&Condition<'_>> = conditions
             .filter(|c| *c.path == *path)
-            .filter(|c| layout.is_complete || is_about_scalars(c, in_arrays))
+            .filter(|c| layout.is_complete || is_about_scalars(c, in_arrays, keys))
             .collect();
         excludes_missing |= mine.iter().any(|c| c.excludes_missing(in_arrays));
         // Two fields under one array pair up per element, which separate bounds cannot express.
@@ -96,7 +101,7 @@ fn of_layout(
         let confined = if shares_array || builder.closed {
             None
         } else {
-            confine_field(&mine, *order, in_arrays)
+            confine_field(&mine, *order, in_arrays, keys)
         };
         if let Some((confined, used)) = &confined
             && confined.exact
@@ -121,7 +126,17 @@ fn of_layout(
             covered = conjunction.conditions.iter().filter(exists).count();
         }
     }
-    let described = describe(&per_field, builder.used);
+    let collated = index.pattern.collator.is_some();
+    let described = describe(&per_field, builder.used, collated);
+    let in_order = per_field.iter().enumerate().map(|(position, confined)| {
+        let confined = confined.as_ref().filter(|_| position < builder.used);
+        keys.is_alike()
+            || confined.is_some_and(|confined| {
+                let mut intervals = confined.intervals.iter();
+                !intervals.any(Interval::may_hold_strings)
+            })
+    });
+    let in_order = in_order.collect();
     let exact = conjunction.complete
         && covered == conjunction.conditions.len()
         && !fields[..builder.confined]
@@ -135,6 +150,7 @@ fn of_layout(
         ranges: builder.finish(fields.len()),
         exact,
         multikey: fields.iter().any(|(path, _)| arrays.are_on(path)),
+        in_order,
         described,
         layout,
         arrays,
@@ -143,10 +159,10 @@ fn of_layout(
 
 /// Whether all values that meet a condition have keys in an index that has none of missing fields
 /// and none of documents and arrays but of what is in them.
-fn is_about_scalars(condition: &Condition<'_>, in_arrays: bool) -> bool {
+fn is_about_scalars(condition: &Condition<'_>, in_arrays: bool, keys: KeyOrder<'_>) -> bool {
     let nothing = Interval::new(RawBsonRef::Undefined, true, RawBsonRef::Null, true);
     let composites = Interval::documents_and_arrays();
-    confine(condition, in_arrays).is_some_and(|confined| {
+    confine(condition, in_arrays, keys).is_some_and(|confined| {
         !condition.negated
             && confined.intervals.iter().all(|interval| {
                 let others = [&nothing, &composites];
@@ -157,13 +173,19 @@ fn is_about_scalars(condition: &Condition<'_>, in_arrays: bool) -> bool {
     })
 }
 
-/// The whole index, for a hint or for its order. `None`: it does not hold all documents.
-pub fn whole(index: &Arc<Index>) -> Option<IndexBounds> {
+fn key_order<'c>(index: &'c Index, collator: Option<&Collator>) -> KeyOrder<'c> {
+    KeyOrder::new(index.pattern.collator.as_ref(), collator)
+}
+
+/// The whole index, for a hint or for its order, which may not be that of the query's collation.
+/// `None`: it does not hold all documents.
+pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBounds> {
     let layout = index.kind.layouts(&[]).into_iter().next()?;
+    let alike = key_order(index, collator).is_alike();
     let full = layout
         .fields
         .iter()
-        .map(|_| vec![Interval::full().describe()]);
+        .map(|_| vec![Interval::full().describe(false)]);
     Some(IndexBounds {
         index: index.clone(),
         ranges: vec![ScanRange {
@@ -174,6 +196,7 @@ pub fn whole(index: &Arc<Index>) -> Option<IndexBounds> {
         points: 0,
         confined: 0,
         multikey: index.is_multikey(),
+        in_order: vec![alike; layout.fields.len()],
         described: full.collect(),
         layout,
         arrays: index.arrays(),
@@ -185,13 +208,14 @@ fn confine_field<'a>(
     conditions: &[&Condition<'a>],
     order: FieldOrder,
     multikey: bool,
+    keys: KeyOrder<'_>,
 ) -> Option<(Intervals<'a>, usize)> {
     if order == FieldOrder::Hashed {
         let mut points = conditions
             .iter()
             .filter(|c| is_equality(c))
             .filter_map(|c| {
-                let confined = confine(c, multikey)?;
+                let confined = confine(c, multikey, keys)?;
                 confined.is_points().then_some(confined)
             });
         let mut confined = points.next()?;
@@ -205,7 +229,7 @@ fn confine_field<'a>(
         if together.len() >= CONDITIONS_MAX {
             break;
         }
-        let Some(next) = confine(condition, multikey) else {
+        let Some(next) = confine(condition, multikey, keys) else {
             continue;
         };
         if together.is_empty() {
@@ -394,15 +418,16 @@ fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> KeyPai
     (lower, upper)
 }
 
-fn describe(per_field: &[Option<Intervals<'_>>], used: usize) -> Vec<Vec<String>> {
+fn describe(per_field: &[Option<Intervals<'_>>], used: usize, collated: bool) -> Vec<Vec<String>> {
     per_field
         .iter()
         .enumerate()
         .map(|(position, confined)| match confined {
             Some(confined) if position < used => {
-                confined.intervals.iter().map(Interval::describe).collect()
+                let intervals = confined.intervals.iter();
+                intervals.map(|i| i.describe(collated)).collect()
             }
-            _ => vec![Interval::full().describe()],
+            _ => vec![Interval::full().describe(collated)],
         })
         .collect()
 }
@@ -412,15 +437,17 @@ pub fn between(
     index: &Arc<Index>,
     min: Option<&RawDocument>,
     max: Option<&RawDocument>,
+    collator: Option<&Collator>,
 ) -> Result<IndexBounds, QueryError> {
-    let Some(mut bounds) = whole(index) else {
+    let Some(mut bounds) = whole(index, collator) else {
         return Err(QueryError::new(
             ErrorKind::Location(51174),
             "The index chosen is not compatible with min/max",
         ));
     };
-    let lower = min.map(|min| key_of(index, min)).transpose()?;
-    let upper = max.map(|max| key_of(index, max)).transpose()?;
+    let keys = key_order(index, collator);
+    let lower = min.map(|min| key_of(index, min, keys)).transpose()?;
+    let upper = max.map(|max| key_of(index, max, keys)).transpose()?;
     let range = KeyRange {
         lower: lower.map_or(Bound::Unbounded, Bound::Included),
         upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
@@ -429,13 +456,14 @@ pub fn between(
     Ok(bounds)
 }
 
-fn key_of(index: &Index, values: &RawDocument) -> Result<Vec<u8>, QueryError> {
+fn key_of(index: &Index, values: &RawDocument, keys: KeyOrder<'_>) -> Result<Vec<u8>, QueryError> {
     let mut out = Vec::new();
     let mut given = values.iter().flatten();
     for (path, order) in &index.pattern.fields {
         match given.next() {
             Some((name, value)) if name.as_str() == path.to_string() => {
-                out.extend(encode(value, *order));
+                let value: Value<'_> = keys.value(value).ok_or_else(wrong_ends)?;
+                out.extend(encode(value.get(), *order));
             }
             _ => return Err(wrong_ends()),
         }
@@ -617,7 +645,7 @@ mod tests {
         assert_eq!(shown(rawdoc! { "b": { "$exists": true } }), nothing);
         assert_eq!(shown(rawdoc! { "b": { "$in": [1, null] } }), nothing);
         assert_eq!(shown(rawdoc! { "a.0": 1 }), nothing);
-        assert!(whole(&index).is_none());
+        assert!(whole(&index, None).is_none());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use banyan_document::key::FieldOrder;
 use banyan_query::bounds::{Conjunction, implies};
 use banyan_query::canonical::{Order, natural_direction};
 use banyan_query::sort::SortPattern;
-use banyan_query::{Context, ErrorKind, Filter, QueryError};
+use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::{Collection, Index};
 use bson::RawBsonRef;
 
@@ -18,6 +18,7 @@ use super::bounds::{self, IndexBounds};
 use super::{Access, Branch, Solution};
 use crate::index_filters::{self, IndexFilter};
 use crate::request::Request;
+use crate::{by_id, partial};
 
 /// More candidates are not tried.
 const CANDIDATES_MAX: usize = 16;
@@ -37,7 +38,8 @@ pub fn solutions(
     };
     let query = &request.query;
     let conjunction = Conjunction::of(&query.filter);
-    let by_id = query.filter.id_equality().is_some();
+    let id = query.filter.id_equality().zip(collection.id_index());
+    let by_id = id.is_some_and(|(id, index)| by_id::serves(index, id, conjunction.collator));
     let solution = |access: Access, sorted: bool| {
         let exact = match &access {
             Access::Index { bounds, .. } => bounds.exact,
@@ -176,13 +178,16 @@ impl<'p> Planner<'p> {
                     *order != FieldOrder::Hashed && first.to_string() == path
                 })
         };
+        // Equal values share a key only if they are equal to the query as well.
+        let is_in_order = |bounds: &IndexBounds| bounds.in_order.first() == Some(&true);
         let mut indexes = self.indexes(self.conjunction).filter(fits);
         indexes.find_map(|index| {
             if asks_nothing(self.conjunction) {
                 // Documents that a sparse index leaves out have no value there.
-                return bounds::whole(index);
+                return bounds::whole(index, self.conjunction.collator).filter(is_in_order);
             }
-            bounds::candidates(index, self.conjunction).find(|bounds| bounds.exact)
+            let mut candidates = bounds::candidates(index, self.conjunction);
+            candidates.find(|bounds| bounds.exact && is_in_order(bounds))
         })
     }
 
@@ -235,11 +240,10 @@ impl<'p> Planner<'p> {
 
 /// Whether a partial index holds every document that matches.
 fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
-    let Some(partial) = &index.partial_filter else {
+    if index.partial_filter.is_none() {
         return true;
-    };
-    let needed = index.extension(|| Filter::parse(partial, &Context::default()).ok());
-    match needed.as_deref() {
+    }
+    match partial::filter_of(index).as_deref() {
         Some(Some(needed)) => implies(conjunction, needed),
         _ => false,
     }
@@ -259,7 +263,7 @@ pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
                 return None;
             }
             if path == wanted {
-                if !has_own_order(bounds, at - 1) {
+                if bounds.in_order.get(at - 1) != Some(&true) || !has_own_order(bounds, at - 1) {
                     return None;
                 }
                 let reverse = descending != (*order == FieldOrder::Descending);
@@ -318,10 +322,20 @@ fn hinted(
             if let Some(reverse) = natural_direction(pattern) {
                 return Ok(Access::Collection { reverse });
             }
-            collection
+            let mut matching = collection
                 .indexes
                 .iter()
-                .find(|index| index_filters::has_pattern(index, pattern))
+                .filter(|index| index_filters::has_pattern(index, pattern));
+            let found = matching.next();
+            // They differ in their collations.
+            if matching.next().is_some() {
+                return Err(QueryError::new(
+                    ErrorKind::Location(27),
+                    "error processing query: planner returned error :: caused by :: Hint matched \
+                     multiple indexes, must hint by index name",
+                ));
+            }
+            found
         }
         _ => {
             return Err(QueryError::new(
@@ -338,7 +352,7 @@ fn hinted(
         ));
     };
     if request.min.is_some() || request.max.is_some() {
-        let bounds = bounds::between(index, request.min, request.max)?;
+        let bounds = bounds::between(index, request.min, request.max, conjunction.collator)?;
         return Ok(Access::Index {
             bounds: Arc::new(bounds),
             reverse: false,
@@ -346,7 +360,7 @@ fn hinted(
     }
     // A sparse or partial index is used as told, even if it misses documents.
     let bounds = bounds::candidates(index, conjunction).next();
-    let Some(bounds) = bounds.or_else(|| bounds::whole(index)) else {
+    let Some(bounds) = bounds.or_else(|| bounds::whole(index, conjunction.collator)) else {
         return Err(QueryError::new(
             ErrorKind::NoQueryExecutionPlans,
             "error processing query: planner returned error :: caused by :: $hint: refusing to \
@@ -362,6 +376,7 @@ fn hinted(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use banyan_query::{Context, Filter};
     use banyan_storage::{ArrayPaths, IndexDefinition};
     use bson::{RawDocumentBuf, rawdoc};
 
@@ -381,7 +396,7 @@ mod tests {
         let bounds = bounds::candidates(&index, &Conjunction::of(&filter))
             .next()
             .unwrap();
-        order_of(&bounds, &SortPattern::parse(&sort).unwrap())
+        order_of(&bounds, &SortPattern::parse(&sort, None).unwrap())
     }
 
     #[test]

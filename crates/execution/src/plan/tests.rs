@@ -1,10 +1,11 @@
 //! A plan is only a shortcut: whichever indexes there are, the same documents come back, in the
 //! order that was asked for. A collection without indexes is the judge.
 
+use banyan_document::Collator;
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 
 use super::{Access, solutions};
-use crate::fixture::{Fixture, index, request};
+use crate::fixture::{Fixture, collated_request, index, request};
 use crate::index_filters::{AllowedIndex, IndexFilter};
 use crate::request::Request;
 
@@ -220,6 +221,146 @@ fn name(access: &Access) -> String {
         Access::Collection { .. } => "collection".to_owned(),
         Access::Nothing => "nothing".to_owned(),
     }
+}
+
+fn collator(locale: &str, strength: i32) -> Option<Collator> {
+    Collator::parse(&rawdoc! { "locale": locale, "strength": strength }).unwrap()
+}
+
+fn collated(mut spec: RawDocumentBuf, locale: &str, strength: i32) -> RawDocumentBuf {
+    let collation = rawdoc! { "locale": locale, "strength": strength };
+    spec.append(bson::cstr!("collation"), collation);
+    spec
+}
+
+/// As above, with strings that differ in letter case: whatever collations the query, the indexes and
+/// partial filters have.
+#[test]
+fn collations_of_indexes_do_not_change_what_is_found() {
+    let fixture = Fixture::new();
+    let mut documents = documents();
+    let texts = ["A", "aB", "AB", "b", "B", "\u{e1}", "a", ""];
+    for id in 150..230_usize {
+        let text = texts[id % texts.len()];
+        let document = match id % 5 {
+            0 => rawdoc! { "_id": id as i32, "a": { "x": text } },
+            1 => rawdoc! { "_id": id as i32, "a": text, "b": (id % 10) as i32 },
+            2 => rawdoc! { "_id": id as i32, "a": (id % 4) as i32, "b": text },
+            _ => rawdoc! { "_id": id as i32, "a": text, "b": texts[id / 3 % texts.len()] },
+        };
+        documents.push(document);
+    }
+    let judge = fixture.collection("judge", &documents, &[]);
+    let mut partial = collated(index(rawdoc! { "b": 1 }, "partial"), "en", 2);
+    partial.append(
+        bson::cstr!("partialFilterExpression"),
+        rawdoc! { "a": { "$gte": "A" } },
+    );
+    let candidates = [
+        vec![collated(index(rawdoc! { "a": 1 }, "a"), "en", 2)],
+        vec![
+            collated(index(rawdoc! { "a": -1 }, "a"), "fr", 1),
+            collated(index(rawdoc! { "b": 1, "a": 1 }, "ba"), "en", 2),
+        ],
+        vec![
+            index(rawdoc! { "a": 1, "b": 1 }, "ab"),
+            collated(index(rawdoc! { "b": "hashed" }, "h"), "en", 2),
+            partial,
+        ],
+        vec![collated(index(rawdoc! { "$**": 1 }, "all"), "en", 2)],
+    ];
+    let sorts = [None, Some(rawdoc! { "a": 1, "b": -1, "_id": 1 })];
+    for (number, indexes) in candidates.iter().enumerate() {
+        let name = format!("collated{number}");
+        let candidate = fixture.collection(&name, &documents, indexes);
+        for collator in [None, collator("en", 2), collator("fr", 1)] {
+            for (filter, sort) in filters()
+                .iter()
+                .flat_map(|filter| sorts.iter().map(move |sort| (filter, sort)))
+            {
+                let request = collated_request(filter, sort.as_deref(), collator.clone());
+                let (mut expected, _) = fixture.find(&judge, &request);
+                let (mut found, plan) = fixture.find(&candidate, &request);
+                if sort.is_none() {
+                    expected.sort_unstable();
+                    found.sort_unstable();
+                }
+                assert_eq!(found, expected, "{filter:?} {sort:?} by {plan:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strings_are_looked_up_in_an_index_of_their_collation() {
+    let fixture = Fixture::new();
+    let spec = collated(index(rawdoc! { "a": 1 }, "a"), "en", 3);
+    let collection = fixture.collection("posts", &documents(), &[spec]);
+    let used = |filter: RawDocumentBuf, collator: Option<Collator>| {
+        let request = collated_request(&filter, Some(&rawdoc! { "a": 1 }), collator);
+        let solution = &fixture.solutions(&collection, &request)[0];
+        let by_index = matches!(solution.access, Access::Index { .. });
+        (by_index, solution.sorted)
+    };
+    let (en, fr) = (collator("en", 3), collator("fr", 3));
+    assert_eq!(used(rawdoc! { "b": "x" }, en.clone()), (true, true));
+    assert_eq!(used(rawdoc! { "b": "x" }, None), (false, false));
+    // The index is multikey, so that only a whole scan keeps its order.
+    assert_eq!(used(rawdoc! { "a": "x" }, en), (true, false));
+    assert_eq!(used(rawdoc! { "a": "x" }, None), (false, false));
+    assert_eq!(used(rawdoc! { "a": { "$gt": 5 } }, fr), (true, false));
+}
+
+#[test]
+fn strings_are_looked_up_in_a_wildcard_index_of_their_collation() {
+    let fixture = Fixture::new();
+    let spec = collated(index(rawdoc! { "$**": 1 }, "all"), "en", 2);
+    let documents = [
+        rawdoc! { "_id": 1, "a": "X" },
+        rawdoc! { "_id": 2, "a": "x" },
+        rawdoc! { "_id": 3, "A": "x" },
+    ];
+    let collection = fixture.collection("posts", &documents, &[spec]);
+    let found = |collator: Option<Collator>| {
+        let request = collated_request(&rawdoc! { "a": "x" }, None, collator);
+        let access = name(&fixture.solutions(&collection, &request)[0].access);
+        (access, fixture.find(&collection, &request).0)
+    };
+    assert_eq!(found(collator("en", 2)), ("all".to_owned(), vec![1, 2]));
+    assert_eq!(found(None), ("collection".to_owned(), vec![2]));
+}
+
+#[test]
+fn an_id_is_looked_up_by_itself_only_under_the_collation_of_its_index() {
+    let fixture = Fixture::new();
+    let collection = fixture.collection("posts", &documents(), &[]);
+    let by_id = |filter: RawDocumentBuf, collator: Option<Collator>| {
+        fixture.solutions(&collection, &collated_request(&filter, None, collator))[0].by_id
+    };
+    assert!(by_id(rawdoc! { "_id": "x" }, None));
+    assert!(by_id(rawdoc! { "_id": 5 }, collator("en", 2)));
+    assert!(!by_id(rawdoc! { "_id": "x" }, collator("en", 2)));
+}
+
+#[test]
+fn a_hint_by_pattern_names_one_index() {
+    let fixture = Fixture::new();
+    let indexes = [
+        index(rawdoc! { "a": 1 }, "a"),
+        collated(index(rawdoc! { "a": 1 }, "a_en"), "en", 2),
+    ];
+    let collection = fixture.collection("posts", &documents(), &indexes);
+    let hints = rawdoc! { "pattern": { "a": 1 }, "name": "a_en" };
+    let hinted = |hint| {
+        let query = Request {
+            hint: hints.get(hint).unwrap(),
+            ..Request::default()
+        };
+        solutions(Some(&collection), &query, None)
+    };
+    let error = hinted("pattern").unwrap_err();
+    assert_eq!(error.kind, banyan_query::ErrorKind::Location(27));
+    assert_eq!(name(&hinted("name").unwrap()[0].access), "a_en");
 }
 
 #[test]

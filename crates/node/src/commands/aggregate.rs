@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, RowStream, Rows};
-use banyan_query::QueryError;
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{self, Limit, Match, Output, Pipeline, Run, Sort, SortKey};
+use banyan_query::{Context, QueryError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
 
 use super::explain::{self, Around, Verbosity, explain_request};
-use super::find::simple_collation;
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
 use super::{change_stream, out, pipeline_sources};
+use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
 use crate::cursors::first::{self, BatchOptions};
@@ -48,6 +48,7 @@ pub struct Parameters<'a> {
     pub variables: Option<&'a RawDocument>,
     pub explain: bool,
     pub has_cursor: bool,
+    pub collation: Asked,
 }
 
 impl<'a> Parameters<'a> {
@@ -69,13 +70,21 @@ impl<'a> Parameters<'a> {
                 "let" => parameters.variables = field.document_or_null()?,
                 "explain" => parameters.explain = field.bool()?,
                 "cursor" => parameters.has_cursor = true,
-                "collation" => simple_collation(field)?,
+                "collation" => parameters.collation = Asked::parse(field)?,
                 _ => {}
             }
         }
         let pipeline = pipeline.ok_or_else(|| params::missing_field("aggregate", "pipeline"))?;
         parameters.stages = stages(pipeline)?;
         Ok(parameters)
+    }
+
+    /// What the pipeline is parsed in.
+    pub fn context(&self, ctx: &CommandContext<'_>) -> Result<Context, CommandError> {
+        let collator = self
+            .collation
+            .collator(ctx, self.collection.unwrap_or_default());
+        query_context(ctx, self.variables, collator)
     }
 
     pub fn namespace(&self, database: &str) -> String {
@@ -125,7 +134,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         }
         let options = BatchOptions::from_cursor_field(ctx)?;
-        let context = query_context(ctx, parameters.variables)?;
+        let context = parameters.context(ctx)?;
         if change_stream::starts(&parameters.stages) {
             let open = || {
                 let cursor = change_stream::open(
@@ -148,7 +157,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             let Results { rows, slot, .. } =
                 ctx.compute(|| rows(ctx, &parameters, pipeline)).await?;
             let results = out::Results::new(rows, slot, reads_target);
-            out::write(ctx, &output, results).await?;
+            out::write(ctx, &output, context.collator.as_ref(), results).await?;
             return crate::cursors::batch::single(&namespace, []);
         }
         let open = || {
@@ -320,7 +329,8 @@ impl Leading {
             [only] => (*only).clone(),
             several => {
                 let filters = several.iter().map(|filter| &***filter);
-                let joined = Filter::conjunction(filters, pipeline.budget());
+                let collator = pipeline.collator().cloned();
+                let joined = Filter::conjunction(filters, collator, pipeline.budget());
                 Arc::new(joined.map_err(errors::query)?)
             }
         };
@@ -360,7 +370,7 @@ pub fn explain(
             "explain of a $changeStream is not supported",
         ));
     }
-    let context = query_context(ctx, parameters.variables)?;
+    let context = parameters.context(ctx)?;
     let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
     let mut explained = RawArrayBuf::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {

@@ -182,7 +182,18 @@ impl<'a> Wish<'a> {
             (None, Some(pattern)) => catalog_ops::same_pattern(pattern, &index.pattern),
             (None, None) => false,
         };
-        let Some(index) = collection.indexes.iter().find(is_asked_for) else {
+        let mut matching = collection.indexes.iter().filter(is_asked_for);
+        let found = matching.next();
+        if let (Some(_), Some(key)) = (matching.next(), self.pattern) {
+            return Err(CommandError::new(
+                ErrorCode::AmbiguousIndexKeyPattern,
+                format!(
+                    "index keyPattern {} matches several indexes, must use index name",
+                    errors::shown(RawBsonRef::Document(key))
+                ),
+            ));
+        }
+        let Some(index) = found else {
             let asked = match (self.name, self.pattern) {
                 (None, Some(key)) => errors::shown(RawBsonRef::Document(key)),
                 (name, _) => name.unwrap_or_default().to_owned(),

@@ -9,8 +9,8 @@ use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::coll_stats::number;
-use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
@@ -28,6 +28,7 @@ pub struct Parameters<'a> {
     pub hint: Option<RawBsonRef<'a>>,
     pub skip: u64,
     pub limit: Option<u64>,
+    pub collation: Asked,
 }
 
 impl<'a> Parameters<'a> {
@@ -47,7 +48,7 @@ impl<'a> Parameters<'a> {
                     let limit = field.i64()?.unsigned_abs();
                     parameters.limit = Some(limit).filter(|limit| *limit > 0);
                 }
-                "collation" => simple_collation(field)?,
+                "collation" => parameters.collation = Asked::parse(field)?,
                 _ => {}
             }
         }
@@ -117,10 +118,11 @@ pub fn request<'a>(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'a>,
 ) -> Result<Request<'a>, CommandError> {
-    let context = query_context(ctx, None)?;
+    let collator = parameters.collation.collator(ctx, parameters.collection);
+    let context = query_context(ctx, None, collator)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
-        None => Filter::all(),
+        None => Filter::all_in(context.collator.clone()),
     };
     Ok(Request {
         query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),

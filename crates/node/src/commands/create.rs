@@ -1,13 +1,14 @@
 //! `create`: a collection that is made on purpose, with options.
 
+use banyan_document::Collator;
 use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
-use super::find::simple_collation;
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::collation;
 use crate::context::CommandContext;
 use crate::params;
 
@@ -54,6 +55,10 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     {
         images::append(&mut options);
     }
+    if let Some(collator) = collation(ctx)? {
+        let completed = collator.collation().to_document();
+        options.append(cstr!("collation"), completed);
+    }
     let term = node.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
     if node.store.catalog().find(&namespace).is_some() {
@@ -68,6 +73,19 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     Ok(rawdoc! { "ok": 1.0 })
 }
 
+/// The collation that operations on the collection and its indexes have if they name none.
+fn collation(ctx: &CommandContext<'_>) -> Result<Option<Collator>, CommandError> {
+    let field = ctx.field("collation");
+    match field
+        .map(|field| field.document_or_null())
+        .transpose()?
+        .flatten()
+    {
+        Some(document) => Collator::parse_default(document).map_err(collation::error),
+        None => Ok(None),
+    }
+}
+
 /// Options that would change what the collection does are refused rather than forgotten.
 fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     for field in params::fields("create", ctx.body()) {
@@ -77,10 +95,6 @@ fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
                 .document_or_null()?
                 .is_some_and(|validator| !validator.is_empty()),
             "viewOn" | "timeseries" | "clusteredIndex" => !field.is_null(),
-            "collation" => {
-                simple_collation(field)?;
-                false
-            }
             _ => false,
         };
         if asked {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_document::key::{KeyPattern, KeyPatternError};
 use banyan_query::Context;
 use banyan_query::projection::Projection;
@@ -10,8 +11,8 @@ use banyan_storage::{Collection, IndexBuild, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::collation;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds::{self, Begun, quorum};
@@ -124,6 +125,7 @@ fn fresh(
     let rules = ctx.node.index_rules(&collection.namespace);
     let mut fresh: Vec<RawDocumentBuf> = Vec::new();
     for spec in asked {
+        let spec = in_collection(collection, spec)?;
         if is_known(collection, &fresh, &spec)? {
             continue;
         }
@@ -172,7 +174,7 @@ fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError
 
 /// A specification as it is kept: `v`, `key`, `name`, then the options.
 fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
-    let (mut key, mut name) = (None, None);
+    let (mut key, mut name, mut collation) = (None, None, None);
     let mut options = RawDocumentBuf::new();
     for (option, value) in spec.iter().flatten() {
         let field = Field {
@@ -205,7 +207,7 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                 field.i64()?;
                 return Err(unsupported("expireAfterSeconds"));
             }
-            "collation" => simple_collation(field)?,
+            "collation" => collation = Some(completed_collation(field)?),
             "wildcardProjection" => {
                 check_wildcard_projection(field)?;
                 options.append(option, value);
@@ -263,6 +265,15 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     let mut normalized = rawdoc! { "v": 2, "key": key.to_owned(), "name": name };
     for (option, value) in options.iter().flatten() {
         normalized.append(option, value);
+    }
+    if let Some(collation) = collation {
+        if matches!(spec.get("v"), Ok(Some(v)) if params::number(v) == Some(1)) {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                "cannot create an index with the 'collation' option and v=1",
+            ));
+        }
+        normalized.append(cstr!("collation"), collation);
     }
     Ok(normalized)
 }
@@ -351,6 +362,64 @@ fn refuse_computed(projection: &RawDocument) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// `{locale: "simple"}`, or another collation with all its fields.
+fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let given = field.document()?;
+    if given.is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "The field 'collation' cannot be an empty object.",
+        ));
+    }
+    let collator = Collator::parse(given).map_err(collation::error)?;
+    Ok(collator.map_or_else(simple, |collator| collator.collation().to_document()))
+}
+
+fn simple() -> RawDocumentBuf {
+    rawdoc! { "locale": "simple" }
+}
+
+/// The specification in its collection: an index that names no collation has the collection's, and
+/// of the simple one nothing is kept.
+fn in_collection(
+    collection: &Collection,
+    spec: RawDocumentBuf,
+) -> Result<RawDocumentBuf, CommandError> {
+    let default = collection.collator.as_ref();
+    let default = default.map(|collator| collator.collation().to_document());
+    let wanted = match spec.get_document("collation") {
+        Ok(named) => Some(named.to_owned()).filter(|named| *named != simple()),
+        Err(_) => default.clone(),
+    };
+    let is_id = spec
+        .get_str("name")
+        .is_ok_and(|name| name == catalog_ops::ID_INDEX);
+    if is_id && wanted != default {
+        let shown = |collation: Option<RawDocumentBuf>| {
+            errors::shown(RawBsonRef::Document(&collation.unwrap_or_else(simple)))
+        };
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!(
+                "The _id index must have the same collation as the collection. Index collation: \
+                 {}, collection collation: {}",
+                shown(wanted),
+                shown(default)
+            ),
+        ));
+    }
+    let mut kept = RawDocumentBuf::new();
+    for (name, value) in spec.iter().flatten() {
+        if name.as_str() != "collation" {
+            kept.append(name, value);
+        }
+    }
+    if let Some(collation) = wanted {
+        kept.append(cstr!("collation"), collation);
+    }
+    Ok(kept)
+}
+
 fn unsupported(option: &str) -> CommandError {
     CommandError::new(
         ErrorCode::NotImplemented,
@@ -400,7 +469,11 @@ fn is_known(
     for known in existing.chain(fresh) {
         let known_key = known.get_document("key").ok();
         let known_pattern = known_key.and_then(|key| KeyPattern::parse(key).ok());
-        let same_pattern = known_pattern.is_some_and(|p| catalog_ops::same_pattern(&p, &pattern));
+        let same =
+            |option: &&str| known.get(option).ok().flatten() == spec.get(option).ok().flatten();
+        // Indexes of one pattern with different collations are different indexes.
+        let same_pattern = known_pattern.is_some_and(|p| catalog_ops::same_pattern(&p, &pattern))
+            && same(&"collation");
         let same_name = known.get_str("name").is_ok_and(|known| known == name);
         let same_options = [
             "unique",
@@ -409,7 +482,7 @@ fn is_known(
             "wildcardProjection",
         ]
         .iter()
-        .all(|option| known.get(option).ok().flatten() == spec.get(option).ok().flatten());
+        .all(same);
         match (same_name, same_pattern) {
             (true, true) if same_options => return Ok(true),
             (true, _) => {

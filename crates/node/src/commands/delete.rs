@@ -10,9 +10,9 @@ use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
-use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
+use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
@@ -34,18 +34,19 @@ const PARSER: &str = "delete.deletes";
 struct Statement<'a> {
     filter: &'a RawDocument,
     hint: Option<RawBsonRef<'a>>,
+    collation: Option<&'a RawDocument>,
     multi: bool,
 }
 
 impl<'a> Statement<'a> {
     fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
-        let (mut filter, mut limit, mut hint) = (None, None, None);
+        let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, None);
         for field in params::fields(PARSER, document) {
             match field.name {
                 "q" => filter = Some(field.document()?),
                 "limit" => limit = Some(field.i64()?),
                 "hint" => hint = Some(field.value),
-                "collation" => simple_collation(field)?,
+                "collation" => collation = field.document_or_null()?,
                 "sampleId" => {}
                 name => return Err(params::unknown_field(PARSER, name)),
             }
@@ -60,6 +61,7 @@ impl<'a> Statement<'a> {
         Ok(Statement {
             filter: filter.ok_or_else(|| params::missing_field(PARSER, "q"))?,
             hint,
+            collation,
             multi: limit == 0,
         })
     }
@@ -79,7 +81,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         .collect::<Result<Vec<_>, _>>()?;
     let variables = ctx.field("let").map(|field| field.document()).transpose()?;
     // Once for all statements: it looks through the whole request.
-    let context = query_context(ctx, variables)?;
+    let context = query_context(ctx, variables, of_collection(ctx, collection))?;
     let mut staging = Staging::open(ctx.write_context(), collection, false).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let ids = statement_ids(ctx, documents.len())?;
@@ -125,6 +127,14 @@ async fn one(
             "Cannot use (or request) retryable writes with limit=0",
         ));
     }
+    let own_context = match Asked::of(statement.collation)? {
+        Asked::Inherited => None,
+        Asked::Named(collator) => Some(Context {
+            collator,
+            ..context.clone()
+        }),
+    };
+    let context = own_context.as_ref().unwrap_or(context);
     let target = Target {
         filter: Arc::new(Filter::parse(statement.filter, context).map_err(errors::query)?),
         hint: statement.hint,

@@ -4,16 +4,16 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use banyan_document::key;
 use banyan_document::path::{self, Path};
+use banyan_document::{Collator, key};
 use banyan_execution::{CreatedFrom, Request};
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
 
-use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
@@ -33,6 +33,7 @@ pub struct Parameters<'a> {
     pub key: &'a str,
     pub filter: Option<&'a RawDocument>,
     pub hint: Option<RawBsonRef<'a>>,
+    pub collation: Asked,
 }
 
 impl<'a> Parameters<'a> {
@@ -45,7 +46,7 @@ impl<'a> Parameters<'a> {
                 "key" => key = Some(field.str()?),
                 "query" => parameters.filter = field.document_or_null()?,
                 "hint" => parameters.hint = Some(field.value),
-                "collation" => simple_collation(field)?,
+                "collation" => parameters.collation = Asked::parse(field)?,
                 _ => {}
             }
         }
@@ -75,8 +76,11 @@ fn distinct(
     let path = Path::parse(parameters.key)
         .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
     ctx.interrupt();
-    let mut values = Values::default();
     let request = request(ctx, parameters)?;
+    let mut values = Values {
+        collator: request.query.collator().cloned(),
+        ..Values::default()
+    };
     let mut executor = reads::plan(ctx, parameters.collection, request)?.open(ctx)?;
     while let Some((_, row)) = executor.next_record().map_err(errors::query)? {
         values.take(&row, &path)?;
@@ -89,10 +93,11 @@ pub fn request<'a>(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'a>,
 ) -> Result<Request<'a>, CommandError> {
-    let context = query_context(ctx, None)?;
+    let collator = parameters.collation.collator(ctx, parameters.collection);
+    let context = query_context(ctx, None, collator)?;
     let filter = match parameters.filter {
         Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
-        None => Filter::all(),
+        None => Filter::all_in(context.collator.clone()),
     };
     Ok(Request {
         query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),
@@ -113,6 +118,8 @@ struct Values {
     array: RawArrayBuf,
     bytes: usize,
     key: Vec<u8>,
+    /// How strings are compared; without one, by their bytes.
+    collator: Option<Collator>,
 }
 
 impl Values {
@@ -138,7 +145,7 @@ impl Values {
 
     fn add(&mut self, value: RawBsonRef<'_>) {
         self.key.clear();
-        key::encode(value, &mut self.key);
+        key::encode_collated(value, self.collator.as_ref(), &mut self.key);
         if !self.seen.contains(&self.key) {
             self.seen.insert(self.key.clone());
             self.array.push(RawBson::from(value));

@@ -150,11 +150,19 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
                     .as_ref()
                     .is_some_and(|p| catalog_ops::same_pattern(p, &index.pattern))
             };
-            let mut indexes = collection.indexes.iter();
-            let index = indexes
-                .find(same)
-                .or_else(|| collection.building_indexes().find(same));
-            let index = index.cloned().ok_or_else(|| {
+            let indexes = collection.indexes.iter();
+            let mut matching = indexes.chain(collection.building_indexes()).filter(same);
+            let found = matching.next().cloned();
+            if matching.next().is_some() {
+                return Err(CommandError::new(
+                    ErrorCode::AmbiguousIndexKeyPattern,
+                    format!(
+                        "several indexes found for key: {}, identify by name instead",
+                        errors::shown(field.value)
+                    ),
+                ));
+            }
+            let index = found.ok_or_else(|| {
                 CommandError::new(
                     ErrorCode::IndexNotFound,
                     format!("can't find index with key: {}", errors::shown(field.value)),

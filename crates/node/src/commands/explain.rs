@@ -7,11 +7,12 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{aggregate, count, distinct, find};
+use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::info;
 use crate::params::{self, Field};
-use crate::reads::{self, query_context};
+use crate::reads;
 
 pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run))
     .fields(&["verbosity"])
@@ -67,7 +68,7 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
     let explained = match name {
         "find" => {
             let parameters = find::Parameters::parse(ctx.database(), inner)?;
-            let context = query_context(ctx, parameters.variables)?;
+            let context = parameters.context(ctx)?;
             let request = parameters.request(ctx, parameters.canonical(&context)?);
             let around = Around::default();
             explain_request(ctx, parameters.collection, request, around, verbosity)?
@@ -101,6 +102,7 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
                 filter: inner.get_document("query").ok().filter(|f| !f.is_empty()),
                 sort: inner.get_document("sort").ok().filter(|s| !s.is_empty()),
                 limit: Some(1),
+                collation: Asked::of(inner.get_document("collation").ok())?,
                 ..find::Parameters::default()
             };
             explain_parameters(ctx, &parameters, around, verbosity)?
@@ -167,7 +169,7 @@ fn explain_parameters(
     around: Around,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let context = query_context(ctx, None)?;
+    let context = parameters.context(ctx)?;
     let request = parameters.request(ctx, parameters.canonical(&context)?);
     explain_request(ctx, parameters.collection, request, around, verbosity)
 }
@@ -200,6 +202,7 @@ fn explain_write(
         filter: statement.get_document("q").ok().filter(|f| !f.is_empty()),
         hint: statement.get("hint").ok().flatten(),
         limit: (!multi).then_some(1),
+        collation: Asked::of(statement.get_document("collation").ok())?,
         ..find::Parameters::default()
     };
     let around = Around {
@@ -237,6 +240,9 @@ pub fn explain_request(
         "indexFilterSet": executor.has_index_filter(),
         "parsedQuery": executor.looks_for().to_document(),
     };
+    if let Some(collator) = executor.looks_for().collator() {
+        planner.append(cstr!("collation"), collator.collation().to_document());
+    }
     if executor.has_collection() {
         planner.append(cstr!("queryHash"), hex(executor.stats.query_hash()));
         planner.append(cstr!("planCacheKey"), hex(executor.stats.plan_cache_key()));

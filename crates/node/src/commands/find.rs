@@ -15,6 +15,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::batch::Batch;
 use crate::cursors::first::{self, BatchOptions};
@@ -77,6 +78,7 @@ pub struct Parameters<'a> {
     pub await_data: bool,
     pub no_timeout: bool,
     pub variables: Option<&'a RawDocument>,
+    pub collation: Asked,
 }
 
 impl<'a> Parameters<'a> {
@@ -114,7 +116,9 @@ impl<'a> Parameters<'a> {
                 "awaitData" => parameters.await_data = field.bool()?,
                 "noCursorTimeout" => parameters.no_timeout = field.bool()?,
                 "let" => parameters.variables = document(field)?,
-                "collation" => simple_collation(field)?,
+                "collation" => {
+                    parameters.collation = Asked::of(Some(field.document()?))?;
+                }
                 "returnKey" if field.bool()? => {
                     return Err(CommandError::new(
                         ErrorCode::NotImplemented,
@@ -160,6 +164,12 @@ impl<'a> Parameters<'a> {
         }
     }
 
+    /// What the query is parsed in.
+    pub fn context(&self, ctx: &CommandContext<'_>) -> Result<Context, CommandError> {
+        let collator = self.collation.collator(ctx, self.collection);
+        query_context(ctx, self.variables, collator)
+    }
+
     /// The query in its one form.
     pub fn canonical(&self, context: &Context) -> Result<CanonicalQuery, CommandError> {
         let written = Written {
@@ -200,42 +210,6 @@ fn not_a_name(value: RawBsonRef<'_>) -> CommandError {
     )
 }
 
-const COLLATION_FIELDS: [&str; 10] = [
-    "locale",
-    "caseLevel",
-    "caseFirst",
-    "strength",
-    "numericOrdering",
-    "alternate",
-    "maxVariable",
-    "normalization",
-    "backwards",
-    "version",
-];
-
-/// Any order but the plain one of bytes would need indexes of its own.
-pub fn simple_collation(field: Field<'_>) -> Result<(), CommandError> {
-    let Some(collation) = field.document_or_null()?.filter(|given| !given.is_empty()) else {
-        return Ok(());
-    };
-    let mut locale = None;
-    for field in params::fields("collation", collation) {
-        if field.name == "locale" {
-            locale = Some(field.str()?);
-        } else if !COLLATION_FIELDS.contains(&field.name) {
-            return Err(params::unknown_field("collation", field.name));
-        }
-    }
-    match locale {
-        Some("simple") => Ok(()),
-        None => Err(params::missing_field("collation", "locale")),
-        Some(_) => Err(CommandError::new(
-            ErrorCode::NotImplemented,
-            "only the collation {locale: \"simple\"} is supported",
-        )),
-    }
-}
-
 /// `{_id: value}` without anything around it: two lookups, in place.
 fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
     let parameters = match Parameters::parse(ctx.database(), ctx.body()) {
@@ -252,6 +226,8 @@ fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
         && parameters.min.is_none()
         && parameters.max.is_none()
         && parameters.sort.is_none()
+        // Whatever the collation of the collection is, its index on `_id` has it.
+        && matches!(parameters.collation, Asked::Inherited)
         && !matches!(ctx.database(), "local" | "config");
     plain.then(|| answer_point(ctx, parameters.collection, id))
 }
@@ -282,7 +258,7 @@ fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> Com
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
-        let context = query_context(ctx, parameters.variables)?;
+        let context = parameters.context(ctx)?;
         let request = parameters.request(ctx, parameters.canonical(&context)?);
         if parameters.tailable {
             return ctx.compute(|| tail(ctx, &parameters, &request)).await;

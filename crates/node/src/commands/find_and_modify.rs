@@ -11,8 +11,8 @@ use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
@@ -49,6 +49,7 @@ struct Parameters<'a> {
     array_filters: Option<Vec<&'a RawDocument>>,
     hint: Option<RawBsonRef<'a>>,
     variables: Option<&'a RawDocument>,
+    collation: Asked,
 }
 
 impl<'a> Parameters<'a> {
@@ -64,6 +65,7 @@ impl<'a> Parameters<'a> {
             array_filters: None,
             hint: None,
             variables: None,
+            collation: Asked::default(),
         };
         for field in params::fields("findAndModify", ctx.body()) {
             match field.name {
@@ -81,7 +83,7 @@ impl<'a> Parameters<'a> {
                 "arrayFilters" => parameters.array_filters = Some(params::documents(field)?),
                 "hint" => parameters.hint = Some(field.value),
                 "let" => parameters.variables = Some(field.document()?),
-                "collation" => simple_collation(field)?,
+                "collation" => parameters.collation = Asked::parse(field)?,
                 _ => {}
             }
         }
@@ -120,7 +122,8 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let empty = RawDocumentBuf::new();
     let parameters = Parameters::parse(ctx, &empty)?;
-    let context = query_context(ctx, parameters.variables)?;
+    let collator = parameters.collation.collator(ctx, collection);
+    let context = query_context(ctx, parameters.variables, collator)?;
     let array_filters = parameters.array_filters.as_deref().unwrap_or_default();
     let update = match parameters.update {
         Some(update) => {

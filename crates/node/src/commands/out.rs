@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_document::Collator;
 use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
+use banyan_replication::write::catalog_ops::independent_spec;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -65,6 +67,7 @@ impl Results {
 pub async fn write(
     ctx: &CommandContext<'_>,
     output: &Output,
+    collator: Option<&Collator>,
     results: Results,
 ) -> Result<(), CommandError> {
     let (database, collection) = output.target();
@@ -78,7 +81,7 @@ pub async fn write(
     }
     match output {
         Output::Replace { .. } => replace(ctx, database, collection, results).await,
-        Output::Merge(merge) => merge_into(ctx, database, merge, results).await,
+        Output::Merge(merge) => merge_into(ctx, database, merge, collator, results).await,
     }?;
     if elsewhere {
         // Whoever asked here looks for the result here.
@@ -205,7 +208,7 @@ async fn prepare(
             create.append(name, value);
         }
         for index in target.indexes.iter().filter(|index| !index.is_id()) {
-            indexes.push(index.spec.clone());
+            indexes.push(independent_spec(&index.spec));
         }
     }
     run(ctx, database, create).await?;
@@ -250,6 +253,7 @@ async fn merge_into(
     ctx: &CommandContext<'_>,
     database: &str,
     merge: &Merge,
+    collator: Option<&Collator>,
     mut results: Results,
 ) -> Result<(), CommandError> {
     let upsert = merge.when_not_matched == WhenNotMatched::Insert;
@@ -268,7 +272,12 @@ async fn merge_into(
         }
         let mut updates = RawArrayBuf::new();
         for row in &batch {
-            updates.push(statement(merge, &with_id(row), upsert)?);
+            let mut statement = statement(merge, &with_id(row), upsert)?;
+            if let Some(collator) = collator {
+                let collation = collator.collation().to_document();
+                statement.append(cstr!("collation"), collation);
+            }
+            updates.push(statement);
         }
         let update = rawdoc! { "update": merge.collection.as_str(), "updates": updates };
         let reply = run(ctx, database, update).await?;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_execution::error::plan_killed;
 use banyan_execution::{Executor, InterruptSlot, Planned, Request, Rest, Row, View};
 use banyan_query::QueryError;
@@ -72,6 +73,7 @@ pub fn of(
         later,
         database,
         slot: slot.clone(),
+        collator: pipeline.collator().cloned(),
     })))
 }
 
@@ -95,6 +97,8 @@ struct Collections {
     later: Option<Store>,
     database: String,
     slot: Arc<InterruptSlot>,
+    /// The collation of the whole aggregation; those of other collections do not count.
+    collator: Option<Collator>,
 }
 
 impl Collections {
@@ -125,6 +129,7 @@ impl Sources for Collections {
                 let first = index.pattern.fields.first();
                 !index.hidden
                     && index.partial_filter.is_none()
+                    && index.pattern.collator == self.collator
                     && first.is_some_and(|(field, _)| field.to_string() == path)
             })
         }))

@@ -11,8 +11,8 @@ use banyan_storage::Collection;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::find::simple_collation;
 use super::table::{CommandResult, CommandSpec, Run};
+use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::reads::query_context;
@@ -76,16 +76,15 @@ pub fn query<'a>(ctx: &CommandContext<'a>) -> Result<ShapeQuery<'a>, CommandErro
     };
     let sort = document("sort", "optional")?;
     let projection = document("projection", "optional")?;
-    if let Some(collation) = ctx.field("collation") {
-        simple_collation(collation)?;
-    }
+    let collation = Asked::of(document("collation", "optional")?)?;
     let written = Written {
         filter: Some(filter),
         sort,
         projection: projection.filter(|projection| !projection.is_empty()),
         ..Written::default()
     };
-    let context = query_context(ctx, None)?;
+    let collator = collation.collator(ctx, ctx.collection()?);
+    let context = query_context(ctx, None, collator)?;
     Ok(ShapeQuery {
         filter,
         sort,

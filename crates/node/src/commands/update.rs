@@ -11,9 +11,9 @@ use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::find::simple_collation;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
+use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
@@ -40,6 +40,7 @@ struct Statement<'a> {
     array_filters: Vec<&'a RawDocument>,
     constants: Option<&'a RawDocument>,
     hint: Option<RawBsonRef<'a>>,
+    collation: Option<&'a RawDocument>,
     multi: bool,
     upsert: bool,
 }
@@ -53,6 +54,7 @@ impl<'a> Statement<'a> {
             array_filters: Vec::new(),
             constants: None,
             hint: None,
+            collation: None,
             multi: false,
             upsert: false,
         };
@@ -65,7 +67,7 @@ impl<'a> Statement<'a> {
                 "upsert" => statement.upsert = field.bool()?,
                 "hint" => statement.hint = Some(field.value),
                 "arrayFilters" => statement.array_filters = params::documents(field)?,
-                "collation" => simple_collation(field)?,
+                "collation" => statement.collation = field.document_or_null()?,
                 "upsertSupplied" | "sampleId" => {}
                 name => return Err(params::unknown_field(PARSER, name)),
             }
@@ -82,6 +84,28 @@ impl<'a> Statement<'a> {
             ));
         }
         Ok(statement)
+    }
+}
+
+impl Statement<'_> {
+    /// What the statement is parsed in, if that is not what all are.
+    fn context(
+        &self,
+        ctx: &CommandContext<'_>,
+        common: &Context,
+    ) -> Result<Option<Context>, CommandError> {
+        let collator = match Asked::of(self.collation)? {
+            Asked::Named(collator) => collator,
+            Asked::Inherited if self.constants.is_none() => return Ok(None),
+            Asked::Inherited => common.collator.clone(),
+        };
+        match self.constants {
+            Some(constants) => query_context(ctx, Some(constants), collator).map(Some),
+            None => Ok(Some(Context {
+                collator,
+                ..common.clone()
+            })),
+        }
     }
 }
 
@@ -130,7 +154,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let create = statements.iter().any(|statement| statement.upsert);
     let variables = ctx.field("let").map(|field| field.document()).transpose()?;
     // Once for all statements: it looks through the whole request.
-    let context = query_context(ctx, variables)?;
+    let context = query_context(ctx, variables, of_collection(ctx, collection))?;
     let mut staging = Staging::open(ctx.write_context(), collection, create).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
     let ids = statement_ids(ctx, documents.len())?;
@@ -188,9 +212,7 @@ async fn one(
     if let Some(outcome) = staging.settled(id) {
         return Ok(Done::again(outcome));
     }
-    let constants = statement.constants;
-    let own_context = constants.map(|constants| query_context(ctx, Some(constants)));
-    let own_context = own_context.transpose()?;
+    let own_context = statement.context(ctx, context)?;
     let context = own_context.as_ref().unwrap_or(context);
     let update = Update::parse(statement.update, &statement.array_filters, context)
         .map_err(errors::query)?;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use banyan_document::Collator;
 use banyan_document::path::{Path, position};
 use bson::RawBsonRef;
 
@@ -18,6 +19,8 @@ pub struct Conjunction<'f> {
     pub complete: bool,
     /// Whether nothing can match.
     pub never: bool,
+    /// How the filter compares strings; without one, by their bytes.
+    pub collator: Option<&'f Collator>,
     /// How many items of arrays the conditions speak of.
     items: usize,
 }
@@ -34,36 +37,48 @@ pub struct Condition<'f> {
 
 impl<'f> Conjunction<'f> {
     pub fn of(filter: &'f Filter) -> Conjunction<'f> {
-        Conjunction::of_node(filter.root(), None)
+        Conjunction::of_node(filter.root(), None, filter.collator())
     }
 
     /// Of a filter that is not there.
-    pub fn everything() -> Conjunction<'f> {
+    pub fn everything(collator: Option<&'f Collator>) -> Conjunction<'f> {
         Conjunction {
             complete: true,
+            collator,
             ..Conjunction::default()
         }
     }
 
-    fn of_node(node: &'f Node, above: Option<&Path>) -> Conjunction<'f> {
-        let mut conjunction = Conjunction::everything();
+    fn of_node(
+        node: &'f Node,
+        above: Option<&Path>,
+        collator: Option<&'f Collator>,
+    ) -> Conjunction<'f> {
+        let mut conjunction = Conjunction::everything(collator);
         conjunction.take(node, above);
         conjunction
     }
 
-    fn of_negation(node: &'f Node, above: Option<&Path>) -> Conjunction<'f> {
-        let mut conjunction = Conjunction::everything();
+    fn of_negation(
+        node: &'f Node,
+        above: Option<&Path>,
+        collator: Option<&'f Collator>,
+    ) -> Conjunction<'f> {
+        let mut conjunction = Conjunction::everything(collator);
         conjunction.take_negation(node, above);
         conjunction
     }
 
     /// Takes in a node over whole documents, or over those in the array at `above`.
     fn take(&mut self, node: &'f Node, above: Option<&Path>) {
+        let collator = self.collator;
         match node {
             Node::And(children) => children.iter().for_each(|child| self.take(child, above)),
             Node::Or(children) => {
                 let branches = children.iter();
-                self.take_branches(branches.map(|child| Conjunction::of_node(child, above)));
+                self.take_branches(
+                    branches.map(|child| Conjunction::of_node(child, above, collator)),
+                );
             }
             Node::Nor(children) => {
                 children
@@ -79,10 +94,13 @@ impl<'f> Conjunction<'f> {
     }
 
     fn take_negation(&mut self, node: &'f Node, above: Option<&Path>) {
+        let collator = self.collator;
         match node {
             Node::And(children) => {
                 let branches = children.iter();
-                self.take_branches(branches.map(|child| Conjunction::of_negation(child, above)));
+                self.take_branches(
+                    branches.map(|child| Conjunction::of_negation(child, above, collator)),
+                );
             }
             Node::Or(children) => {
                 children
@@ -91,7 +109,9 @@ impl<'f> Conjunction<'f> {
             }
             Node::Nor(children) => {
                 let branches = children.iter();
-                self.take_branches(branches.map(|child| Conjunction::of_node(child, above)));
+                self.take_branches(
+                    branches.map(|child| Conjunction::of_node(child, above, collator)),
+                );
             }
             Node::Not(child) => self.take(child, above),
             // It is weaker than the `$expr` beside it.

@@ -1,39 +1,56 @@
 //! Whether all documents that match one filter match another one: a partial index can then be used.
 
+use banyan_document::Collator;
 use banyan_document::path::Path;
 
-use super::interval::confine;
+use super::interval::{KeyOrder, confine};
 use super::{Condition, Conjunction};
 use crate::filter::{Filter, Node, Predicate};
 
 /// Whether what meets the conjunction matches `needed`. `false` also where that is not known.
 pub fn implies(conjunction: &Conjunction<'_>, needed: &Filter) -> bool {
-    of_node(conjunction, needed.root())
+    of_node(conjunction, needed.root(), needed.collator())
 }
 
-fn of_node(conjunction: &Conjunction<'_>, needed: &Node) -> bool {
+fn of_node(conjunction: &Conjunction<'_>, needed: &Node, collator: Option<&Collator>) -> bool {
     if conjunction.never {
         return true;
     }
     let by_branches = || {
         let mut all = conjunction.disjunctions.iter();
-        all.any(|branches| branches.iter().all(|branch| of_node(branch, needed)))
+        all.any(|branches| {
+            let mut branches = branches.iter();
+            branches.all(|branch| of_node(branch, needed, collator))
+        })
     };
     match needed {
-        Node::And(children) => children.iter().all(|child| of_node(conjunction, child)),
+        Node::And(children) => {
+            let mut children = children.iter();
+            children.all(|child| of_node(conjunction, child, collator))
+        }
         Node::Or(children) => {
-            children.iter().any(|child| of_node(conjunction, child)) || by_branches()
+            let mut each = children.iter();
+            each.any(|child| of_node(conjunction, child, collator)) || by_branches()
         }
         Node::AlwaysTrue => true,
         Node::Path { path, predicate } => {
             let mut conditions = conjunction.conditions.iter();
-            conditions.any(|condition| of_condition(condition, path, predicate)) || by_branches()
+            let order = KeyOrder::new(collator, conjunction.collator);
+            let implied = conditions
+                .any(|condition| of_condition(condition, path, predicate, order, collator));
+            implied || by_branches()
         }
         _ => false,
     }
 }
 
-fn of_condition(condition: &Condition<'_>, path: &Path, needed: &Predicate) -> bool {
+fn of_condition(
+    condition: &Condition<'_>,
+    path: &Path,
+    needed: &Predicate,
+    order: KeyOrder<'_>,
+    collator: Option<&Collator>,
+) -> bool {
     if *condition.path != *path {
         return false;
     }
@@ -52,7 +69,11 @@ fn of_condition(condition: &Condition<'_>, path: &Path, needed: &Predicate) -> b
         negated: false,
         item: None,
     };
-    match (confine(condition, false), confine(&needed, false)) {
+    let own = KeyOrder::new(collator, collator);
+    match (
+        confine(condition, false, order),
+        confine(&needed, false, own),
+    ) {
         (Some(have), Some(need)) => need.exact && have.is_within(&need),
         _ => false,
     }

@@ -2,7 +2,9 @@
 
 use std::cmp::Ordering;
 
-use banyan_document::compare::compare;
+use banyan_document::Collator;
+use banyan_document::collation::{describe_key_string, holds_strings, key_value};
+use banyan_document::compare::{canonical_rank, compare};
 use banyan_document::number::Number;
 use bson::oid::ObjectId;
 use bson::spec::{BinarySubtype, ElementType};
@@ -25,6 +27,40 @@ pub struct End<'a> {
     pub inclusive: bool,
 }
 
+/// How the keys that are looked up compare strings, and whether the filter does it alike. Without a
+/// collator strings are compared by their bytes. The strings in intervals are those in the keys:
+/// under a collation, key strings.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyOrder<'c> {
+    keys: Option<&'c Collator>,
+    alike: bool,
+}
+
+impl<'c> KeyOrder<'c> {
+    pub fn new(keys: Option<&'c Collator>, filter: Option<&Collator>) -> KeyOrder<'c> {
+        KeyOrder {
+            keys,
+            alike: keys == filter,
+        }
+    }
+
+    /// Whether the keys come in the order that the filter has, strings included.
+    pub fn is_alike(&self) -> bool {
+        self.alike
+    }
+
+    /// A value of the filter as it is in the keys. `None`: what is equal to it, and what comes
+    /// before it, lies elsewhere in the keys.
+    pub fn value<'a>(&self, value: RawBsonRef<'a>) -> Option<Value<'a>> {
+        match self.keys {
+            _ if !holds_strings(&value) => Some(Value::Given(value)),
+            _ if !self.alike => None,
+            Some(collator) => Some(Value::Made(key_value(value, collator))),
+            None => Some(Value::Given(value)),
+        }
+    }
+}
+
 /// A value of the filter, or one that was made from it.
 #[derive(Debug, Clone)]
 pub enum Value<'a> {
@@ -41,6 +77,10 @@ impl Value<'_> {
     }
 }
 
+/// The ranks of the types that may hold strings: those from strings to arrays.
+const STRING_RANK: u8 = 15;
+const ARRAY_RANK: u8 = 25;
+
 const EMPTY_DOCUMENT: &[u8] = &[5, 0, 0, 0, 0];
 /// `{"": []}`.
 const EMPTY_ARRAY: &[u8] = &[12, 0, 0, 0, 4, 0, 5, 0, 0, 0, 0, 0];
@@ -52,13 +92,23 @@ impl<'a> Interval<'a> {
         upper: RawBsonRef<'a>,
         upper_inclusive: bool,
     ) -> Interval<'a> {
+        let (lower, upper) = (Value::Given(lower), Value::Given(upper));
+        Interval::between(lower, lower_inclusive, upper, upper_inclusive)
+    }
+
+    fn between(
+        lower: Value<'a>,
+        lower_inclusive: bool,
+        upper: Value<'a>,
+        upper_inclusive: bool,
+    ) -> Interval<'a> {
         Interval {
             lower: End {
-                value: Value::Given(lower),
+                value: lower,
                 inclusive: lower_inclusive,
             },
             upper: End {
-                value: Value::Given(upper),
+                value: upper,
                 inclusive: upper_inclusive,
             },
         }
@@ -66,6 +116,16 @@ impl<'a> Interval<'a> {
 
     pub fn point(value: RawBsonRef<'a>) -> Interval<'a> {
         Interval::new(value, true, value, true)
+    }
+
+    fn at(value: Value<'a>) -> Interval<'a> {
+        Interval::between(value.clone(), true, value, true)
+    }
+
+    /// Whether values that are or may hold strings can lie inside.
+    pub fn may_hold_strings(&self) -> bool {
+        let rank = |end: &End<'_>| canonical_rank(&end.value.get());
+        rank(&self.upper) >= STRING_RANK && rank(&self.lower) <= ARRAY_RANK
     }
 
     pub fn full() -> Interval<'a> {
@@ -133,24 +193,25 @@ impl<'a> Interval<'a> {
         }
     }
 
-    /// As `explain` writes it: `[1, 5)`.
-    pub fn describe(&self) -> String {
+    /// As `explain` writes it: `[1, 5)`. `collated`: its strings are key strings.
+    pub fn describe(&self, collated: bool) -> String {
         format!(
             "{}{}, {}{}",
             if self.lower.inclusive { '[' } else { '(' },
-            describe_value(self.lower.value.get()),
-            describe_value(self.upper.value.get()),
+            describe_value(self.lower.value.get(), collated),
+            describe_value(self.upper.value.get(), collated),
             if self.upper.inclusive { ']' } else { ')' },
         )
     }
 }
 
-fn describe_value(value: RawBsonRef<'_>) -> String {
+fn describe_value(value: RawBsonRef<'_>, collated: bool) -> String {
     match value {
         RawBsonRef::MinKey => "MinKey".into(),
         RawBsonRef::MaxKey => "MaxKey".into(),
         RawBsonRef::Null => "null".into(),
         RawBsonRef::Undefined => "undefined".into(),
+        RawBsonRef::String(text) if collated && !text.is_empty() => describe_key_string(text),
         RawBsonRef::String(text) => format!("\"{text}\""),
         RawBsonRef::Double(number) if number.is_infinite() => {
             if number > 0.0 {
@@ -238,8 +299,12 @@ impl<'a> Intervals<'a> {
 
 /// Where the values lie that meet a condition. `arrays`: the path may lead through arrays or to
 /// one, whose items are then meant. `None`: anywhere.
-pub fn confine<'a>(condition: &Condition<'a>, arrays: bool) -> Option<Intervals<'a>> {
-    let confined = holding(condition.predicate, arrays)?;
+pub fn confine<'a>(
+    condition: &Condition<'a>,
+    arrays: bool,
+    order: KeyOrder<'_>,
+) -> Option<Intervals<'a>> {
+    let confined = holding(condition.predicate, arrays, order)?;
     if !condition.negated {
         return Some(confined);
     }
@@ -254,17 +319,21 @@ pub fn confine<'a>(condition: &Condition<'a>, arrays: bool) -> Option<Intervals<
     (!outside.iter().any(Interval::is_full)).then_some(Intervals::exact(outside))
 }
 
-fn holding<'a>(predicate: &'a Predicate, arrays: bool) -> Option<Intervals<'a>> {
+fn holding<'a>(
+    predicate: &'a Predicate,
+    arrays: bool,
+    order: KeyOrder<'_>,
+) -> Option<Intervals<'a>> {
     match predicate {
-        Predicate::Compare(Comparison::Eq, value) => equals(value.as_raw_bson_ref(), arrays),
+        Predicate::Compare(Comparison::Eq, value) => equals(value.as_raw_bson_ref(), arrays, order),
         Predicate::Compare(comparison, value) => {
-            ordered(*comparison, value.as_raw_bson_ref(), arrays)
+            ordered(*comparison, value.as_raw_bson_ref(), arrays, order)
         }
         Predicate::ExprCompare(comparison, value) if !arrays => {
-            Some(implied(*comparison, value.as_raw_bson_ref()))
+            implied(*comparison, value.as_raw_bson_ref(), order)
         }
-        Predicate::In { values, patterns } => any_of(values, patterns, arrays),
-        Predicate::Regex(pattern) => matching(pattern),
+        Predicate::In { values, patterns } => any_of(values, patterns, arrays, order),
+        Predicate::Regex(pattern) => matching(pattern, order),
         // An index has what is missing as null.
         Predicate::Exists => Some(Intervals::inexact(vec![Interval::full()])),
         Predicate::Type(set) => of_types(set),
@@ -278,51 +347,68 @@ fn holding<'a>(predicate: &'a Predicate, arrays: bool) -> Option<Intervals<'a>> 
 }
 
 /// Ranges, which stay within the type of their operand.
-fn ordered(comparison: Comparison, value: RawBsonRef<'_>, arrays: bool) -> Option<Intervals<'_>> {
+fn ordered<'a>(
+    comparison: Comparison,
+    value: RawBsonRef<'a>,
+    arrays: bool,
+    order: KeyOrder<'_>,
+) -> Option<Intervals<'a>> {
     if is_null(value) || is_nan(value) {
         // Nothing compares with them but themselves.
         return match comparison {
             Comparison::Lt | Comparison::Gt => Some(Intervals::exact(Vec::new())),
-            _ => equals(value, arrays),
+            _ => equals(value, arrays, order),
         };
     }
     let (lower, lower_inclusive, upper, upper_inclusive) = brackets(value)?;
     let inclusive = matches!(comparison, Comparison::Lte | Comparison::Gte);
+    let (lower, upper) = (Value::Given(lower), Value::Given(upper));
+    let value = order.value(value)?;
     Some(Intervals::exact(vec![match comparison {
-        Comparison::Gt | Comparison::Gte => Interval::new(value, inclusive, upper, upper_inclusive),
-        _ => Interval::new(lower, lower_inclusive, value, inclusive),
+        Comparison::Gt | Comparison::Gte => {
+            Interval::between(value, inclusive, upper, upper_inclusive)
+        }
+        _ => Interval::between(lower, lower_inclusive, value, inclusive),
     }]))
 }
 
 /// Comparisons in expressions go over all types, and a missing value, which indexes have as null,
 /// is lower than null.
-fn implied(comparison: Comparison, value: RawBsonRef<'_>) -> Intervals<'_> {
-    let (least, most) = (RawBsonRef::MinKey, RawBsonRef::MaxKey);
+fn implied<'a>(
+    comparison: Comparison,
+    value: RawBsonRef<'a>,
+    order: KeyOrder<'_>,
+) -> Option<Intervals<'a>> {
+    let least = Value::Given(RawBsonRef::MinKey);
+    let most = Value::Given(RawBsonRef::MaxKey);
+    let operand = order.value(value)?;
     let interval = match comparison {
         Comparison::Eq if is_null(value) => null(),
-        Comparison::Eq => Interval::point(value),
-        Comparison::Gt => Interval::new(value, false, most, true),
-        Comparison::Gte => Interval::new(value, true, most, true),
+        Comparison::Eq => Interval::at(operand),
+        Comparison::Gt => Interval::between(operand, false, most, true),
+        Comparison::Gte => Interval::between(operand, true, most, true),
         // As far as the null of what is missing.
         Comparison::Lt | Comparison::Lte if compare(value, RawBsonRef::Null).is_le() => {
-            Interval::new(least, true, RawBsonRef::Null, true)
+            Interval::between(least, true, Value::Given(RawBsonRef::Null), true)
         }
-        Comparison::Lt => Interval::new(least, true, value, false),
-        Comparison::Lte => Interval::new(least, true, value, true),
+        Comparison::Lt => Interval::between(least, true, operand, false),
+        Comparison::Lte => Interval::between(least, true, operand, true),
     };
-    Intervals::inexact(vec![interval])
+    Some(Intervals::inexact(vec![interval]))
 }
 
 fn any_of<'a>(
     values: &'a [RawBson],
     patterns: &'a [Pattern],
     arrays: bool,
+    order: KeyOrder<'_>,
 ) -> Option<Intervals<'a>> {
     let mut all = Intervals::exact(Vec::with_capacity(values.len()));
     let values = values
         .iter()
-        .map(|value| equals(value.as_raw_bson_ref(), arrays));
-    for one in values.chain(patterns.iter().map(matching)) {
+        .map(|value| equals(value.as_raw_bson_ref(), arrays, order));
+    let patterns = patterns.iter().map(|pattern| matching(pattern, order));
+    for one in values.chain(patterns) {
         let one = one?;
         all.intervals.extend(one.intervals);
         all.exact &= one.exact;
@@ -332,7 +418,8 @@ fn any_of<'a>(
 }
 
 /// Strings that can match a pattern, and the pattern itself, which as a value is equal to it.
-fn matching(pattern: &Pattern) -> Option<Intervals<'_>> {
+/// Patterns know no collation, so that of a collated index all strings can.
+fn matching<'a>(pattern: &'a Pattern, order: KeyOrder<'_>) -> Option<Intervals<'a>> {
     let itself = || {
         let value = Value::Made(RawBson::RegularExpression(pattern.to_bson()?));
         let end = End {
@@ -344,9 +431,11 @@ fn matching(pattern: &Pattern) -> Option<Intervals<'_>> {
             upper: end,
         })
     };
-    let strings = pattern
-        .prefix()
-        .and_then(|(prefix, complete)| Some((beginning_with(prefix)?, complete)));
+    let prefix = match order.keys {
+        None => pattern.prefix(),
+        Some(_) => None,
+    };
+    let strings = prefix.and_then(|(prefix, complete)| Some((beginning_with(prefix)?, complete)));
     let (strings, exact) = strings.unwrap_or_else(|| (texts(), false));
     Some(Intervals {
         intervals: vec![strings, itself()?],
@@ -373,7 +462,7 @@ fn beginning_with<'a>(prefix: String) -> Option<Interval<'a>> {
     })
 }
 
-fn equals(value: RawBsonRef<'_>, arrays: bool) -> Option<Intervals<'_>> {
+fn equals<'a>(value: RawBsonRef<'a>, arrays: bool, order: KeyOrder<'_>) -> Option<Intervals<'a>> {
     match value {
         // What a null looks like in an index of arrays depends on where the array ends.
         RawBsonRef::Null | RawBsonRef::Undefined if arrays => None,
@@ -383,7 +472,7 @@ fn equals(value: RawBsonRef<'_>, arrays: bool) -> Option<Intervals<'_>> {
         RawBsonRef::MinKey | RawBsonRef::MaxKey => {
             Some(Intervals::inexact(vec![Interval::point(value)]))
         }
-        value => Some(Intervals::exact(vec![Interval::point(value)])),
+        value => Some(Intervals::exact(vec![Interval::at(order.value(value)?)])),
     }
 }
 

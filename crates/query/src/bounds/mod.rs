@@ -13,30 +13,35 @@ mod tests;
 
 use std::borrow::Cow;
 
+use banyan_document::collation::holds_strings;
 use banyan_document::path::Path;
 use bson::RawBsonRef;
 
 use crate::filter::{Comparison, Predicate};
 pub use conjunction::{Condition, Conjunction};
 pub use implication::implies;
-pub use interval::{Interval, Intervals};
+pub use interval::{Interval, Intervals, KeyOrder};
 
 /// More conditions on one path are not put together: what they leave out is matched anyway.
 pub const CONDITIONS_MAX: usize = 1_000;
 
 /// The intervals of a path's values in documents that match, in order and apart from one another.
-/// The path must not lead through arrays. `None`: any value.
+/// The path must not lead through arrays, and the values are compared in the simple order, as those
+/// of shard keys are. `None`: any value.
 pub fn intervals_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Vec<Interval<'f>>> {
     let mut found = Vec::new();
+    let order = KeyOrder::new(None, conjunction.collator);
     for condition in &conjunction.conditions {
         if found.len() >= CONDITIONS_MAX {
             break;
         }
         if *condition.path == *path
-            && let Some(confined) = interval::confine(condition, false)
+            && let Some(confined) = interval::confine(condition, false, order)
         {
             found.push(confined);
-        } else if let Some(value) = pinned(condition, path) {
+        } else if let Some(value) = pinned(condition, path)
+            && order.value(value).is_some()
+        {
             found.push(Intervals::inexact(vec![Interval::point(value)]));
         }
     }
@@ -58,7 +63,10 @@ pub fn intervals_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Ve
 
 /// The one value that a path has in all documents that match, if the filter says so.
 pub fn equality_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<RawBsonRef<'f>> {
-    conjunction.conditions.iter().find_map(|condition| {
+    // Under a collation several strings are equal to one.
+    let one = |value: &RawBsonRef<'_>| conjunction.collator.is_none() || !holds_strings(value);
+    let mut conditions = conjunction.conditions.iter();
+    let known = conditions.find_map(|condition| {
         if *condition.path == *path
             && let Predicate::Compare(Comparison::Eq, value) = condition.predicate
             && !condition.negated
@@ -67,7 +75,8 @@ pub fn equality_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Raw
             return (!matches!(value, RawBsonRef::Array(_))).then_some(value);
         }
         pinned(condition, path)
-    })
+    });
+    known.filter(one)
 }
 
 /// `{a: {b: 5}}` says what `a.b` is as well.

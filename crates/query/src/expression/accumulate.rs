@@ -4,7 +4,7 @@
 
 use bson::RawBsonRef;
 
-use banyan_document::{Number, compare};
+use banyan_document::Number;
 
 use super::env::{ArrayBuilder, Env, byte_len};
 use super::operator::{Arguments, Form, NamedCodes, Operator, optional, required};
@@ -88,7 +88,7 @@ fn extreme<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<Va
     for value in values(args).filter(|value| !is_nullish(*value)).flatten() {
         env.budget.spend_bytes(byte_len(value))?;
         let better = best.is_none_or(|best| {
-            let order = compare(value, best);
+            let order = env.compare(value, best);
             if greatest {
                 order.is_gt()
             } else {

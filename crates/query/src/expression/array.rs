@@ -2,9 +2,8 @@
 
 use bson::{RawArray, RawBsonRef};
 
-use banyan_document::{Number, compare};
+use banyan_document::Number;
 
-use super::comparison::compare_values;
 use super::env::{ArrayBuilder, Env, byte_len, check_size};
 use super::node::{Node, Special};
 use super::operator::{Arguments, Form, NamedCodes, Operator, Parameter, required};
@@ -220,7 +219,7 @@ fn position<'a>(
     let bytes = wanted.map_or(0, byte_len);
     for (index, value) in values.enumerate() {
         env.budget.spend_bytes(bytes.min(byte_len(value)))?;
-        if compare_values(wanted, Some(value)).is_eq() {
+        if env.compare_values(wanted, Some(value)).is_eq() {
             return Ok(Some(index));
         }
     }
@@ -429,7 +428,7 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
         match (name.as_str(), value) {
             ("input", value) => input = Some(parser.operand(value)?),
             ("sortBy", RawBsonRef::Document(pattern)) => {
-                order = Some(ArrayOrder::Documents(SortPattern::parse(pattern)?));
+                order = Some(ArrayOrder::Documents(parser.sort_pattern(pattern)?));
             }
             ("sortBy", value) => match Number::from_raw(value).and_then(Number::to_i64_exact) {
                 Some(direction @ (1 | -1)) => {
@@ -513,8 +512,8 @@ fn sorted<'a>(
     env: &Env<'a>,
 ) -> Result<Vec<RawBsonRef<'a>>> {
     let order = |a: &RawBsonRef<'_>, b: &RawBsonRef<'_>| match descending {
-        true => compare(*b, *a),
-        false => compare(*a, *b),
+        true => env.compare(*b, *a),
+        false => env.compare(*a, *b),
     };
     merge_sort::sort(values, order, |value| byte_len(*value), env.budget)
 }

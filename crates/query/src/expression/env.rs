@@ -3,7 +3,9 @@
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 use bumpalo::Bump;
 
-use banyan_document::{DocumentWriter, MAX_DOCUMENT_BYTES};
+use std::cmp::Ordering;
+
+use banyan_document::{Collator, DocumentWriter, MAX_DOCUMENT_BYTES, compare_collated};
 
 use super::value::Value;
 use crate::budget::Budget;
@@ -195,6 +197,8 @@ pub struct Env<'a> {
     pub arena: &'a Arena,
     /// Every loop over a value's parts counts what it does.
     pub budget: &'a Budget,
+    /// How strings are compared; without one, by their bytes.
+    pub collator: Option<&'a Collator>,
     frame: Option<&'a Frame<'a>>,
     /// The variables of the `$lookup` stages around.
     outer: &'a Variables,
@@ -208,10 +212,30 @@ impl<'a> Env<'a> {
             root,
             arena,
             budget,
+            collator: None,
             frame: None,
             outer: Variables::NONE,
             in_constant: false,
         }
+    }
+
+    /// This environment with a collation.
+    pub fn with_collator(self, collator: Option<&'a Collator>) -> Env<'a> {
+        Env { collator, ..self }
+    }
+
+    /// The order of two values.
+    pub(super) fn compare(&self, a: RawBsonRef<'_>, b: RawBsonRef<'_>) -> Ordering {
+        compare_collated(a, b, self.collator)
+    }
+
+    /// The order of two values; a missing one counts as undefined.
+    pub(super) fn compare_values(&self, a: Value<'_>, b: Value<'_>) -> Ordering {
+        compare_collated(
+            a.unwrap_or(RawBsonRef::Undefined),
+            b.unwrap_or(RawBsonRef::Undefined),
+            self.collator,
+        )
     }
 
     /// This environment inside a `$lookup`.

@@ -40,6 +40,7 @@ pub mod value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use bson::{RawBson, RawBsonRef, RawDocument};
 
 use crate::budget::Budget;
@@ -68,6 +69,8 @@ pub struct Expression {
     source: Arc<RawBson>,
     /// What evaluating may use.
     budget: Budget,
+    /// How strings are compared; without one, by their bytes.
+    collator: Option<Collator>,
     /// The values of the variables of `$lookup` stages around.
     outer: Variables,
 }
@@ -78,8 +81,14 @@ impl Expression {
             node: Parser::new(context).operand(value)?,
             source: Arc::new(value.into()),
             budget: context.budget.clone(),
+            collator: context.collator.clone(),
             outer: Variables::default(),
         })
+    }
+
+    /// How it compares strings; `None`: by their bytes.
+    pub(crate) fn collator(&self) -> Option<&Collator> {
+        self.collator.as_ref()
     }
 
     /// As it was written.
@@ -93,6 +102,7 @@ impl Expression {
             node: self.node.clone(),
             source: self.source.clone(),
             budget: self.budget.clone(),
+            collator: self.collator.clone(),
             outer: outer.clone(),
         }
     }
@@ -103,8 +113,10 @@ impl Expression {
         root: &'a RawDocument,
         arena: &'a Arena,
     ) -> Result<Value<'a>, QueryError> {
-        self.node
-            .evaluate(&Env::new(root, arena, &self.budget).with_outer(&self.outer))
+        let env = Env::new(root, arena, &self.budget)
+            .with_collator(self.collator.as_ref())
+            .with_outer(&self.outer);
+        self.node.evaluate(&env)
     }
 
     /// Evaluates and copies the result out; `None` is missing.
@@ -126,7 +138,7 @@ impl Expression {
 
     /// The value, if the expression is a constant.
     pub fn as_constant(&self) -> Option<RawBsonRef<'_>> {
-        self.node.as_constant(&self.budget)
+        self.node.as_constant(&self.budget, self.collator.as_ref())
     }
 
     /// The path, if the expression is a plain path into the document (`$a.b`).
@@ -154,6 +166,7 @@ impl Expression {
                     node: operand.clone(),
                     source: self.source.clone(),
                     budget: self.budget.clone(),
+                    collator: self.collator.clone(),
                     outer: self.outer.clone(),
                 },
             });

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
-use banyan_document::DocumentWriter;
+use banyan_document::{Collator, DocumentWriter};
 
 use super::env::{Arena, ArrayBuilder, Env, byte_len, check_size};
 use super::field::FieldPath;
@@ -118,13 +118,17 @@ impl Node {
     }
 
     /// The value of a constant, worked out if it has to be.
-    pub(crate) fn as_constant(&self, budget: &Budget) -> Option<RawBsonRef<'_>> {
+    pub(crate) fn as_constant(
+        &self,
+        budget: &Budget,
+        collator: Option<&Collator>,
+    ) -> Option<RawBsonRef<'_>> {
         match self {
             Node::Constant(value) => Some(value.as_raw_bson_ref()),
             Node::Deferred(deferred) => {
                 let (root, arena) = (RawDocumentBuf::new(), Arena::new());
                 deferred
-                    .kept(&Env::new(&root, &arena, budget))
+                    .kept(&Env::new(&root, &arena, budget).with_collator(collator))
                     .ok()
                     .flatten()
                     .flatten()
@@ -270,7 +274,8 @@ impl Deferred {
     fn kept(&self, env: &Env<'_>) -> Result<Option<Value<'_>>, QueryError> {
         if self.kept.get().is_none() {
             let (root, arena) = (RawDocumentBuf::new(), Arena::new());
-            let value = self.compute(&Env::new(&root, &arena, env.budget))?;
+            let inner = Env::new(&root, &arena, env.budget).with_collator(env.collator);
+            let value = self.compute(&inner)?;
             let kept = match value.map_or(0, byte_len) {
                 0..=DEFERRED_BYTES_MAX => Kept::Value(value.map(Into::into)),
                 _ => Kept::TooLarge,

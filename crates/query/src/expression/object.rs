@@ -252,7 +252,8 @@ fn constant_name(
     parser: &Parser<'_>,
     codes: (u32, u32),
 ) -> Result<Box<str>> {
-    let Some(value) = node.as_constant(&parser.context.budget) else {
+    let Some(value) = node.as_constant(&parser.context.budget, parser.context.collator.as_ref())
+    else {
         return error(
             codes.0,
             format!(

@@ -18,6 +18,7 @@ use super::operator::{self, Form, NO_LIMIT, NamedCodes, Parameter, Run};
 use super::value::{error, items, show_document};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
+use crate::sort::SortPattern;
 
 /// Deeper nesting than BSON allows cannot arrive, but expressions nest cheaply in arrays.
 const DEPTH_MAX: usize = 200;
@@ -313,13 +314,20 @@ impl<'c> Parser<'c> {
         };
         let (root, arena) = (bson::rawdoc! {}, Arena::new());
         let folded = node
-            .evaluate(&Env::new(&root, &arena, &allowance))
+            .evaluate(
+                &Env::new(&root, &arena, &allowance).with_collator(self.context.collator.as_ref()),
+            )
             .map(|value| value.map_or(Node::Missing, |value| Node::constant(value.into())));
         self.context.folding.settle(&allowance);
         match folded {
             Err(_) if allowance.is_exhausted() => Ok(Node::deferred(node)),
             folded => folded,
         }
+    }
+
+    /// A sort pattern inside an operator.
+    pub(super) fn sort_pattern(&self, pattern: &RawDocument) -> Result<SortPattern, QueryError> {
+        SortPattern::parse(pattern, self.context.collator.as_ref())
     }
 
     /// A slot for a new variable that is not in scope yet.

@@ -2,8 +2,6 @@
 
 use bson::{RawArray, RawBsonRef};
 
-use banyan_document::compare;
-
 use super::env::{Env, byte_len};
 use super::operator::{Arguments, Operator};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
@@ -60,13 +58,13 @@ fn set<'a>(array: &'a RawArray, env: &Env<'a>) -> Result<Vec<RawBsonRef<'a>>> {
 fn unique<'a>(values: Vec<RawBsonRef<'a>>, env: &Env<'a>) -> Result<Vec<RawBsonRef<'a>>> {
     let mut values = merge_sort::sort(
         values,
-        |a, b| compare(*a, *b),
+        |a, b| env.compare(*a, *b),
         |value| byte_len(*value),
         env.budget,
     )?;
     // As long as comparing each with the one before takes, which may be ended only before.
     env.budget.spend(values.len())?;
-    values.dedup_by(|a, b| compare(*a, *b).is_eq());
+    values.dedup_by(|a, b| env.compare(*a, *b).is_eq());
     Ok(values)
 }
 
@@ -74,7 +72,9 @@ fn unique<'a>(values: Vec<RawBsonRef<'a>>, env: &Env<'a>) -> Result<Vec<RawBsonR
 fn holds(set: &[RawBsonRef<'_>], value: RawBsonRef<'_>, env: &Env<'_>) -> Result<bool> {
     let looks = set.len().checked_ilog2().unwrap_or(0) as usize + 1;
     env.budget.spend_bytes(looks * byte_len(value))?;
-    Ok(set.binary_search_by(|known| compare(*known, value)).is_ok())
+    Ok(set
+        .binary_search_by(|known| env.compare(*known, value))
+        .is_ok())
 }
 
 /// The values that a set holds, or that it does not hold.
@@ -106,12 +106,12 @@ fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let kept = kept.into_iter().enumerate().collect();
     let mut kept = merge_sort::sort(
         kept,
-        |(_, a), (_, b)| compare(*a, *b),
+        |(_, a), (_, b)| env.compare(*a, *b),
         |(_, value)| byte_len(*value),
         env.budget,
     )?;
     env.budget.spend(kept.len())?;
-    kept.dedup_by(|(_, a), (_, b)| compare(*a, *b).is_eq());
+    kept.dedup_by(|(_, a), (_, b)| env.compare(*a, *b).is_eq());
     let kept = merge_sort::sort(kept, |(i, _), (j, _)| i.cmp(j), |_| 0, env.budget)?;
     env.array_of(kept.into_iter().map(|(_, item)| item))
 }
@@ -141,7 +141,7 @@ fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         sets.push(set(array, env)?);
     }
     let same = |a: &[RawBsonRef<'_>], b: &[RawBsonRef<'_>]| {
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| compare(*a, *b).is_eq())
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| env.compare(*a, *b).is_eq())
     };
     let equal = sets.windows(2).all(|pair| match pair {
         [a, b] => same(a, b),

@@ -1,5 +1,6 @@
 //! Dividing a filter by its conjuncts: those whose paths are known elsewhere, under other names.
 
+use banyan_document::Collator;
 use banyan_document::path::Path;
 use bson::RawDocumentBuf;
 
@@ -11,7 +12,8 @@ use crate::error::QueryError;
 type Rename<'r> = dyn FnMut(&Path, &Predicate) -> Option<Path> + 'r;
 
 impl Filter {
-    /// The conjuncts of which all paths are renamed, and those that are left; `None` if none is.
+    /// The conjuncts of which all paths are renamed, and those that are left, both under this
+    /// filter's collation; `None` if none is.
     pub(crate) fn divide(
         &self,
         rename: &mut Rename<'_>,
@@ -38,9 +40,9 @@ impl Filter {
         }
         let left = match left.is_empty() {
             true => None,
-            false => Some(Part::of(left, budget)?),
+            false => Some(Part::of(left, self.collator(), budget)?),
         };
-        let moved = Part::of(moved, budget)?;
+        let moved = Part::of(moved, self.collator(), budget)?;
         Ok(Some(Divided { moved, left }))
     }
 }
@@ -58,7 +60,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn of(mut conjuncts: Vec<Node>, budget: &Budget) -> Result<Part, QueryError> {
+    fn of(
+        mut conjuncts: Vec<Node>,
+        collator: Option<&Collator>,
+        budget: &Budget,
+    ) -> Result<Part, QueryError> {
         let node = match conjuncts.len() {
             1 => conjuncts.remove(0),
             _ => Node::And(conjuncts),
@@ -66,7 +72,7 @@ impl Part {
         Ok(Part {
             // What an `$expr` implies is added after this, and is not to be written.
             source: serialise::node(&node),
-            filter: Filter::of(node, budget)?,
+            filter: Filter::of(node, collator.cloned(), budget)?,
         })
     }
 }

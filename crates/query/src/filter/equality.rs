@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef};
 
@@ -15,6 +16,7 @@ impl Filter {
     pub(crate) fn one_of(
         path: &str,
         values: &[RawBson],
+        collator: Option<&Collator>,
         budget: &Budget,
     ) -> Result<Option<Filter>, QueryError> {
         let is_plain = |value: &RawBson| {
@@ -30,7 +32,7 @@ impl Filter {
         let Ok(path) = Path::parse(path) else {
             return Ok(None);
         };
-        let mut values = sorted_values(values.to_vec(), budget)?;
+        let mut values = sorted_values(values.to_vec(), collator, budget)?;
         let predicate = match values.len() {
             1 => Predicate::Compare(Comparison::Eq, values.remove(0)),
             _ => Predicate::In {
@@ -41,19 +43,21 @@ impl Filter {
         let root = Node::Path { path, predicate };
         Ok(Some(Filter {
             root,
+            collator: collator.cloned(),
             budget: budget.clone(),
         }))
     }
 
-    /// What all of the filters match.
+    /// What all of the filters match, which have this collation.
     pub(crate) fn all_of(
         mut filters: Vec<Arc<Filter>>,
+        collator: Option<&Collator>,
         budget: &Budget,
     ) -> Result<Arc<Filter>, QueryError> {
         if filters.len() == 1 {
             return Ok(filters.remove(0));
         }
         let filters = filters.iter().map(|filter| &**filter);
-        Filter::conjunction(filters, budget).map(Arc::new)
+        Filter::conjunction(filters, collator.cloned(), budget).map(Arc::new)
     }
 }

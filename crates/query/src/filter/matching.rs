@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-use banyan_document::compare::{canonical_rank, compare};
+use banyan_document::Collator;
+use banyan_document::compare::{canonical_rank, compare_collated};
 use banyan_document::element::items;
 use banyan_document::number::Number;
 use banyan_document::path::{Leaf, Visit, visit_with};
@@ -22,31 +23,39 @@ pub(super) fn matches(
     node: &Node,
     document: &RawDocument,
     mut position: Option<&mut Option<usize>>,
+    collator: Option<&Collator>,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
     budget.spend(1)?;
     match node {
         Node::And(children) => {
             for child in children {
-                if !matches(child, document, position.as_deref_mut(), budget)? {
+                if !matches(child, document, position.as_deref_mut(), collator, budget)? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
-        Node::Or(children) => any(children, |child| matches(child, document, None, budget)),
+        Node::Or(children) => any(children, |child| {
+            matches(child, document, None, collator, budget)
+        }),
         Node::Nor(children) => Ok(!any(children, |child| {
-            matches(child, document, None, budget)
+            matches(child, document, None, collator, budget)
         })?),
-        Node::Not(child) => Ok(!matches(child, document, None, budget)?),
+        Node::Not(child) => Ok(!matches(child, document, None, collator, budget)?),
         // The `$expr` that it was derived from decides.
         Node::Path {
             predicate: Predicate::ExprCompare(..),
             ..
         } => Ok(true),
-        Node::Path { path, predicate } => {
-            matches_path(document, path.parts(), predicate, position, budget)
-        }
+        Node::Path { path, predicate } => matches_path(
+            document,
+            path.parts(),
+            predicate,
+            position,
+            collator,
+            budget,
+        ),
         Node::Expression { expression, .. } => expression.is_true(document),
         Node::Where(code) => code.is_true(document),
         Node::Schema { schema, .. } => schema.accepts(RawBsonRef::Document(document), budget),
@@ -72,6 +81,7 @@ fn matches_path(
     parts: &[Box<str>],
     predicate: &Predicate,
     position: Option<&mut Option<usize>>,
+    collator: Option<&Collator>,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
     // What is not there is looked for in the whole document.
@@ -85,7 +95,7 @@ fn matches_path(
     let mut result = Ok(false);
     let _ = visit_with(document, parts, leaf, &mut |visit: Visit<'_>| {
         let mut item = None;
-        result = predicate.holds(visit.value, &mut item, budget);
+        result = predicate.holds(visit.value, &mut item, collator, budget);
         if matches!(result, Ok(false)) {
             return ControlFlow::Continue(());
         }
@@ -112,14 +122,17 @@ impl Predicate {
         &self,
         value: Option<RawBsonRef<'_>>,
         item: &mut Option<usize>,
+        collator: Option<&Collator>,
         budget: &Budget,
     ) -> Result<bool, QueryError> {
         budget.spend(1)?;
         Ok(match self {
-            Predicate::Compare(op, operand) => compares(value, *op, operand.as_raw_bson_ref()),
+            Predicate::Compare(op, operand) => {
+                compares(value, *op, operand.as_raw_bson_ref(), collator)
+            }
             Predicate::ExprCompare(..) => true,
             Predicate::In { values, patterns } => {
-                is_in(value, values) || matches_any(value, patterns, budget)?
+                is_in(value, values, collator) || matches_any(value, patterns, budget)?
             }
             Predicate::Regex(pattern) => matches_pattern(value, pattern)?,
             Predicate::Exists => value.is_some(),
@@ -135,7 +148,7 @@ impl Predicate {
             Predicate::ElemMatchObject(node) => match value {
                 Some(RawBsonRef::Array(array)) => {
                     *item = find_item(array, |v| match as_document(v) {
-                        Some(document) => matches(node, document, None, budget),
+                        Some(document) => matches(node, document, None, collator, budget),
                         None => Ok(false),
                     })?;
                     item.is_some()
@@ -144,7 +157,7 @@ impl Predicate {
             },
             Predicate::ElemMatchValue(node) => match value {
                 Some(RawBsonRef::Array(array)) => {
-                    *item = find_item(array, |v| matches_value(node, v, budget))?;
+                    *item = find_item(array, |v| matches_value(node, v, collator, budget))?;
                     item.is_some()
                 }
                 _ => false,
@@ -157,22 +170,27 @@ impl Predicate {
 pub(super) fn matches_value(
     node: &Node,
     value: RawBsonRef<'_>,
+    collator: Option<&Collator>,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
     budget.spend(1)?;
     match node {
         Node::And(children) => {
             for child in children {
-                if !matches_value(child, value, budget)? {
+                if !matches_value(child, value, collator, budget)? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
-        Node::Or(children) => any(children, |child| matches_value(child, value, budget)),
-        Node::Nor(children) => Ok(!any(children, |child| matches_value(child, value, budget))?),
-        Node::Not(child) => Ok(!matches_value(child, value, budget)?),
-        Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None, budget),
+        Node::Or(children) => any(children, |child| {
+            matches_value(child, value, collator, budget)
+        }),
+        Node::Nor(children) => Ok(!any(children, |child| {
+            matches_value(child, value, collator, budget)
+        })?),
+        Node::Not(child) => Ok(!matches_value(child, value, collator, budget)?),
+        Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None, collator, budget),
         Node::AlwaysTrue => Ok(true),
         Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } | Node::AlwaysFalse => {
             Ok(false)
@@ -184,18 +202,21 @@ pub(super) fn matches_value(
 pub(super) fn item_matches(
     node: &Node,
     item: RawBsonRef<'_>,
+    collator: Option<&Collator>,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
     match node {
         Node::Path {
             predicate: Predicate::ElemMatchObject(inner),
             ..
-        } => as_document(item).map_or(Ok(false), |document| matches(inner, document, None, budget)),
+        } => as_document(item).map_or(Ok(false), |document| {
+            matches(inner, document, None, collator, budget)
+        }),
         Node::Path {
             predicate: Predicate::ElemMatchValue(inner),
             ..
-        } => matches_value(inner, item, budget),
-        other => matches_value(other, item, budget),
+        } => matches_value(inner, item, collator, budget),
+        other => matches_value(other, item, collator, budget),
     }
 }
 
@@ -227,6 +248,7 @@ pub(super) fn compares(
     value: Option<RawBsonRef<'_>>,
     op: Comparison,
     operand: RawBsonRef<'_>,
+    collator: Option<&Collator>,
 ) -> bool {
     let value = match value {
         None | Some(RawBsonRef::Undefined) => RawBsonRef::Null,
@@ -236,7 +258,7 @@ pub(super) fn compares(
     if unlike && !matches!(operand, RawBsonRef::MinKey | RawBsonRef::MaxKey) {
         return false;
     }
-    let order = compare(value, operand);
+    let order = compare_collated(value, operand, collator);
     if op != Comparison::Eq && order != Ordering::Equal && (is_nan(value) || is_nan(operand)) {
         return unlike && op.accepts(order);
     }
@@ -274,13 +296,13 @@ impl Comparison {
     }
 }
 
-fn is_in(value: Option<RawBsonRef<'_>>, values: &[RawBson]) -> bool {
+fn is_in(value: Option<RawBsonRef<'_>>, values: &[RawBson], collator: Option<&Collator>) -> bool {
     let value = match value {
         None | Some(RawBsonRef::Undefined) => RawBsonRef::Null,
         Some(value) => value,
     };
     values
-        .binary_search_by(|probe| compare(probe.as_raw_bson_ref(), value))
+        .binary_search_by(|probe| compare_collated(probe.as_raw_bson_ref(), value, collator))
         .is_ok()
 }
 

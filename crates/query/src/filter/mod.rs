@@ -27,6 +27,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use banyan_document::Collator;
 use banyan_document::kind;
 use banyan_document::path::Path;
 use bson::spec::ElementType;
@@ -48,6 +49,8 @@ pub use schema::Schema;
 #[derive(Clone, Debug)]
 pub struct Filter {
     root: Node,
+    /// How strings are compared; without one, by their bytes.
+    collator: Option<Collator>,
     /// What running it may use.
     budget: Budget,
 }
@@ -174,37 +177,50 @@ pub struct Where {
 impl Filter {
     pub fn parse(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
         let root = parse::Parser::new(context).document(filter)?;
-        Filter::of(root, &context.budget)
+        Filter::of(root, context.collator.clone(), &context.budget)
     }
 
     /// The filter that every document matches.
     pub fn all() -> Filter {
+        Filter::all_in(None)
+    }
+
+    /// The filter that every document matches, of a query with this collation.
+    pub fn all_in(collator: Option<Collator>) -> Filter {
         Filter {
             root: Node::And(Vec::new()),
+            collator,
             budget: Budget::unlimited(),
         }
     }
 
-    /// What all of the filters match.
+    /// What all of the filters match, which have this collation.
     pub fn conjunction<'a>(
         filters: impl IntoIterator<Item = &'a Filter>,
+        collator: Option<Collator>,
         budget: &Budget,
     ) -> Result<Filter, QueryError> {
         let children = filters.into_iter().map(|filter| filter.root.clone());
-        Filter::of(Node::And(children.collect()), budget)
+        Filter::of(Node::And(children.collect()), collator, budget)
     }
 
-    fn of(root: Node, budget: &Budget) -> Result<Filter, QueryError> {
+    fn of(root: Node, collator: Option<Collator>, budget: &Budget) -> Result<Filter, QueryError> {
         Ok(Filter {
-            root: normalise::normalise(root, budget)?,
+            root: normalise::normalise(root, collator.as_ref(), budget)?,
+            collator,
             budget: budget.clone(),
         })
+    }
+
+    /// How its strings are compared; `None`: by their bytes.
+    pub fn collator(&self) -> Option<&Collator> {
+        self.collator.as_ref()
     }
 
     /// Whether the document matches. Evaluating fails where an expression, a script or a pattern
     /// does: that is the statement's failure, never a document that does not match.
     pub fn try_matches(&self, document: &RawDocument) -> Result<bool, QueryError> {
-        matching::matches(&self.root, document, None, &self.budget)
+        matching::matches(&self.root, document, None, self.collator(), &self.budget)
     }
 
     /// Where in an array the document matched, if it matched in one.
@@ -213,7 +229,13 @@ impl Filter {
         document: &RawDocument,
     ) -> Result<Option<ArrayPosition>, QueryError> {
         let mut position = None;
-        let matched = matching::matches(&self.root, document, Some(&mut position), &self.budget)?;
+        let matched = matching::matches(
+            &self.root,
+            document,
+            Some(&mut position),
+            self.collator(),
+            &self.budget,
+        )?;
         Ok(position.filter(|_| matched).map(ArrayPosition))
     }
 
@@ -221,6 +243,7 @@ impl Filter {
     pub fn bind(&self, outer: &Variables) -> Filter {
         Filter {
             root: bind(&self.root, outer),
+            collator: self.collator.clone(),
             budget: self.budget.clone(),
         }
     }
@@ -292,6 +315,8 @@ impl Filter {
 #[derive(Clone, Debug)]
 pub(crate) struct ItemFilter {
     node: Node,
+    /// How strings are compared; without one, by their bytes.
+    collator: Option<Collator>,
     /// What running it may use.
     budget: Budget,
 }
@@ -305,15 +330,17 @@ pub(crate) fn element_matcher(
     parse::Parser::new(context)
         .nested()
         .operators(&Path::field(""), document, &mut children)?;
+    let collator = context.collator.clone();
     Ok(ItemFilter {
-        node: normalise::normalise(Node::And(children), &context.budget)?,
+        node: normalise::normalise(Node::And(children), collator.as_ref(), &context.budget)?,
+        collator,
         budget: context.budget.clone(),
     })
 }
 
 impl ItemFilter {
     pub fn matches(&self, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
-        matching::item_matches(&self.node, item, &self.budget)
+        matching::item_matches(&self.node, item, self.collator.as_ref(), &self.budget)
     }
 }
 

@@ -8,7 +8,8 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use banyan_document::compare::compare;
+use banyan_document::Collator;
+use banyan_document::compare::compare_collated;
 use banyan_document::path::Path;
 use bson::RawBson;
 
@@ -21,26 +22,32 @@ use crate::pattern::Pattern;
 /// What comparing two conditions or values looks at, as a rule.
 const COMPARED_BYTES: usize = 256;
 
-pub(super) fn normalise(node: Node, budget: &Budget) -> Result<Node, QueryError> {
+pub(super) fn normalise(
+    node: Node,
+    collator: Option<&Collator>,
+    budget: &Budget,
+) -> Result<Node, QueryError> {
     budget.spend_part()?;
     Ok(match node {
-        Node::And(children) => conjunction(normalised(children, budget)?, budget)?,
-        Node::Or(children) => disjunction(normalised(children, budget)?, budget)?,
+        Node::And(children) => conjunction(normalised(children, collator, budget)?, budget)?,
+        Node::Or(children) => {
+            disjunction(normalised(children, collator, budget)?, collator, budget)?
+        }
         Node::Nor(children) => {
-            let mut children = sorted(normalised(children, budget)?, order, budget)?;
+            let mut children = sorted(normalised(children, collator, budget)?, order, budget)?;
             if children.len() == 1 {
                 Node::Not(Box::new(children.remove(0)))
             } else {
                 Node::Nor(children)
             }
         }
-        Node::Not(child) => Node::Not(Box::new(normalise(*child, budget)?)),
+        Node::Not(child) => Node::Not(Box::new(normalise(*child, collator, budget)?)),
         Node::Path { path, predicate } => Node::Path {
             path,
-            predicate: simplified(predicate, budget)?,
+            predicate: simplified(predicate, collator, budget)?,
         },
         Node::Expression { expression, source } => {
-            let implied = rewrite::implied(&expression, budget)?;
+            let implied = rewrite::implied(&expression, collator, budget)?;
             let mut children = vec![Node::Expression { expression, source }];
             children.extend(implied);
             conjunction(children, budget)?
@@ -49,9 +56,15 @@ pub(super) fn normalise(node: Node, budget: &Budget) -> Result<Node, QueryError>
     })
 }
 
-fn normalised(children: Vec<Node>, budget: &Budget) -> Result<Vec<Node>, QueryError> {
+fn normalised(
+    children: Vec<Node>,
+    collator: Option<&Collator>,
+    budget: &Budget,
+) -> Result<Vec<Node>, QueryError> {
     let children = children.into_iter();
-    children.map(|child| normalise(child, budget)).collect()
+    children
+        .map(|child| normalise(child, collator, budget))
+        .collect()
 }
 
 /// Sorts what cannot be copied, and can be ended on the way.
@@ -95,7 +108,11 @@ fn conjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError>
 }
 
 /// A disjunction of normalised children.
-fn disjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError> {
+fn disjunction(
+    children: Vec<Node>,
+    collator: Option<&Collator>,
+    budget: &Budget,
+) -> Result<Node, QueryError> {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
         match child {
@@ -107,7 +124,7 @@ fn disjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError>
     if flat.len() > 1 && flat.iter().any(Node::is_trivially_true) {
         return Ok(Node::AlwaysTrue);
     }
-    let mut flat = sorted(join_equalities(flat, budget)?, order, budget)?;
+    let mut flat = sorted(join_equalities(flat, collator, budget)?, order, budget)?;
     Ok(match flat.len() {
         0 => Node::AlwaysFalse,
         1 => flat.remove(0),
@@ -116,7 +133,11 @@ fn disjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError>
 }
 
 /// Equalities (and patterns) of one path as one `$in`.
-fn join_equalities(children: Vec<Node>, budget: &Budget) -> Result<Vec<Node>, QueryError> {
+fn join_equalities(
+    children: Vec<Node>,
+    collator: Option<&Collator>,
+    budget: &Budget,
+) -> Result<Vec<Node>, QueryError> {
     let mut counts: HashMap<Path, usize> = HashMap::new();
     for path in children.iter().filter_map(equality_path) {
         budget.spend_part()?;
@@ -143,7 +164,7 @@ fn join_equalities(children: Vec<Node>, budget: &Budget) -> Result<Vec<Node>, Qu
         }
     }
     let joined = joined.into_iter().map(|(path, (values, patterns))| {
-        let values = sorted_values(values, budget)?;
+        let values = sorted_values(values, collator, budget)?;
         let predicate = Predicate::In { values, patterns };
         Ok(Node::Path { path, predicate })
     });
@@ -160,7 +181,19 @@ fn equality_path(node: &Node) -> Option<&Path> {
     }
 }
 
-fn simplified(predicate: Predicate, budget: &Budget) -> Result<Predicate, QueryError> {
+fn simplified(
+    predicate: Predicate,
+    collator: Option<&Collator>,
+    budget: &Budget,
+) -> Result<Predicate, QueryError> {
+    // The parser leaves the values as they were written, as does what joins filters.
+    let predicate = match predicate {
+        Predicate::In { values, patterns } => Predicate::In {
+            values: sorted_values(values, collator, budget)?,
+            patterns,
+        },
+        other => other,
+    };
     Ok(match predicate {
         Predicate::In {
             mut values,
@@ -173,10 +206,10 @@ fn simplified(predicate: Predicate, budget: &Budget) -> Result<Predicate, QueryE
             mut patterns,
         } if values.is_empty() && patterns.len() == 1 => Predicate::Regex(patterns.remove(0)),
         Predicate::ElemMatchObject(node) => {
-            Predicate::ElemMatchObject(Box::new(normalise(*node, budget)?))
+            Predicate::ElemMatchObject(Box::new(normalise(*node, collator, budget)?))
         }
         Predicate::ElemMatchValue(node) => {
-            Predicate::ElemMatchValue(Box::new(normalise(*node, budget)?))
+            Predicate::ElemMatchValue(Box::new(normalise(*node, collator, budget)?))
         }
         other => other,
     })
@@ -185,11 +218,14 @@ fn simplified(predicate: Predicate, budget: &Budget) -> Result<Predicate, QueryE
 /// Sorts the values of an `$in`; of equal ones the first stays.
 pub(super) fn sorted_values(
     values: Vec<RawBson>,
+    collator: Option<&Collator>,
     budget: &Budget,
 ) -> Result<Vec<RawBson>, QueryError> {
-    let order = |a: &RawBson, b: &RawBson| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref());
+    let order = |a: &RawBson, b: &RawBson| {
+        compare_collated(a.as_raw_bson_ref(), b.as_raw_bson_ref(), collator)
+    };
     let mut values = sorted(values, order, budget)?;
-    values.dedup_by(|a, b| compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()).is_eq());
+    values.dedup_by(|a, b| order(a, b).is_eq());
     Ok(values)
 }
 

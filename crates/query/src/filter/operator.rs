@@ -10,7 +10,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::bits::{BitTest, Bits};
 use super::parse::{Parser, bad, equality, is_operators};
-use super::{Comparison, Node, Predicate, TypeSet, normalise, parse};
+use super::{Comparison, Node, Predicate, TypeSet, parse};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{describe, is_true};
 use crate::pattern::{Compiler, Pattern};
@@ -336,7 +336,6 @@ fn one_of(
             other => values.push(RawBson::from(other)),
         }
     }
-    let values = normalise::sorted_values(values, parser.budget())?;
     Ok(Predicate::In { values, patterns })
 }
 

@@ -74,6 +74,13 @@ pub(super) enum Order {
     Document { key: SortKey, reverse: bool },
 }
 
+impl Accumulator {
+    /// The state of a group that has no documents yet.
+    pub(super) fn start(&self) -> State {
+        State::new(&self.kind, self.argument.collator())
+    }
+}
+
 impl Kind {
     /// Adds the paths read beside the argument; false if the whole document is.
     pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {

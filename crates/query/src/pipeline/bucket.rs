@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, canonical_rank, compare};
+use banyan_document::{DocumentWriter, canonical_rank, compare_collated};
 
 use super::stage::Stage;
 use super::{group, sort};
@@ -96,7 +96,7 @@ impl<'a> Spec<'a> {
                 "$bucket requires 'groupBy' and 'boundaries' to be specified.",
             );
         };
-        check_default(&boundaries, default.as_ref())?;
+        check_default(&boundaries, default.as_ref(), context)?;
         Ok(Spec {
             group_by,
             boundaries,
@@ -222,7 +222,7 @@ fn check_boundaries(array: &RawArray, context: &Context) -> Result<Vec<RawBson>,
                 ),
             );
         }
-        if compare(low, high).is_ge() {
+        if compare_collated(low, high, context.collator.as_ref()).is_ge() {
             return error(
                 40194,
                 format!(
@@ -239,7 +239,12 @@ fn check_boundaries(array: &RawArray, context: &Context) -> Result<Vec<RawBson>,
 }
 
 /// The default bucket must not lie between the others.
-fn check_default(boundaries: &[RawBson], default: Option<&RawBson>) -> Result<(), QueryError> {
+fn check_default(
+    boundaries: &[RawBson],
+    default: Option<&RawBson>,
+    context: &Context,
+) -> Result<(), QueryError> {
+    let compare = |a, b| compare_collated(a, b, context.collator.as_ref());
     let (Some(default), Some(low), Some(high)) = (default, boundaries.first(), boundaries.last())
     else {
         return Ok(());

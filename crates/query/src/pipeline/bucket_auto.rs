@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, Number, compare, key};
+use banyan_document::{Collator, DocumentWriter, Number, compare_collated, key};
 
 use super::accumulator::{self, Accumulator, State};
 use super::execute::{Drained, Flow, Next, Start, Step};
@@ -229,7 +229,7 @@ impl Step for BucketAutoStep {
         }
         let value = value.unwrap_or(RawBsonRef::Null);
         let mut order = Vec::new();
-        key::encode(value, &mut order);
+        key::encode_collated(value, self.group_by.collator(), &mut order);
         let bytes = byte_len(value) + document.as_bytes().len() + size_of::<Grouped>();
         let grouped = Grouped {
             value: value.into(),
@@ -282,7 +282,7 @@ impl BucketAutoStep {
                 .stage
                 .accumulators
                 .iter()
-                .map(|a| State::new(&a.kind))
+                .map(Accumulator::start)
                 .collect(),
             min: first.value.clone(),
             max: first.value.clone(),
@@ -303,7 +303,8 @@ impl BucketAutoStep {
         match &stage.granularity {
             Some(granularity) => self.round(granularity, buckets, &mut filling, budget)?,
             None => {
-                let at = |max: &RawBson, next: &Grouped| order(&next.value, max).is_eq();
+                let collator = stage.group_by.collator();
+                let at = |max: &RawBson, next: &Grouped| order(&next.value, max, collator).is_eq();
                 self.take_while(buckets, &mut filling, at, budget)?;
                 if let Some(next) = buckets.rest.peek() {
                     filling.max = next.value.clone();
@@ -324,7 +325,7 @@ impl BucketAutoStep {
     ) -> Result<(), QueryError> {
         let boundary = granularity.up(filling.max.as_raw_bson_ref());
         filling.max = boundary.clone();
-        let within = |_: &RawBson, next: &Grouped| order(&next.value, &boundary).is_lt();
+        let within = |_: &RawBson, next: &Grouped| order(&next.value, &boundary, None).is_lt();
         self.take_while(buckets, filling, within, budget)?;
         filling.max = boundary;
         let is_zero = Number::from_raw(filling.max.as_raw_bson_ref()).is_some_and(Number::is_zero);
@@ -396,6 +397,6 @@ struct Filling {
     max: RawBson,
 }
 
-fn order(a: &RawBson, b: &RawBson) -> Ordering {
-    compare(a.as_raw_bson_ref(), b.as_raw_bson_ref())
+fn order(a: &RawBson, b: &RawBson, collator: Option<&Collator>) -> Ordering {
+    compare_collated(a.as_raw_bson_ref(), b.as_raw_bson_ref(), collator)
 }

@@ -486,7 +486,9 @@ impl DensifyStep {
             let value = partitioned.value.evaluate(document, &self.arena)?;
             // What is missing is no null.
             self.key.push(u8::from(value.is_some()));
-            key::encode(value.unwrap_or(RawBsonRef::Null), &mut self.key);
+            let collator = partitioned.value.collator();
+            let shown = value.unwrap_or(RawBsonRef::Null);
+            key::encode_collated(shown, collator, &mut self.key);
             values.push(value);
         }
         if let Some(known) = self.partitions.get_index_of(&self.key[..]) {

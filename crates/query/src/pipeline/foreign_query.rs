@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
-use banyan_document::DocumentWriter;
+use banyan_document::{Collator, DocumentWriter};
 
 use super::matching::Match;
 use crate::budget::Budget;
@@ -19,6 +19,8 @@ use crate::filter::{Comparison, Filter};
 /// All of its conditions have to hold.
 pub struct ForeignQuery {
     conditions: Vec<Condition>,
+    /// How strings are compared: as in the pipeline that asks, whatever the other collection's way.
+    collator: Option<Collator>,
     /// For what has to be parsed.
     budget: Budget,
 }
@@ -37,17 +39,23 @@ pub(super) enum Condition {
 }
 
 impl ForeignQuery {
-    pub(super) fn new(conditions: Vec<Condition>, budget: &Budget) -> ForeignQuery {
+    pub(super) fn new(
+        conditions: Vec<Condition>,
+        collator: Option<&Collator>,
+        budget: &Budget,
+    ) -> ForeignQuery {
         ForeignQuery {
             conditions,
+            collator: collator.cloned(),
             budget: budget.clone(),
         }
     }
 
     pub fn filter(&self) -> Result<Arc<Filter>, QueryError> {
+        let (collator, budget) = (self.collator.as_ref(), &self.budget);
         let filters = self.conditions.iter();
-        let filters = filters.map(|condition| condition.filter(&self.budget));
-        Filter::all_of(filters.collect::<Result<_, _>>()?, &self.budget)
+        let filters = filters.map(|condition| condition.filter(collator, budget));
+        Filter::all_of(filters.collect::<Result<_, _>>()?, collator, budget)
     }
 
     /// The same filter, to be sent to whoever answers it.
@@ -64,10 +72,14 @@ impl ForeignQuery {
 }
 
 impl Condition {
-    fn filter(&self, budget: &Budget) -> Result<Arc<Filter>, QueryError> {
+    fn filter(
+        &self,
+        collator: Option<&Collator>,
+        budget: &Budget,
+    ) -> Result<Arc<Filter>, QueryError> {
         let made = match self {
             Condition::Match(stage) => return Ok(stage.filter.clone()),
-            Condition::OneOf { path, values } => Filter::one_of(path, values, budget)?,
+            Condition::OneOf { path, values } => Filter::one_of(path, values, collator, budget)?,
             // The planner reads more of a comparison than one tree node says.
             Condition::Compare { .. } => None,
         };
@@ -75,6 +87,7 @@ impl Condition {
             Some(filter) => filter,
             None => {
                 let context = Context {
+                    collator: collator.cloned(),
                     budget: budget.clone(),
                     ..Context::default()
                 };

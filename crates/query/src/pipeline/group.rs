@@ -375,15 +375,11 @@ impl Step for GroupStep {
         // It may be larger than the document.
         next.budget.spend_bytes(byte_len(id))?;
         self.key.clear();
-        key::encode(id, &mut self.key);
+        key::encode_collated(id, self.id.collator(), &mut self.key);
         let index = match self.groups.get_index_of(&self.key[..]) {
             Some(index) => index,
             None => {
-                let states = group
-                    .accumulators
-                    .iter()
-                    .map(|a| State::new(&a.kind))
-                    .collect();
+                let states = group.accumulators.iter().map(Accumulator::start).collect();
                 let states_bytes = group.accumulators.len() * size_of::<State>();
                 self.holding
                     .add(2 * self.key.len() + GROUP_BYTES + states_bytes)?;

@@ -30,6 +30,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{items, show, type_name};
 use crate::expression::{Arena, Expression, FieldPath, check_variable_name};
 use crate::variables::Variables;
+use banyan_document::Collator;
 
 pub(super) use graph::parse as parse_graph;
 use join::{Join, Take};
@@ -51,6 +52,8 @@ pub struct Lookup {
     has_pipeline: bool,
     /// The `$unwind` of the field with the results, which then need not be put into one array.
     unwind: Option<Arc<Unwind>>,
+    /// How the values that join are compared as strings.
+    collator: Option<Collator>,
 }
 
 #[derive(Clone, Debug)]
@@ -208,6 +211,7 @@ pub(super) fn parse(
         within,
         has_pipeline: arguments.pipeline.is_some(),
         unwind,
+        collator: context.collator.clone(),
     }));
     Ok(())
 }

@@ -55,7 +55,9 @@ impl Match {
             source.push(RawBsonRef::Document(&stage.source));
         }
         source.end();
-        let filter = Filter::conjunction(filters, budget)?;
+        // They are of one pipeline, which has one collation.
+        let collator = stages.first().and_then(|stage| stage.filter.collator());
+        let filter = Filter::conjunction(filters, collator.cloned(), budget)?;
         Ok(Match::new(&source.finish(), filter))
     }
 

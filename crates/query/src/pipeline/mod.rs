@@ -45,7 +45,7 @@ mod window;
 
 use std::sync::Arc;
 
-use banyan_document::DocumentWriter;
+use banyan_document::{Collator, DocumentWriter};
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::budget::Budget;
@@ -79,6 +79,8 @@ pub struct Pipeline {
     members: Vec<Member>,
     /// What running it may use.
     budget: Budget,
+    /// How all of it compares strings; without one, by their bytes.
+    collator: Option<Collator>,
 }
 
 /// A stage in its pipeline.
@@ -97,6 +99,7 @@ impl Pipeline {
         Ok(Pipeline {
             members,
             budget: context.budget.clone(),
+            collator: context.collator.clone(),
         })
     }
 
@@ -126,13 +129,20 @@ impl Pipeline {
         Pipeline {
             members: Vec::new(),
             budget: context.budget.clone(),
+            collator: context.collator.clone(),
         }
+    }
+
+    /// How all of it compares strings; `None`: by their bytes.
+    pub fn collator(&self) -> Option<&Collator> {
+        self.collator.as_ref()
     }
 
     fn without_stages(&self) -> Pipeline {
         Pipeline {
             members: Vec::new(),
             budget: self.budget.clone(),
+            collator: self.collator.clone(),
         }
     }
 
@@ -158,6 +168,7 @@ impl Pipeline {
         let rest = Pipeline {
             members: self.members.split_off(index),
             budget: self.budget.clone(),
+            collator: self.collator.clone(),
         };
         (self, rest)
     }

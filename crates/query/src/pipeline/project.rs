@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::{RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::path::position;
-use banyan_document::{DocumentWriter, Element, Number, elements, items};
+use banyan_document::{Collator, DocumentWriter, Element, Number, elements, items};
 
 use super::execute::{Flow, Next, Start, Step};
 use super::stage::{Changes, Division, Reads, Stage};
@@ -35,6 +35,8 @@ pub struct Projector {
     tree: Tree,
     /// What computing its fields may use.
     budget: Budget,
+    /// How strings are compared; without one, by their bytes.
+    collator: Option<Collator>,
 }
 
 /// The fields that something happens to, in the order of the specification.
@@ -215,6 +217,7 @@ pub(super) fn parse_unset(
         mode: Mode::Exclusion,
         tree,
         budget: context.budget.clone(),
+        collator: context.collator.clone(),
     }));
     Ok(())
 }
@@ -400,6 +403,7 @@ impl Projector {
             mode,
             tree,
             budget: context.budget.clone(),
+            collator: context.collator.clone(),
         })
     }
 
@@ -418,6 +422,7 @@ impl Projector {
             mode: Mode::Addition,
             tree,
             budget: context.budget.clone(),
+            collator: context.collator.clone(),
         })
     }
 
@@ -450,7 +455,9 @@ impl Projector {
         variables: &Variables,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
-        let env = Env::new(document, arena, &self.budget).with_outer(variables);
+        let env = Env::new(document, arena, &self.budget)
+            .with_collator(self.collator.as_ref())
+            .with_outer(variables);
         self.fields(&self.tree, document, &env, writer)
     }
 

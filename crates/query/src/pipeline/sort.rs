@@ -35,7 +35,7 @@ pub struct SortKey {
 }
 
 impl SortKey {
-    pub(super) fn parse(source: &RawDocument) -> Result<SortKey, QueryError> {
+    pub(super) fn parse(source: &RawDocument, context: &Context) -> Result<SortKey, QueryError> {
         for (name, order) in source.iter().map_while(Result::ok) {
             let Some(number) = Number::from_raw(order) else {
                 if matches!(order, RawBsonRef::Document(_)) {
@@ -56,7 +56,7 @@ impl SortKey {
                 );
             }
         }
-        let pattern = SortPattern::parse(source)?;
+        let pattern = SortPattern::parse(source, context.collator.as_ref())?;
         Ok(SortKey {
             pattern,
             source: source.to_owned(),
@@ -75,7 +75,7 @@ impl SortKey {
 
 pub(super) fn parse(
     value: RawBsonRef<'_>,
-    _: &Context,
+    context: &Context,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = value else {
@@ -85,7 +85,7 @@ pub(super) fn parse(
         return error(15976, "$sort stage must have at least one sort key");
     }
     out.push(Arc::new(Sort {
-        key: SortKey::parse(document)?,
+        key: SortKey::parse(document, context)?,
         limit: None,
     }));
     Ok(())

@@ -157,7 +157,11 @@ impl Sources for Fixed {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let filter = query.filter()?;
         // What a router sends on finds the same.
-        let sent = crate::Filter::parse(&query.to_document(), &Context::default())?;
+        let context = Context {
+            collator: filter.collator().cloned(),
+            ..Context::default()
+        };
+        let sent = crate::Filter::parse(&query.to_document(), &context)?;
         for document in &self.documents {
             let found = filter.try_matches(document)?;
             assert_eq!(found, sent.try_matches(document)?);
@@ -170,6 +174,113 @@ impl Sources for Fixed {
             .map(Ok)
             .collect();
         Ok(Box::new(found.into_iter()))
+    }
+}
+
+/// Every stage that compares strings does it under the pipeline's collation, here one that sees no
+/// difference between capitals and small letters.
+#[test]
+fn stages_compare_strings_under_the_collation() {
+    let collation = parse(r#"{"locale":"en","strength":2}"#);
+    let context = Context {
+        collator: Collator::parse(&collation).unwrap(),
+        ..Context::default()
+    };
+    let documents = ["a", "B", "A", "b"];
+    let documents: Vec<_> = documents
+        .iter()
+        .zip(1..)
+        .map(|(text, i)| parse(&format!(r#"{{"_id":{i},"s":"{text}"}}"#)))
+        .collect();
+    let others = [
+        r#"{"_id":1,"w":"A","to":"b"}"#,
+        r#"{"_id":2,"w":"a","to":"B"}"#,
+        r#"{"_id":3,"w":"B","to":"A"}"#,
+        r#"{"_id":4,"w":"c"}"#,
+    ];
+    let ids = r#"{"$project":{"m":"$m._id"}},{"$limit":2}"#;
+    let lookup = r#""from":"other","as":"m""#;
+    let each = [r#"{"_id":1,"m":[1,2]}"#, r#"{"_id":2,"m":[3]}"#];
+    let cases = [
+        // The conditions go before the stages.
+        (
+            r#"[{"$group":{"_id":"$s","n":{"$sum":1}}},{"$match":{"_id":"A"}}]"#.into(),
+            vec![r#"{"_id":"a","n":2}"#],
+        ),
+        (
+            r#"[{"$project":{"t":"$s","n":{"$add":["$_id",1]}}},{"$match":{"t":{"$in":["A","a"]},"n":{"$gt":2}}}]"#.into(),
+            vec![r#"{"_id":3,"t":"A","n":4}"#],
+        ),
+        (
+            r#"[{"$setWindowFields":{"partitionBy":"$s","sortBy":{"_id":1},"output":{
+                "n":{"$documentNumber":{}},"x":{"$addToSet":"$s"},"t":{"$max":"$s"}}}}]"#.into(),
+            vec![
+                r#"{"_id":1,"s":"a","n":1,"x":["a"],"t":"a"}"#,
+                r#"{"_id":3,"s":"A","n":2,"x":["a"],"t":"a"}"#,
+                r#"{"_id":2,"s":"B","n":1,"x":["B"],"t":"B"}"#,
+                r#"{"_id":4,"s":"b","n":2,"x":["B"],"t":"B"}"#,
+            ],
+        ),
+        (
+            r#"[{"$setWindowFields":{"sortBy":{"s":-1},"output":{"r":{"$rank":{}}}}}]"#.into(),
+            vec![
+                r#"{"_id":2,"s":"B","r":1}"#,
+                r#"{"_id":4,"s":"b","r":1}"#,
+                r#"{"_id":1,"s":"a","r":3}"#,
+                r#"{"_id":3,"s":"A","r":3}"#,
+            ],
+        ),
+        (
+            r#"[{"$group":{"_id":null,"t":{"$topN":{"n":2,"sortBy":{"s":1,"_id":1},"output":"$s"}}}}]"#.into(),
+            vec![r#"{"_id":null,"t":["a","A"]}"#],
+        ),
+        (
+            format!(r#"[{{"$lookup":{{{lookup},"localField":"s","foreignField":"w"}}}},{ids}]"#),
+            each.to_vec(),
+        ),
+        (
+            format!(
+                r#"[{{"$lookup":{{{lookup},"let":{{"s":"$s"}},
+                "pipeline":[{{"$match":{{"$expr":{{"$eq":["$w","$$s"]}}}}}}]}}}},{ids}]"#
+            ),
+            each.to_vec(),
+        ),
+        (
+            format!(
+                r#"[{{"$lookup":{{{lookup},"let":{{"s":"$s"}},"pipeline":[{{"$match":{{
+                "$and":[{{"$expr":{{"$gte":["$w","$$s"]}}}},{{"w":{{"$lt":"C"}}}}]}}}}]}}}},{ids}]"#
+            ),
+            vec![r#"{"_id":1,"m":[1,2,3]}"#, r#"{"_id":2,"m":[3]}"#],
+        ),
+        (
+            format!(
+                r#"[{{"$graphLookup":{{{lookup},"startWith":"$s","connectFromField":"to",
+                "connectToField":"w","maxDepth":5}}}},{ids}]"#
+            ),
+            vec![r#"{"_id":1,"m":[1,2,3]}"#, r#"{"_id":2,"m":[3,1,2]}"#],
+        ),
+        (
+            r#"[{"$limit":1},{"$unionWith":{"coll":"other","pipeline":[{"$match":{"w":"b"}},{"$project":{"w":1}}]}}]"#.into(),
+            vec![r#"{"_id":1,"s":"a"}"#, r#"{"_id":3,"w":"B"}"#],
+        ),
+    ];
+    for (text, expected) in cases {
+        let wrapped = parse(&format!("{{\"p\":{text}}}"));
+        let stages: Vec<_> = items(wrapped.get_array("p").unwrap())
+            .map(|stage| stage.as_document().unwrap())
+            .collect();
+        let pipeline = Pipeline::parse(&stages, &context).unwrap();
+        for is_indexed in [true, false] {
+            let sources = Fixed::new(&others, is_indexed);
+            let input = documents.iter().map(Ok::<_, QueryError>);
+            let results: Vec<_> = pipeline
+                .run(input, Some(sources))
+                .unwrap()
+                .map(|result| extjson::relaxed_text(&result.unwrap()).unwrap())
+                .map(|text| text.replace(' ', ""))
+                .collect();
+            assert_eq!(results, expected, "{text}");
+        }
     }
 }
 

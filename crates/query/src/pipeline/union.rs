@@ -131,7 +131,7 @@ impl Step for UnionStep {
             None => {
                 let union = &*self.union;
                 let conditions = union.leading.conditions(&self.variables)?;
-                let query = ForeignQuery::new(conditions, &self.budget);
+                let query = ForeignQuery::new(conditions, union.pipeline.collator(), &self.budget);
                 let input = self.reader.documents(&query)?;
                 let sources = self.reader.sources.clone();
                 let run = union.pipeline.run_within(input, sources, &self.variables)?;

@@ -87,7 +87,9 @@ pub(super) fn parse(
     let order = fields.document("sortBy")?.filter(|order| !order.is_empty());
     let stage = SetWindowFields {
         partition: parse_partition(fields.get("partitionBy"), context)?,
-        order: order.map(SortKey::parse).transpose()?,
+        order: order
+            .map(|order| SortKey::parse(order, context))
+            .transpose()?,
         outputs: parse_outputs(output, order, context)?,
         setter: setter(output, context)?,
         source: source.to_owned(),
@@ -242,7 +244,7 @@ impl Step for WindowStep {
             }
             let value = value.unwrap_or(RawBsonRef::Null);
             next.budget.spend_bytes(byte_len(value))?;
-            key::encode(value, &mut order);
+            key::encode_collated(value, partition.collator(), &mut order);
         }
         let partition = order.len();
         if let Some(key) = &self.stage.order {

@@ -61,7 +61,7 @@ impl Applier<'_> {
             // What is computed comes after what is there, except where most of it stays.
             Rule::Exclude | Rule::Expression(_) => {}
             Rule::ElemMatch(_) if self.mode == Mode::Inclusion => {}
-            Rule::ElemMatch(node) => self.elem_match(node, element)?,
+            Rule::ElemMatch(filter) => self.elem_match(filter, element)?,
             Rule::Slice(slice) => match element.value() {
                 RawBsonRef::Array(array) => self.slice(*slice, element.name(), array),
                 _ => self.writer.append_element(element),

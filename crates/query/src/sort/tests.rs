@@ -29,7 +29,7 @@ fn golden() {
 }
 
 fn sorted(sort: &RawDocument, documents: &[RawDocumentBuf]) -> Result<Vec<String>, QueryError> {
-    let pattern = SortPattern::parse(sort)?;
+    let pattern = SortPattern::parse(sort, None)?;
     let mut sorter = Sorter::new(None);
     for (index, document) in documents.iter().enumerate() {
         sorter.push(pattern.key(document)?, index, 8)?;

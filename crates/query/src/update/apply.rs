@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use banyan_document::compare::compare;
+use banyan_document::compare::compare_collated;
 use banyan_document::element::{Element, elements, items};
 use banyan_document::kind;
 use banyan_document::number::Number;
@@ -388,7 +388,8 @@ impl Applier<'_> {
             }
             Modifier::AddToSet(added) => {
                 self.begin_array(slot);
-                write_set(array, added, &mut self.writer);
+                let collator = self.modifiers.collator.as_ref();
+                write_set(array, added, collator, &mut self.writer);
                 self.writer.end();
             }
             removing => {
@@ -420,7 +421,7 @@ impl Applier<'_> {
             }
             Modifier::Pull(pull) => write_without(array, writer, |item| pull.takes(item))?,
             Modifier::PullAll(values) => {
-                let mut values = ValueSet::of(values);
+                let mut values = ValueSet::of(values, self.modifiers.collator.as_ref());
                 write_without(array, writer, |item| Ok(values.contains(item)))?;
             }
             _ => {}
@@ -529,8 +530,10 @@ impl Applier<'_> {
         wanted: Ordering,
     ) {
         let new = new.as_raw_bson_ref();
-        match existing {
-            Some(element) if compare(new, element.value()) != wanted => self.keep(slot, existing),
+        let collator = self.modifiers.collator.as_ref();
+        let order = existing.map(|element| compare_collated(new, element.value(), collator));
+        match order {
+            Some(order) if order != wanted => self.keep(slot, existing),
             _ => self.put(slot, new),
         }
     }

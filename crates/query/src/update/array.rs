@@ -1,9 +1,9 @@
 //! The operators on arrays: `$push`, `$addToSet`, `$pull`, `$pullAll`.
 
-use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use banyan_document::compare::compare;
+use banyan_document::Collator;
+use banyan_document::compare::compare_collated;
 use banyan_document::element::{elements, items};
 use banyan_document::key;
 use banyan_document::kind;
@@ -29,7 +29,10 @@ pub(super) struct Push {
 
 #[derive(Clone, Debug)]
 enum PushSort {
-    Whole { descending: bool },
+    Whole {
+        descending: bool,
+        collator: Option<Collator>,
+    },
     Fields(SortPattern),
 }
 
@@ -39,7 +42,7 @@ impl Push {
         self.position.is_none() && self.slice.is_none() && self.sort.is_none()
     }
 
-    pub fn parse(operand: RawBsonRef<'_>) -> Result<Push, QueryError> {
+    pub fn parse(operand: RawBsonRef<'_>, context: &Context) -> Result<Push, QueryError> {
         let mut push = Push {
             items: Vec::new(),
             position: None,
@@ -70,7 +73,7 @@ impl Push {
                         ))
                     })?);
                 }
-                "$sort" => push.sort = Some(PushSort::parse(value)?),
+                "$sort" => push.sort = Some(PushSort::parse(value, context)?),
                 name => return Err(bad(format!("Unrecognized clause in $push: {name}"))),
             }
         }
@@ -147,13 +150,15 @@ fn slice<'s, 'a>(all: &'s [RawBsonRef<'a>], slice: Option<i64>) -> &'s [RawBsonR
 }
 
 impl PushSort {
-    fn parse(value: RawBsonRef<'_>) -> Result<PushSort, QueryError> {
+    fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<PushSort, QueryError> {
         if let RawBsonRef::Document(document) = value {
-            return PushSort::parse_fields(document);
+            return PushSort::parse_fields(document, context);
         }
         match Number::from_raw(value).map(Number::to_i64_exact) {
-            Some(Some(1)) => Ok(PushSort::Whole { descending: false }),
-            Some(Some(-1)) => Ok(PushSort::Whole { descending: true }),
+            Some(Some(order @ (1 | -1))) => Ok(PushSort::Whole {
+                descending: order < 0,
+                collator: context.collator.clone(),
+            }),
             Some(_) => Err(bad("The $sort element value must be either 1 or -1")),
             None => Err(bad(
                 "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to \
@@ -162,7 +167,7 @@ impl PushSort {
         }
     }
 
-    fn parse_fields(document: &RawDocument) -> Result<PushSort, QueryError> {
+    fn parse_fields(document: &RawDocument, context: &Context) -> Result<PushSort, QueryError> {
         if document.is_empty() {
             return Err(bad(
                 "The sort pattern is empty when it should be a set of fields.",
@@ -183,13 +188,22 @@ impl PushSort {
                 )));
             }
         }
-        Ok(PushSort::Fields(SortPattern::parse(document)?))
+        let pattern = SortPattern::parse(document, context.collator.as_ref())?;
+        Ok(PushSort::Fields(pattern))
     }
 
     fn sort(&self, all: &mut Vec<RawBsonRef<'_>>) -> Result<(), QueryError> {
         match self {
-            PushSort::Whole { descending: false } => all.sort_by(|a, b| compare(*a, *b)),
-            PushSort::Whole { descending: true } => all.sort_by(|a, b| compare(*b, *a)),
+            PushSort::Whole {
+                descending,
+                collator,
+            } => {
+                let compare = |a, b| compare_collated(a, b, collator.as_ref());
+                match descending {
+                    false => all.sort_by(|a, b| compare(*a, *b)),
+                    true => all.sort_by(|a, b| compare(*b, *a)),
+                }
+            }
             PushSort::Fields(pattern) => {
                 // What is not a document has none of the fields.
                 let empty = RawDocumentBuf::new();
@@ -207,15 +221,23 @@ impl PushSort {
 
 /// Values to look others up in, equal when they compare as equal: as index keys, which are equal
 /// then too.
-#[derive(Default)]
-pub(super) struct ValueSet {
+pub(super) struct ValueSet<'c> {
     keys: HashSet<Vec<u8>>,
     buffer: Vec<u8>,
+    collator: Option<&'c Collator>,
 }
 
-impl ValueSet {
-    pub fn of(values: &[RawBson]) -> ValueSet {
-        let mut set = ValueSet::default();
+impl<'c> ValueSet<'c> {
+    pub fn new(collator: Option<&'c Collator>) -> ValueSet<'c> {
+        ValueSet {
+            keys: HashSet::new(),
+            buffer: Vec::new(),
+            collator,
+        }
+    }
+
+    pub fn of(values: &[RawBson], collator: Option<&'c Collator>) -> ValueSet<'c> {
+        let mut set = ValueSet::new(collator);
         for value in values {
             set.insert(value.as_raw_bson_ref());
         }
@@ -229,25 +251,30 @@ impl ValueSet {
 
     pub fn contains(&mut self, value: RawBsonRef<'_>) -> bool {
         self.buffer.clear();
-        key::encode(value, &mut self.buffer);
+        key::encode_collated(value, self.collator, &mut self.buffer);
         self.keys.contains(&self.buffer)
     }
 }
 
 /// Writes the items of a set with those added that it lacks.
-pub(super) fn write_set(array: Option<&RawArray>, added: &[RawBson], writer: &mut DocumentWriter) {
+pub(super) fn write_set(
+    array: Option<&RawArray>,
+    added: &[RawBson],
+    collator: Option<&Collator>,
+    writer: &mut DocumentWriter,
+) {
     for item in array.into_iter().flat_map(items) {
         writer.push_element(&item);
     }
     if let [only] = added {
         let only = only.as_raw_bson_ref();
         let mut present = array.into_iter().flat_map(items);
-        if !present.any(|item| compare(item.value(), only) == Ordering::Equal) {
+        if !present.any(|item| compare_collated(item.value(), only, collator).is_eq()) {
             writer.push(only);
         }
         return;
     }
-    let mut present = ValueSet::default();
+    let mut present = ValueSet::new(collator);
     for item in array.into_iter().flat_map(items) {
         present.insert(item.value());
     }
@@ -261,7 +288,7 @@ pub(super) fn write_set(array: Option<&RawArray>, added: &[RawBson], writer: &mu
 /// What a `$pull` takes off.
 #[derive(Clone, Debug)]
 pub(super) enum Pull {
-    Equal(RawBson),
+    Equal(RawBson, Option<Collator>),
     /// Documents that match.
     Documents(Box<Filter>),
     /// Items that satisfy operators: the filter is on a field with an empty name.
@@ -284,13 +311,15 @@ impl Pull {
                 }
                 Ok(Pull::Documents(Box::new(Filter::parse(document, context)?)))
             }
-            other => Ok(Pull::Equal(other.into())),
+            other => Ok(Pull::Equal(other.into(), context.collator.clone())),
         }
     }
 
     pub fn takes(&self, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
         match self {
-            Pull::Equal(value) => Ok(compare(item, value.as_raw_bson_ref()) == Ordering::Equal),
+            Pull::Equal(value, collator) => {
+                Ok(compare_collated(item, value.as_raw_bson_ref(), collator.as_ref()).is_eq())
+            }
             Pull::Documents(filter) => item
                 .as_document()
                 .map_or(Ok(false), |document| filter.try_matches(document)),

@@ -22,6 +22,7 @@ mod tests;
 mod tree;
 mod upsert;
 
+use banyan_document::Collator;
 use banyan_document::element::field;
 use banyan_document::validate::{self, MAX_DEPTH, MAX_DOCUMENT_BYTES};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
@@ -64,6 +65,8 @@ struct Modifiers {
     /// Whether a result may nest deeper than the document and the operands were seen to.
     may_deepen: bool,
     budget: Budget,
+    /// How strings are compared; without one, by their bytes.
+    collator: Option<Collator>,
 }
 
 /// What an update needs to know beside the document.

@@ -93,8 +93,8 @@ static OPERATORS: &[Operator] = &[
         name: "$rename",
         form: Form::Paths(rename),
     },
-    here("$push", |_, operand, _| {
-        Push::parse(operand).map(Modifier::Push)
+    here("$push", |_, operand, context| {
+        Push::parse(operand, context).map(Modifier::Push)
     }),
     here("$addToSet", |_, operand, _| {
         set_items(operand).map(Modifier::AddToSet)

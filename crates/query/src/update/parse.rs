@@ -106,6 +106,7 @@ fn modifiers(
             wholes: Vec::new(),
             may_deepen: false,
             budget: context.budget.clone(),
+            collator: context.collator.clone(),
         },
         used: HashSet::new(),
     };

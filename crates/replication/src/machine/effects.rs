@@ -6,24 +6,22 @@
 use std::sync::Arc;
 
 use banyan_document::key::{KeyError, Keys};
-use banyan_query::filter::Filter;
+use banyan_execution::partial;
 use banyan_storage::{
     Batch, Catalog, Collection, INDEX_KEY_BYTES_MAX, Index, RecordId, StorageError,
 };
 use bson::RawDocument;
 
 use crate::entry::{Entry, EntryError, Operation};
-use crate::errors;
 
 /// The keys that a document has in an index.
 pub fn keys_of(index: &Index, document: &RawDocument) -> Result<Keys, KeyError> {
-    if let Some(partial) = &index.partial_filter {
-        let filter = index.extension(|| errors::parse_filter(partial).ok());
-        let covers = match filter.as_deref() {
+    if let Some(filter) = partial::filter_of(index) {
+        let covers = match filter.as_ref() {
             // The filters that an index may have cannot fail (`Filter::suits_an_index`).
-            Some(Some(filter)) => Filter::try_matches(filter, document).unwrap_or(false),
+            Some(filter) => filter.try_matches(document).unwrap_or(false),
             // An index whose filter cannot be read was refused when it was made.
-            _ => true,
+            None => true,
         };
         if !covers {
             return Ok(Keys::default());

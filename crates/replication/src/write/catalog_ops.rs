@@ -164,9 +164,13 @@ pub fn creation(
     namespace: &Namespace,
     options: RawDocumentBuf,
 ) -> CatalogChange {
+    let mut spec = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX };
+    if let Ok(collation) = options.get_document("collation") {
+        spec.append(cstr!("collation"), collation);
+    }
     let id_index = IndexDefinition {
         id: replica.store.allocate_id(),
-        spec: rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX },
+        spec,
     };
     CatalogChange::CreateCollection {
         id: replica.store.allocate_id(),
@@ -235,6 +239,16 @@ pub fn index_name(key: &RawDocument) -> String {
         )
     };
     key.iter().flatten().map(part).collect::<Vec<_>>().join("_")
+}
+
+/// A specification that makes the same index in any collection: one without a collation names the
+/// simple one, so that it does not get the collection's.
+pub fn independent_spec(spec: &RawDocument) -> RawDocumentBuf {
+    let mut independent = spec.to_owned();
+    if spec.get_document("collation").is_err() {
+        independent.append(cstr!("collation"), rawdoc! { "locale": "simple" });
+    }
+    independent
 }
 
 /// Whether the two patterns are the same index.

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use banyan_document::key;
-use banyan_execution::tickets;
+use banyan_execution::{by_id, tickets};
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::{ArrayPosition, Filter};
 use banyan_query::update::{Update, UpdateContext};
@@ -64,20 +63,20 @@ enum Step {
 }
 
 impl<'a> Target<'a> {
-    /// The `_id`, if the filter asks for one and nothing else.
-    fn id(&self) -> Option<RawBsonRef<'_>> {
-        match self.hint {
-            None => self.filter.id_equality(),
-            Some(_) => None,
-        }
+    /// The `_id`, if the filter asks for one and nothing else, and the index on it compares strings
+    /// as the filter does.
+    fn id(&self, collection: &Collection) -> Option<RawBsonRef<'_>> {
+        let id = self.filter.id_equality().filter(|_| self.hint.is_none())?;
+        let index = collection.id_index()?;
+        by_id::serves(index, id, self.filter.collator()).then_some(id)
     }
 
     fn matches(&self, document: &RawDocument) -> Result<bool, CommandError> {
         self.filter.try_matches(document).map_err(errors::query)
     }
 
-    fn is_by_id(&self) -> bool {
-        self.id().is_some()
+    fn is_by_id(&self, collection: &Collection) -> bool {
+        self.id(collection).is_some()
     }
 }
 
@@ -92,7 +91,7 @@ pub async fn run(
         return Ok(effect);
     };
     staging.unit.begin_statement();
-    if target.multi && !target.is_by_id() {
+    if target.multi && !target.is_by_id(&collection) {
         many(staging, &collection, target, action, &mut effect).await?;
         return Ok(effect);
     }
@@ -112,7 +111,7 @@ fn plan<'a>(
 ) -> Result<Planned<'a>, CommandError> {
     let wanted = (!target.multi).then_some(1);
     let query = CanonicalQuery {
-        order: Order::parse(target.sort).map_err(errors::query)?,
+        order: Order::parse(target.sort, target.filter.collator()).map_err(errors::query)?,
         limit: target.sort.and(wanted),
         ..CanonicalQuery::of_filter(target.filter.clone())
     };
@@ -155,7 +154,7 @@ async fn one(
     action: &Action<'_>,
     effect: &mut Effect,
 ) -> Result<Step, CommandError> {
-    if let (Some(id), Some(index)) = (target.id(), collection.id_index()) {
+    if let (Some(id), Some(index)) = (target.id(collection), collection.id_index()) {
         return one_by_id(staging, collection, index, id, target, action, effect);
     }
     let ctx = staging.ctx;
@@ -201,11 +200,9 @@ fn one_by_id(
     action: &Action<'_>,
     effect: &mut Effect,
 ) -> Result<Step, CommandError> {
-    let mut key = Vec::with_capacity(32);
-    key::encode(id, &mut key);
     let snapshot = staging.unit.read_view();
     let found = snapshot
-        .unique_lookup(id_index, &key)
+        .unique_lookup(id_index, &by_id::key(id_index, id))
         .map_err(errors::storage)?;
     staging.ctx.work.found_by_id(found.is_some());
     let Some(record) = found else {
@@ -245,7 +242,7 @@ fn latch_and_match(
     if let Some(document) = present
         && staging.owns(&document)
         // A record keeps its `_id`.
-        && (target.is_by_id() || target.matches(&document)?)
+        && (target.is_by_id(collection) || target.matches(&document)?)
     {
         let position = match action {
             Action::Update(update, _) if update.needs_position() => {

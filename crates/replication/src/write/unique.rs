@@ -1,8 +1,9 @@
 //! Unique indexes: no two records have one key.
 
+use banyan_document::Collator;
 use banyan_storage::{Collection, Index, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::unit::WriteUnit;
 use crate::errors;
@@ -40,6 +41,18 @@ pub fn duplicate(
         .kind
         .value_of_key(document, key)
         .unwrap_or_else(|| index.pattern.key_value(document));
+    let mut extra = RawDocumentBuf::new();
+    let (value, collation) = match &index.pattern.collator {
+        None => (value, String::new()),
+        Some(collator) => {
+            let (value, encoded) = in_hexadecimal(&value, collator);
+            extra.append(cstr!("hexEncoded"), encoded);
+            let collation = collator.collation().to_document();
+            let shown = errors::shown(RawBsonRef::Document(&collation));
+            extra.append(cstr!("collation"), collation);
+            (value, format!(" collation: {shown}"))
+        }
+    };
     let pattern = index
         .spec
         .get_document("key")
@@ -53,11 +66,40 @@ pub fn duplicate(
     CommandError::new(
         ErrorCode::DuplicateKey,
         format!(
-            "E11000 duplicate key error collection: {} index: {} dup key: {{ {} }}",
+            "E11000 duplicate key error collection: {} index: {}{collation} dup key: {{ {} }}",
             collection.namespace,
             index.name,
             shown.join(", ")
         ),
     )
-    .with_extra(rawdoc! { "keyPattern": pattern, "keyValue": value })
+    .with_extra({
+        let mut all = rawdoc! { "keyPattern": pattern, "keyValue": value };
+        for (name, value) in extra.iter().flatten() {
+            all.append(name, value);
+        }
+        all
+    })
+}
+
+/// The strings of a collated index as their sort keys, and which fields are such strings.
+fn in_hexadecimal(values: &RawDocument, collator: &Collator) -> (RawDocumentBuf, RawArrayBuf) {
+    let (mut shown, mut encoded) = (RawDocumentBuf::new(), RawArrayBuf::new());
+    for (name, value) in values.iter().flatten() {
+        match value {
+            RawBsonRef::String(text) | RawBsonRef::Symbol(text) => {
+                let bytes = collator.key_string(text);
+                let hexadecimal: String = bytes
+                    .chars()
+                    .map(|byte| format!("{:02x}", u32::from(byte)))
+                    .collect();
+                shown.append(name, hexadecimal);
+                encoded.push(true);
+            }
+            other => {
+                shown.append(name, other);
+                encoded.push(false);
+            }
+        }
+    }
+    (shown, encoded)
 }

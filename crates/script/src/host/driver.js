@@ -13,7 +13,7 @@
   const VALUE_BYTES_MAX = 16793600;
   const DOCUMENT_EMIT_BYTES_MAX = 104857600;
 
-  let map, reduce, finalize;
+  let map, reduce, finalize, collated;
   // By key: strings and numbers as themselves, the rest by an encoding in which equal keys are
   // equal strings.
   let strings = new Map();
@@ -124,7 +124,8 @@
       charge(value.length);
     }
     let entry;
-    if (typeof key === "string") {
+    // Under a collation strings that differ may be one key.
+    if (typeof key === "string" && !collated) {
       entry = strings.get(key);
       if (entry === undefined) {
         strings.set(key, new Entry(key, value));
@@ -211,6 +212,7 @@
       map = given.map;
       reduce = given.reduce;
       finalize = given.finalize;
+      collated = given.collated;
     },
     // Where the map function may read anything: one whole object per document.
     mapDocuments(documents) {

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
+use banyan_document::Collator;
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 
@@ -23,6 +24,8 @@ pub struct JobSpec {
     pub reduce: String,
     pub finalize: Option<String>,
     pub scope: Option<RawDocumentBuf>,
+    /// Which keys are one; without one, strings are compared by their bytes.
+    pub collator: Option<Collator>,
 }
 
 impl JobSpec {
@@ -34,6 +37,10 @@ impl JobSpec {
             reduce: text("reduce")?,
             finalize: text("finalize"),
             scope: spec.get_document("scope").ok().map(RawDocument::to_owned),
+            collator: match spec.get_document("collation") {
+                Ok(collation) => Collator::parse(collation).ok()?,
+                Err(_) => None,
+            },
         })
     }
 
@@ -49,6 +56,10 @@ impl JobSpec {
         if let Some(scope) = &self.scope {
             spec.append(bson::raw::cstr!("scope"), scope.clone());
         }
+        if let Some(collator) = &self.collator {
+            let collation = collator.collation().to_document();
+            spec.append(bson::raw::cstr!("collation"), collation);
+        }
         spec.into_bytes()
     }
 }
@@ -59,6 +70,7 @@ struct Shared {
     run: RefCell<Run>,
     output: RefCell<Output>,
     heap: Heap,
+    collator: Option<Collator>,
 }
 
 /// When to send what is there on as a run. V8's figure includes garbage, so a high one is asked
@@ -117,6 +129,7 @@ impl Job {
                 bytes_max,
                 look_again_at: Cell::new(bytes_max),
             },
+            collator: spec.collator.clone(),
         });
         let started = runtime.with_scope(|scope| {
             scope.set_slot(shared.clone());
@@ -148,6 +161,8 @@ impl Job {
         if let Some(map) = map {
             put(scope, functions, "map", map.into());
         }
+        let collated = v8::Boolean::new(scope, spec.collator.is_some());
+        put(scope, functions, "collated", collated.into());
         let set_functions = method(scope, driver, "setFunctions")?;
         call_driver(scope, set_functions, &[functions.into()])?;
         let mapping = match (map, &spec.map) {
@@ -519,7 +534,7 @@ fn key_of<'s>(
         return result.set_double(number);
     }
     let mut encoded = Vec::new();
-    banyan_document::key::encode(key, &mut encoded);
+    banyan_document::key::encode_collated(key, shared.collator.as_ref(), &mut encoded);
     match v8::String::new_from_one_byte(scope, &encoded, v8::NewStringType::Normal) {
         Some(identity) => result.set(identity.into()),
         None => throw(scope, &ConvertError::StringTooLong),
@@ -571,7 +586,9 @@ fn sink<'s>(
         .ok()
         .and_then(|partial| partial.get("_id").ok().flatten())
     {
-        Some(id) => banyan_document::key::encode(id, &mut key),
+        Some(id) => {
+            banyan_document::key::encode_collated(id, shared.collator.as_ref(), &mut key);
+        }
         None => return throw(scope, &ConvertError::Malformed),
     }
     shared.run.borrow_mut().push(key, out);

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use banyan_document::Collator;
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
@@ -163,6 +164,8 @@ pub struct MapReduceJob {
     has_finalize: bool,
     has_map: bool,
     reduces: i64,
+    /// Which keys are one.
+    collator: Option<Collator>,
 }
 
 /// The result of mapping: sorted runs, not yet merged.
@@ -222,12 +225,14 @@ impl MapReduceJob {
             has_finalize: spec.finalize.is_some(),
             has_map: spec.map.is_some(),
             reduces: 0,
+            collator: spec.collator.clone(),
         };
         let spec = JobSpec {
             map: spec.map.clone(),
             reduce: spec.reduce.clone(),
             finalize: spec.finalize.clone(),
             scope: spec.scope.clone(),
+            collator: spec.collator.clone(),
         };
         let spec = spec.to_bytes();
         for lane in 0..job.lanes() {
@@ -316,9 +321,10 @@ impl MapReduceJob {
         last: bool,
     ) -> Reduced<'_, E> {
         let finalize = last && self.has_finalize;
+        let collator = self.collator.clone();
         Reduced {
             job: self,
-            merge: Merge::new(inputs),
+            merge: Merge::new(inputs, collator),
             finalize,
             existing: None,
             ready: VecDeque::new(),

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use banyan_document::Collator;
 use bson::RawDocumentBuf;
 
 use super::JobError;
@@ -23,10 +24,12 @@ pub struct Merge<E> {
     order: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
     /// Inputs whose next document has not been asked for yet.
     waiting: Vec<usize>,
+    /// How the keys are compared as strings.
+    collator: Option<Collator>,
 }
 
 impl<E: From<JobError>> Merge<E> {
-    pub fn new(inputs: Vec<Input<E>>) -> Self {
+    pub fn new(inputs: Vec<Input<E>>, collator: Option<Collator>) -> Self {
         let heads = inputs.iter().map(|_| None).collect();
         let waiting = (0..inputs.len()).collect();
         Merge {
@@ -34,6 +37,7 @@ impl<E: From<JobError>> Merge<E> {
             heads,
             order: BinaryHeap::new(),
             waiting,
+            collator,
         }
     }
 
@@ -47,7 +51,7 @@ impl<E: From<JobError>> Merge<E> {
                     .ok()
                     .flatten()
                     .ok_or(JobError::Protocol)?;
-                banyan_document::key::encode(id, &mut key);
+                banyan_document::key::encode_collated(id, self.collator.as_ref(), &mut key);
                 self.heads[index] = Some(document);
                 self.order.push(Reverse((key, index)));
             }
@@ -109,7 +113,7 @@ mod tests {
             Box::new(integers.into_iter()),
             input(&[]),
         ];
-        let groups: Vec<usize> = Merge::new(inputs)
+        let groups: Vec<usize> = Merge::new(inputs, None)
             .map(|group| group.unwrap().documents.len())
             .collect();
         assert_eq!(groups, [2, 2, 1]);
@@ -121,6 +125,6 @@ mod tests {
             input(&[1.0]),
             Box::new(std::iter::once(Err(JobError::Interrupted))),
         ];
-        assert!(Merge::new(inputs).next().unwrap().is_err());
+        assert!(Merge::new(inputs, None).next().unwrap().is_err());
     }
 }

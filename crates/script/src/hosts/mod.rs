@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use banyan_document::Collator;
 use parking_lot::{Condvar, Mutex};
 
 pub use error::JobError;
@@ -73,6 +74,8 @@ pub struct MapReduceSpec {
     pub finalize: Option<String>,
     /// Variables of all three functions.
     pub scope: Option<bson::RawDocumentBuf>,
+    /// Which keys are one; without one, strings are compared by their bytes.
+    pub collator: Option<Collator>,
 }
 
 /// The pool.

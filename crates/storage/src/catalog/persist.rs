@@ -79,6 +79,7 @@ pub(crate) fn decode(id: CollectionId, bytes: &[u8]) -> Result<Collection, Stora
         id,
         namespace,
         uuid: decode_uuid(document, "uuid", &damaged)?,
+        collator: super::collator_in(&options)?,
         options,
         indexes,
         builds,

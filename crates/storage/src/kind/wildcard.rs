@@ -2,10 +2,12 @@
 //!
 //! A key is the path of a value and the value. Documents are followed into their fields and arrays
 //! into their items, down to what is neither; an empty document, an empty array and an array
-//! directly inside an array are values themselves. Items of an array have its path.
+//! directly inside an array are values themselves. Items of an array have its path. Only values are
+//! collated: a path is compared by its bytes.
 
 use std::collections::BTreeSet;
 
+use banyan_document::Collator;
 use banyan_document::element::{elements, items};
 use banyan_document::key::{self, FieldOrder, KeyError, KeyPattern, Keys};
 use banyan_document::path::{Path, position};
@@ -19,6 +21,7 @@ pub const PATH_FIELD: &str = "$_path";
 #[derive(Debug)]
 pub(super) struct Wildcard {
     fields: Selection,
+    collator: Option<Collator>,
 }
 
 /// Which fields are in the index.
@@ -47,7 +50,10 @@ impl Wildcard {
             Some(projection) => Selection::of(projection),
             None => Selection::of(&rawdoc! {}),
         };
-        Some(Wildcard { fields })
+        Some(Wildcard {
+            fields,
+            collator: pattern.collator.clone(),
+        })
     }
 
     /// Hands on the path and value of each key, and the paths of arrays.
@@ -110,6 +116,13 @@ impl Wildcard {
             (found.value)(path, value);
         }
     }
+
+    fn encode(&self, path: &str, value: RawBsonRef<'_>) -> Vec<u8> {
+        let mut key = Vec::with_capacity(path.len() + 16);
+        key::encode(RawBsonRef::String(path), &mut key);
+        key::encode_collated(value, self.collator.as_ref(), &mut key);
+        key
+    }
 }
 
 /// Who is told of what a document holds.
@@ -125,7 +138,7 @@ impl IndexKind for Wildcard {
     fn keys(&self, document: &RawDocument) -> Result<Keys, KeyError> {
         let (mut keys, mut arrays) = (Vec::new(), BTreeSet::<Box<str>>::new());
         let mut found = Found {
-            value: &mut |path, value| keys.push(encode(path, value)),
+            value: &mut |path, value| keys.push(self.encode(path, value)),
             array: &mut |path| {
                 if !arrays.contains(path) {
                     arrays.insert(path.into());
@@ -142,7 +155,7 @@ impl IndexKind for Wildcard {
         let mut shown = None;
         let mut found = Found {
             value: &mut |path, value| {
-                if shown.is_none() && encode(path, value) == key {
+                if shown.is_none() && self.encode(path, value) == key {
                     let mut values = rawdoc! {};
                     values.append(cstr!("$_path"), path);
                     if let Ok(name) = bson::raw::CString::try_from(path) {
@@ -181,13 +194,6 @@ impl IndexKind for Wildcard {
         }
         layouts
     }
-}
-
-fn encode(path: &str, value: RawBsonRef<'_>) -> Vec<u8> {
-    let mut key = Vec::with_capacity(path.len() + 16);
-    key::encode(RawBsonRef::String(path), &mut key);
-    key::encode(value, &mut key);
-    key
 }
 
 impl Selection {
@@ -308,6 +314,20 @@ mod tests {
         );
         assert_eq!(paths(rawdoc! { "b.$**": 1 }, None), "b.c b.d");
         assert_eq!(paths(rawdoc! { "_id.$**": 1 }, None), "_id");
+    }
+
+    #[test]
+    fn values_are_collated_and_paths_are_not() {
+        let pattern = KeyPattern::parse(&rawdoc! { "$**": 1 }).unwrap();
+        let collation = rawdoc! { "locale": "en", "strength": 2 };
+        let pattern = pattern.with_collator(Collator::parse(&collation).unwrap());
+        let kind = Wildcard::of(&pattern, None).unwrap();
+        let keys = |document: RawDocumentBuf| kind.keys(&document).unwrap().keys;
+        assert_eq!(keys(rawdoc! { "a": "X" }), keys(rawdoc! { "a": "x" }));
+        assert_ne!(keys(rawdoc! { "A": "x" }), keys(rawdoc! { "a": "x" }));
+        let mut path = Vec::new();
+        key::encode(RawBsonRef::String("a"), &mut path);
+        assert!(keys(rawdoc! { "a": "x" })[0].starts_with(&path));
     }
 
     #[test]

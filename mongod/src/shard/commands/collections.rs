@@ -64,6 +64,8 @@ async fn prepare(ctx: &CommandContext<'_>) -> CommandResult {
             _ => {}
         }
     }
+    let simple = ctx.field("simpleCollation").is_some();
+    refuse_other_collation(&role, &namespace, simple)?;
     ensure_index(&role, &namespace, &pattern, unique).await?;
     role.collection(ns).change(|state| {
         state.block = Some(Block {
@@ -90,15 +92,38 @@ async fn prepare(ctx: &CommandContext<'_>) -> CommandResult {
             subtype: BinarySubtype::Uuid,
             bytes: view.collection.uuid.to_vec(),
         };
-        Ok(rawdoc! {
+        let mut reply = rawdoc! {
             "uuid": uuid,
             "documents": i64::try_from(documents).unwrap_or(i64::MAX),
             "bytes": i64::try_from(view.collection.bytes()).unwrap_or(i64::MAX),
             "points": points,
-            "ok": 1.0,
-        })
+        };
+        if let Some(collator) = &view.collection.collator {
+            reply.append(cstr!("collation"), collator.collation().to_document());
+        }
+        reply.append(cstr!("ok"), 1.0);
+        Ok(reply)
     };
     tokio::task::spawn_blocking(work).await.map_err(internal)?
+}
+
+/// Shard keys compare by their bytes. Whoever shards a collection that does not has to know.
+fn refuse_other_collation(
+    role: &ShardRole,
+    namespace: &Namespace,
+    simple: bool,
+) -> Result<(), CommandError> {
+    match find(role, namespace).and_then(|collection| collection.collator.clone()) {
+        Some(collator) if !simple => Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!(
+                "If no collation was specified, the collection collation must be {{locale: \
+                 'simple'}}, but found: {}",
+                shown(RawBsonRef::Document(&collator.collation().to_document()))
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// An index that starts with the shard key; made if the collection is empty.
@@ -134,6 +159,7 @@ async fn ensure_index(
     if unique {
         spec.append(cstr!("unique"), true);
     }
+    spec.append(cstr!("collation"), rawdoc! { "locale": "simple" });
     let body = rawdoc! { "createIndexes": namespace.collection(), "indexes": [spec] };
     role.local.command(namespace.database(), body).await?;
     let collection = find(role, namespace).ok_or_else(|| internal("the collection was dropped"))?;

@@ -12,6 +12,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use super::super::{Context, find, forward, query_error};
 use crate::catalog::Route;
+use crate::collation;
 use crate::fields;
 use crate::merge::{Merge, Shape};
 
@@ -92,7 +93,8 @@ async fn first(
     sort: &RawDocument,
     limit: i64,
 ) -> Result<Vec<(Arc<str>, i64)>, CommandError> {
-    let pattern = SortPattern::parse(sort).map_err(query_error)?;
+    let collator = collation::of(route.table.as_ref(), &context.request.body)?;
+    let pattern = SortPattern::parse(sort, collator.as_ref()).map_err(query_error)?;
     let mut command = begin(context, "find", "filter");
     command.append_doc("sort", sort);
     command.append_i64("limit", limit);

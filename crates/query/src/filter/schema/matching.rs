@@ -73,7 +73,13 @@ impl Rule {
         let number = Number::from_raw(value)?;
         match self {
             Rule::Compare(comparison, limit) => {
-                Some(compares(Some(value), *comparison, limit.as_raw_bson_ref()))
+                // Schemas compare by bytes, whatever the collation.
+                Some(compares(
+                    Some(value),
+                    *comparison,
+                    limit.as_raw_bson_ref(),
+                    None,
+                ))
             }
             Rule::MultipleOf(divisor) => {
                 let divisor = Number::from_raw(divisor.as_raw_bson_ref())?;

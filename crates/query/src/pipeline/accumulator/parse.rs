@@ -127,7 +127,9 @@ pub(super) fn top(name: &'static str, argument: RawBsonRef<'_>, context: &Contex
     let (mut key, mut output, mut n) = (None, None, None);
     for (option, value) in document.iter().map_while(Result::ok) {
         match (option.as_str(), value) {
-            ("sortBy", RawBsonRef::Document(pattern)) => key = Some(SortKey::parse(pattern)?),
+            ("sortBy", RawBsonRef::Document(pattern)) => {
+                key = Some(SortKey::parse(pattern, context)?);
+            }
             ("sortBy", other) => {
                 return error(
                     5788604,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
-use banyan_document::{DocumentWriter, key};
+use banyan_document::{Collator, DocumentWriter, key};
 
 use super::state::value_bytes;
 use super::{Kind, Order, null};
@@ -61,12 +61,15 @@ pub(in crate::pipeline) struct Ranked {
     values: BTreeMap<(Vec<u8>, i64), RawBson>,
     arrived: i64,
     bytes: usize,
+    /// How values are compared as strings.
+    collator: Option<Collator>,
 }
 
 impl Ranked {
-    pub(super) fn new(n: usize) -> Ranked {
+    pub(super) fn new(n: usize, collator: Option<Collator>) -> Ranked {
         Ranked {
             n,
+            collator,
             values: BTreeMap::new(),
             arrived: 0,
             bytes: 0,
@@ -85,11 +88,11 @@ impl Ranked {
         let sort_key = match order {
             Order::Value { .. } if is_nullish(value) => return Ok(()),
             Order::Value { descending } => {
-                let mut encoded = Vec::new();
+                let (mut encoded, collator) = (Vec::new(), self.collator.as_ref());
                 let value = value.unwrap_or(RawBsonRef::Null);
                 match descending {
-                    true => key::encode_descending(value, &mut encoded),
-                    false => key::encode(value, &mut encoded),
+                    true => key::encode_descending_collated(value, collator, &mut encoded),
+                    false => key::encode_collated(value, collator, &mut encoded),
                 }
                 encoded
             }

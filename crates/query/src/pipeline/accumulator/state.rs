@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, Number, compare, key};
+use banyan_document::{Collator, DocumentWriter, Number, compare_collated, key};
 
 use super::ranked::{Positional, Ranked};
 use super::{Kind, null};
@@ -28,6 +28,7 @@ pub(in crate::pipeline) enum State {
     Extreme {
         value: Option<RawBson>,
         greatest: bool,
+        collator: Option<Collator>,
     },
     /// `$first` and `$last`: none until a document came.
     Edge {
@@ -39,6 +40,7 @@ pub(in crate::pipeline) enum State {
         list: List,
         seen: HashSet<Box<[u8]>>,
         bytes: usize,
+        collator: Option<Collator>,
     },
     StdDev {
         moments: Moments,
@@ -82,7 +84,8 @@ fn first_value(document: &RawDocument) -> RawBson {
 }
 
 impl State {
-    pub(in crate::pipeline) fn new(kind: &Kind) -> State {
+    pub(in crate::pipeline) fn new(kind: &Kind, collator: Option<&Collator>) -> State {
+        let collator = || collator.cloned();
         match kind {
             Kind::Sum => State::Sum(Sum::default()),
             Kind::Avg => State::Avg {
@@ -92,10 +95,12 @@ impl State {
             Kind::Min => State::Extreme {
                 value: None,
                 greatest: false,
+                collator: collator(),
             },
             Kind::Max => State::Extreme {
                 value: None,
                 greatest: true,
+                collator: collator(),
             },
             Kind::First => State::Edge {
                 value: None,
@@ -109,6 +114,7 @@ impl State {
             Kind::AddToSet | Kind::SetUnion => State::Set {
                 list: List::new(),
                 seen: HashSet::new(),
+                collator: collator(),
                 bytes: 0,
             },
             Kind::StdDev { sample } => State::StdDev {
@@ -117,7 +123,7 @@ impl State {
             },
             Kind::MergeObjects => State::Merged(RawDocumentBuf::new()),
             Kind::Positional { n, last } => State::Positional(Positional::new(*n, *last)),
-            Kind::Ranked { n, .. } => State::Ranked(Ranked::new(*n)),
+            Kind::Ranked { n, .. } => State::Ranked(Ranked::new(*n, collator())),
             Kind::Percentile { .. } => State::Percentile(Vec::new()),
         }
     }
@@ -146,12 +152,14 @@ impl State {
             State::Extreme {
                 value: best,
                 greatest,
+                collator,
             } => {
                 if !is_nullish(value)
                     && let Some(value) = value
                 {
                     let better = best.as_ref().is_none_or(|best| {
-                        let order = compare(value, best.as_raw_bson_ref());
+                        let order =
+                            compare_collated(value, best.as_raw_bson_ref(), collator.as_ref());
                         if *greatest {
                             order.is_gt()
                         } else {
@@ -174,10 +182,15 @@ impl State {
                 }
                 _ => value.into_iter().for_each(|value| list.push(value)),
             },
-            State::Set { list, seen, bytes } => {
+            State::Set {
+                list,
+                seen,
+                bytes,
+                collator,
+            } => {
                 let mut add = |value: RawBsonRef<'_>| {
                     let mut encoded = Vec::new();
-                    key::encode(value, &mut encoded);
+                    key::encode_collated(value, collator.as_ref(), &mut encoded);
                     let encoded_bytes = encoded.len() + 32;
                     if seen.insert(encoded.into()) {
                         *bytes += encoded_bytes;

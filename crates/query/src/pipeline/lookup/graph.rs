@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, Number, field, key};
+use banyan_document::{Collator, DocumentWriter, Number, field, key};
 
 use super::join::Join;
 use super::{Lookup, failed, local_values};
@@ -294,12 +294,13 @@ impl Frontier {
     fn add(
         &mut self,
         value: RawBsonRef<'_>,
+        collator: Option<&Collator>,
         budget: &Budget,
         holding: &mut Holding,
     ) -> Result<(), QueryError> {
         budget.spend_bytes(byte_len(value))?;
         let mut encoded = Vec::new();
-        key::encode(value, &mut encoded);
+        key::encode_collated(value, collator, &mut encoded);
         if !self.asked.contains(&encoded[..]) {
             holding.add(encoded.len() + byte_len(value))?;
             self.asked.insert(encoded.into());
@@ -315,15 +316,16 @@ impl GraphStep {
         self.arena.reset();
         let graph = self.graph.clone();
         let (budget, holding) = (&self.budget, &mut self.holding);
+        let collator = graph.lookup.collator.as_ref();
         holding.set(0)?;
         let mut frontier = Frontier::default();
         match self.start_with.evaluate(document, &self.arena)? {
             Some(RawBsonRef::Array(array)) => {
                 for item in items(array) {
-                    frontier.add(item, budget, holding)?;
+                    frontier.add(item, collator, budget, holding)?;
                 }
             }
-            Some(value) => frontier.add(value, budget, holding)?,
+            Some(value) => frontier.add(value, collator, budget, holding)?,
             None => {}
         }
         let mut reached = DocumentWriter::new();
@@ -333,6 +335,7 @@ impl GraphStep {
             let values = std::mem::take(&mut frontier.values);
             let values: Vec<_> = values.iter().map(RawBson::as_raw_bson_ref).collect();
             self.join.find(&values, &self.variables, &mut |found| {
+                // Documents are told apart by bytes, whatever the collation.
                 let mut id = Vec::new();
                 key::encode(field(found, "_id").unwrap_or(RawBsonRef::Null), &mut id);
                 if visited.contains(&id[..]) {
@@ -343,7 +346,7 @@ impl GraphStep {
                 let mut next = Vec::new();
                 local_values(found, graph.connect_from.parts(), &mut next);
                 for value in next {
-                    frontier.add(value, budget, holding)?;
+                    frontier.add(value, collator, budget, holding)?;
                 }
                 match &graph.depth_field {
                     None => reached.push(RawBsonRef::Document(found)),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::key;
 use banyan_document::path::{Leaf, Path, visit_with};
+use banyan_document::{Collator, key};
 
 use super::Lookup;
 use crate::budget::{Budget, Holding};
@@ -53,6 +53,8 @@ enum State {
 }
 
 struct Kept {
+    /// How the values are compared as strings.
+    collator: Option<Collator>,
     documents: Vec<RawDocumentBuf>,
     /// The documents by the values at the path.
     places: Option<HashMap<Box<[u8]>, Vec<u32>>>,
@@ -169,7 +171,11 @@ impl Join {
                 values: local.iter().map(|value| (*value).into()).collect(),
             });
         }
-        Ok(ForeignQuery::new(conditions, &self.budget))
+        Ok(ForeignQuery::new(
+            conditions,
+            self.lookup.collator.as_ref(),
+            &self.budget,
+        ))
     }
 
     /// Reads what no document has a part in; `None` if there is no room for it.
@@ -184,6 +190,7 @@ impl Join {
             }
         };
         let mut keeper = Keeper {
+            collator: self.lookup.collator.clone(),
             path: path.and_then(|path| Path::parse(&path).ok()),
             documents: Vec::new(),
             places: HashMap::new(),
@@ -200,7 +207,8 @@ impl Join {
 
     fn read(&self, keeper: &mut Keeper, variables: &Variables) -> Result<(), QueryError> {
         let lookup = &*self.lookup;
-        let query = ForeignQuery::new(lookup.leading.constant(), &self.budget);
+        let conditions = lookup.leading.constant();
+        let query = ForeignQuery::new(conditions, lookup.collator.as_ref(), &self.budget);
         let documents = self.reader.documents(&query)?;
         let mut through = Through::new(&[&lookup.before], self, variables)?;
         let mut take = |document: &RawDocument| keeper.add(document);
@@ -299,6 +307,7 @@ fn push(
 
 /// Documents on their way into memory.
 struct Keeper {
+    collator: Option<Collator>,
     path: Option<Path>,
     documents: Vec<RawDocumentBuf>,
     places: HashMap<Box<[u8]>, Vec<u32>>,
@@ -316,9 +325,10 @@ impl Keeper {
         let mut bytes = document.as_bytes().len() + size_of::<RawDocumentBuf>();
         if let Some(path) = &self.path {
             let (places, mut key) = (&mut self.places, Vec::new());
+            let collator = self.collator.as_ref();
             let _ = visit_with(document, path.parts(), Leaf::Items, &mut |visit| {
                 key.clear();
-                encode(visit.value.unwrap_or(RawBsonRef::Null), &mut key);
+                encode(visit.value.unwrap_or(RawBsonRef::Null), collator, &mut key);
                 bytes += key.len() + PLACE_BYTES;
                 match places.get_mut(&key[..]) {
                     Some(list) => {
@@ -345,6 +355,7 @@ impl Keeper {
 
     fn finish(self) -> Kept {
         Kept {
+            collator: self.collator,
             documents: self.documents,
             places: self.path.map(|_| self.places),
             _holding: self.holding,
@@ -353,12 +364,12 @@ impl Keeper {
 }
 
 /// Equal values have equal keys; undefined is found as null.
-fn encode(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
+fn encode(value: RawBsonRef<'_>, collator: Option<&Collator>, out: &mut Vec<u8>) {
     let value = match value {
         RawBsonRef::Undefined => RawBsonRef::Null,
         value => value,
     };
-    key::encode(value, out);
+    key::encode_collated(value, collator, out);
 }
 
 impl Kept {
@@ -379,7 +390,7 @@ impl Kept {
         let (mut key, mut found) = (Vec::new(), Vec::new());
         for value in values {
             key.clear();
-            encode(value.as_raw_bson_ref(), &mut key);
+            encode(value.as_raw_bson_ref(), self.collator.as_ref(), &mut key);
             found.extend(places.get(&key[..]).into_iter().flatten().copied());
         }
         if values.len() > 1 {

@@ -148,7 +148,7 @@ impl Function for Accumulated {
         let mut values = Vec::with_capacity(inputs.len());
         if self.window.is_left_unbounded() {
             // The windows only grow: what was gathered is gone on with.
-            let (mut state, mut taken) = (State::new(&self.kind), 0);
+            let (mut state, mut taken) = (State::new(&self.kind, self.argument.collator()), 0);
             let mut last: Option<(usize, RawBson)> = None;
             for range in ranges {
                 self.take(&mut state, taken..range.end, &inputs, partition)?;
@@ -167,7 +167,7 @@ impl Function for Accumulated {
             return Ok(values);
         }
         for range in ranges {
-            let mut state = State::new(&self.kind);
+            let mut state = State::new(&self.kind, self.argument.collator());
             let numbers = inputs.get(range.clone()).unwrap_or_default();
             let numbers = numbers.iter().flatten().filter(|input| is_number(input));
             let numbers = numbers.take(2).count();

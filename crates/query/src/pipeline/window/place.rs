@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bson::{RawBson, RawBsonRef, RawDocument};
 
-use banyan_document::{Number, compare};
+use banyan_document::{Collator, Number, compare_collated};
 
 use super::function::{Call, Function, Values};
 use super::partition::{Partition, hold};
@@ -69,11 +69,12 @@ impl Function for Ranked {
         holding: &mut Holding,
     ) -> Result<Values, QueryError> {
         let positions = partition.values(&self.position, holding)?;
+        let collator = self.position.collator();
         let (mut ranks, mut rank) = (Vec::with_capacity(positions.len()), 0);
         let mut before: Option<&Option<RawBson>> = None;
         for (position, number) in positions.iter().zip(1_i64..) {
             partition.budget.spend(1)?;
-            let repeats = before.is_some_and(|before| are_equal(before, position));
+            let repeats = before.is_some_and(|before| are_equal(before, position, collator));
             rank = match self.rank {
                 Rank::Gaps | Rank::Dense if repeats => rank,
                 Rank::Dense => rank + 1,
@@ -91,9 +92,11 @@ impl Function for Ranked {
 }
 
 /// What is missing is not null here.
-fn are_equal(a: &Option<RawBson>, b: &Option<RawBson>) -> bool {
+fn are_equal(a: &Option<RawBson>, b: &Option<RawBson>, collator: Option<&Collator>) -> bool {
     match (a, b) {
-        (Some(a), Some(b)) => compare(a.as_raw_bson_ref(), b.as_raw_bson_ref()).is_eq(),
+        (Some(a), Some(b)) => {
+            compare_collated(a.as_raw_bson_ref(), b.as_raw_bson_ref(), collator).is_eq()
+        }
         (a, b) => a.is_none() && b.is_none(),
     }
 }

@@ -1,0 +1,19 @@
+//! The filters of partial indexes, parsed once.
+
+use std::sync::Arc;
+
+use banyan_query::{Context, Filter};
+use banyan_storage::Index;
+
+/// The filter of a partial index, which compares strings as the index does. `Some(None)`: it cannot
+/// be read. `None`: the index is not partial.
+pub fn filter_of(index: &Index) -> Option<Arc<Option<Filter>>> {
+    let partial = index.partial_filter.as_ref()?;
+    index.extension(|| {
+        let context = Context {
+            collator: index.pattern.collator.clone(),
+            ..Context::default()
+        };
+        Filter::parse(partial, &context).ok()
+    })
+}
