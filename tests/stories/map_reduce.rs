@@ -277,8 +277,7 @@ fn wrong_options() -> Vec<(Document, i32)> {
             doc! { "collation": { "locale": "simple", "what": 1 } },
             40415,
         ),
-        // Not there yet, and said so.
-        (doc! { "collation": { "locale": "en" } }, 238),
+        (doc! { "collation": { "locale": "xx" } }, 2),
         (doc! { "map": 1 }, 2),
         (doc! { "finalize": [] }, 2),
         (doc! { "writeConcern": { "w": 1 } }, 72),

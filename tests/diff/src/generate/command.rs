@@ -11,6 +11,38 @@ const BATCH: i32 = 10_000;
 impl Generator {
     /// A command on a collection that holds this many documents, with ids from 1 on.
     pub fn command(&mut self, documents: usize) -> Document {
+        let mut command = self.simple_command(documents);
+        if self.random.percent(8) {
+            self.add_collation(&mut command);
+        }
+        command
+    }
+
+    /// Where equal strings stand for one another in the reply, only the same ones are equal: which
+    /// of several is shown is not defined.
+    fn add_collation(&mut self, command: &mut Document) {
+        let name = command.keys().next().cloned().unwrap_or_default();
+        let mut collation = doc! { "locale": *self.random.pick(&["en", "sv", "fr_CA"]) };
+        match name.as_str() {
+            "aggregate" | "distinct" => drop(collation.insert("caseFirst", "upper")),
+            _ => drop(collation.insert("strength", self.random.between(2, 3) as i32)),
+        }
+        let statements = match name.as_str() {
+            "update" => command.get_array_mut("updates"),
+            "delete" => command.get_array_mut("deletes"),
+            _ => {
+                command.insert("collation", collation);
+                return;
+            }
+        };
+        for statement in statements.into_iter().flatten() {
+            if let Bson::Document(statement) = statement {
+                statement.insert("collation", collation.clone());
+            }
+        }
+    }
+
+    fn simple_command(&mut self, documents: usize) -> Document {
         let kinds = [
             (24, "find"),
             (26, "aggregate"),
