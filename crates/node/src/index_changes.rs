@@ -1,8 +1,9 @@
 //! Changes of a collection's list of indexes, as steps that a cluster can take one by one.
 //!
-//! A member on its own plans and applies a change under one latch
+//! A member on its own plans and applies a change under one lock
 //! ([`crate::commands::create_indexes`] and its neighbours). In a cluster one shard plans it: what
-//! the list would be afterwards. Then every shard makes its own list that one.
+//! the list would be afterwards ([`crate::index_plans`]). Then every shard makes its own list that
+//! one.
 
 use std::sync::Arc;
 
@@ -11,50 +12,17 @@ use banyan_replication::write::catalog_ops;
 use banyan_replication::write::shard_rules::Versions;
 use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use crate::commands::{coll_mod, create_indexes, drop_indexes};
 use crate::context::CommandContext;
 use crate::index_builds::{self, Begun};
 use crate::node::Node;
-
-/// What a command would make of a list.
-pub struct Planned {
-    pub before: Vec<RawDocumentBuf>,
-    pub after: Vec<RawDocumentBuf>,
-    /// What the command answers.
-    pub reply: RawDocumentBuf,
-}
 
 /// The specifications of a collection's indexes, with those that are being built.
 pub fn list(collection: &Collection) -> Vec<RawDocumentBuf> {
     let indexes = collection.indexes.iter();
     let indexes = indexes.chain(collection.building_indexes());
     indexes.map(|index| index.spec.clone()).collect()
-}
-
-/// Works out what `createIndexes`, `dropIndexes` or `collMod` would do, with all that they check
-/// but the documents.
-pub fn plan(ctx: &CommandContext<'_>) -> Result<Planned, CommandError> {
-    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
-    let catalog = ctx.node.store.catalog();
-    let collection = catalog
-        .find(&namespace)
-        .ok_or_else(|| missing(&namespace))?;
-    let (after, reply) = match ctx.spec.name {
-        "createIndexes" => create_indexes::plan(ctx, collection)?,
-        "dropIndexes" => drop_indexes::plan(ctx, collection)?,
-        "collMod" => coll_mod::plan(ctx, collection)?,
-        other => {
-            let text = format!("{other} does not change indexes");
-            return Err(CommandError::new(ErrorCode::IllegalOperation, text));
-        }
-    };
-    Ok(Planned {
-        before: list(collection),
-        after,
-        reply,
-    })
 }
 
 /// Makes the collection's indexes these: what is missing is built first, then what is not among them
@@ -136,7 +104,7 @@ fn removals(collection: &Collection, wanted: &[RawDocumentBuf]) -> Vec<CatalogCh
                     collection: collection.id,
                     index: IndexDefinition {
                         id: index.id,
-                        spec: coll_mod::with_hidden(&index.spec, is_hidden(spec)),
+                        spec: with_hidden(&index.spec, is_hidden(spec)),
                     },
                 });
             }
@@ -186,9 +154,24 @@ fn name(spec: &RawDocument) -> &str {
     spec.get_str("name").unwrap_or_default()
 }
 
-fn missing(namespace: &Namespace) -> CommandError {
+pub fn missing(namespace: &Namespace) -> CommandError {
     CommandError::new(
         ErrorCode::NamespaceNotFound,
         format!("ns not found {namespace}"),
     )
+}
+
+pub fn with_hidden(spec: &RawDocument, hidden: bool) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    for (name, value) in spec
+        .iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str() != "hidden")
+    {
+        out.append(name, value);
+    }
+    if hidden {
+        out.append(cstr!("hidden"), true);
+    }
+    out
 }

@@ -13,6 +13,7 @@ pub mod counters;
 pub mod cursors;
 pub mod index_builds;
 pub mod index_changes;
+pub mod index_plans;
 pub mod info;
 mod light;
 pub mod local;

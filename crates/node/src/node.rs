@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
-use crate::index_builds::IndexBuilds;
+use crate::index_builds::active::IndexBuilds;
 use crate::info::{ClusterRole, ServerInfo};
 use crate::logical_sessions::LogicalSessions;
 use crate::operations::Operations;

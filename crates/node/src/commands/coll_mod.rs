@@ -64,7 +64,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
                 collection: collection.id,
                 index: IndexDefinition {
                     id: index.id,
-                    spec: with_hidden(&index.spec, wish.hidden),
+                    spec: index_changes::with_hidden(&index.spec, wish.hidden),
                 },
             };
             catalog_ops::apply(node, &[change], term).await?;
@@ -102,7 +102,7 @@ pub fn plan(
         let same =
             |spec: &&mut RawDocumentBuf| spec.get_str("name").ok() == Some(index.name.as_str());
         if let Some(spec) = list.iter_mut().find(same) {
-            *spec = with_hidden(spec, wish.hidden);
+            *spec = index_changes::with_hidden(spec, wish.hidden);
         }
         told(&mut reply, wish.hidden);
     }
@@ -211,21 +211,6 @@ impl<'a> Wish<'a> {
         }
         Ok(index.clone())
     }
-}
-
-pub fn with_hidden(spec: &RawDocument, hidden: bool) -> RawDocumentBuf {
-    let mut out = RawDocumentBuf::new();
-    for (name, value) in spec
-        .iter()
-        .flatten()
-        .filter(|(name, _)| name.as_str() != "hidden")
-    {
-        out.append(name, value);
-    }
-    if hidden {
-        out.append(cstr!("hidden"), true);
-    }
-    out
 }
 
 /// Changes that would alter what the collection does are refused rather than forgotten.

@@ -18,10 +18,11 @@
 //! [`IndexBuilds::reconcile`], which starts the work on builds that are there and ends that on
 //! builds that are not. So nothing else has to remember that a build is under way.
 
+pub(crate) mod active;
 pub mod quorum;
 mod worker;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -36,40 +37,15 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+
+use active::{Active, IndexBuilds};
 
 use crate::errors;
 use crate::node::Node;
-use crate::operations::Registration;
 use banyan_replication::write::catalog_ops;
 
-/// So many builds load at the same time; others wait for their turn.
-const LOADS_MAX: usize = 3;
-/// How those that ended have ended is known of so many.
-const ENDED_MAX: usize = 100;
 /// Whoever waits for a build looks at it this often, besides when something is told.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// The builds of one member.
-pub struct IndexBuilds {
-    active: Mutex<HashMap<BuildId, Arc<Active>>>,
-    /// Why builds were aborted by this member.
-    aborted: Mutex<VecDeque<(BuildId, CommandError)>>,
-    changed: watch::Sender<u64>,
-    loads: Arc<Semaphore>,
-    runtime: Mutex<Option<Handle>>,
-}
-
-/// A build that this member works on.
-pub(crate) struct Active {
-    address: BuildAddress,
-    build: Arc<IndexBuild>,
-    /// The catalog does not name it any more.
-    gone: AtomicBool,
-    registration: Registration,
-    /// The hosts of the secondaries that have loaded everything.
-    votes: Mutex<HashSet<String>>,
-}
 
 /// A build that somebody waits for.
 #[derive(Debug, Clone)]
@@ -97,18 +73,6 @@ fn address(collection: &Collection, build: &IndexBuild) -> BuildAddress {
     BuildAddress {
         collection: collection.id,
         build: build.id,
-    }
-}
-
-impl Default for IndexBuilds {
-    fn default() -> Self {
-        IndexBuilds {
-            active: Mutex::default(),
-            aborted: Mutex::default(),
-            changed: watch::Sender::new(0),
-            loads: Arc::new(Semaphore::new(LOADS_MAX)),
-            runtime: Mutex::default(),
-        }
     }
 }
 
@@ -164,40 +128,6 @@ impl IndexBuilds {
         });
         drop(active);
         self.tell();
-    }
-
-    fn tell(&self) {
-        self.changed.send_modify(|count| *count += 1);
-    }
-
-    /// A secondary has loaded everything.
-    pub fn vote(&self, build: &BuildId, host: &str) {
-        if let Some(active) = self.active.lock().get(build) {
-            active.votes.lock().insert(host.to_owned());
-        }
-        self.tell();
-    }
-
-    /// Changes whenever something is known of a build.
-    pub fn watch(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
-    fn note_aborted(&self, build: BuildId, error: CommandError) {
-        let mut aborted = self.aborted.lock();
-        if aborted.iter().any(|(id, _)| *id == build) {
-            return;
-        }
-        if aborted.len() == ENDED_MAX {
-            aborted.pop_front();
-        }
-        aborted.push_back((build, error));
-    }
-
-    fn error_of(&self, build: &BuildId) -> Option<CommandError> {
-        let aborted = self.aborted.lock();
-        let found = aborted.iter().find(|(id, _)| id == build);
-        found.map(|(_, error)| error.clone())
     }
 
     /// Waits until a build is over; what its end was.

@@ -13,7 +13,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, rawdoc};
 use tokio::sync::Semaphore;
 
-use super::{Active, abort, command, quorum};
+use super::active::Active;
+use super::{abort, command, quorum};
 use crate::errors;
 use crate::node::Node;
 use crate::operations::{Progress, Registration};
