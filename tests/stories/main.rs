@@ -18,6 +18,7 @@ mod index_builds;
 mod index_kinds;
 mod interrupts;
 mod joining;
+mod knots;
 mod limits;
 mod locks;
 mod logs;
