@@ -4,7 +4,7 @@ use std::fmt;
 
 use banyan_query::{CanonicalQuery, Shape};
 
-use crate::plan::{Access, Solution};
+use crate::plan::{Access, IndexBounds, Solution};
 
 /// The shape of a query and the plans that may serve it. Which indexes hold all documents that
 /// match, where they are partial or sparse, which find strings as the query compares them, and which
@@ -28,10 +28,10 @@ impl PlanName {
     pub fn of(solution: &Solution) -> PlanName {
         match &solution.access {
             Access::Nothing | Access::Collection { .. } => PlanName::Collection,
-            Access::Index { bounds, .. } => PlanName::Index(bounds.index.name.clone()),
+            Access::Index { bounds, .. } => PlanName::Index(scanned(bounds)),
             Access::Union(branches) => {
                 let names = branches.iter();
-                PlanName::Union(names.map(|b| b.bounds.index.name.clone()).collect())
+                PlanName::Union(names.map(|branch| scanned(&branch.bounds)).collect())
             }
         }
     }
@@ -42,6 +42,15 @@ impl PlanName {
             PlanName::Index(name) => std::slice::from_ref(name),
             PlanName::Union(names) => names,
         }
+    }
+}
+
+/// What of an index a plan reads: that of a wildcard index has a plan for each path.
+fn scanned(bounds: &IndexBounds) -> String {
+    let name = &bounds.index.name;
+    match &bounds.layout.prefix {
+        Some(prefix) => format!("{name}\0{}", prefix.value),
+        None => name.clone(),
     }
 }
 

@@ -44,6 +44,20 @@ fn a_key_is_that_of_a_shape_and_of_the_plans() {
 }
 
 #[test]
+fn the_paths_of_a_wildcard_index_are_plans_of_their_own() {
+    let fixture = Fixture::new();
+    let all = index(rawdoc! { "$**": 1 }, "all");
+    let collection = fixture.collection("c", &[rawdoc! { "_id": 1, "a": 1, "b": 2 }], &[all]);
+    let request = request(&rawdoc! { "a": 1, "b": 2 }, None);
+    let solutions = fixture.solutions(&collection, &request);
+    let mut names: Vec<_> = solutions.iter().map(PlanName::of).collect();
+    names.retain(|name| *name != PlanName::Collection);
+    names.sort_unstable();
+    let of_path = |path: &str| PlanName::Index(format!("all\0{path}"));
+    assert_eq!(names, [of_path("a"), of_path("b")]);
+}
+
+#[test]
 fn an_entry_becomes_active_once_a_trial_takes_no_more_work_than_it_notes() {
     let fixture = Fixture::new();
     let collection = fixture.collection("c", &[], &[]);
