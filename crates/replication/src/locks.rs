@@ -27,9 +27,9 @@ const SHARDS: usize = 64;
 /// So many locks of a shard are remembered though nobody holds them: most are taken again.
 const UNUSED_MAX: usize = 16;
 /// How long writes queue up behind whoever gives way to them.
-const PATIENCE: Duration = Duration::from_millis(20);
+const WAIT_MAX: Duration = Duration::from_millis(20);
 /// So many times they do not wait longer than that.
-const PATIENT_ATTEMPTS: u32 = 250;
+const SHORT_ATTEMPTS: u32 = 250;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -242,15 +242,15 @@ impl LockManager {
     /// behind him: while a long write is under way he gives way to them again and again, though less
     /// readily as time goes by.
     pub async fn exclusive_giving_way(self: &Arc<Self>, namespaces: &[&Namespace]) -> Vec<Lock> {
-        let mut patience = PATIENCE;
+        let mut wait_max = WAIT_MAX;
         for attempt in 1_u32.. {
-            let locked = tokio::time::timeout(patience, self.exclusive(namespaces)).await;
+            let locked = tokio::time::timeout(wait_max, self.exclusive(namespaces)).await;
             if let Ok(locks) = locked {
                 return locks;
             }
-            tokio::time::sleep(PATIENCE).await;
-            if attempt > PATIENT_ATTEMPTS {
-                patience *= 2;
+            tokio::time::sleep(WAIT_MAX).await;
+            if attempt > SHORT_ATTEMPTS {
+                wait_max *= 2;
             }
         }
         self.exclusive(namespaces).await

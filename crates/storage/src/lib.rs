@@ -15,7 +15,7 @@
 //!   [`overlay`]: what its reader has staged, laid over it;
 //! - [`store`]: the open directory; [`directory`]: its lock, its format and what else is in it;
 //! - `journal`: what a power cut leaves of the engine's journal, and how far it must go;
-//! - [`cleanup`]: the data of dropped collections, removed behind everyone's back;
+//! - [`cleanup`]: the data of dropped collections, removed in the background;
 //! - [`transfer`]: a whole snapshot carried to another member.
 //!
 //! Nothing here waits for the engine's own journal: a batch is visible once committed and durable

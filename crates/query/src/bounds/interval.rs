@@ -563,7 +563,7 @@ pub fn union(mut intervals: Vec<Interval<'_>>) -> Vec<Interval<'_>> {
 }
 
 /// What lies in both; each in order and apart from one another.
-pub fn intersection<'a>(a: &[Interval<'a>], b: &[Interval<'a>]) -> Vec<Interval<'a>> {
+fn intersection<'a>(a: &[Interval<'a>], b: &[Interval<'a>]) -> Vec<Interval<'a>> {
     let mut found = Vec::new();
     let (mut left, mut right) = (a.iter().peekable(), b.iter().peekable());
     while let (Some(one), Some(other)) = (left.peek(), right.peek()) {

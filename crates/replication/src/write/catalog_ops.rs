@@ -181,12 +181,12 @@ pub fn creation(
     }
 }
 
-/// Makes a collection unless there is one. False if there was one. `patience`: how long its locks
+/// Makes a collection unless there is one. False if there was one. `timeout`: how long its locks
 /// are waited for.
 pub async fn create_if_missing(
     ctx: &WriteContext<'_>,
     namespace: &Namespace,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<bool, CommandError> {
     let replica = ctx.replica;
     let term = replica.writable_term()?;
@@ -196,7 +196,7 @@ pub async fn create_if_missing(
     }
     let namespaces = [namespace];
     let locks = replica.locks.exclusive(&namespaces);
-    let _locks = ctx.lock(locks, patience).await?;
+    let _locks = ctx.lock(locks, timeout).await?;
     if is_there() {
         return Ok(false);
     }

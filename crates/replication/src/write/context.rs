@@ -77,22 +77,22 @@ impl WriteContext<'_> {
         waited.map_err(errors::query)
     }
 
-    /// Waits for locks, for no longer than `patience` where others are held.
+    /// Waits for locks, for no longer than `limit` where others are held.
     pub async fn lock<T>(
         &self,
         wait: impl Future<Output = T>,
-        patience: Option<Duration>,
+        limit: Option<Duration>,
     ) -> Result<T, CommandError> {
         let mut wait = pin!(wait);
         if let Poll::Ready(locked) = futures::poll!(wait.as_mut()) {
             return Ok(locked);
         }
         self.operation.waits_for_lock(true);
-        let locked = match patience {
+        let locked = match limit {
             None => self.wait(wait).await,
-            Some(patience) => match self.wait(tokio::time::timeout(patience, wait)).await {
+            Some(limit) => match self.wait(tokio::time::timeout(limit, wait)).await {
                 Ok(locked) => locked.map_err(|_| {
-                    let text = format!("Unable to acquire lock within {}ms", patience.as_millis());
+                    let text = format!("Unable to acquire lock within {}ms", limit.as_millis());
                     CommandError::new(ErrorCode::LockTimeout, text)
                 }),
                 Err(error) => Err(error),

@@ -101,8 +101,8 @@ impl<'a> Staging<'a> {
             }
             if found.is_none() && create {
                 drop(lock);
-                let patience = unit.patience();
-                catalog_ops::create_if_missing(&ctx, &namespace, patience).await?;
+                let timeout = unit.lock_timeout();
+                catalog_ops::create_if_missing(&ctx, &namespace, timeout).await?;
                 continue;
             }
             unit.keep(lock);

@@ -177,7 +177,7 @@ impl WriteUnit {
             return Ok(Some(lock));
         }
         let lock = locks.lock(collection, Mode::IntentExclusive);
-        ctx.lock(lock, self.patience()).await.map(Some)
+        ctx.lock(lock, self.lock_timeout()).await.map(Some)
     }
 
     pub(super) fn keep(&mut self, lock: Option<Lock>) {
@@ -185,7 +185,7 @@ impl WriteUnit {
     }
 
     /// How long it waits for a lock: whoever holds others may be waited for himself.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn lock_timeout(&self) -> Option<Duration> {
         (!self.locks.is_empty()).then_some(LOCK_TIMEOUT)
     }
 
