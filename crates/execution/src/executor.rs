@@ -7,22 +7,28 @@ use std::time::Instant;
 use banyan_query::filter::Filter;
 use banyan_query::{CanonicalQuery, QueryError};
 use banyan_storage::{Collection, RecordId, Snapshot, Store};
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use crate::cache::CandidateStats;
-use crate::error::plan_killed;
+use crate::error::{self, plan_killed};
 use crate::interrupt::{InterruptSlot, Ticker};
 use crate::operators::{Documents, Examined, Explainer, Member, Progress, Run, Stage, VirtualScan};
+use crate::parallel::{self, Counter, Sink};
 use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
 use crate::plan::{self, Solution};
 use crate::request::{Request, View};
 use crate::row::{Row, RowStream};
+use crate::shares::Shares;
 use crate::stats::PlanSummaryStats;
 
 /// So many members are read at once at most, and so many bytes if one document is not more.
 const BATCH_MEMBERS: usize = 64;
 const BATCH_BYTES: usize = 128 * 1024;
+/// A collection of so many documents or bytes is worth the while of a second thread: one reads it
+/// in a few milliseconds.
+const DIVIDED_DOCUMENTS: u64 = 10_000;
+const DIVIDED_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A plan at work.
 pub struct Executor {
@@ -47,6 +53,8 @@ pub struct Executor {
     pub(crate) candidates: Vec<CandidateStats>,
     pub(crate) has_index_filter: bool,
     query: Arc<CanonicalQuery>,
+    /// What each of several workers has done, if there were several.
+    workers: Vec<Examined>,
 }
 
 impl Executor {
@@ -103,7 +111,65 @@ impl Executor {
             candidates: Vec::new(),
             has_index_filter: false,
             query: query.clone(),
+            workers: Vec::new(),
         }
+    }
+
+    /// Has all that it finds taken in by sinks, on as many cores as are free, and hands those back
+    /// in the order of what they have seen. `None`: its plan is none of a large scan, or it has
+    /// begun to run.
+    pub fn divide<S: Sink>(
+        &mut self,
+        make: impl Fn() -> Result<S, QueryError> + Send + Sync + 'static,
+    ) -> Result<Option<Vec<S>>, QueryError> {
+        let Some(shares) = self.shares()? else {
+            return Ok(None);
+        };
+        let Some(snapshot) = &self.snapshot else {
+            return Ok(None);
+        };
+        let slot = self.ticker.slot();
+        let Some(parts) = parallel::run(&self.root, shares, snapshot, slot, make)? else {
+            return Ok(None);
+        };
+        self.ended = true;
+        for part in &parts {
+            self.root.absorb(&part.stage);
+            self.examined.add(&part.examined);
+            if self.workers.len() <= part.worker {
+                self.workers.resize(part.worker + 1, Examined::default());
+            }
+            self.workers[part.worker].add(&part.examined);
+        }
+        self.stats.set(&self.examined);
+        Ok(Some(parts.into_iter().map(|part| part.sink).collect()))
+    }
+
+    /// The records of a collection that is large enough to be read by several.
+    fn shares(&self) -> Result<Option<Arc<Shares>>, QueryError> {
+        let has_begun = self.ended || self.examined.works > 0 || !self.ahead.is_empty();
+        let (false, true, Some(collection), Some(snapshot)) = (
+            has_begun,
+            self.scans_collection(),
+            &self.collection,
+            &self.snapshot,
+        ) else {
+            return Ok(None);
+        };
+        let is_large =
+            collection.documents() >= DIVIDED_DOCUMENTS || collection.bytes() >= DIVIDED_BYTES;
+        if !is_large || parallel::workers() < 2 {
+            return Ok(None);
+        }
+        let ends = [false, true].map(|reverse| {
+            let mut records = snapshot.records(collection.id, .., reverse);
+            records.next().transpose().map_err(error::storage)
+        });
+        let [first, last] = ends;
+        Ok(match (first?, last?) {
+            (Some((first, _)), Some((last, _))) => Some(Shares::new(first, last + 1)),
+            _ => None,
+        })
     }
 
     /// Whether the documents are found by a scan of the whole collection.
@@ -134,6 +200,11 @@ impl Executor {
     /// How many there are, up to `most`.
     pub fn count_up_to(&mut self, most: u64) -> Result<u64, QueryError> {
         let mut count = 0;
+        if most == u64::MAX
+            && let Some(parts) = self.divide(|| Ok(Counter::default()))?
+        {
+            return Ok(parts.iter().map(|part| part.0).sum());
+        }
         loop {
             count += self.ahead.drain(..).len() as u64;
             if self.ended || count >= most {
@@ -260,9 +331,19 @@ impl Executor {
 
     /// `executionStages`.
     pub fn explain_run(&self) -> RawDocumentBuf {
-        self.root.explain(Explainer {
+        let mut stage = self.root.explain(Explainer {
             milliseconds: Some(self.milliseconds()),
-        })
+        });
+        if self.workers.len() > 1 {
+            let workers = self.workers.iter().map(|worker| {
+                rawdoc! {
+                    "keysExamined": clamp(worker.keys),
+                    "docsExamined": clamp(worker.documents),
+                }
+            });
+            stage.append(cstr!("workers"), workers.collect::<RawArrayBuf>());
+        }
+        stage
     }
 
     /// `allPlansExecution`: what the plans had done when one of them was chosen.

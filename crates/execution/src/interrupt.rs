@@ -261,6 +261,10 @@ impl Ticker {
         Ticker { slot, count: 0 }
     }
 
+    pub fn slot(&self) -> &Arc<InterruptSlot> {
+        &self.slot
+    }
+
     pub fn tick(&mut self) -> Result<(), QueryError> {
         self.tick_over(0)
     }

@@ -6,6 +6,7 @@
 //!   a [`trial`];
 //! - [`operators`] are what plans are made of: scans, fetch, sort, limit and so on;
 //! - [`executor`] runs a plan: batch after batch, over one snapshot or, after a rest, a later one;
+//! - [`parallel`] runs a large scan on all cores, [`shares`] divides it among them;
 //! - [`tailing`] follows the end of a capped collection;
 //! - [`by_id`] finds a record by its `_id`, for which no plan is needed; [`partial`] parses the
 //!   filters of partial indexes;
@@ -23,11 +24,13 @@ mod fixture;
 pub mod index_filters;
 pub mod interrupt;
 pub mod operators;
+pub mod parallel;
 pub mod partial;
 pub mod plan;
 pub mod planned;
 pub mod request;
 pub mod row;
+pub mod shares;
 pub mod stats;
 pub mod tailing;
 pub mod tickets;

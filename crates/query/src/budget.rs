@@ -6,6 +6,7 @@
 //! [`Interrupt`] is asked whether it has to end. What is held is counted in bytes, for each stage
 //! and for the whole operation.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -24,6 +25,12 @@ const UNITS_PER_PART: usize = 16;
 /// Units between two looks at the interrupt: some tens of microseconds.
 const UNITS_PER_LOOK: u32 = 2048;
 
+thread_local! {
+    /// What this thread has spent since it last looked. Threads that work on one operation would
+    /// take a common count out of each other's caches with every step.
+    static SPENT: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Says whether an operation has to end: killed, out of time, its client gone.
 pub trait Interrupt: Send + Sync + fmt::Debug {
     fn check(&self) -> Result<(), QueryError>;
@@ -36,9 +43,6 @@ pub struct Budget(Arc<Account>);
 #[derive(Debug)]
 struct Account {
     limit: Limit,
-    /// Look at the limit when this many units are spent.
-    units_max: u32,
-    spent: AtomicU32,
     held: AtomicUsize,
 }
 
@@ -46,7 +50,7 @@ struct Account {
 enum Limit {
     Unlimited,
     Interrupt(Arc<dyn Interrupt>),
-    Allowance,
+    Allowance { units: u32, spent: AtomicU32 },
 }
 
 impl Default for Budget {
@@ -56,52 +60,64 @@ impl Default for Budget {
 }
 
 impl Budget {
-    fn new(limit: Limit, units_max: u32) -> Budget {
+    fn new(limit: Limit) -> Budget {
         Budget(Arc::new(Account {
             limit,
-            units_max,
-            spent: AtomicU32::new(0),
             held: AtomicUsize::new(0),
         }))
     }
 
     /// For work that is short by nature. Memory is bounded all the same.
     pub fn unlimited() -> Budget {
-        Budget::new(Limit::Unlimited, u32::MAX)
+        Budget::new(Limit::Unlimited)
     }
 
     /// For an operation that can be ended.
     pub fn interruptible(interrupt: Arc<dyn Interrupt>) -> Budget {
-        Budget::new(Limit::Interrupt(interrupt), UNITS_PER_LOOK)
+        Budget::new(Limit::Interrupt(interrupt))
     }
 
     /// Fails once `units` are spent, and ever after.
     pub fn allowance(units: u32) -> Budget {
-        Budget::new(Limit::Allowance, units)
+        Budget::new(Limit::Allowance {
+            units,
+            spent: AtomicU32::new(0),
+        })
     }
 
     /// What was spent of an allowance.
     pub(crate) fn spent(&self) -> u32 {
-        self.0.spent.load(Ordering::Relaxed)
+        match &self.0.limit {
+            Limit::Allowance { spent, .. } => spent.load(Ordering::Relaxed),
+            Limit::Unlimited | Limit::Interrupt(_) => 0,
+        }
     }
 
     /// Whether an allowance is used up.
     pub fn is_exhausted(&self) -> bool {
-        matches!(self.0.limit, Limit::Allowance)
-            && self.0.spent.load(Ordering::Relaxed) >= self.0.units_max
+        matches!(&self.0.limit, Limit::Allowance { units, spent }
+            if spent.load(Ordering::Relaxed) >= *units)
     }
 
     /// Counts work. Call it in every loop over a document's or a request's parts.
     #[inline]
     pub fn spend(&self, units: usize) -> Result<(), QueryError> {
         let units = u32::try_from(units).unwrap_or(u32::MAX);
-        // Two threads may lose some of each other's units, which costs nothing but a later look.
-        let spent = self.0.spent.load(Ordering::Relaxed).saturating_add(units);
-        self.0.spent.store(spent, Ordering::Relaxed);
-        if spent < self.0.units_max {
-            Ok(())
-        } else {
-            self.look()
+        match &self.0.limit {
+            Limit::Unlimited => Ok(()),
+            Limit::Interrupt(interrupt) => {
+                let spent = SPENT.get().saturating_add(units);
+                if spent < UNITS_PER_LOOK {
+                    SPENT.set(spent);
+                    return Ok(());
+                }
+                SPENT.set(0);
+                interrupt.check()
+            }
+            Limit::Allowance { units: max, spent } => {
+                let spent = add(spent, units);
+                if spent < *max { Ok(()) } else { used_up() }
+            }
         }
     }
 
@@ -117,24 +133,6 @@ impl Budget {
         self.spend(1 + bytes / BYTES_PER_UNIT)
     }
 
-    #[cold]
-    fn look(&self) -> Result<(), QueryError> {
-        match &self.0.limit {
-            Limit::Unlimited => {
-                self.0.spent.store(0, Ordering::Relaxed);
-                Ok(())
-            }
-            Limit::Interrupt(interrupt) => {
-                self.0.spent.store(0, Ordering::Relaxed);
-                interrupt.check()
-            }
-            Limit::Allowance => Err(QueryError::new(
-                ErrorKind::ExceededMemoryLimit,
-                "the allowance for this work is used up",
-            )),
-        }
-    }
-
     /// An account for what one stage holds.
     pub fn holding(&self, stage: &'static str) -> Holding {
         Holding {
@@ -144,6 +142,21 @@ impl Budget {
             kind: ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed,
         }
     }
+}
+
+/// Two threads may lose some of each other's units: an allowance is no exact measure.
+fn add(spent: &AtomicU32, units: u32) -> u32 {
+    let total = spent.load(Ordering::Relaxed).saturating_add(units);
+    spent.store(total, Ordering::Relaxed);
+    total
+}
+
+#[cold]
+fn used_up() -> Result<(), QueryError> {
+    Err(QueryError::new(
+        ErrorKind::ExceededMemoryLimit,
+        "the allowance for this work is used up",
+    ))
 }
 
 /// What a stage holds, given back when it is dropped.

@@ -1,5 +1,6 @@
 //! COLLSCAN: the records of a collection in the order of their ids, or the opposite one.
 
+use std::any::Any;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error;
 use crate::plan::explain::clamp;
 use crate::row::Row;
+use crate::shares::Share;
 
 pub struct CollectionScan {
     collection: CollectionId,
@@ -24,6 +26,10 @@ pub struct CollectionScan {
     /// The record that it has come to.
     last: Option<RecordId>,
     examined: u64,
+    /// What it reads of the collection; `None`: all of it.
+    share: Option<Share>,
+    /// The first record of its share that others may still take.
+    claimed: RecordId,
 }
 
 impl CollectionScan {
@@ -35,16 +41,36 @@ impl CollectionScan {
             scan: None,
             last: None,
             examined: 0,
+            share: None,
+            claimed: 0,
         }
     }
 
     /// The records that are still to come.
     fn rest(&self) -> (Bound<RecordId>, Bound<RecordId>) {
+        if let Some(share) = &self.share {
+            return (Bound::Included(share.start), Bound::Excluded(share.end));
+        }
         match (self.last, self.reverse) {
             (None, _) => (Bound::Unbounded, Bound::Unbounded),
             (Some(last), false) => (Bound::Excluded(last), Bound::Unbounded),
             (Some(last), true) => (Bound::Unbounded, Bound::Excluded(last)),
         }
+    }
+
+    /// Whether a record is its to read.
+    #[inline]
+    fn claims(&mut self, record: RecordId) -> bool {
+        let Some(share) = &self.share else {
+            return true;
+        };
+        while record >= self.claimed {
+            match share.claim() {
+                Some(end) => self.claimed = end,
+                None => return false,
+            }
+        }
+        true
     }
 
     fn scan(
@@ -64,9 +90,15 @@ impl CollectionScan {
                 break;
             }
             let Some((id, record)) = scan.next().transpose().map_err(error::storage)? else {
+                if let Some(share) = &self.share {
+                    share.close();
+                }
                 self.scan = Some(scan);
                 return Ok(Progress::End);
             };
+            if !self.claims(id) {
+                return Ok(Progress::End);
+            }
             self.last = Some(id);
             self.examined += 1;
             let document: &RawDocument = &record;
@@ -106,6 +138,25 @@ impl Operator for CollectionScan {
 
     fn save(&mut self) {
         self.scan = None;
+    }
+
+    /// Backwards it is read by one alone.
+    fn part(&self, share: &Share) -> Option<Box<dyn Operator>> {
+        if self.reverse {
+            return None;
+        }
+        let filter = self.filter.clone();
+        Some(Box::new(CollectionScan {
+            share: Some(share.clone()),
+            ..CollectionScan::new(self.collection, false, filter)
+        }))
+    }
+
+    fn absorb(&mut self, part: &dyn Operator) {
+        let part: &dyn Any = part;
+        if let Some(part) = part.downcast_ref::<CollectionScan>() {
+            self.examined += part.examined;
+        }
     }
 
     fn filter(&self) -> Option<&Filter> {

@@ -22,6 +22,8 @@ mod sort;
 mod sort_merge;
 mod virtual_scan;
 
+use std::any::Any;
+
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_storage::{Collection, RecordId, Snapshot};
@@ -45,6 +47,7 @@ pub use virtual_scan::{Documents, VirtualScan};
 
 use crate::interrupt::Ticker;
 use crate::row::Row;
+use crate::shares::Share;
 
 /// What operators hand on: a record, and its document once that has been read.
 pub struct Member {
@@ -63,7 +66,7 @@ pub enum Progress {
 
 /// What an operator of a plan does. What all have in common, a [`Stage`] does for it: its counts,
 /// its inputs' rests, and most of its explanation.
-pub trait Operator: Send {
+pub trait Operator: Any + Send {
     /// As MongoDB's `explain` calls it.
     fn name(&self) -> &'static str;
 
@@ -84,6 +87,15 @@ pub trait Operator: Send {
     fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
         Ok(())
     }
+
+    /// An operator that does the same and has done nothing yet, for one share of what the scan
+    /// below reads. `None`: it has to see everything.
+    fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {
+        None
+    }
+
+    /// Adds to its own counts those of a part.
+    fn absorb(&mut self, _: &dyn Operator) {}
 
     /// Whether it still reads from its inputs.
     fn reads_inputs(&self) -> bool {
@@ -174,6 +186,26 @@ impl Stage {
         self.operator.restore(collection)
     }
 
+    /// The same operators, which have done nothing yet, for one share of what the scan at the
+    /// bottom reads. `None`: one of them has to see everything.
+    pub fn part(&self, share: &Share) -> Option<Stage> {
+        let inputs = self.inputs.iter().map(|input| input.part(share));
+        Some(Stage {
+            inputs: inputs.collect::<Option<_>>()?,
+            operator: self.operator.part(share)?,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Adds to its own counts those of a part.
+    pub fn absorb(&mut self, part: &Stage) {
+        for (input, part) in self.inputs.iter_mut().zip(&part.inputs) {
+            input.absorb(part);
+        }
+        self.operator.absorb(&*part.operator);
+        self.counts.add(&part.counts);
+    }
+
     /// How many members it has handed on, or would have but for having to read all of its input
     /// first: what a trial of several plans compares.
     pub fn produced(&self) -> u64 {
@@ -219,6 +251,14 @@ pub struct Run<'r> {
     /// Units of work that may be done before control goes back to whoever runs the plan.
     allowed: u64,
     examined: &'r mut Examined,
+}
+
+impl Examined {
+    pub fn add(&mut self, other: &Examined) {
+        self.keys += other.keys;
+        self.documents += other.documents;
+        self.works += other.works;
+    }
 }
 
 impl<'r> Run<'r> {
@@ -277,6 +317,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    fn add(&mut self, part: &Counts) {
+        self.works += part.works;
+        self.advanced += part.advanced;
+        self.ended |= part.ended;
+    }
+
     /// Takes note of what a call has come to: members were handed on after so many steps.
     fn note(&mut self, works: u64, advanced: usize, progress: Progress) {
         self.works += works;

@@ -1,5 +1,6 @@
 //! SHARDING_FILTER: leaves out the documents that another shard owns.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use banyan_query::QueryError;
@@ -7,6 +8,7 @@ use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
 use crate::plan::explain::clamp;
+use crate::shares::Share;
 
 /// Which documents of a collection this shard owns, as of one shard version.
 pub trait ShardFilter: Send + Sync {
@@ -52,6 +54,17 @@ impl Operator for ShardingFilter {
             Ok(())
         };
         pull(inputs, run, most, out, &mut self.pulled, own)
+    }
+
+    fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {
+        Some(Box::new(ShardingFilter::new(self.filter.clone())))
+    }
+
+    fn absorb(&mut self, part: &dyn Operator) {
+        let part: &dyn Any = part;
+        if let Some(part) = part.downcast_ref::<ShardingFilter>() {
+            self.left_out += part.left_out;
+        }
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {

@@ -211,6 +211,43 @@ pub fn hurry(urgent: bool) {
     });
 }
 
+/// A ticket for another thread that computes for this one's operation.
+pub struct Assistant(Running);
+
+/// One more thread may compute for the operation that this one computes for: a ticket is free, and
+/// nobody waits for it.
+pub fn assistant() -> Option<Assistant> {
+    RUNNING.with_borrow(|slot| {
+        let running = slot.as_ref()?;
+        let ticket = running.shared.line.try_take()?;
+        let now = Instant::now();
+        Some(Assistant(Running {
+            shared: running.shared.clone(),
+            ticket: Some(ticket),
+            interrupt: running.interrupt.clone(),
+            began: now,
+            turn_ends: now + LARGE_TURN,
+            // The other one may wait for it, with a ticket: it leaves instead of standing in line.
+            urgent: true,
+        }))
+    })
+}
+
+impl Assistant {
+    pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        let _entered = Entered::enter(self.0);
+        work()
+    }
+}
+
+/// Whether somebody stands in line for the ticket that this thread computes with.
+pub fn is_waited_for() -> bool {
+    RUNNING.with_borrow(|slot| {
+        slot.as_ref()
+            .is_some_and(|running| running.shared.line.is_waited_for())
+    })
+}
+
 /// Others wait, and the operation has computed for as long as it may at once.
 pub fn turn_is_over() -> bool {
     RUNNING.with_borrow(|slot| {

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use banyan_execution::parallel::Sink;
 use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, RowStream, Rows};
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
-use banyan_query::pipeline::{self, Limit, Match, Output, Pipeline, Run, Sort, SortKey};
+use banyan_query::pipeline::{self, Execution, Limit, Match, Output, Pipeline, Run, Sort, SortKey};
 use banyan_query::{Context, QueryError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
@@ -235,9 +236,10 @@ pub fn rows(
         }
     };
     let sources = pipeline_sources::of(ctx, &pipeline, &slot)?;
+    let gathering = pipeline.gathering();
     let run = pipeline.run(input, sources).map_err(errors::query)?;
     Ok(Results {
-        rows: Box::new(PipelineRows(run)),
+        rows: Box::new(PipelineRows { run, gathering }),
         slot,
         stats,
     })
@@ -261,24 +263,56 @@ impl Iterator for Input {
 }
 
 /// The results of a pipeline, for a cursor.
-struct PipelineRows(Run<Input>);
+struct PipelineRows {
+    run: Run<Input>,
+    /// The stages that may run over parts of the input at once, until it has been tried.
+    gathering: Option<Pipeline>,
+}
+
+impl PipelineRows {
+    /// Has the first stages see all of the input on all cores, if it is large.
+    fn gather(&mut self) -> Result<(), QueryError> {
+        let (Some(gathering), Some(Input::Plan(executor))) =
+            (self.gathering.take(), self.run.input_mut())
+        else {
+            return Ok(());
+        };
+        let parts = executor.divide(move || gathering.start(None).map(Gatherer))?;
+        match parts {
+            Some(parts) => self
+                .run
+                .gather(parts.into_iter().map(|part| part.0).collect()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first stages, up to one that gathers.
+struct Gatherer(Execution);
+
+impl Sink for Gatherer {
+    fn take(&mut self, row: Row) -> Result<(), QueryError> {
+        self.0.push(&row).map(|_| ())
+    }
+}
 
 impl RowStream for PipelineRows {
     fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
-        for document in self.0.by_ref().take(most) {
+        self.gather()?;
+        for document in self.run.by_ref().take(most) {
             out.push_back(Row::Owned(document?));
         }
         Ok(())
     }
 
     fn save(&mut self) {
-        if let Some(Input::Plan(executor)) = self.0.input_mut() {
+        if let Some(Input::Plan(executor)) = self.run.input_mut() {
             executor.save();
         }
     }
 
     fn holds_snapshot(&self) -> bool {
-        matches!(self.0.input(), Some(Input::Plan(executor)) if executor.holds_snapshot())
+        matches!(self.run.input(), Some(Input::Plan(executor)) if executor.holds_snapshot())
     }
 }
 

@@ -74,6 +74,12 @@ pub(super) enum Order {
     Document { key: SortKey, reverse: bool },
 }
 
+impl Kind {
+    pub(super) fn is_deviation(&self) -> bool {
+        matches!(self, Kind::StdDev { .. })
+    }
+}
+
 impl Accumulator {
     /// The state of a group that has no documents yet.
     pub(super) fn start(&self) -> State {

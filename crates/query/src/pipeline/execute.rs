@@ -1,5 +1,6 @@
 //! Running a pipeline: documents are pushed in, results are popped out.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ pub struct Start<'s> {
 }
 
 /// A stage at work.
-pub trait Step: Send {
+pub trait Step: Any + Send {
     /// Takes a document. One that hands on several for it stops at [`Flow::Full`], keeps the
     /// rest for `resume`, and returns what it was told.
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError>;
@@ -57,6 +58,14 @@ pub trait Step: Send {
     /// Hands on what was kept when the results were full.
     fn resume(&mut self, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         Ok(Flow::Continue)
+    }
+
+    /// Takes over what another step of the same stage has gathered of the documents that come after
+    /// those that it has seen itself. Asked of stages that gather ([`Stage::gathers`]).
+    ///
+    /// [`Stage::gathers`]: super::Stage::gathers
+    fn absorb(&mut self, _: Box<dyn Step>, _: &Budget) -> Result<(), QueryError> {
+        Ok(())
     }
 
     /// Called repeatedly once the input has ended, to hand on some of what was held back.
@@ -193,6 +202,18 @@ impl Execution {
         Ok(flow)
     }
 
+    /// Takes over what another execution of the first stages of the same pipeline, up to one that
+    /// gathers, has seen of the documents that come next.
+    pub fn absorb(&mut self, mut later: Execution) -> Result<(), QueryError> {
+        let Some(gatherer) = later.steps.pop() else {
+            return Ok(());
+        };
+        match self.steps.get_mut(later.steps.len()) {
+            Some(step) => step.absorb(gatherer, &self.budget),
+            None => Ok(()),
+        }
+    }
+
     /// Call it when the input has ended, until it returns false; results are to be popped between
     /// the calls.
     pub fn drain(&mut self) -> Result<bool, QueryError> {
@@ -279,6 +300,14 @@ impl<I> Run<I> {
     /// As [`Run::input_mut`].
     pub fn input(&self) -> Option<&I> {
         self.input.as_ref()
+    }
+
+    /// Takes over what executions of the first stages have seen of all of the input, in its order.
+    pub fn gather(&mut self, parts: Vec<Execution>) -> Result<(), QueryError> {
+        self.input = None;
+        parts
+            .into_iter()
+            .try_for_each(|part| self.execution.absorb(part))
     }
 
     pub(super) fn new(execution: Execution, input: I) -> Run<I> {

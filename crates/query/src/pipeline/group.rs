@@ -1,10 +1,12 @@
 //! $group, and $count and $sortByCount, which are short for it
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use indexmap::IndexMap;
+use indexmap::map::Entry as MapEntry;
 
 use banyan_document::{DocumentWriter, elements, key};
 
@@ -258,6 +260,12 @@ impl Stage for Group {
         }
     }
 
+    /// The deviations of parts do not add up to exactly that of the whole.
+    fn gathers(&self) -> bool {
+        let is_exact = |accumulator: &Accumulator| !accumulator.kind.is_deviation();
+        self.mode != Mode::Merge && self.accumulators.iter().all(is_exact)
+    }
+
     fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         Ok(Box::new(GroupStep::new(self, start)))
     }
@@ -363,7 +371,49 @@ fn check_state(accumulator: &Accumulator, bytes: usize) -> Result<(), QueryError
     ))
 }
 
+impl GroupStep {
+    /// Adds the groups of later documents.
+    fn absorb_groups(&mut self, later: GroupStep, budget: &Budget) -> Result<(), QueryError> {
+        let later_bytes = later.holding.bytes();
+        drop(later.holding);
+        let mut bytes = self.holding.bytes() + later_bytes;
+        for (key, entry) in later.groups {
+            budget.spend(1)?;
+            match self.groups.entry(key) {
+                MapEntry::Vacant(vacant) => {
+                    vacant.insert(entry);
+                }
+                MapEntry::Occupied(mut known) => {
+                    let accumulators = self.group.accumulators.iter();
+                    let states = known.get_mut().states.iter_mut();
+                    for ((accumulator, state), later) in accumulators.zip(states).zip(entry.states)
+                    {
+                        let apart = state.memory_bytes() + later.memory_bytes();
+                        state.absorb(&accumulator.kind, later, budget)?;
+                        let together = state.memory_bytes();
+                        check_state(accumulator, together)?;
+                        bytes = (bytes + together).saturating_sub(apart);
+                    }
+                }
+            }
+        }
+        self.holding.set(bytes)
+    }
+}
+
 impl Step for GroupStep {
+    fn absorb(&mut self, later: Box<dyn Step>, budget: &Budget) -> Result<(), QueryError> {
+        let later: Box<dyn Any> = later;
+        match later.downcast::<GroupStep>() {
+            Ok(later) if self.groups.is_empty() => {
+                *self = *later;
+                Ok(())
+            }
+            Ok(later) => self.absorb_groups(*later, budget),
+            Err(_) => Ok(()),
+        }
+    }
+
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         let group = &*self.group;

@@ -255,6 +255,23 @@ impl Pipeline {
         split::split(self)
     }
 
+    /// The first stages up to one that gathers its input, if they can be run over parts of the
+    /// input at the same time ([`Run::gather`]).
+    pub fn gathering(&self) -> Option<Pipeline> {
+        let gathers = |member: &Member| member.stage.gathers();
+        let end = self.members.iter().position(gathers)?;
+        let (before, _) = self.members.split_at(end);
+        let is_alone = |member: &Member| {
+            let mut read = Vec::new();
+            member.stage.collections_read(&mut read);
+            matches!(member.stage.split(), Division::Shards) && read.is_empty()
+        };
+        before.iter().all(is_alone).then(|| Pipeline {
+            members: self.members.iter().take(end + 1).cloned().collect(),
+            ..self.without_stages()
+        })
+    }
+
     /// A run that is fed by hand: `push` documents, then `drain`, and `pop` results.
     pub fn start(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
         self.start_within(sources, Variables::NONE)

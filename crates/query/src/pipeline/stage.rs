@@ -51,6 +51,12 @@ pub trait Stage: Any + fmt::Debug + Send + Sync {
         Division::Router
     }
 
+    /// Whether it gathers its input before it hands anything on, and several of it that have seen a
+    /// part each can be put together ([`Step::absorb`]).
+    fn gathers(&self) -> bool {
+        false
+    }
+
     /// The other collections that it reads: the database where it is named, and the name.
     fn collections_read(&self, _names: &mut Vec<(Option<String>, String)>) {}
 

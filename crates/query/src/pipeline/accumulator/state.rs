@@ -298,6 +298,33 @@ impl State {
         })
     }
 
+    /// Takes what another state has gathered of later documents.
+    pub(in crate::pipeline) fn absorb(
+        &mut self,
+        kind: &Kind,
+        mut later: State,
+        budget: &Budget,
+    ) -> Result<(), QueryError> {
+        match (&mut *self, &later) {
+            (State::Sum(sum), State::Sum(later)) => sum.merge(later),
+            (
+                State::Avg { sum, count },
+                State::Avg {
+                    sum: later,
+                    count: more,
+                },
+            ) => {
+                sum.merge(later);
+                *count += more;
+            }
+            _ => {
+                let partial = later.partial(kind, budget)?;
+                self.merge(kind, partial.as_raw_bson_ref(), budget)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes what `partial` gave on a shard.
     pub(in crate::pipeline) fn merge(
         &mut self,

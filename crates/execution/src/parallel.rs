@@ -1,0 +1,255 @@
+//! One plan on all cores.
+//!
+//! What a large scan finds is taken in by sinks: a count, the groups of a `$group`, a sorter. The
+//! scan is divided among workers ([`crate::shares`]), each with operators and a sink of its own for
+//! every share that it reads; the sinks are handed back in the order of the collection, to be put
+//! together.
+//!
+//! The thread that runs the operation is the first worker. The others are there while tickets are
+//! free ([`tickets::assistant`]): as soon as somebody waits for one they leave what they have not
+//! begun to whoever goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use banyan_query::{ErrorKind, QueryError};
+use banyan_storage::Snapshot;
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
+
+use crate::interrupt::{InterruptSlot, Ticker};
+use crate::operators::{Examined, Member, Progress, Run, Stage};
+use crate::row::Row;
+use crate::shares::{Share, Shares};
+use crate::tickets;
+
+/// So many members are read at once.
+const BATCH_MEMBERS: usize = 64;
+/// How often a worker that waits for the others looks at its interrupt.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What becomes of the rows of a share.
+pub trait Sink: Send + 'static {
+    fn take(&mut self, row: Row) -> Result<(), QueryError>;
+}
+
+/// How many there are.
+#[derive(Debug, Default)]
+pub struct Counter(pub u64);
+
+impl Sink for Counter {
+    fn take(&mut self, _: Row) -> Result<(), QueryError> {
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+/// What one worker has done with one share.
+pub struct Part<S> {
+    start: u64,
+    pub sink: S,
+    /// The operators that have read it.
+    pub stage: Stage,
+    pub examined: Examined,
+    /// Which worker it was; the operation's own thread is 0.
+    pub worker: usize,
+}
+
+/// What all workers of an operation share.
+struct Team<M, S> {
+    shares: Arc<Shares>,
+    snapshot: Snapshot,
+    slot: Arc<InterruptSlot>,
+    make: M,
+    /// Somebody has failed, or the operation ends.
+    stopped: AtomicBool,
+    state: Mutex<State<S>>,
+    /// A worker has left.
+    left: Condvar,
+}
+
+struct State<S> {
+    parts: Vec<Part<S>>,
+    failed: Option<QueryError>,
+    /// Workers beside the first.
+    assistants: usize,
+}
+
+/// Runs a plan over `shares`. `plan` makes the operators for a share; `None`: it cannot be divided.
+pub fn run<M, S>(
+    plan: &Stage,
+    shares: Arc<Shares>,
+    snapshot: &Snapshot,
+    slot: &Arc<InterruptSlot>,
+    make: M,
+) -> Result<Option<Vec<Part<S>>>, QueryError>
+where
+    M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
+    S: Sink,
+{
+    let Some(own) = shares.take() else {
+        return Ok(None);
+    };
+    let Some(seed) = plan.part(&own) else {
+        return Ok(None);
+    };
+    let team = Arc::new(Team {
+        shares,
+        snapshot: snapshot.clone(),
+        slot: slot.clone(),
+        make,
+        stopped: AtomicBool::new(false),
+        state: Mutex::new(State {
+            parts: Vec::new(),
+            failed: None,
+            assistants: 0,
+        }),
+        left: Condvar::new(),
+    });
+    let others = team.clone().recruit(&seed, &own);
+    debug_assert!(others < workers());
+    let mut share = Some(own);
+    while let Some(own) = share {
+        team.work(&seed, own, 0);
+        share = team.rest();
+    }
+    team.finish()
+}
+
+/// As many as there are cores.
+pub fn workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+impl<M, S> Team<M, S>
+where
+    M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
+    S: Sink,
+{
+    /// As many more as there are cores and tickets; how many those are.
+    fn recruit(self: Arc<Self>, seed: &Stage, own: &Share) -> usize {
+        let Ok(runtime) = Handle::try_current() else {
+            return 0;
+        };
+        let mut others = 0;
+        while others + 1 < workers()
+            && let Some(seed) = seed.part(own)
+            && let Some(assistant) = tickets::assistant()
+        {
+            others += 1;
+            self.state.lock().assistants += 1;
+            let presence = Presence(self.clone());
+            runtime.spawn_blocking(move || {
+                let team = &presence.0;
+                assistant.run(|| {
+                    while !tickets::is_waited_for()
+                        && let Some(share) = team.next()
+                    {
+                        team.work(&seed, share, others);
+                    }
+                });
+            });
+        }
+        others
+    }
+
+    fn next(&self) -> Option<Share> {
+        match self.stopped.load(Ordering::Relaxed) {
+            true => None,
+            false => self.shares.take(),
+        }
+    }
+
+    /// What is left for the first worker, once the others have nothing that it could have.
+    fn rest(&self) -> Option<Share> {
+        loop {
+            if let Some(share) = self.next() {
+                return Some(share);
+            }
+            let mut state = self.state.lock();
+            if state.assistants == 0 {
+                drop(state);
+                // The last one may have left something.
+                return self.next();
+            }
+            self.left.wait_for(&mut state, LOOK);
+            drop(state);
+            if let Err(error) = self.slot.check() {
+                self.fail(error);
+            }
+        }
+    }
+
+    /// Reads a share, or as much of it as a worker may that others wait for.
+    fn work(&self, seed: &Stage, share: Share, worker: usize) {
+        match self.read(seed, &share, worker) {
+            Ok(part) => self.state.lock().parts.push(part),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn read(&self, seed: &Stage, share: &Share, worker: usize) -> Result<Part<S>, QueryError> {
+        let mut stage = seed.part(share).ok_or_else(broken)?;
+        let mut sink = (self.make)()?;
+        let mut ticker = Ticker::new(self.slot.clone());
+        let mut examined = Examined::default();
+        let mut out: Vec<Member> = Vec::with_capacity(BATCH_MEMBERS);
+        loop {
+            let mut run = Run::new(&self.snapshot, &mut ticker, &mut examined, u64::MAX);
+            let progress = stage.next(&mut run, BATCH_MEMBERS, &mut out)?;
+            for member in out.drain(..) {
+                if let Some(row) = member.row {
+                    sink.take(row)?;
+                }
+            }
+            if progress == Progress::End || self.stopped.load(Ordering::Relaxed) {
+                break;
+            }
+            if worker > 0 && tickets::is_waited_for() {
+                share.leave();
+            }
+        }
+        Ok(Part {
+            start: share.start,
+            sink,
+            stage,
+            examined,
+            worker,
+        })
+    }
+
+    fn fail(&self, error: QueryError) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.state.lock().failed.get_or_insert(error);
+    }
+
+    fn finish(&self) -> Result<Option<Vec<Part<S>>>, QueryError> {
+        let mut state = self.state.lock();
+        if let Some(error) = state.failed.take() {
+            return Err(error);
+        }
+        let mut parts = std::mem::take(&mut state.parts);
+        parts.sort_by_key(|part| part.start);
+        Ok(Some(parts))
+    }
+}
+
+fn broken() -> QueryError {
+    QueryError::new(ErrorKind::InternalError, "a worker of the operation failed")
+}
+
+/// An assistant at work; it has left when this is gone.
+struct Presence<M, S>(Arc<Team<M, S>>);
+
+impl<M, S> Drop for Presence<M, S> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.assistants -= 1;
+        if std::thread::panicking() {
+            self.0.stopped.store(true, Ordering::Relaxed);
+            state.failed.get_or_insert_with(broken);
+        }
+        self.0.left.notify_all();
+    }
+}

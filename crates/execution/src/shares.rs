@@ -1,0 +1,177 @@
+//! The records of a scan, divided among those who read them.
+//!
+//! Each reader has a share: records that follow one another. It reads its share in small pieces.
+//! Whoever has nothing left takes half of the largest share that is left. So nobody has to know
+//! beforehand how the work is spread, and what each one has found lies together, in the order of
+//! the collection. The pieces are the morsels of Leis et al., "Morsel-Driven Parallelism" (2014).
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// So many record ids are read before somebody else may have what is left.
+pub const MORSEL: u64 = 1024;
+
+/// What all readers of a scan share.
+#[derive(Debug)]
+pub struct Shares(Mutex<Vec<Remainder>>);
+
+/// What is left of a share: from one record id up to another.
+#[derive(Debug, Clone, Copy)]
+struct Remainder {
+    next: u64,
+    end: u64,
+    /// Nobody reads it.
+    is_free: bool,
+}
+
+impl Remainder {
+    fn len(&self) -> u64 {
+        self.end.saturating_sub(self.next)
+    }
+}
+
+/// The share of one reader.
+#[derive(Debug, Clone)]
+pub struct Share {
+    shares: Arc<Shares>,
+    number: usize,
+    /// The first record id of it, and the one behind its last.
+    pub start: u64,
+    pub end: u64,
+}
+
+impl Shares {
+    /// All records from one id up to another, as one share that nobody reads yet.
+    pub fn new(start: u64, end: u64) -> Arc<Shares> {
+        let whole = Remainder {
+            next: start,
+            end,
+            is_free: true,
+        };
+        Arc::new(Shares(Mutex::new(vec![whole])))
+    }
+
+    /// A share that nobody reads, or half of the largest that somebody does. `None`: what is left
+    /// is not worth dividing.
+    pub fn take(self: &Arc<Shares>) -> Option<Share> {
+        let mut remainders = self.0.lock();
+        let free = remainders.iter().position(|r| r.is_free && r.len() > 0);
+        let number = match free {
+            Some(number) => number,
+            None => split(&mut remainders)?,
+        };
+        let remainder = remainders.get_mut(number)?;
+        remainder.is_free = false;
+        Some(Share {
+            shares: self.clone(),
+            number,
+            start: remainder.next,
+            end: remainder.end,
+        })
+    }
+}
+
+/// Halves the largest.
+fn split(remainders: &mut Vec<Remainder>) -> Option<usize> {
+    let largest = remainders.iter_mut().max_by_key(|r| r.len())?;
+    if largest.len() < 2 * MORSEL {
+        return None;
+    }
+    let middle = largest.next + largest.len() / 2;
+    let half = Remainder {
+        next: middle,
+        end: largest.end,
+        is_free: true,
+    };
+    largest.end = middle;
+    remainders.push(half);
+    Some(remainders.len() - 1)
+}
+
+impl Share {
+    /// Up to which record id its reader reads next. `None`: nothing is left of it.
+    pub fn claim(&self) -> Option<u64> {
+        let mut remainders = self.shares.0.lock();
+        let remainder = remainders.get_mut(self.number)?;
+        if remainder.len() == 0 {
+            return None;
+        }
+        remainder.next = remainder.end.min(remainder.next.saturating_add(MORSEL));
+        Some(remainder.next)
+    }
+
+    /// There are no more records in it.
+    pub fn close(&self) {
+        let mut remainders = self.shares.0.lock();
+        if let Some(own) = remainders.get_mut(self.number) {
+            own.next = own.end;
+        }
+    }
+
+    /// Leaves what has not been claimed to whoever takes it.
+    pub fn leave(&self) {
+        let mut remainders = self.shares.0.lock();
+        let Some(own) = remainders.get_mut(self.number) else {
+            return;
+        };
+        let rest = Remainder {
+            is_free: true,
+            ..*own
+        };
+        own.end = own.next;
+        if rest.len() > 0 {
+            remainders.push(rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(share: &Share, read: &mut Vec<u64>) {
+        let mut at = share.start;
+        while let Some(end) = share.claim() {
+            read.extend(at..end);
+            at = end;
+        }
+    }
+
+    #[test]
+    fn every_record_is_read_once() {
+        let shares = Shares::new(5, 50_005);
+        let mut all = Vec::new();
+        let first = shares.take().unwrap();
+        assert_eq!(first.claim(), Some(5 + MORSEL));
+        all.extend(5..5 + MORSEL);
+        let second = shares.take().unwrap();
+        assert_eq!((second.start, second.end), (25_517, 50_005));
+        let third = shares.take().unwrap();
+        second.claim().unwrap();
+        all.extend(second.start..second.start + MORSEL);
+        second.leave();
+        let fourth = shares.take().unwrap();
+        assert_eq!(fourth.start, second.start + MORSEL, "what was left");
+        for share in [&third, &fourth] {
+            read(share, &mut all);
+        }
+        let mut at = 5 + MORSEL;
+        while let Some(end) = first.claim() {
+            all.extend(at..end);
+            at = end;
+        }
+        assert!(shares.take().is_none());
+        all.sort_unstable();
+        assert!(all.into_iter().eq(5..50_005));
+    }
+
+    #[test]
+    fn little_is_not_divided() {
+        let shares = Shares::new(1, 2 * MORSEL);
+        let all = shares.take().unwrap();
+        assert!(shares.take().is_none());
+        assert_eq!((all.start, all.end), (1, 2 * MORSEL));
+        assert!(Shares::new(3, 3).take().is_none());
+    }
+}
