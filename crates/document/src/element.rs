@@ -18,7 +18,6 @@ use crate::validate::value_size;
 /// One field of a document, or one item of an array.
 #[derive(Clone)]
 pub struct Element<'a> {
-    name: &'a str,
     raw: RawField<'a>,
     bytes: &'a [u8],
     /// The value of a type that only the `bson` crate makes, and only in its document.
@@ -26,8 +25,13 @@ pub struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
+    /// The name. Documents are validated when they enter the process; what is no text is empty.
     pub fn name(&self) -> &'a str {
-        self.name
+        std::str::from_utf8(self.raw.name).unwrap_or_default()
+    }
+
+    pub fn name_bytes(&self) -> &'a [u8] {
+        self.raw.name
     }
 
     pub fn kind(&self) -> ElementType {
@@ -98,20 +102,21 @@ impl<'a> Elements<'a> {
     }
 }
 
+const DB_POINTER: u8 = ElementType::DbPointer as u8;
+
 impl<'a> Iterator for Elements<'a> {
     type Item = Element<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
         let before = self.raw.rest;
         let raw = self.raw.next()?;
-        let name = std::str::from_utf8(raw.name).ok()?;
-        let pointer = match raw.kind() {
-            Some(ElementType::DbPointer) => self.pointer(),
+        let pointer = match raw.kind {
+            DB_POINTER => self.pointer(),
             _ => None,
         };
         self.at += 1;
         Some(Element {
-            name,
             raw,
             bytes: &before[..before.len() - self.raw.rest.len()],
             pointer,
@@ -121,7 +126,7 @@ impl<'a> Iterator for Elements<'a> {
 
 /// The value of a direct field.
 pub fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
-    let found = raw_fields(document).find(|field| field.name == name.as_bytes())?;
+    let found = raw_fields(document).named(name.as_bytes())?;
     match found.value() {
         None => document.get(name).ok().flatten(),
         value => value,
@@ -164,14 +169,42 @@ impl<'a> RawFields<'a> {
     }
 }
 
+impl<'a> RawFields<'a> {
+    /// The next field of this name. Fields before it are passed over without a look at more of them
+    /// than that takes.
+    fn named(&mut self, name: &[u8]) -> Option<RawField<'a>> {
+        let first = name.first().copied().unwrap_or(0);
+        loop {
+            let [kind, named @ ..] = self.rest else {
+                return None;
+            };
+            let is_it = named.first() == Some(&first)
+                && named.get(name.len()) == Some(&0)
+                && named.starts_with(name);
+            let end = if is_it { name.len() } else { zero_byte(named)? };
+            let (found, rest) = named.split_at_checked(end)?;
+            let rest = rest.get(1..)?;
+            let (value, rest) = rest.split_at_checked(value_size(*kind, rest)?)?;
+            self.rest = rest;
+            if is_it {
+                return Some(RawField {
+                    kind: *kind,
+                    name: found,
+                    value,
+                });
+            }
+        }
+    }
+}
+
 impl<'a> Iterator for RawFields<'a> {
     type Item = RawField<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<RawField<'a>> {
         let (kind, rest) = self.rest.split_first()?;
-        let end = rest.iter().position(|byte| *byte == 0)?;
-        let (name, rest) = (&rest[..end], &rest[end + 1..]);
+        let (name, rest) = rest.split_at_checked(zero_byte(rest)?)?;
+        let rest = rest.get(1..)?;
         let (value, rest) = rest.split_at_checked(value_size(*kind, rest)?)?;
         self.rest = rest;
         Some(RawField {
@@ -180,6 +213,25 @@ impl<'a> Iterator for RawFields<'a> {
             value,
         })
     }
+}
+
+/// Where the first zero byte is: eight bytes at a time, as most names are no longer.
+#[inline]
+fn zero_byte(bytes: &[u8]) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = LOW << 7;
+    let mut at = 0;
+    while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        let word = u64::from_le_bytes(*eight);
+        // The lowest bit that is set here belongs to the first zero byte.
+        let zeros = word.wrapping_sub(LOW) & !word & HIGH;
+        if zeros != 0 {
+            return Some(at + zeros.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes.get(at..)?;
+    Some(at + rest.iter().position(|byte| *byte == 0)?)
 }
 
 impl<'a> RawField<'a> {
@@ -320,6 +372,21 @@ mod tests {
         let inner = raw_fields(&array).next().unwrap().inner().unwrap();
         let names: Vec<_> = inner.map(|field| field.name()).collect();
         assert_eq!(names, [b"0", b"1"]);
+    }
+
+    #[test]
+    fn the_first_zero_byte_is_found_wherever_it_is() {
+        for length in 0..40 {
+            for fill in [1u8, 0x7f, 0x80, 0xff] {
+                for rest in 0..10 {
+                    let mut bytes = vec![fill; length];
+                    assert_eq!(zero_byte(&bytes), None);
+                    bytes.push(0);
+                    bytes.extend((0..rest).map(|at| at % 2));
+                    assert_eq!(zero_byte(&bytes), Some(length));
+                }
+            }
+        }
     }
 
     #[test]

@@ -101,30 +101,66 @@ fn is_known(kind: u8) -> bool {
     matches!(kind, 0x01..=0x13 | 0x7f | 0xff)
 }
 
+/// What the first bytes of a value say of its size, by its type.
+const SIZES: [Size; 256] = sizes();
+
+#[derive(Clone, Copy)]
+enum Size {
+    Fixed(u8),
+    /// A length, and so many bytes that it does not count.
+    Stated(u8),
+    /// Two texts, each up to a zero byte.
+    Texts,
+    Unknown,
+}
+
+const fn sizes() -> [Size; 256] {
+    let mut sizes = [Size::Unknown; 256];
+    sizes[0x01] = Size::Fixed(8);
+    sizes[0x02] = Size::Stated(4);
+    sizes[0x03] = Size::Stated(0);
+    sizes[0x04] = Size::Stated(0);
+    sizes[0x05] = Size::Stated(5);
+    sizes[0x06] = Size::Fixed(0);
+    sizes[0x07] = Size::Fixed(12);
+    sizes[0x08] = Size::Fixed(1);
+    sizes[0x09] = Size::Fixed(8);
+    sizes[0x0a] = Size::Fixed(0);
+    sizes[0x0b] = Size::Texts;
+    sizes[0x0c] = Size::Stated(16);
+    sizes[0x0d] = Size::Stated(4);
+    sizes[0x0e] = Size::Stated(4);
+    sizes[0x0f] = Size::Stated(0);
+    sizes[0x10] = Size::Fixed(4);
+    sizes[0x11] = Size::Fixed(8);
+    sizes[0x12] = Size::Fixed(8);
+    sizes[0x13] = Size::Fixed(16);
+    sizes[0x7f] = Size::Fixed(0);
+    sizes[0xff] = Size::Fixed(0);
+    sizes
+}
+
 /// The bytes that a value takes, from its type and its own head; `None` if there are too few.
+#[inline]
 pub(crate) fn value_size(kind: u8, rest: &[u8]) -> Option<usize> {
-    let length = || {
-        let stated = i32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
-        usize::try_from(stated).ok()
-    };
-    let cstring = |from: usize| {
+    match SIZES[usize::from(kind)] {
+        Size::Fixed(size) => Some(usize::from(size)),
+        Size::Stated(more) => {
+            let stated = i32::from_le_bytes(*rest.first_chunk()?);
+            Some(usize::try_from(stated).ok()? + usize::from(more))
+        }
+        Size::Texts => texts_size(rest),
+        Size::Unknown => None,
+    }
+}
+
+#[cold]
+fn texts_size(rest: &[u8]) -> Option<usize> {
+    let text = |from: usize| {
         let end = rest.get(from..)?.iter().position(|byte| *byte == 0)?;
         Some(from + end + 1)
     };
-    Some(match kind {
-        0x06 | 0x0a | 0x7f | 0xff => 0,
-        0x08 => 1,
-        0x10 => 4,
-        0x01 | 0x09 | 0x11 | 0x12 => 8,
-        0x07 => 12,
-        0x13 => 16,
-        0x02 | 0x0d | 0x0e => 4 + length()?,
-        0x03 | 0x04 | 0x0f => length()?,
-        0x05 => 5 + length()?,
-        0x0b => cstring(cstring(0)?)?,
-        0x0c => 4 + length()? + 12,
-        _ => return None,
-    })
+    text(text(0)?)
 }
 
 fn check_value(

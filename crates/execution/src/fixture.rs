@@ -74,13 +74,22 @@ impl Fixture {
     }
 
     pub fn open(&self, collection: &Arc<Collection>, request: &Request<'_>) -> Executor {
+        self.open_in(collection, request, &Arc::default())
+    }
+
+    pub fn open_in(
+        &self,
+        collection: &Arc<Collection>,
+        request: &Request<'_>,
+        slot: &Arc<InterruptSlot>,
+    ) -> Executor {
         let view = View {
             collection: Some(collection.clone()),
             snapshot: self.store.snapshot(),
             later: Some(self.store.clone()),
         };
         let planned = Planned::new(view, request.clone()).unwrap();
-        planned.open(&Arc::new(InterruptSlot::default())).unwrap()
+        planned.open(slot).unwrap()
     }
 
     /// The ids that a query finds, and how. The plan rests between any two documents.

@@ -253,3 +253,77 @@ impl<M, S> Drop for Presence<M, S> {
         self.0.left.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Fixture, request};
+    use crate::interrupt::{Cause, Interrupt};
+    use crate::tickets::Tickets;
+    use bson::{RawDocumentBuf, rawdoc};
+
+    const DOCUMENTS: i32 = 20_000;
+
+    /// The ids that a part has seen, in its order.
+    #[derive(Default)]
+    struct Ids(Vec<i32>);
+
+    impl Sink for Ids {
+        fn take(&mut self, row: Row) -> Result<(), QueryError> {
+            self.0.push(row.get_i32("_id").unwrap());
+            Ok(())
+        }
+    }
+
+    fn collection(fixture: &Fixture) -> Arc<banyan_storage::Collection> {
+        let document = |id| rawdoc! { "_id": id, "a": id % 7 };
+        let documents: Vec<RawDocumentBuf> = (0..DOCUMENTS).map(document).collect();
+        fixture.collection("c", &documents, &[])
+    }
+
+    fn interrupt() -> Interrupt {
+        Interrupt::new(Arc::default(), None)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_document_is_seen_once_and_in_order() {
+        let fixture = Fixture::new();
+        let collection = collection(&fixture);
+        let work = async || {
+            let mut executor =
+                fixture.open(&collection, &request(&rawdoc! {"a": {"$lt": 3}}, None));
+            let parts = executor.divide(|| Ok(Ids::default())).unwrap().unwrap();
+            let ids = parts.into_iter().flat_map(|part| part.0);
+            assert!(ids.eq((0..DOCUMENTS).filter(|id| id % 7 < 3)));
+            assert!(executor.next_record().unwrap().is_none(), "it has ended");
+            let run = executor.explain_run();
+            assert_eq!(run.get_i32("docsExamined").unwrap(), DOCUMENTS);
+            let mut executor = fixture.open(&collection, &request(&rawdoc! {"a": 3}, None));
+            assert_eq!(executor.count_up_to(u64::MAX).unwrap(), 2857);
+        };
+        // With tickets for more threads than one, and for one alone.
+        for total in [8, 1] {
+            Tickets::new(total).run(&interrupt(), work()).await.unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn all_workers_end_with_the_operation() {
+        let fixture = Fixture::new();
+        let collection = collection(&fixture);
+        let work = async {
+            let killed = interrupt();
+            killed.raise(Cause::Killed);
+            let slot = Arc::new(InterruptSlot::default());
+            slot.set(Some(killed));
+            let mut executor = fixture.open_in(&collection, &request(&rawdoc! {}, None), &slot);
+            let outcome = executor.divide(|| Ok(Ids::default()));
+            assert!(matches!(outcome, Err(error) if error.kind == ErrorKind::Interrupted));
+            // The executor's own handle and this one are left.
+            while Arc::strong_count(&slot) > 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        Tickets::new(8).run(&interrupt(), work).await.unwrap();
+    }
+}

@@ -49,6 +49,16 @@ impl<T> Named<T> {
         }
     }
 
+    /// As [`Named::place`], of a name as it lies in a document.
+    pub fn place_of(&self, name: &[u8]) -> Option<usize> {
+        if self.entries.len() <= FEW {
+            let is_it = |(known, _): &(Box<str>, T)| known.as_bytes() == name;
+            self.entries.iter().position(is_it)
+        } else {
+            self.place(std::str::from_utf8(name).ok()?)
+        }
+    }
+
     pub fn get(&self, name: &str) -> Option<&T> {
         self.place(name).map(|at| &self.entries[at].1)
     }
@@ -136,7 +146,8 @@ impl<'d> Finder<'d> {
     pub fn element(&self, name: &str) -> Option<Element<'d>> {
         self.asked.set(self.asked.get() + 1);
         if self.asked.get() <= FEW {
-            return elements(self.document).find(|element| element.name() == name);
+            let is_it = |element: &Element<'_>| element.name_bytes() == name.as_bytes();
+            return elements(self.document).find(is_it);
         }
         let fields = self.fields.get_or_init(|| {
             let mut fields = HashMap::new();

@@ -1,6 +1,6 @@
 //! Which fields of its input a pipeline reads, so that the rest need not be carried along.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use banyan_document::DocumentWriter;
 use banyan_document::element::elements;
@@ -8,6 +8,7 @@ use bson::{RawDocument, RawDocumentBuf};
 
 use super::Member;
 use super::stage::{Reads, top};
+use crate::names::Named;
 
 /// The fields of the input that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,30 +42,57 @@ impl Dependencies {
     }
 }
 
+/// The top-level fields that the stages behind one read.
+#[derive(Clone, Debug)]
+pub(super) enum Needed {
+    All,
+    Fields(Named<()>),
+}
+
+impl Needed {
+    pub fn of(dependencies: &Dependencies) -> Needed {
+        let Dependencies::Paths(paths) = dependencies else {
+            return Needed::All;
+        };
+        let mut fields = Named::default();
+        for path in paths {
+            let name = top(path);
+            if fields.place(name).is_none() {
+                fields.push(name.into(), ());
+            }
+        }
+        Needed::Fields(fields)
+    }
+
+    #[inline]
+    pub fn includes(&self, name: &[u8]) -> bool {
+        match self {
+            Needed::All => true,
+            Needed::Fields(fields) => fields.place_of(name).is_some(),
+        }
+    }
+}
+
 /// Leaves out of documents that are held back what nobody behind reads.
 #[derive(Debug)]
 pub(super) struct Pruner {
-    /// The top-level fields that matter; `None`: all do.
-    needed: Option<HashSet<Box<str>>>,
+    needed: Needed,
 }
 
 impl Pruner {
     pub fn new(needed: &Dependencies) -> Pruner {
         Pruner {
-            needed: match needed {
-                Dependencies::Whole => None,
-                Dependencies::Paths(paths) => Some(paths.iter().map(|p| top(p).into()).collect()),
-            },
+            needed: Needed::of(needed),
         }
     }
 
     pub fn prune(&self, document: &RawDocument) -> RawDocumentBuf {
-        let Some(needed) = &self.needed else {
+        if matches!(self.needed, Needed::All) {
             return document.to_owned();
-        };
+        }
         let mut writer = DocumentWriter::new();
         for element in elements(document) {
-            if needed.contains(element.name()) {
+            if self.needed.includes(element.name_bytes()) {
                 writer.append_element(&element);
             }
         }

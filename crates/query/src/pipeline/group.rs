@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use indexmap::map::Entry as MapEntry;
 
@@ -282,7 +283,7 @@ pub(super) struct GroupStep {
     /// What each accumulator is given.
     arguments: Vec<Expression>,
     /// By the order-preserving encoding of `_id`: equal values share it whatever their type.
-    groups: IndexMap<Box<[u8]>, Entry>,
+    groups: IndexMap<Box<[u8]>, Entry, RandomState>,
     arena: Arena,
     key: Vec<u8>,
     holding: Holding,
@@ -296,7 +297,7 @@ impl GroupStep {
             id: group.id.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
             group,
-            groups: IndexMap::new(),
+            groups: IndexMap::default(),
             arena: Arena::new(),
             key: Vec::new(),
             holding: start.budget.holding("$group"),
@@ -469,7 +470,7 @@ impl Step for GroupStep {
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
         for _ in 0..GROUPS_PER_DRAIN {
             let Some((_, entry)) = self.groups.get_index_mut(self.drained) else {
-                self.groups = IndexMap::new();
+                self.groups = IndexMap::default();
                 return Ok(Drained::Done);
             };
             self.drained += 1;

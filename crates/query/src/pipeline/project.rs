@@ -8,6 +8,7 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 use banyan_document::path::position;
 use banyan_document::{Collator, DocumentWriter, Element, Number, elements, items};
 
+use super::dependencies::Needed;
 use super::execute::{Flow, Next, Start, Step};
 use super::stage::{Changes, Division, Reads, Stage};
 use crate::budget::Budget;
@@ -15,7 +16,7 @@ use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error, show_document};
 use crate::expression::{Arena, Env, FieldPath, Node, Parser, check_size, is_operator};
-use crate::names::{Finder, Named};
+use crate::names::Named;
 use crate::variables::Variables;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +58,6 @@ enum Action {
 }
 
 impl Tree {
-    fn get(&self, name: &str) -> Option<&Action> {
-        self.fields.get(name)
-    }
-
     /// Puts `action` at `path`; the error is the part of the path that collides.
     fn insert(&mut self, parts: &[Box<str>], action: Action) -> Result<(), Collision> {
         let Some((first, rest)) = parts.split_first() else {
@@ -391,7 +388,7 @@ impl Projector {
             Some(true) | None => Mode::Inclusion,
         });
         // `_id` goes with an inclusion unless it is turned away.
-        if mode == Mode::Inclusion && tree.get("_id").is_none() {
+        if mode == Mode::Inclusion && tree.fields.place("_id").is_none() {
             tree.fields.push_first("_id".into(), Action::Include);
         }
         if mode == Mode::Exclusion {
@@ -448,17 +445,18 @@ impl Projector {
         bounded
     }
 
-    pub fn apply(
+    pub(super) fn apply(
         &self,
         document: &RawDocument,
         arena: &Arena,
         variables: &Variables,
+        needed: &Needed,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
         let env = Env::new(document, arena, &self.budget)
             .with_collator(self.collator.as_ref())
             .with_outer(variables);
-        self.fields(&self.tree, document, &env, writer)
+        self.fields(&self.tree, document, &env, needed, writer)
     }
 
     fn fields(
@@ -466,14 +464,22 @@ impl Projector {
         tree: &Tree,
         document: &RawDocument,
         env: &Env<'_>,
+        needed: &Needed,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
+        let mut present = Places::default();
         for element in elements(document) {
-            match tree.get(element.name()) {
-                None if self.mode == Mode::Inclusion => {}
-                None | Some(Action::Include) => writer.append_element(&element),
-                Some(Action::Exclude) => {}
-                Some(Action::Compute(node, _)) => {
+            let Some(place) = tree.fields.place_of(element.name_bytes()) else {
+                if self.mode != Mode::Inclusion && needed.includes(element.name_bytes()) {
+                    writer.append_element(&element);
+                }
+                continue;
+            };
+            present.add(place);
+            match &tree.fields.at(place).1 {
+                Action::Include => writer.append_element(&element),
+                Action::Exclude => {}
+                Action::Compute(node, _) => {
                     // $addFields sets a field where it stands; $project moves it to the end.
                     if self.mode == Mode::Addition
                         && let Some(value) = node.evaluate(env)?
@@ -481,13 +487,13 @@ impl Projector {
                         append(writer, element.name(), value)?;
                     }
                 }
-                Some(Action::Nested(inner)) => {
+                Action::Nested(inner) => {
                     self.nested(inner, &element, Some(element.name()), env, writer)?;
                 }
             }
         }
         if tree.computes {
-            self.missing_fields(tree, document, env, writer)?;
+            self.missing_fields(tree, &present, env, writer)?;
         }
         Ok(())
     }
@@ -496,20 +502,19 @@ impl Projector {
     fn missing_fields(
         &self,
         tree: &Tree,
-        document: &RawDocument,
+        present: &Places,
         env: &Env<'_>,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
-        let present = Finder::new(document);
-        for (name, action) in tree.fields.iter() {
+        for (place, (name, action)) in tree.fields.iter().enumerate() {
             match action {
                 Action::Compute(node, _) => {
-                    let in_place = self.mode == Mode::Addition && present.element(name).is_some();
+                    let in_place = self.mode == Mode::Addition && present.has(place);
                     if !in_place && let Some(value) = node.evaluate(env)? {
                         append(writer, name, value)?;
                     }
                 }
-                Action::Nested(inner) if inner.computes && present.element(name).is_none() => {
+                Action::Nested(inner) if inner.computes && !present.has(place) => {
                     writer.begin_document(name);
                     self.computed_only(inner, env, writer)?;
                     writer.end();
@@ -535,7 +540,7 @@ impl Projector {
                     Some(name) => writer.begin_document(name),
                     None => writer.push_document(),
                 }
-                self.fields(tree, document, env, writer)?;
+                self.fields(tree, document, env, &Needed::All, writer)?;
                 writer.end();
             }
             RawBsonRef::Array(array) => {
@@ -713,14 +718,41 @@ impl Stage for Projector {
     fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         Ok(Box::new(ProjectStep {
             projector: self,
+            needed: Needed::of(&start.needed),
             variables: start.variables.clone(),
             arena: Arena::new(),
         }))
     }
 }
 
+/// Fields of the tree that a document has, by their places.
+#[derive(Default)]
+struct Places {
+    first: u64,
+    rest: BTreeSet<usize>,
+}
+
+impl Places {
+    fn add(&mut self, place: usize) {
+        match 1u64.checked_shl(u32::try_from(place).unwrap_or(u32::MAX)) {
+            Some(bit) => self.first |= bit,
+            None => {
+                self.rest.insert(place);
+            }
+        }
+    }
+
+    fn has(&self, place: usize) -> bool {
+        match 1u64.checked_shl(u32::try_from(place).unwrap_or(u32::MAX)) {
+            Some(bit) => self.first & bit != 0,
+            None => self.rest.contains(&place),
+        }
+    }
+}
+
 struct ProjectStep {
     projector: Arc<Projector>,
+    needed: Needed,
     variables: Variables,
     arena: Arena,
 }
@@ -731,7 +763,7 @@ impl Step for ProjectStep {
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());
         let (arena, variables) = (&self.arena, &self.variables);
         self.projector
-            .apply(document, arena, variables, &mut writer)?;
+            .apply(document, arena, variables, &self.needed, &mut writer)?;
         next.push(&writer.finish())
     }
 }

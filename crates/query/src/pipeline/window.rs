@@ -19,6 +19,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, key};
 
+use super::dependencies::Needed;
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::project::Projector;
 use super::sort::SortKey;
@@ -277,7 +278,13 @@ impl Step for WindowStep {
         let variables = self.variables.with(values);
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 16);
         let setter = &self.stage.setter;
-        setter.apply(&document, &self.arena, &variables, &mut writer)?;
+        setter.apply(
+            &document,
+            &self.arena,
+            &variables,
+            &Needed::All,
+            &mut writer,
+        )?;
         match next.push(&writer.finish())? {
             Flow::Continue | Flow::Full => Ok(Drained::More),
             Flow::Stop => Ok(Drained::Done),

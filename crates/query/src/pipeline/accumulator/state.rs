@@ -6,6 +6,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{Collator, DocumentWriter, Number, compare_collated, key};
+use foldhash::fast::RandomState;
 
 use super::ranked::{Positional, Ranked};
 use super::{Kind, null};
@@ -38,7 +39,7 @@ pub(in crate::pipeline) enum State {
     List(List),
     Set {
         list: List,
-        seen: HashSet<Box<[u8]>>,
+        seen: HashSet<Box<[u8]>, RandomState>,
         bytes: usize,
         collator: Option<Collator>,
     },
@@ -113,7 +114,7 @@ impl State {
             Kind::Push | Kind::ConcatArrays => State::List(List::new()),
             Kind::AddToSet | Kind::SetUnion => State::Set {
                 list: List::new(),
-                seen: HashSet::new(),
+                seen: HashSet::default(),
                 collator: collator(),
                 bytes: 0,
             },
