@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use banyan_document::writer::DocumentWriter;
 use banyan_execution::Interrupt;
-use banyan_query::filter::JavaScript;
-use banyan_query::{ErrorKind, QueryError};
+use banyan_query::{ErrorKind, JavaScript, QueryError};
 use banyan_script::hosts::Session;
 use banyan_script::{Hosts, JobError};
 use bson::RawDocument;

@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::Filter;
 use crate::projection::Projection;
-use crate::shape::Shape;
 use crate::sort::SortPattern;
 
 /// A query as it was written.
@@ -92,11 +91,6 @@ impl CanonicalQuery {
     /// How strings are compared; `None`: by their bytes.
     pub fn collator(&self) -> Option<&Collator> {
         self.filter.collator()
-    }
-
-    /// What it has in common with queries that differ only in their values.
-    pub fn shape(&self) -> Shape {
-        Shape::of(self)
     }
 }
 

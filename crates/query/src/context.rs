@@ -8,7 +8,7 @@ use banyan_document::Collator;
 use bson::{DateTime, RawBson, Timestamp};
 
 use crate::budget::Budget;
-use crate::filter::JavaScript;
+use crate::javascript::JavaScript;
 use crate::variables::Scope;
 
 /// What the folding of constants may cost in one request, in units of work: about a millisecond.

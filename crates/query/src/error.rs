@@ -103,6 +103,10 @@ impl QueryError {
             message: message.into(),
         }
     }
+
+    pub(crate) fn bad_value(message: impl Into<String>) -> QueryError {
+        QueryError::new(ErrorKind::BadValue, message)
+    }
 }
 
 impl fmt::Display for QueryError {

@@ -17,11 +17,12 @@ pub struct Shape {
     text: Box<str>,
 }
 
-impl Shape {
-    pub(crate) fn of(query: &CanonicalQuery) -> Shape {
+impl CanonicalQuery {
+    /// What it has in common with queries that differ only in their values.
+    pub fn shape(&self) -> Shape {
         let mut text = String::new();
-        node(query.filter.root(), &mut text);
-        if let Order::By(pattern) = &query.order {
+        node(self.filter.root(), &mut text);
+        if let Order::By(pattern) = &self.order {
             text.push('~');
             for (path, order) in pattern.fields() {
                 text.push(match order {
@@ -31,16 +32,18 @@ impl Shape {
                 name(&path.to_string(), &mut text);
             }
         }
-        let included = query.projection.as_ref().and_then(|p| p.included_paths());
+        let included = self.projection.as_ref().and_then(|p| p.included_paths());
         if let Some(mut paths) = included {
             paths.sort_unstable();
             text.push('|');
             paths.iter().for_each(|path| name(path, &mut text));
         }
-        collation(query.collator(), &mut text);
+        collation(self.collator(), &mut text);
         Shape { text: text.into() }
     }
+}
 
+impl Shape {
     pub fn of_filter(filter: &Filter) -> Shape {
         let mut text = String::new();
         node(filter.root(), &mut text);

@@ -16,7 +16,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use crate::budget::{Budget, STAGE_BYTES_MAX};
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::FieldPath;
+use crate::expression::field::FieldPath;
 use crate::expression::value::describe;
 
 /// What a sort may hold in memory.

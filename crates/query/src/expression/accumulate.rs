@@ -7,7 +7,8 @@ use bson::RawBsonRef;
 use banyan_document::Number;
 
 use super::env::{ArrayBuilder, Env, byte_len};
-use super::operator::{Arguments, Form, NamedCodes, Operator, optional, required};
+use super::node::Arguments;
+use super::operator::{Form, NamedCodes, Operator, optional, required};
 use super::sum::Sum;
 use super::value::{Value, error, is_nullish, items};
 use crate::error::{ErrorKind, QueryError};

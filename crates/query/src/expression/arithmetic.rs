@@ -5,7 +5,8 @@ use bson::{DateTime, RawBsonRef};
 use banyan_document::number::{Decimal, Number, Rounding};
 
 use super::env::Env;
-use super::operator::{Arguments, Operator};
+use super::node::Arguments;
+use super::operator::Operator;
 use super::sum::Sum;
 use super::value::{Value, error, is_nullish, type_name};
 use crate::error::{ErrorKind, QueryError};

@@ -1,12 +1,12 @@
 //! Operators over arrays: positions, slices, joins, order
 
-use bson::{RawArray, RawBsonRef};
+use bson::{RawArray, RawBsonRef, RawDocument};
 
 use banyan_document::Number;
 
 use super::env::{ArrayBuilder, Env, byte_len, check_size};
-use super::node::{Node, Special};
-use super::operator::{Arguments, Form, NamedCodes, Operator, Parameter, required};
+use super::node::{Arguments, Node, Run, Special};
+use super::operator::{Form, NamedCodes, Operator, Parameter, required};
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
 use crate::error::QueryError;
@@ -21,7 +21,7 @@ const N_CODES: NamedCodes = NamedCodes {
 
 const N_PARAMETERS: &[Parameter] = &[required("n"), required("input")];
 
-const fn first_n(name: &'static str, run: super::operator::Run) -> Operator {
+const fn first_n(name: &'static str, run: Run) -> Operator {
     Operator {
         name,
         form: Form::Named {
@@ -428,7 +428,7 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
         match (name.as_str(), value) {
             ("input", value) => input = Some(parser.operand(value)?),
             ("sortBy", RawBsonRef::Document(pattern)) => {
-                order = Some(ArrayOrder::Documents(parser.sort_pattern(pattern)?));
+                order = Some(ArrayOrder::Documents(sort_pattern(pattern, parser)?));
             }
             ("sortBy", value) => match Number::from_raw(value).and_then(Number::to_i64_exact) {
                 Some(direction @ (1 | -1)) => {
@@ -455,6 +455,10 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
         return error(2942503, "$sortArray requires 'sortBy' to be specified");
     };
     Ok(Node::special(SortArray { input, order }))
+}
+
+fn sort_pattern(pattern: &RawDocument, parser: &Parser<'_>) -> Result<SortPattern> {
+    SortPattern::parse(pattern, parser.context.collator.as_ref())
 }
 
 impl Special for SortArray {

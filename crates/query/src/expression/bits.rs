@@ -4,7 +4,8 @@ use bson::RawBsonRef;
 
 use super::arithmetic::NULL;
 use super::env::Env;
-use super::operator::{Arguments, Operator};
+use super::node::Arguments;
+use super::operator::Operator;
 use super::value::{Value, is_nullish, type_name};
 use crate::error::{ErrorKind, QueryError};
 

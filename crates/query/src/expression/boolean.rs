@@ -4,8 +4,8 @@ use bson::RawBsonRef;
 
 use super::env::Env;
 use super::node::{Node, Special};
-use super::operator::{NO_LIMIT, Operator};
-use super::parse::Parser;
+use super::operator::Operator;
+use super::parse::{NO_LIMIT, Parser};
 use super::value::{Value, is_true};
 use crate::error::QueryError;
 

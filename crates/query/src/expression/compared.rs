@@ -2,7 +2,7 @@
 
 use super::field::FieldPath;
 use super::node::Node;
-use crate::filter::Comparison;
+use crate::comparison::Comparison;
 
 /// Calls `found` for each comparison of a field with what reads no document, under any `$and`.
 pub(super) fn collect<'n>(

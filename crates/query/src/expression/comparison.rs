@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use bson::RawBsonRef;
 
 use super::env::Env;
-use super::operator::{Arguments, Operator};
+use super::node::Arguments;
+use super::operator::Operator;
 use super::value::Value;
 use crate::error::QueryError;
 

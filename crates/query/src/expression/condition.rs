@@ -5,7 +5,7 @@ use bson::RawBsonRef;
 use super::compared::comparison;
 use super::field::FieldPath;
 use super::node::Node;
-use crate::filter::Comparison;
+use crate::comparison::Comparison;
 
 pub(crate) enum Condition<'e> {
     /// `$and`.

@@ -4,8 +4,8 @@ use bson::RawBsonRef;
 
 use super::env::Env;
 use super::node::{Node, Special};
-use super::operator::{NO_LIMIT, Operator};
-use super::parse::{Parser, malformed};
+use super::operator::Operator;
+use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
 use crate::error::QueryError;
 

@@ -7,9 +7,10 @@ use bson::{DateTime, RawBinaryRef, RawBsonRef};
 use banyan_document::Number;
 use banyan_document::number::{Decimal, Rounding};
 
-use super::date_format;
+use super::date;
 use super::env::Env;
-use super::operator::{Arguments, Form, NamedCodes, Operator, optional, required};
+use super::node::Arguments;
+use super::operator::{Form, NamedCodes, Operator, optional, required};
 use super::value::{Value, describe, is_nullish, is_true, type_name};
 use crate::error::{ErrorKind, QueryError};
 
@@ -396,7 +397,7 @@ fn to_date(value: RawBsonRef<'_>) -> Result<i64> {
         RawBsonRef::DateTime(v) => Ok(v.timestamp_millis()),
         RawBsonRef::ObjectId(v) => Ok(v.timestamp().timestamp_millis()),
         RawBsonRef::Timestamp(v) => Ok(i64::from(v.time) * 1000),
-        RawBsonRef::String(text) => date_format::parse(text, None),
+        RawBsonRef::String(text) => date::text::parse(text, None),
         RawBsonRef::Int64(_) | RawBsonRef::Double(_) | RawBsonRef::Decimal128(_) => {
             match integer(value, Target::Date)? {
                 Some(millis) => Ok(millis),

@@ -1,9 +1,10 @@
 //! Aggregation expressions: parsed once into a typed tree, evaluated over raw documents.
 //!
 //! Read `parse.rs` first: an operand is a constant, a field path, a variable, an object, an array
-//! or an operator. Operators are rows in tables, one table per family (`arithmetic.rs`,
-//! `array.rs`, ...), found by name. Most are plain functions over evaluated arguments; those that
-//! bind variables, stop early or prepare constants are forms of their own (`Form`).
+//! or an operator. Operators are rows (`operator.rs`) in tables, one table per family
+//! (`arithmetic.rs`, `array.rs`, ...). Most are plain functions over evaluated arguments; those that
+//! bind variables, stop early or prepare constants are forms of their own (`Form`). `table.rs` finds
+//! them by name and is handed to the parser: nothing below it knows which operators there are.
 //!
 //! A value is a `RawBsonRef` or missing. What an operator computes (strings, arrays, documents)
 //! goes into an arena that lives as long as one evaluation, so that values are plain references
@@ -21,9 +22,8 @@ mod condition;
 mod conditional;
 mod convert;
 mod date;
-mod date_format;
 mod env;
-mod field;
+pub(crate) mod field;
 mod literal;
 pub(crate) mod moments;
 mod node;
@@ -34,6 +34,7 @@ mod regex_match;
 mod set;
 mod string;
 pub(crate) mod sum;
+mod table;
 mod transcendental;
 pub mod value;
 
@@ -44,9 +45,9 @@ use banyan_document::Collator;
 use bson::{RawBson, RawBsonRef, RawDocument};
 
 use crate::budget::Budget;
+use crate::comparison::Comparison;
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::filter::Comparison;
 use crate::variables::Variables;
 
 pub(crate) use condition::Condition;
@@ -58,8 +59,13 @@ pub use value::Value;
 pub(crate) use accumulate::{parse_fractions, percentile};
 pub(crate) use node::Node;
 pub(crate) use object::merge_documents;
-pub(crate) use operator::is_operator;
 pub(crate) use parse::{Parser, check_variable_name, malformed};
+pub(crate) use table::is_operator;
+
+/// A parser of expressions with all operators.
+pub(crate) fn parser(context: &Context) -> Parser<'_> {
+    Parser::new(context, table::parse)
+}
 
 /// A parsed expression.
 #[derive(Clone, Debug)]
@@ -78,7 +84,7 @@ pub struct Expression {
 impl Expression {
     pub fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
         Ok(Expression {
-            node: Parser::new(context).operand(value)?,
+            node: parser(context).operand(value)?,
             source: Arc::new(value.into()),
             budget: context.budget.clone(),
             collator: context.collator.clone(),

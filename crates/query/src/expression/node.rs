@@ -10,8 +10,7 @@ use banyan_document::{Collator, DocumentWriter};
 
 use super::env::{Arena, ArrayBuilder, Env, byte_len, check_size};
 use super::field::FieldPath;
-use super::operator::{Arguments, Run};
-use super::value::Value;
+use super::value::{Value, is_nullish};
 use crate::budget::Budget;
 use crate::error::QueryError;
 
@@ -58,12 +57,37 @@ enum Kept {
 /// A deferred constant of more bytes is worked out each time.
 const DEFERRED_BYTES_MAX: usize = 1024 * 1024;
 
+/// An operator that runs over its evaluated arguments.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(super) operator: &'static str,
     pub(super) run: Run,
     pub(super) arguments: Vec<Node>,
     pub(super) given: u32,
+}
+
+pub(super) type Run = for<'a> fn(&Arguments<'a>, &Env<'a>) -> Result<Value<'a>, QueryError>;
+
+/// Evaluated arguments; those of named forms in the order of their parameters.
+pub(super) struct Arguments<'a> {
+    pub operator: &'static str,
+    pub values: Vec<Value<'a>>,
+    /// Bit `i` is set if argument `i` was written at all.
+    pub given: u32,
+}
+
+impl<'a> Arguments<'a> {
+    pub fn get(&self, index: usize) -> Value<'a> {
+        self.values.get(index).copied().flatten()
+    }
+
+    pub fn is_given(&self, index: usize) -> bool {
+        self.given >> index & 1 == 1
+    }
+
+    pub fn any_nullish(&self) -> bool {
+        self.values.iter().any(|value| is_nullish(*value))
+    }
 }
 
 /// An operator that decides itself what to evaluate, and when.
@@ -99,6 +123,15 @@ impl Node {
 
     pub(super) fn special(special: impl Special + 'static) -> Node {
         Node::Special(Arc::new(special))
+    }
+
+    pub(super) fn call(operator: &'static str, run: Run, arguments: Vec<Node>, given: u32) -> Node {
+        Node::Call(Arc::new(Call {
+            operator,
+            run,
+            arguments,
+            given,
+        }))
     }
 
     pub(super) fn is_constant(&self) -> bool {

@@ -6,8 +6,8 @@ use banyan_document::{DocumentWriter, Element, elements, field};
 use indexmap::IndexMap;
 
 use super::env::{ArrayBuilder, Env, byte_len, check_size};
-use super::node::{Node, Special};
-use super::operator::{Arguments, Operator};
+use super::node::{Arguments, Node, Special};
+use super::operator::Operator;
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
 use crate::budget::Budget;

@@ -1,18 +1,11 @@
-//! The tables of operators: how each is written, and what runs it.
-
-use std::collections::HashMap;
-use std::sync::LazyLock;
+//! The row of an operator in a table: how it is written, and what runs it.
 
 use bson::RawBsonRef;
 
-use super::env::Env;
-use super::node::Node;
-use super::parse::Parser;
-use super::value::Value;
-use crate::error::QueryError;
-
-/// Runs an operator over its evaluated arguments.
-pub(super) type Run = for<'a> fn(&Arguments<'a>, &Env<'a>) -> Result<Value<'a>, QueryError>;
+use super::node::{Node, Run};
+use super::parse::{NO_LIMIT, Parser, malformed};
+use super::value::error;
+use crate::error::{ErrorKind, QueryError};
 
 #[derive(Debug)]
 pub(super) struct Operator {
@@ -49,8 +42,6 @@ pub(super) struct NamedCodes {
     pub unknown: u32,
     pub missing: u32,
 }
-
-pub(super) const NO_LIMIT: usize = usize::MAX;
 
 impl Operator {
     pub const fn fixed(name: &'static str, arity: usize, run: Run) -> Operator {
@@ -98,6 +89,33 @@ impl Operator {
             form: Form::NotImplemented,
         }
     }
+
+    /// Reads what is written behind the name.
+    pub fn parse(
+        &self,
+        value: RawBsonRef<'_>,
+        parser: &mut Parser<'_>,
+    ) -> Result<Node, QueryError> {
+        match &self.form {
+            Form::Positional { min, max, run } => {
+                let arguments = parser.arguments(self.name, *min, *max, value)?;
+                Ok(Node::call(self.name, *run, arguments, u32::MAX))
+            }
+            Form::Named {
+                parameters,
+                run,
+                codes,
+            } => {
+                let (arguments, given) = named(self.name, parameters, *codes, value, parser)?;
+                Ok(Node::call(self.name, *run, arguments, given))
+            }
+            Form::Special(parse) => parse(value, parser),
+            Form::NotImplemented => Err(QueryError::new(
+                ErrorKind::NotImplemented,
+                format!("the expression {} is not implemented yet", self.name),
+            )),
+        }
+    }
 }
 
 pub(super) const fn required(name: &'static str) -> Parameter {
@@ -114,73 +132,40 @@ pub(super) const fn optional(name: &'static str) -> Parameter {
     }
 }
 
-/// Evaluated arguments; those of named forms in the order of their parameters.
-pub(super) struct Arguments<'a> {
-    pub operator: &'static str,
-    pub values: Vec<Value<'a>>,
-    /// Bit `i` is set if argument `i` was written at all.
-    pub given: u32,
-}
-
-impl<'a> Arguments<'a> {
-    pub fn get(&self, index: usize) -> Value<'a> {
-        self.values.get(index).copied().flatten()
+/// `{name: operand, ...}` into the parameters' order, and which of them were given.
+fn named(
+    operator: &str,
+    parameters: &[Parameter],
+    codes: NamedCodes,
+    value: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<(Vec<Node>, u32), QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return error(
+            codes.not_object,
+            format!("{operator} only supports an object as its argument"),
+        );
+    };
+    let mut arguments = vec![Node::Missing; parameters.len()];
+    let mut given = 0;
+    for element in document.iter() {
+        let (name, value) = element.map_err(malformed)?;
+        let Some(index) = parameters.iter().position(|p| p.name == name.as_str()) else {
+            return error(
+                codes.unknown,
+                format!("Unrecognized argument to {operator}: {name}"),
+            );
+        };
+        arguments[index] = parser.operand(value)?;
+        given |= 1 << index;
     }
-
-    pub fn is_given(&self, index: usize) -> bool {
-        self.given >> index & 1 == 1
+    for (index, parameter) in parameters.iter().enumerate() {
+        if parameter.required && given >> index & 1 == 0 {
+            return error(
+                codes.missing,
+                format!("Missing '{}' parameter to {operator}", parameter.name),
+            );
+        }
     }
-
-    pub fn any_nullish(&self) -> bool {
-        self.values
-            .iter()
-            .any(|value| super::value::is_nullish(*value))
-    }
-}
-
-static TABLE: LazyLock<HashMap<&'static str, &'static Operator>> = LazyLock::new(|| {
-    let families: [&'static [Operator]; 18] = [
-        super::accumulate::OPERATORS,
-        super::arithmetic::OPERATORS,
-        super::array::OPERATORS,
-        super::binding::OPERATORS,
-        super::bits::OPERATORS,
-        super::boolean::OPERATORS,
-        super::comparison::OPERATORS,
-        super::conditional::OPERATORS,
-        super::convert::OPERATORS,
-        super::date::OPERATORS,
-        super::date_format::OPERATORS,
-        super::literal::OPERATORS,
-        super::object::OPERATORS,
-        super::regex_match::OPERATORS,
-        super::set::OPERATORS,
-        super::string::OPERATORS,
-        super::transcendental::OPERATORS,
-        NOT_IMPLEMENTED,
-    ];
-    families
-        .into_iter()
-        .flatten()
-        .map(|operator| (operator.name, operator))
-        .collect()
-});
-
-/// What MongoDB has and this server cannot do yet, apart from what the families list themselves.
-const NOT_IMPLEMENTED: &[Operator] = &[
-    Operator::missing("$encStrContains"),
-    Operator::missing("$encStrEndsWith"),
-    Operator::missing("$encStrNormalizedEq"),
-    Operator::missing("$encStrStartsWith"),
-    Operator::missing("$function"),
-    Operator::missing("$meta"),
-];
-
-pub(super) fn find(name: &str) -> Option<&'static Operator> {
-    TABLE.get(name).copied()
-}
-
-/// Whether `name` (with its `$`) is an expression operator.
-pub(crate) fn is_operator(name: &str) -> bool {
-    TABLE.contains_key(name)
+    Ok((arguments, given))
 }

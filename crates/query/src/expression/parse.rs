@@ -3,28 +3,34 @@
 //! Variables are resolved to slots here, user variables given with the command become constants,
 //! and an operator whose arguments are all constant is evaluated at once: its error, if any, is
 //! an error of the pipeline, as in MongoDB. A constant that costs much is worked out when it is
-//! first needed.
+//! first needed. What operators there are is not known here: whoever makes a parser hands in how
+//! one is read.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::env::{Arena, Env};
 use super::field::FieldPath;
-use super::node::{Call, Node};
-use super::operator::{self, Form, NO_LIMIT, NamedCodes, Parameter, Run};
+use super::node::Node;
 use super::value::{error, items, show_document};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::sort::SortPattern;
 
 /// Deeper nesting than BSON allows cannot arrive, but expressions nest cheaply in arrays.
 const DEPTH_MAX: usize = 200;
 
+/// As the limit of a number of arguments: there is none.
+pub(super) const NO_LIMIT: usize = usize::MAX;
+
+/// Reads `{$name: value}`, or refuses a name that is not an operator's.
+pub(super) type ReadOperator =
+    fn(name: &str, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError>;
+
 pub(crate) struct Parser<'c> {
     pub(super) context: &'c Context,
+    read_operator: ReadOperator,
     /// The slots of each name, the innermost last.
     scope: HashMap<Box<str>, Vec<usize>>,
     slots: usize,
@@ -34,9 +40,10 @@ pub(crate) struct Parser<'c> {
 }
 
 impl<'c> Parser<'c> {
-    pub(crate) fn new(context: &'c Context) -> Parser<'c> {
+    pub(super) fn new(context: &'c Context, read_operator: ReadOperator) -> Parser<'c> {
         Parser {
             context,
+            read_operator,
             scope: HashMap::new(),
             slots: 0,
             depth: 0,
@@ -145,76 +152,12 @@ impl<'c> Parser<'c> {
     }
 
     fn operator(&mut self, name: &str, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
-        let Some(operator) = operator::find(name) else {
-            return Err(QueryError::new(
-                ErrorKind::InvalidPipelineOperator,
-                format!("Unrecognized expression '{name}'"),
-            ));
-        };
-        let node = match &operator.form {
-            Form::Positional { min, max, run } => {
-                let arguments = self.arguments(name, *min, *max, value)?;
-                call(operator.name, *run, arguments, u32::MAX)
-            }
-            Form::Named {
-                parameters,
-                run,
-                codes,
-            } => {
-                let (arguments, given) = self.named(name, parameters, *codes, value)?;
-                call(operator.name, *run, arguments, given)
-            }
-            Form::Special(parse) => parse(value, self)?,
-            Form::NotImplemented => {
-                return Err(QueryError::new(
-                    ErrorKind::NotImplemented,
-                    format!("the expression {name} is not implemented yet"),
-                ));
-            }
-        };
+        let node = (self.read_operator)(name, value, self)?;
         match &node {
             Node::Call(_) => self.fold(node),
             Node::Special(special) if special.deterministic() => self.fold(node),
             _ => Ok(node),
         }
-    }
-
-    /// `{name: operand, ...}` into the parameters' order, and which of them were given.
-    pub(super) fn named(
-        &mut self,
-        operator: &str,
-        parameters: &[Parameter],
-        codes: NamedCodes,
-        value: RawBsonRef<'_>,
-    ) -> Result<(Vec<Node>, u32), QueryError> {
-        let RawBsonRef::Document(document) = value else {
-            return error(
-                codes.not_object,
-                format!("{operator} only supports an object as its argument"),
-            );
-        };
-        let mut arguments = vec![Node::Missing; parameters.len()];
-        let mut given = 0;
-        for element in document.iter() {
-            let (name, value) = element.map_err(malformed)?;
-            let Some(index) = parameters.iter().position(|p| p.name == name.as_str()) else {
-                return error(
-                    codes.unknown,
-                    format!("Unrecognized argument to {operator}: {name}"),
-                );
-            };
-            arguments[index] = self.operand(value)?;
-            given |= 1 << index;
-        }
-        for (index, parameter) in parameters.iter().enumerate() {
-            if parameter.required && given >> index & 1 == 0 {
-                return error(
-                    codes.missing,
-                    format!("Missing '{}' parameter to {operator}", parameter.name),
-                );
-            }
-        }
-        Ok((arguments, given))
     }
 
     fn path(&mut self, text: &str) -> Result<Node, QueryError> {
@@ -325,11 +268,6 @@ impl<'c> Parser<'c> {
         }
     }
 
-    /// A sort pattern inside an operator.
-    pub(super) fn sort_pattern(&self, pattern: &RawDocument) -> Result<SortPattern, QueryError> {
-        SortPattern::parse(pattern, self.context.collator.as_ref())
-    }
-
     /// A slot for a new variable that is not in scope yet.
     pub(super) fn new_slot(&mut self) -> usize {
         self.slots += 1;
@@ -379,15 +317,6 @@ pub(crate) fn check_variable_name(name: &str, defining: bool) -> Result<(), Quer
         )),
         None => Ok(()),
     }
-}
-
-pub(super) fn call(operator: &'static str, run: Run, arguments: Vec<Node>, given: u32) -> Node {
-    Node::Call(Arc::new(Call {
-        operator,
-        run,
-        arguments,
-        given,
-    }))
 }
 
 pub(crate) fn malformed(error: bson::error::Error) -> QueryError {

@@ -3,7 +3,8 @@
 use bson::{RawArray, RawBsonRef};
 
 use super::env::{Env, byte_len};
-use super::operator::{Arguments, Operator};
+use super::node::Arguments;
+use super::operator::Operator;
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
 use crate::error::QueryError;
 use crate::merge_sort;

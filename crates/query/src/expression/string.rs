@@ -8,7 +8,8 @@ use banyan_document::Number;
 
 use super::array::search_range;
 use super::env::{ArrayBuilder, Env, check_size};
-use super::operator::{Arguments, Form, NamedCodes, Operator, Parameter, optional, required};
+use super::node::{Arguments, Run};
+use super::operator::{Form, NamedCodes, Operator, Parameter, optional, required};
 use super::value::{Value, describe, error, format_double, is_nullish, type_name};
 use crate::error::QueryError;
 
@@ -29,7 +30,7 @@ const fn named(
     name: &'static str,
     parameters: &'static [Parameter],
     codes: NamedCodes,
-    run: super::operator::Run,
+    run: Run,
 ) -> Operator {
     Operator {
         name,

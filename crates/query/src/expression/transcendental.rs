@@ -8,7 +8,8 @@ use banyan_document::number::{Decimal, Number};
 
 use super::arithmetic::{NULL, numeric};
 use super::env::Env;
-use super::operator::{Arguments, Operator};
+use super::node::Arguments;
+use super::operator::Operator;
 use super::value::{Value, describe, error, type_name};
 use crate::error::{ErrorKind, QueryError};
 

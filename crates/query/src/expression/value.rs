@@ -64,7 +64,7 @@ pub fn describe(value: Value<'_>) -> String {
         RawBsonRef::MinKey => "MinKey".into(),
         RawBsonRef::MaxKey => "MaxKey".into(),
         RawBsonRef::ObjectId(v) => v.to_hex(),
-        RawBsonRef::DateTime(v) => super::date_format::iso(v.timestamp_millis()),
+        RawBsonRef::DateTime(v) => date_text(v.timestamp_millis()),
         RawBsonRef::Timestamp(v) => format!("Timestamp({}, {})", v.time, v.increment),
         RawBsonRef::RegularExpression(v) => format!("/{}/{}", v.pattern, v.options),
         RawBsonRef::JavaScriptCode(v) => format!("Code(\"{v}\")"),
@@ -83,6 +83,14 @@ pub fn describe(value: Value<'_>) -> String {
                 .collect();
             format!("{{{}}}", fields.join(", "))
         }
+    }
+}
+
+/// `2024-02-29T13:45:07.123Z`; what chrono cannot represent is shown as milliseconds.
+fn date_text(millis: i64) -> String {
+    match chrono::DateTime::from_timestamp_millis(millis) {
+        Some(date) => date.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+        None => format!("Date({millis})"),
     }
 }
 

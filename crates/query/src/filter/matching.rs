@@ -273,29 +273,6 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
     }
 }
 
-impl Comparison {
-    /// The comparison with its sides exchanged.
-    pub fn reversed(self) -> Comparison {
-        match self {
-            Comparison::Eq => Comparison::Eq,
-            Comparison::Lt => Comparison::Gt,
-            Comparison::Lte => Comparison::Gte,
-            Comparison::Gt => Comparison::Lt,
-            Comparison::Gte => Comparison::Lte,
-        }
-    }
-
-    pub fn accepts(self, order: Ordering) -> bool {
-        match self {
-            Comparison::Eq => order == Ordering::Equal,
-            Comparison::Lt => order == Ordering::Less,
-            Comparison::Lte => order != Ordering::Greater,
-            Comparison::Gt => order == Ordering::Greater,
-            Comparison::Gte => order != Ordering::Less,
-        }
-    }
-}
-
 fn is_in(value: Option<RawBsonRef<'_>>, values: &[RawBson], collator: Option<&Collator>) -> bool {
     let value = match value {
         None | Some(RawBsonRef::Undefined) => RawBsonRef::Null,

@@ -24,7 +24,6 @@ mod serialise;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use banyan_document::Collator;
@@ -37,9 +36,11 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
+use crate::javascript::JavaScript;
 use crate::pattern::Pattern;
 use crate::variables::Variables;
 
+pub use crate::comparison::Comparison;
 pub use bits::{BitTest, Bits};
 pub(crate) use divide::{Divided, Part};
 pub(crate) use operator::is_field_operator;
@@ -110,15 +111,6 @@ pub enum Predicate {
     ElemMatchValue(Box<Node>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
-    Eq,
-    Lt,
-    Lte,
-    Gt,
-    Gte,
-}
-
 /// The types that `$type` asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TypeSet {
@@ -155,17 +147,6 @@ impl TypeSet {
 /// projections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayPosition(pub usize);
-
-/// Runs the code of `$where`. Whoever embeds this crate plugs an engine in.
-pub trait JavaScript: Send + Sync + fmt::Debug {
-    /// Whether `code`, an expression or a function, is true with the document as `this`.
-    fn is_true(
-        &self,
-        code: &str,
-        scope: Option<&RawDocument>,
-        document: &RawDocument,
-    ) -> Result<bool, QueryError>;
-}
 
 #[derive(Clone, Debug)]
 pub struct Where {

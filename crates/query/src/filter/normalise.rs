@@ -47,9 +47,11 @@ pub(super) fn normalise(
             predicate: simplified(predicate, collator, budget)?,
         },
         Node::Expression { expression, source } => {
-            let implied = rewrite::implied(&expression, collator, budget)?;
+            let implied = rewrite::implied(&expression);
             let mut children = vec![Node::Expression { expression, source }];
-            children.extend(implied);
+            if let Some(implied) = implied {
+                children.push(normalise(implied, collator, budget)?);
+            }
             conjunction(children, budget)?
         }
         Node::Where(_) | Node::Schema { .. } | Node::AlwaysTrue | Node::AlwaysFalse => node,

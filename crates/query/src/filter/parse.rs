@@ -8,11 +8,12 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
-use super::{Comparison, JavaScript, Node, Predicate, Schema, Where};
+use super::{Comparison, Node, Predicate, Schema, Where};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
+use crate::javascript::JavaScript;
 use crate::pattern::Compiler;
 
 /// What an operator without a path makes of its operand. `None`: nothing.

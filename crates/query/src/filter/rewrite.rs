@@ -1,25 +1,15 @@
 //! What an `$expr` implies about single paths, for planners: comparisons of a path with a constant,
 //! joined by `$and` and `$or`.
 
-use banyan_document::Collator;
 use banyan_document::path::Path;
 use bson::RawBsonRef;
 
-use super::{Node, Predicate, normalise};
-use crate::budget::Budget;
-use crate::error::QueryError;
+use super::{Node, Predicate};
 use crate::expression::{Condition, Expression};
 
 /// A necessary condition, if there is one. `None`: nothing is known.
-pub(super) fn implied(
-    expression: &Expression,
-    collator: Option<&Collator>,
-    budget: &Budget,
-) -> Result<Option<Node>, QueryError> {
-    let implied = of(&expression.condition());
-    implied
-        .map(|node| normalise::normalise(node, collator, budget))
-        .transpose()
+pub(super) fn implied(expression: &Expression) -> Option<Node> {
+    of(&expression.condition())
 }
 
 fn of(condition: &Condition<'_>) -> Option<Node> {

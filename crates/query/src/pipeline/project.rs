@@ -15,7 +15,7 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error, show_document};
-use crate::expression::{Arena, Env, FieldPath, Node, Parser, check_size, is_operator};
+use crate::expression::{self, Arena, Env, FieldPath, Node, Parser, check_size, is_operator};
 use crate::names::Named;
 use crate::variables::Variables;
 
@@ -376,7 +376,7 @@ impl Projector {
             );
         }
         let mut builder = Builder {
-            parser: Parser::new(context),
+            parser: expression::parser(context),
             tree: Tree::default(),
             mode: None,
             id: None,
@@ -409,7 +409,7 @@ impl Projector {
         spec: &RawDocument,
         context: &Context,
     ) -> Result<Projector, QueryError> {
-        let mut parser = Parser::new(context);
+        let mut parser = expression::parser(context);
         let mut tree = Tree::default();
         for (name, value) in spec.iter().map_while(Result::ok) {
             add_field(&mut tree, &mut parser, name.as_str(), value, spec)?;

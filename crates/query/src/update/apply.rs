@@ -12,7 +12,7 @@ use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::array::{ValueSet, write_set, write_without};
-use super::modifier::{BitOperation, Modifier, bad};
+use super::modifier::{BitOperation, Modifier};
 use super::tree::{Fields, Items, Leaf, Tree, join};
 use super::{Modifiers, UpdateContext, show};
 use crate::error::{ErrorKind, QueryError};
@@ -44,7 +44,7 @@ pub(super) fn apply(
 }
 
 fn no_position() -> QueryError {
-    bad("The positional operator did not find the match needed from the query.")
+    QueryError::bad_value("The positional operator did not find the match needed from the query.")
 }
 
 struct Applier<'a> {
@@ -213,7 +213,7 @@ impl Applier<'_> {
             return Err(self.must_exist(""));
         };
         let RawBsonRef::Array(array) = element.value() else {
-            return Err(bad(format!(
+            return Err(QueryError::bad_value(format!(
                 "Cannot apply array updates to non-array element {}",
                 show::element(element)
             )));
@@ -322,7 +322,7 @@ impl Applier<'_> {
         } else {
             join(&above, below)
         };
-        bad(format!(
+        QueryError::bad_value(format!(
             "The path '{path}' must exist in the document in order to apply array updates."
         ))
     }
@@ -432,11 +432,11 @@ impl Applier<'_> {
     fn not_an_array(&self, leaf: &Leaf, found: RawBsonRef<'_>) -> QueryError {
         let (path, kind) = (&leaf.path, kind::name(&found));
         match leaf.modifier {
-            Modifier::Push(_) => bad(format!(
+            Modifier::Push(_) => QueryError::bad_value(format!(
                 "The field '{path}' must be an array but is of type {kind} in document {{{}}}",
                 show::id(self.root)
             )),
-            Modifier::AddToSet(_) => bad(format!(
+            Modifier::AddToSet(_) => QueryError::bad_value(format!(
                 "Cannot apply $addToSet to non-array field. Field named '{}' has non-array type \
                  {kind}",
                 self.path.last().map_or("", String::as_str)
@@ -446,7 +446,7 @@ impl Applier<'_> {
                     format!("Path '{path}' contains an element of non-array type '{kind}'");
                 QueryError::new(ErrorKind::TypeMismatch, message)
             }
-            _ => bad("Cannot apply $pull to a non-array value"),
+            _ => QueryError::bad_value("Cannot apply $pull to a non-array value"),
         }
     }
 
@@ -478,7 +478,7 @@ impl Applier<'_> {
             } else {
                 "NumberLong"
             };
-            bad(format!(
+            QueryError::bad_value(format!(
                 "Failed to apply {operator} operations to current value (({kind}){}) for document \
                  {{{}}}",
                 show::value(value),
@@ -497,7 +497,7 @@ impl Applier<'_> {
             None => Number::Int32(0),
             Some((_, Some(number @ (Number::Int32(_) | Number::Int64(_))))) => number,
             Some((other, _)) => {
-                return Err(bad(format!(
+                return Err(QueryError::bad_value(format!(
                     "Cannot apply $bit to a value of non-integral type.{} has the field {} of \
                      non-integer type {}",
                     show::id(self.root),

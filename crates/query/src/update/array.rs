@@ -11,7 +11,6 @@ use banyan_document::number::Number;
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::modifier::{bad, each};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::{Filter, is_field_operator};
@@ -59,7 +58,7 @@ impl Push {
                 "$each" => push.items = each_items(value)?,
                 "$position" => {
                     push.position = Some(whole(value).ok_or_else(|| {
-                        bad(format!(
+                        QueryError::bad_value(format!(
                             "The value for $position must be an integer value, not of type: {}",
                             kind::name(&value)
                         ))
@@ -67,14 +66,18 @@ impl Push {
                 }
                 "$slice" => {
                     push.slice = Some(whole(value).ok_or_else(|| {
-                        bad(format!(
+                        QueryError::bad_value(format!(
                             "The value for $slice must be an integer value but was given type: {}",
                             kind::name(&value)
                         ))
                     })?);
                 }
                 "$sort" => push.sort = Some(PushSort::parse(value, context)?),
-                name => return Err(bad(format!("Unrecognized clause in $push: {name}"))),
+                name => {
+                    return Err(QueryError::bad_value(format!(
+                        "Unrecognized clause in $push: {name}"
+                    )));
+                }
             }
         }
         Ok(push)
@@ -122,7 +125,7 @@ fn has_each(document: &RawDocument) -> bool {
 fn each_items(value: RawBsonRef<'_>) -> Result<Vec<RawBson>, QueryError> {
     match value {
         RawBsonRef::Array(array) => Ok(items(array).map(|item| item.value().into()).collect()),
-        other => Err(bad(format!(
+        other => Err(QueryError::bad_value(format!(
             "The argument to $each in $push must be an array but it was of type: {}",
             kind::name(&other)
         ))),
@@ -159,8 +162,10 @@ impl PushSort {
                 descending: order < 0,
                 collator: context.collator.clone(),
             }),
-            Some(_) => Err(bad("The $sort element value must be either 1 or -1")),
-            None => Err(bad(
+            Some(_) => Err(QueryError::bad_value(
+                "The $sort element value must be either 1 or -1",
+            )),
+            None => Err(QueryError::bad_value(
                 "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} to \
                  sort embedded fields",
             )),
@@ -169,21 +174,23 @@ impl PushSort {
 
     fn parse_fields(document: &RawDocument, context: &Context) -> Result<PushSort, QueryError> {
         if document.is_empty() {
-            return Err(bad(
+            return Err(QueryError::bad_value(
                 "The sort pattern is empty when it should be a set of fields.",
             ));
         }
         for element in elements(document) {
             let order = Number::from_raw(element.value()).and_then(Number::to_i64_exact);
             if !matches!(order, Some(1 | -1)) {
-                return Err(bad("The sort element value must be either 1 or -1"));
+                return Err(QueryError::bad_value(
+                    "The sort element value must be either 1 or -1",
+                ));
             }
             let name = element.name();
             if name.is_empty() {
-                return Err(bad("The sort field cannot be empty"));
+                return Err(QueryError::bad_value("The sort field cannot be empty"));
             }
             if name.split('.').any(str::is_empty) {
-                return Err(bad(format!(
+                return Err(QueryError::bad_value(format!(
                     "The sort field is a dotted field but has an empty part: {name}"
                 )));
             }
@@ -344,4 +351,11 @@ pub(super) fn write_without(
         }
     }
     Ok(())
+}
+
+/// The operand of `$each`, if the document starts with it.
+pub(super) fn each(operand: RawBsonRef<'_>) -> Option<(RawBsonRef<'_>, &RawDocument)> {
+    let document = operand.as_document()?;
+    let first = elements(document).next()?;
+    (first.name() == "$each").then(|| (first.value(), document))
 }

@@ -1,7 +1,7 @@
 //! Updates: what becomes of a document.
 //!
 //! An update replaces the document, modifies it with operators (`$set`, `$inc`, ...), or runs it
-//! through a pipeline. Operators are parsed (`parse.rs`, one `Modifier` per path: `modifier.rs`)
+//! through a pipeline. Operators are parsed (`operator.rs`, one `Modifier` per path: `modifier.rs`)
 //! into a tree of the paths they touch (`tree.rs`), which refuses paths that would get into each
 //! other's way. `apply.rs` walks a document and the tree together, and copies what no operator
 //! touches as it lies; `array.rs` holds the operators on arrays. `upsert.rs` makes the document
@@ -13,6 +13,7 @@ mod apply;
 mod array;
 mod array_filter;
 mod modifier;
+mod operator;
 mod parse;
 mod rename;
 mod replace;

@@ -9,7 +9,8 @@ use banyan_document::validate::{MAX_DEPTH, validate};
 use bson::{RawBsonRef, RawDocument};
 
 use super::array_filter::ArrayFilter;
-use super::modifier::{Modifier, Operator};
+use super::modifier::Modifier;
+use super::operator::Operator;
 use super::rename::Rename;
 use super::tree::{Fields, identifier};
 use super::{Kind, Modifiers, show, too_deep};

@@ -4,7 +4,6 @@ use banyan_document::path::{Path, position};
 use banyan_document::{field, items};
 use bson::RawBsonRef;
 
-use super::modifier::bad;
 use super::show;
 use crate::error::{ErrorKind, QueryError};
 use crate::names::Finder;
@@ -84,7 +83,7 @@ fn refuse_array_at(
         return refuse_array_at(path, which, rest, &below, document);
     }
     match inner.field(part) {
-        Some(RawBsonRef::Array(_)) => Err(bad(format!(
+        Some(RawBsonRef::Array(_)) => Err(QueryError::bad_value(format!(
             "The {which} field cannot be an array element, '{path}' in doc with {} has an array \
              field called '{part}'",
             show::id(document.document())

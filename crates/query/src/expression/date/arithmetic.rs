@@ -5,10 +5,82 @@ use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike, Weekday};
 
 use banyan_document::Number;
 
-use super::{NULL, Result, Zone, date, days_since_1970, millis, naive, out_of_range, zone};
+use super::calendar::{NULL, Result, date, days_since_1970, millis, naive, out_of_range};
+use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::operator::Arguments;
+use crate::expression::node::Arguments;
+use crate::expression::operator::{Form, NamedCodes, Operator, Parameter, optional, required};
 use crate::expression::value::{Value, describe, error, is_nullish, type_name};
+
+const ADD_CODES: NamedCodes = NamedCodes {
+    not_object: 5166400,
+    unknown: 5166401,
+    missing: 5166402,
+};
+const DIFF_CODES: NamedCodes = NamedCodes {
+    not_object: 5166301,
+    unknown: 5166302,
+    missing: 5166303,
+};
+const TRUNC_CODES: NamedCodes = NamedCodes {
+    not_object: 5439007,
+    unknown: 5439008,
+    missing: 5439009,
+};
+
+const ADD: &[Parameter] = &[
+    required("startDate"),
+    required("unit"),
+    required("amount"),
+    optional("timezone"),
+];
+
+pub(in crate::expression) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "$dateAdd",
+        form: Form::Named {
+            parameters: ADD,
+            run: |args, _| add(args, 1),
+            codes: ADD_CODES,
+        },
+    },
+    Operator {
+        name: "$dateDiff",
+        form: Form::Named {
+            parameters: &[
+                required("startDate"),
+                required("endDate"),
+                required("unit"),
+                optional("timezone"),
+                optional("startOfWeek"),
+            ],
+            run: |args, _| difference(args),
+            codes: DIFF_CODES,
+        },
+    },
+    Operator {
+        name: "$dateSubtract",
+        form: Form::Named {
+            parameters: ADD,
+            run: |args, _| add(args, -1),
+            codes: ADD_CODES,
+        },
+    },
+    Operator {
+        name: "$dateTrunc",
+        form: Form::Named {
+            parameters: &[
+                required("date"),
+                required("unit"),
+                optional("binSize"),
+                optional("timezone"),
+                optional("startOfWeek"),
+            ],
+            run: |args, _| truncate(args),
+            codes: TRUNC_CODES,
+        },
+    },
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
@@ -106,7 +178,7 @@ fn start_of_week(args: &Arguments<'_>, index: usize) -> Result<Option<Weekday>> 
     }
 }
 
-pub(super) fn add<'a>(args: &Arguments<'a>, sign: i64) -> Result<Value<'a>> {
+fn add<'a>(args: &Arguments<'a>, sign: i64) -> Result<Value<'a>> {
     let Some(unit) = Unit::parse(args.get(1), args.operator, 5166404)? else {
         return Ok(NULL);
     };
@@ -182,7 +254,7 @@ fn week_start(days: i64, first: Weekday) -> i64 {
     days - (weekday - i64::from(first.num_days_from_monday())).rem_euclid(7)
 }
 
-pub(super) fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
+fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
     let Some(unit) = Unit::parse(args.get(2), "$dateDiff", 5439013)? else {
         return Ok(NULL);
     };
@@ -229,7 +301,7 @@ pub(super) fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
 const REFERENCE_YEAR: i32 = 2000;
 const REFERENCE_DAYS: i64 = 10_957;
 
-pub(super) fn truncate<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
+fn truncate<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
     let Some(unit) = Unit::parse(args.get(1), "$dateTrunc", 5439013)? else {
         return Ok(NULL);
     };

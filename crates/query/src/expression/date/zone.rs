@@ -1,10 +1,12 @@
 //! Time zones: UTC, offsets, and names of the Olson database.
 
+use bson::RawBsonRef;
 use chrono::{LocalResult, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::Tz;
 
-use super::{Result, naive, out_of_range};
-use crate::expression::value::error;
+use super::calendar::{Result, naive, out_of_range};
+use crate::expression::node::Arguments;
+use crate::expression::value::{error, is_nullish, type_name};
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::expression) enum Zone {
@@ -15,7 +17,7 @@ pub(in crate::expression) enum Zone {
 }
 
 impl Zone {
-    pub(in crate::expression) fn parse(name: &str) -> Result<Zone> {
+    pub(super) fn parse(name: &str) -> Result<Zone> {
         if matches!(name, "UTC" | "GMT" | "Z") {
             return Ok(Zone::Utc);
         }
@@ -32,7 +34,7 @@ impl Zone {
     }
 
     /// What clocks show at that many milliseconds after 1970.
-    pub(in crate::expression) fn local(self, millis: i64) -> Result<NaiveDateTime> {
+    pub(super) fn local(self, millis: i64) -> Result<NaiveDateTime> {
         let local = millis.checked_add(i64::from(self.offset_seconds(millis)?) * 1000);
         match local.and_then(naive) {
             Some(local) => Ok(local),
@@ -41,7 +43,7 @@ impl Zone {
     }
 
     /// Seconds that clocks are ahead of UTC at that time.
-    pub(in crate::expression) fn offset_seconds(self, millis: i64) -> Result<i32> {
+    pub(super) fn offset_seconds(self, millis: i64) -> Result<i32> {
         match self {
             Zone::Utc => Ok(0),
             Zone::Offset(seconds) => Ok(seconds),
@@ -54,7 +56,7 @@ impl Zone {
 
     /// When clocks show `local`: the earlier time where they do twice, and what they would show
     /// had they not been put forward where they never do.
-    pub(in crate::expression) fn millis(self, local: &NaiveDateTime) -> Result<i64> {
+    pub(super) fn millis(self, local: &NaiveDateTime) -> Result<i64> {
         let shown = local.and_utc().timestamp_millis();
         let offset = match self {
             Zone::Utc => 0,
@@ -67,6 +69,24 @@ impl Zone {
             },
         };
         Ok(shown - i64::from(offset) * 1000)
+    }
+}
+
+/// The zone of argument `index`; `None` if it is null.
+pub(super) fn zone(args: &Arguments<'_>, index: usize) -> Result<Option<Zone>> {
+    if !args.is_given(index) {
+        return Ok(Some(Zone::Utc));
+    }
+    match args.get(index) {
+        value if is_nullish(value) => Ok(None),
+        Some(RawBsonRef::String(name)) => Zone::parse(name).map(Some),
+        other => error(
+            40517,
+            format!(
+                "timezone must evaluate to a string, found {}",
+                type_name(other)
+            ),
+        ),
     }
 }
 

@@ -1,25 +1,18 @@
-//! Parts of dates, and arithmetic with them in a time zone
+//! Parts of dates, and dates of parts
 
-mod arithmetic;
-mod zone;
-
-use bson::{DateTime, RawBsonRef};
+use bson::RawBsonRef;
 use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
 
 use banyan_document::{DocumentWriter, Number};
 
-use super::env::Env;
-use super::node::Node;
-use super::operator::{Arguments, Form, NamedCodes, Operator, optional, required};
-use super::parse::{Parser, call, malformed};
-use super::value::{Value, describe, error, is_nullish, show_document, type_name};
-use crate::error::{ErrorKind, QueryError};
+use super::calendar::{NULL, Result, date, days_since_1970, millis, naive, out_of_range, week};
+use super::zone::zone;
+use crate::expression::env::Env;
+use crate::expression::node::{Arguments, Node, Run};
+use crate::expression::operator::{Form, NamedCodes, Operator, optional, required};
+use crate::expression::parse::{Parser, malformed};
+use crate::expression::value::{Value, describe, error, is_nullish, show_document, type_name};
 
-pub(super) use zone::Zone;
-
-type Result<T> = std::result::Result<T, QueryError>;
-
-const NULL: Value<'static> = Some(RawBsonRef::Null);
 const PARTS_CODES: NamedCodes = NamedCodes {
     not_object: 40519,
     unknown: 40518,
@@ -30,22 +23,6 @@ const TO_PARTS_CODES: NamedCodes = NamedCodes {
     unknown: 40520,
     missing: 40522,
 };
-const ADD_CODES: NamedCodes = NamedCodes {
-    not_object: 5166400,
-    unknown: 5166401,
-    missing: 5166402,
-};
-const DIFF_CODES: NamedCodes = NamedCodes {
-    not_object: 5166301,
-    unknown: 5166302,
-    missing: 5166303,
-};
-const TRUNC_CODES: NamedCodes = NamedCodes {
-    not_object: 5439007,
-    unknown: 5439008,
-    missing: 5439009,
-};
-
 macro_rules! part {
     ($name:literal, $of:expr) => {
         Operator::special($name, |value, parser| {
@@ -66,36 +43,7 @@ fn int(value: u32) -> RawBsonRef<'static> {
     RawBsonRef::Int32(value as i32)
 }
 
-const ADD: &[super::operator::Parameter] = &[
-    required("startDate"),
-    required("unit"),
-    required("amount"),
-    optional("timezone"),
-];
-
-pub(super) const OPERATORS: &[Operator] = &[
-    Operator {
-        name: "$dateAdd",
-        form: Form::Named {
-            parameters: ADD,
-            run: |args, _| arithmetic::add(args, 1),
-            codes: ADD_CODES,
-        },
-    },
-    Operator {
-        name: "$dateDiff",
-        form: Form::Named {
-            parameters: &[
-                required("startDate"),
-                required("endDate"),
-                required("unit"),
-                optional("timezone"),
-                optional("startOfWeek"),
-            ],
-            run: |args, _| arithmetic::difference(args),
-            codes: DIFF_CODES,
-        },
-    },
+pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateFromParts",
         form: Form::Named {
@@ -117,33 +65,11 @@ pub(super) const OPERATORS: &[Operator] = &[
         },
     },
     Operator {
-        name: "$dateSubtract",
-        form: Form::Named {
-            parameters: ADD,
-            run: |args, _| arithmetic::add(args, -1),
-            codes: ADD_CODES,
-        },
-    },
-    Operator {
         name: "$dateToParts",
         form: Form::Named {
             parameters: &[required("date"), optional("timezone"), optional("iso8601")],
             run: to_parts,
             codes: TO_PARTS_CODES,
-        },
-    },
-    Operator {
-        name: "$dateTrunc",
-        form: Form::Named {
-            parameters: &[
-                required("date"),
-                required("unit"),
-                optional("binSize"),
-                optional("timezone"),
-                optional("startOfWeek"),
-            ],
-            run: |args, _| arithmetic::truncate(args),
-            codes: TRUNC_CODES,
         },
     },
     part!("$dayOfMonth", |d| int(d.day())),
@@ -169,11 +95,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// Weeks begin on Sundays; the days before the first Sunday are in week 0.
-pub(super) fn week(date: &NaiveDateTime) -> u32 {
-    (date.ordinal() + 6 - date.weekday().num_days_from_sunday()) / 7
-}
-
 fn timestamp<'a>(
     args: &Arguments<'a>,
     part: fn(bson::Timestamp) -> u32,
@@ -196,7 +117,7 @@ fn timestamp<'a>(
 /// `{$year: date}`, `{$year: [date]}` or `{$year: {date: ..., timezone: ...}}`.
 fn parse_part(
     name: &'static str,
-    run: super::operator::Run,
+    run: Run,
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
 ) -> Result<Node> {
@@ -247,44 +168,12 @@ fn parse_part(
         }
         other => date = Some(parser.operand(other)?),
     }
-    Ok(call(
+    Ok(Node::call(
         name,
         run,
         vec![date.unwrap_or(Node::Missing), timezone],
         given | 1,
     ))
-}
-
-/// Milliseconds since 1970; `None` for null.
-pub(super) fn millis(value: Value<'_>) -> Result<Option<i64>> {
-    match value {
-        value if is_nullish(value) => Ok(None),
-        Some(RawBsonRef::DateTime(v)) => Ok(Some(v.timestamp_millis())),
-        Some(RawBsonRef::Timestamp(v)) => Ok(Some(i64::from(v.time) * 1000)),
-        Some(RawBsonRef::ObjectId(v)) => Ok(Some(v.timestamp().timestamp_millis())),
-        other => error(
-            16006,
-            format!("can't convert from BSON type {} to Date", type_name(other)),
-        ),
-    }
-}
-
-/// The zone of argument `index`; `None` if it is null.
-pub(super) fn zone(args: &Arguments<'_>, index: usize) -> Result<Option<Zone>> {
-    if !args.is_given(index) {
-        return Ok(Some(Zone::Utc));
-    }
-    match args.get(index) {
-        value if is_nullish(value) => Ok(None),
-        Some(RawBsonRef::String(name)) => Zone::parse(name).map(Some),
-        other => error(
-            40517,
-            format!(
-                "timezone must evaluate to a string, found {}",
-                type_name(other)
-            ),
-        ),
-    }
 }
 
 /// The date of argument 0 in the zone of argument 1.
@@ -296,17 +185,6 @@ fn local(args: &Arguments<'_>) -> Result<Option<NaiveDateTime>> {
         None => Ok(None),
         Some(millis) => zone.local(millis).map(Some),
     }
-}
-
-pub(super) fn date<'a>(millis: i64) -> Result<Value<'a>> {
-    Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis))))
-}
-
-pub(super) fn out_of_range<T>() -> Result<T> {
-    Err(QueryError::new(
-        ErrorKind::Overflow,
-        "the date is out of range",
-    ))
 }
 
 fn to_parts<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -476,13 +354,4 @@ fn iso_days(year: i64, week: i64, day: i64) -> Option<i64> {
     let year = i32::try_from(year).ok()?;
     let first = NaiveDate::from_isoywd_opt(year, 1, chrono::Weekday::Mon)?;
     Some(days_since_1970(first) + (week - 1) * 7 + day - 1)
-}
-
-pub(super) fn days_since_1970(date: NaiveDate) -> i64 {
-    i64::from(date.num_days_from_ce()) - 719_163
-}
-
-/// The wall clock that many milliseconds after 1970 began on it.
-pub(super) fn naive(millis: i64) -> Option<NaiveDateTime> {
-    chrono::DateTime::from_timestamp_millis(millis).map(|date| date.naive_utc())
 }

@@ -1,17 +1,19 @@
-//! $dateToString and $dateFromString, and dates as text elsewhere
+//! $dateToString and $dateFromString, and what $toDate reads
 
 use std::fmt::Write;
 
 use bson::RawBsonRef;
 use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
 
-use super::date::{Zone, date, millis, naive, week, zone};
-use super::env::Env;
-use super::operator::{Arguments, Form, NamedCodes, Operator, optional, required};
-use super::value::{Value, describe, error, is_nullish, type_name};
+use super::calendar::{NULL, Result, date, millis, week};
+use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
+use crate::expression::env::Env;
+use crate::expression::node::Arguments;
+use crate::expression::operator::{Form, NamedCodes, Operator, optional, required};
+use crate::expression::value::{Value, describe, error, is_nullish, type_name};
 
-pub(super) const OPERATORS: &[Operator] = &[
+pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateFromString",
         form: Form::Named {
@@ -49,9 +51,6 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
 ];
 
-type Result<T> = std::result::Result<T, QueryError>;
-
-const NULL: Value<'static> = Some(RawBsonRef::Null);
 const MONTHS: [&str; 12] = [
     "January",
     "February",
@@ -66,14 +65,6 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-
-/// `2024-02-29T13:45:07.123Z`; what chrono cannot represent is shown as milliseconds.
-pub(super) fn iso(millis: i64) -> String {
-    match naive(millis) {
-        Some(date) => date.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
-        None => format!("Date({millis})"),
-    }
-}
 
 fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let format = match args.get(1) {
@@ -316,7 +307,7 @@ impl Reader<'_> {
 }
 
 /// A date in the usual forms of ISO 8601, as milliseconds since 1970.
-pub(super) fn parse(text: &str, zone: Option<Zone>) -> Result<i64> {
+pub(in crate::expression) fn parse(text: &str, zone: Option<Zone>) -> Result<i64> {
     match parse_iso(text) {
         Some(fields) => finish(text, &fields, zone),
         None if text.len() < 8 => failed(format!(
