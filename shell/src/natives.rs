@@ -299,7 +299,7 @@ fn load<'s>(
     let path = arguments.get(0).to_rust_string_lossy(scope);
     let source = read(&path)?;
     let name = Path::new(&path).display().to_string();
-    banyan_script::runtime::evaluate(scope, &name, &source).map_err(|error| {
+    banyan_script::evaluate::evaluate(scope, &name, &source).map_err(|error| {
         let text = error.to_string();
         let told = text.strip_prefix("Error: ").unwrap_or(&text);
         anyhow!("error loading {path}: {told}")

@@ -217,7 +217,7 @@ impl Session {
                 .and_then(|function| function.call(scope, receiver, &arguments));
             match called {
                 Some(value) => Ok(v8::Global::new(scope, value)),
-                None => Err(banyan_script::runtime::caught(scope)),
+                None => Err(banyan_script::evaluate::caught(scope)),
             }
         });
         outcome.map_err(|error| self.ended(&error))

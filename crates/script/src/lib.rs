@@ -2,9 +2,10 @@
 //!
 //! Read in this order:
 //!
-//! * [`runtime`]: one isolate with a context, its limits, and what goes wrong in it.
+//! * [`evaluate`]: a source becomes a value or a function, or a [`ScriptError`].
 //! * [`bindings`]: the shell's types in JavaScript, BSON to V8 and back. The shell uses this
 //!   in its own process.
+//! * [`runtime`]: one isolate with contexts that have these types, and its limits.
 //! * [`hosts`]: the data node's side of map-reduce and of functions in queries. Scripts run in
 //!   host processes that are pooled, bounded and expendable.
 //! * [`host`]: the inside of such a process, and `frame` what the two say to each other.
@@ -13,6 +14,8 @@
 //! memory runs out in the wrong place.
 
 pub mod bindings;
+mod error;
+pub mod evaluate;
 mod frame;
 pub mod host;
 pub mod hosts;
@@ -20,6 +23,7 @@ pub mod runtime;
 
 pub use v8;
 
+pub use error::{ConvertError, ScriptError};
 pub use host::main as host_main;
 pub use hosts::{HostOptions, Hosts, JobError, MapReduceSpec};
-pub use runtime::{Runtime, RuntimeOptions, ScriptError};
+pub use runtime::{Runtime, RuntimeOptions};

@@ -11,36 +11,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use deno_core::JsRuntime;
-use thiserror::Error;
 
-use crate::bindings::{Bindings, ConvertError};
-
-/// What can go wrong in a script.
-#[derive(Debug, Clone, Error)]
-pub enum ScriptError {
-    /// The source is not JavaScript.
-    #[error("{message}")]
-    Syntax { message: String },
-    /// The script threw. `message` is the exception as text, `stack` its trace, if it has one.
-    #[error("{message}")]
-    Thrown {
-        message: String,
-        stack: Option<String>,
-        code: Option<i32>,
-    },
-    /// The source is a value, but not a function.
-    #[error("the source is not a function: {source_start}")]
-    NotAFunction { source_start: String },
-    /// Another thread ended the script: its time is over, or it was killed.
-    #[error("the script was terminated")]
-    Terminated,
-    /// The heap came near its limit.
-    #[error("the script used more than its {heap_bytes_max} bytes of memory")]
-    OutOfMemory { heap_bytes_max: usize },
-    /// A value has no form in BSON.
-    #[error("{0}")]
-    Convert(#[from] ConvertError),
-}
+use crate::bindings::Bindings;
+use crate::error::ScriptError;
+use crate::evaluate::evaluate;
 
 #[derive(Debug, Clone, Default)]
 pub struct RuntimeOptions {
@@ -220,128 +194,5 @@ unsafe extern "C" fn near_heap_limit(
         (current_bytes + (16 << 20)).min(bytes_max)
     } else {
         current_bytes
-    }
-}
-
-/// Compiles and runs `source` in the scope's context.
-pub fn evaluate<'s>(
-    scope: &mut v8::HandleScope<'s>,
-    name: &str,
-    source: &str,
-) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
-    let scope = &mut v8::TryCatch::new(scope);
-    let too_long = || ScriptError::Syntax {
-        message: "the script is too long".to_string(),
-    };
-    let code = v8::String::new(scope, source).ok_or_else(too_long)?;
-    let origin = origin(scope, name);
-    let Some(script) = v8::Script::compile(scope, code, Some(&origin)) else {
-        return Err(match caught(scope) {
-            ScriptError::Thrown { message, .. } => ScriptError::Syntax { message },
-            other => other,
-        });
-    };
-    match script.run(scope) {
-        Some(value) => Ok(value),
-        None => Err(caught(scope)),
-    }
-}
-
-/// The function that `source` is: a function expression, an arrow function, or the body of one.
-pub fn compile_function<'s>(
-    scope: &mut v8::HandleScope<'s>,
-    name: &str,
-    source: &str,
-) -> Result<v8::Local<'s, v8::Function>, ScriptError> {
-    let trimmed = source.trim().trim_end_matches(';');
-    let as_expression = evaluate(scope, name, &format!("({trimmed}\n)"));
-    let value = match as_expression {
-        Err(ScriptError::Syntax { message }) => {
-            // Not an expression: perhaps a body. If it is neither, the first complaint stands.
-            match evaluate(scope, name, &format!("(function() {{\n{source}\n}})")) {
-                Err(ScriptError::Syntax { .. }) => return Err(ScriptError::Syntax { message }),
-                other => other?,
-            }
-        }
-        other => other?,
-    };
-    v8::Local::<v8::Function>::try_from(value).map_err(|_| ScriptError::NotAFunction {
-        source_start: source.chars().take(80).collect(),
-    })
-}
-
-fn origin<'s>(scope: &mut v8::HandleScope<'s>, name: &str) -> v8::ScriptOrigin<'s> {
-    let name = v8::String::new(scope, name).unwrap_or_else(|| v8::String::empty(scope));
-    v8::ScriptOrigin::new(
-        scope,
-        name.into(),
-        0,
-        0,
-        false,
-        0,
-        None,
-        false,
-        false,
-        false,
-        None,
-    )
-}
-
-/// What a `TryCatch` holds, as an error.
-pub fn caught(scope: &mut v8::TryCatch<'_, v8::HandleScope<'_>>) -> ScriptError {
-    if scope.has_terminated() {
-        return ScriptError::Terminated;
-    }
-    let Some(exception) = scope.exception() else {
-        // Nothing thrown and no value either: V8 does this when execution is being ended.
-        return ScriptError::Terminated;
-    };
-    let stack = scope
-        .stack_trace()
-        .map(|stack| stack.to_rust_string_lossy(scope));
-    scope.reset();
-    let message = exception_text(scope, exception);
-    let code = exception_code(scope, exception);
-    ScriptError::Thrown {
-        message,
-        stack,
-        code,
-    }
-}
-
-fn exception_text<'s>(
-    scope: &mut v8::HandleScope<'s>,
-    exception: v8::Local<'s, v8::Value>,
-) -> String {
-    let attempt = &mut v8::TryCatch::new(scope);
-    if exception.is_native_error() || !exception.is_object() {
-        let text = exception.to_string(attempt);
-        let text = text.map(|text| text.to_rust_string_lossy(attempt));
-        return match text {
-            Some(text) if exception.is_native_error() => text,
-            Some(text) => format!("uncaught exception: {text}"),
-            None => "uncaught exception".to_string(),
-        };
-    }
-    let text = v8::json::stringify(attempt, exception);
-    let text = text
-        .map(|text| text.to_rust_string_lossy(attempt))
-        .unwrap_or_default();
-    format!("uncaught exception: {text}")
-}
-
-/// A thrown object may say its error code.
-fn exception_code<'s>(
-    scope: &mut v8::HandleScope<'s>,
-    exception: v8::Local<'s, v8::Value>,
-) -> Option<i32> {
-    let attempt = &mut v8::TryCatch::new(scope);
-    let object = v8::Local::<v8::Object>::try_from(exception).ok()?;
-    let name = v8::String::new(attempt, "code")?;
-    let code = object.get(attempt, name.into())?;
-    if code.is_int32() {
-        code.int32_value(attempt)
-    } else {
-        None
     }
 }

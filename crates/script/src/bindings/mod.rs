@@ -19,50 +19,21 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use thiserror::Error;
-
 pub use bytes::{Element, Elements, Malformed};
 pub(crate) use natives::{tag_of, throw};
 
 pub use from_v8::{append_value, document_from_v8, value_from_v8};
 pub use to_v8::{ToV8, document_to_v8, value_to_v8};
 
+use crate::error::ConvertError;
+use crate::evaluate::evaluate;
 use strings::StringCache;
-
-/// Why a value cannot cross.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ConvertError {
-    #[error("malformed BSON")]
-    Malformed,
-    #[error(
-        "Exceeded depth limit of {DEPTH_MAX} when converting js object to BSON. Do you have a cycle?"
-    )]
-    TooDeep,
-    #[error("cannot convert {what} to BSON")]
-    Unrepresentable { what: &'static str },
-    #[error("a field name contains a zero byte")]
-    ZeroInName,
-    #[error("the date is not valid")]
-    InvalidDate,
-    #[error("the converted object is larger than {BYTES_MAX} bytes")]
-    TooLarge,
-    #[error("a string is too long for JavaScript")]
-    StringTooLong,
-    /// A getter threw; the exception is pending.
-    #[error("an exception was thrown while converting to BSON")]
-    Threw,
-}
 
 impl From<Malformed> for ConvertError {
     fn from(_: Malformed) -> Self {
         ConvertError::Malformed
     }
 }
-
-/// Nesting, in either direction. Documents may nest 100 deep; arguments wrap them.
-pub const DEPTH_MAX: usize = 150;
-/// A message holds no more than this.
-pub const BYTES_MAX: usize = 48_000_000;
 
 /// The types that only BSON has. The numbers are the tags of their instances and are known to
 /// the prelude by the names in [`TYPES`].
@@ -227,8 +198,8 @@ fn type_handles(scope: &mut v8::HandleScope<'_>, name: &str) -> TypeHandles {
 #[allow(clippy::expect_used)]
 fn run_prelude(scope: &mut v8::HandleScope<'_>, bindings: &Bindings) {
     let native = natives::object(scope, bindings);
-    let prelude = crate::runtime::evaluate(scope, "prelude", include_str!("prelude.js"))
-        .expect("the prelude compiles");
+    let prelude =
+        evaluate(scope, "prelude", include_str!("prelude.js")).expect("the prelude compiles");
     let prelude = v8::Local::<v8::Function>::try_from(prelude).expect("the prelude is a function");
     let receiver = v8::undefined(scope).into();
     let db_ref = prelude

@@ -2,7 +2,9 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, RawDocumentBuf, Timestamp, doc, oid::ObjectId};
 
 use super::*;
-use crate::runtime::{Runtime, RuntimeOptions, ScriptError, compile_function};
+use crate::error::ScriptError;
+use crate::evaluate::compile_function;
+use crate::runtime::{Runtime, RuntimeOptions};
 
 /// Calls the function `source` with the document and gives back its result's BSON.
 fn call(source: &str, document: &RawDocumentBuf) -> Result<RawDocumentBuf, ScriptError> {
@@ -15,7 +17,7 @@ fn call(source: &str, document: &RawDocumentBuf) -> Result<RawDocumentBuf, Scrip
         let receiver = v8::undefined(scope).into();
         match function.call(scope, receiver, &[argument.into()]) {
             Some(value) => Ok(value_from_v8(scope, &bindings, value)?),
-            None => Err(crate::runtime::caught(scope)),
+            None => Err(crate::evaluate::caught(scope)),
         }
     })
 }

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 
 use bson::{RawDocument, RawDocumentBuf};
 
-use super::job::{call_function, end_document, set_variables, with_exceptions};
-use super::lane::{Failure, document};
-use crate::bindings::{Bindings, ConvertError, append_value, document_to_v8, value_to_v8};
-use crate::runtime::{Runtime, ScriptError, compile_function, evaluate};
+use super::failure::Failure;
+use super::payload::{document, end_document};
+use super::scripts::{call_function, set_variables, with_exceptions};
+use crate::bindings::{Bindings, append_value, document_to_v8, value_to_v8};
+use crate::error::{ConvertError, ScriptError};
+use crate::evaluate::{compile_function, evaluate};
+use crate::runtime::Runtime;
 
 /// Queries repeat a handful of functions; more than this are forgotten together.
 const FUNCTIONS_MAX: usize = 256;

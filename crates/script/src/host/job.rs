@@ -8,13 +8,15 @@ use banyan_document::Collator;
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::failure::Failure;
 use super::fields::fields_read;
-use super::lane::{Failure, document, documents};
+use super::payload::{document, documents, end_document};
+use super::scripts::{Scope, call_function, put, set_variables, with_exceptions};
 use super::sink::{Output, Run};
-use crate::bindings::{self, Bindings, ConvertError, Elements, ToV8, append_value, value_to_v8};
-use crate::runtime::{Runtime, ScriptError, caught, compile_function, evaluate};
-
-type Scope<'s> = v8::HandleScope<'s>;
+use crate::bindings::{self, Bindings, Elements, ToV8, append_value, value_to_v8};
+use crate::error::{ConvertError, ScriptError};
+use crate::evaluate::{compile_function, evaluate};
+use crate::runtime::Runtime;
 
 /// So many documents are handed to V8 at a time.
 const DOCUMENTS_PER_CALL: usize = 256;
@@ -316,12 +318,6 @@ impl Drop for Job {
     }
 }
 
-pub fn end_document(out: &mut Vec<u8>, start: usize) {
-    out.push(0);
-    let length = (out.len() - start) as i32;
-    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
-}
-
 /// Calls a function of the driver's: they have no receiver.
 fn call_driver<'s>(
     scope: &mut Scope<'s>,
@@ -332,47 +328,10 @@ fn call_driver<'s>(
     call_function(scope, function, receiver, arguments)
 }
 
-/// Calls `function`; what it throws is the error.
-pub fn call_function<'s>(
-    scope: &mut Scope<'s>,
-    function: v8::Local<'s, v8::Function>,
-    receiver: v8::Local<'s, v8::Value>,
-    arguments: &[v8::Local<'s, v8::Value>],
-) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
-    let scope = &mut v8::TryCatch::new(scope);
-    match function.call(scope, receiver, arguments) {
-        Some(value) => Ok(value),
-        None => Err(caught(scope)),
-    }
-}
-
-/// A conversion may run getters, and so may throw.
-pub fn with_exceptions<'s, T>(
-    scope: &mut Scope<'s>,
-    work: impl FnOnce(&mut Scope<'s>) -> Result<T, ConvertError>,
-) -> Result<T, ScriptError> {
-    let scope = &mut v8::TryCatch::new(scope);
-    match work(scope) {
-        Err(ConvertError::Threw) => Err(caught(scope)),
-        other => Ok(other?),
-    }
-}
-
 fn count(scope: &mut Scope<'_>, function: &v8::Global<v8::Function>) -> Result<i64, ScriptError> {
     let function = v8::Local::new(scope, function);
     let value = call_driver(scope, function, &[])?;
     Ok(value.integer_value(scope).unwrap_or(0))
-}
-
-fn put<'s>(
-    scope: &mut Scope<'s>,
-    object: v8::Local<'s, v8::Object>,
-    name: &str,
-    value: v8::Local<'s, v8::Value>,
-) {
-    if let Some(name) = v8::String::new(scope, name) {
-        object.create_data_property(scope, name.into(), value);
-    }
 }
 
 fn method<'s>(
@@ -418,30 +377,6 @@ fn start_driver<'s>(
     v8::Local::<v8::Object>::try_from(driver).map_err(|_| ScriptError::NotAFunction {
         source_start: "driver".into(),
     })
-}
-
-/// The job's `scope`: each field becomes a global; code becomes a function.
-pub fn set_variables(
-    scope: &mut Scope<'_>,
-    bindings: &Bindings,
-    variables: &RawDocument,
-) -> Result<(), ScriptError> {
-    let global = scope.get_current_context().global(scope);
-    for element in variables.iter() {
-        let (name, value) = element.map_err(|_| ConvertError::Malformed)?;
-        let value = match value {
-            RawBsonRef::JavaScriptCode(code) => {
-                compile_function(scope, name.as_str(), code)?.into()
-            }
-            RawBsonRef::JavaScriptCodeWithScope(code) => {
-                set_variables(scope, bindings, code.scope)?;
-                compile_function(scope, name.as_str(), code.code)?.into()
-            }
-            other => value_to_v8(scope, bindings, other)?,
-        };
-        put(scope, global, name.as_str(), value);
-    }
-    Ok(())
 }
 
 /// Chooses how documents reach `map`, by what its source reads of them.

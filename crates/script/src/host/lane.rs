@@ -8,82 +8,20 @@ use std::io::BufReader;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use bson::{RawDocument, rawdoc};
+use bson::rawdoc;
 
 use super::call::Functions;
-use super::job::{Job, JobSpec};
+use super::exit::{EXIT_OUT_OF_MEMORY, exit};
+use super::failure::Failure;
+use super::job::{self, Job, JobSpec};
 use super::print::{self, Printer};
 use super::sink::Output;
-use crate::bindings::ConvertError;
 use crate::frame::{Kind, read_frame};
-use crate::runtime::{Realm, Runtime, RuntimeOptions, ScriptError};
-
-/// Why a job ended without a result, in the terms of the wire.
-#[derive(Debug)]
-pub struct Failure {
-    pub code: i32,
-    pub message: String,
-}
-
-const JS_INTERPRETER_FAILURE: i32 = 139;
-pub const EXCEEDED_MEMORY_LIMIT: i32 = 146;
-const INTERRUPTED: i32 = 11601;
-const OBJECT_TOO_LARGE: i32 = 17260;
-const NESTED_TOO_DEEP: i32 = 17279;
-/// The codes that `driver.js` throws with; those of a user's own exceptions mean nothing.
-const DRIVER_CODES: [i32; 4] = [31220, 31292, OBJECT_TOO_LARGE, NESTED_TOO_DEEP];
-
-impl From<ScriptError> for Failure {
-    fn from(error: ScriptError) -> Self {
-        let message = error.to_string();
-        let code = match error {
-            ScriptError::Thrown {
-                code: Some(code), ..
-            } if DRIVER_CODES.contains(&code) => code,
-            ScriptError::OutOfMemory { .. } => EXCEEDED_MEMORY_LIMIT,
-            ScriptError::Terminated => INTERRUPTED,
-            ScriptError::Convert(ConvertError::TooLarge) => OBJECT_TOO_LARGE,
-            ScriptError::Convert(ConvertError::TooDeep) => NESTED_TOO_DEEP,
-            ScriptError::Thrown {
-                stack: Some(stack), ..
-            } => {
-                // V8's trace begins with the message; MongoDB's messages have both as well.
-                return Failure {
-                    code: JS_INTERPRETER_FAILURE,
-                    message: with_trace(message, &stack),
-                };
-            }
-            _ => JS_INTERPRETER_FAILURE,
-        };
-        Failure { code, message }
-    }
-}
-
-impl From<ConvertError> for Failure {
-    fn from(error: ConvertError) -> Self {
-        ScriptError::Convert(error).into()
-    }
-}
-
-/// `Error: boom :` and the places in the user's functions, without those of the driver.
-fn with_trace(message: String, stack: &str) -> String {
-    let places = stack
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("at "));
-    let own: Vec<&str> = places
-        .filter(|place| !place.contains("driver:"))
-        .take(8)
-        .collect();
-    if own.is_empty() {
-        message
-    } else {
-        format!("{message} :\n@{}\n", own.join("\n@"))
-    }
-}
+use crate::runtime::{Realm, Runtime, RuntimeOptions};
 
 pub fn run(socket: UnixStream, heap_bytes_max: usize) {
     let (Ok(output), Ok(prints)) = (socket.try_clone(), socket.try_clone()) else {
-        super::exit(0);
+        exit(0);
     };
     let mut runtime = Runtime::new(&RuntimeOptions {
         heap_bytes_max: Some(heap_bytes_max),
@@ -110,7 +48,7 @@ pub fn run(socket: UnixStream, heap_bytes_max: usize) {
 
 /// V8 has no memory left and would abort.
 unsafe extern "C" fn out_of_memory(_: *const std::ffi::c_char, _: &v8::OomDetails) {
-    super::exit(super::EXIT_OUT_OF_MEMORY);
+    exit(EXIT_OUT_OF_MEMORY);
 }
 
 /// Sessions beyond this lose their variables, those first that were called the longest ago.
@@ -140,7 +78,7 @@ impl Lane {
     fn read(&mut self) -> Kind {
         match read_frame(&mut self.input, &mut self.payload) {
             Ok(Some(kind)) => kind,
-            Ok(None) | Err(_) => super::exit(0),
+            Ok(None) | Err(_) => exit(0),
         }
     }
 
@@ -165,7 +103,7 @@ impl Lane {
     }
 
     fn job(&mut self) -> Result<(), Failure> {
-        let spec = JobSpec::parse(&self.payload).ok_or_else(|| broken("a job"))?;
+        let spec = JobSpec::parse(&self.payload).ok_or_else(|| Failure::broken("a job"))?;
         let output = self.output_copy()?;
         self.printer.begin(0);
         let mut job = Job::start(&mut self.runtime, &spec, output, self.heap_bytes_max)?;
@@ -187,11 +125,11 @@ impl Lane {
                     self.output.flush();
                 }
                 Kind::Done => break,
-                _ => return Err(broken("a frame in a job")),
+                _ => return Err(Failure::broken("a frame in a job")),
             }
         }
         drop(job);
-        super::job::forget(&mut self.runtime);
+        job::forget(&mut self.runtime);
         // Made now, while nobody waits.
         drop(self.runtime.renew());
         Ok(())
@@ -203,11 +141,12 @@ impl Lane {
         self.input
             .get_ref()
             .try_clone()
-            .map_err(|_| broken("the socket"))
+            .map_err(|_| Failure::broken("the socket"))
     }
 
     fn call(&mut self) -> Result<(), Failure> {
-        let (number, request) = session_number(&self.payload).ok_or_else(|| broken("a call"))?;
+        let (number, request) =
+            session_number(&self.payload).ok_or_else(|| Failure::broken("a call"))?;
         let known = self.sessions.iter().position(|s| s.number == number);
         let known = known.map(|at| self.sessions.remove(at));
         let (mut functions, printed_bytes, clean) = match known {
@@ -245,7 +184,7 @@ impl Lane {
     }
 
     fn end_session(&mut self) -> Result<(), Failure> {
-        let ended = session_number(&self.payload).ok_or_else(|| broken("a session"))?;
+        let ended = session_number(&self.payload).ok_or_else(|| Failure::broken("a session"))?;
         self.sessions.retain(|session| session.number != ended.0);
         Ok(())
     }
@@ -255,41 +194,4 @@ impl Lane {
 fn session_number(payload: &[u8]) -> Option<(i64, &[u8])> {
     let (number, rest) = payload.split_first_chunk::<8>()?;
     Some((i64::from_le_bytes(*number), rest))
-}
-
-fn broken(what: &str) -> Failure {
-    let message = format!("the script host could not read {what}");
-    Failure {
-        code: JS_INTERPRETER_FAILURE,
-        message,
-    }
-}
-
-/// The documents of a payload, end to end.
-pub fn documents(mut payload: &[u8]) -> impl Iterator<Item = Result<&[u8], ConvertError>> {
-    std::iter::from_fn(move || {
-        if payload.is_empty() {
-            return None;
-        }
-        let length = payload
-            .first_chunk::<4>()
-            .map(|bytes| i32::from_le_bytes(*bytes));
-        let length = length.and_then(|length| usize::try_from(length).ok());
-        match length {
-            Some(length) if length >= 5 && length <= payload.len() => {
-                let (document, rest) = payload.split_at(length);
-                payload = rest;
-                Some(Ok(document))
-            }
-            _ => {
-                payload = &[];
-                Some(Err(ConvertError::Malformed))
-            }
-        }
-    })
-}
-
-/// Raw bytes that the host was sent, as a document.
-pub fn document(bytes: &[u8]) -> Result<&RawDocument, ConvertError> {
-    RawDocument::from_bytes(bytes).map_err(|_| ConvertError::Malformed)
 }

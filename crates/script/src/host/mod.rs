@@ -7,14 +7,20 @@
 //! done at all. [`call`] is for single functions.
 
 mod call;
+mod exit;
+mod failure;
 mod fields;
 mod job;
 mod lane;
+mod payload;
 mod print;
+mod scripts;
 mod sink;
 
+pub use exit::EXIT_OUT_OF_MEMORY;
+pub(crate) use failure::EXCEEDED_MEMORY_LIMIT;
 pub(crate) use job::JobSpec;
-pub(crate) use lane::{EXCEEDED_MEMORY_LIMIT, documents};
+pub(crate) use payload::documents;
 
 use std::io::Read;
 use std::os::fd::FromRawFd;
@@ -24,13 +30,10 @@ use std::thread;
 use bson::RawDocument;
 
 use crate::frame::{Kind, read_frame};
+use exit::{EXIT_MISUSED, exit};
 
 /// The control socket's place among the open files; the lanes follow.
 pub const CONTROL_FD: i32 = 3;
-/// The exit status that says that V8 ran out of memory.
-pub const EXIT_OUT_OF_MEMORY: i32 = 86;
-const EXIT_MISUSED: i32 = 87;
-
 const LANE_STACK_BYTES: usize = 8 << 20;
 const LANES_MAX: usize = 256;
 
@@ -91,10 +94,4 @@ pub fn main() -> ! {
     let mut byte = [0];
     while !matches!(control.read(&mut byte), Ok(0) | Err(_)) {}
     exit(0)
-}
-
-/// Ends the process without running destructors: V8 may be in the middle of anything.
-pub(crate) fn exit(status: i32) -> ! {
-    // SAFETY: `_exit` has no preconditions.
-    unsafe { libc::_exit(status) }
 }

@@ -3,6 +3,7 @@
 use std::io::{BufWriter, Write};
 use std::os::unix::net::UnixStream;
 
+use super::exit::exit;
 use crate::frame::{Kind, write_frame};
 
 const PARTIALS_FRAME_BYTES: usize = 128 << 10;
@@ -21,13 +22,13 @@ impl Output {
 
     pub fn send(&mut self, kind: Kind, payload: &[u8]) {
         if write_frame(&mut self.socket, kind, payload).is_err() {
-            super::exit(0);
+            exit(0);
         }
     }
 
     pub fn flush(&mut self) {
         if self.socket.flush().is_err() {
-            super::exit(0);
+            exit(0);
         }
     }
 }

@@ -1,32 +1,44 @@
 //! One map-reduce job in one host.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use banyan_document::Collator;
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 
+use super::channel::{Channel, Interrupted};
+use super::error::JobError;
 use super::merge::{Group, Input, Merge};
-use super::prints::{LeftOut, Prints};
-use super::process::{Host, Process};
+use super::pool::Pool;
+use super::prints::Prints;
+use super::process::Host;
 use super::runs::{Run, RunWriter, SpillBudget};
-use super::{Hosts, Interrupted, JobError, MapReduceSpec};
-use crate::frame::{Kind, read_frame, write_frame};
+use crate::frame::{Kind, write_frame};
 use crate::host::JobSpec;
 
-/// How often a job that waits for its host looks whether it was interrupted.
-const WAIT_STEP: Duration = Duration::from_millis(25);
 /// Groups are sent to be reduced in frames of about this size.
 const GROUPS_FRAME_BYTES: usize = 128 << 10;
 /// A round that needs no reducing hands its documents on after so many.
 const READY_DOCUMENTS_MAX: usize = 4096;
+
+/// What to compute. Sources are function expressions, arrow functions or function bodies.
+#[derive(Debug, Clone, Default)]
+pub struct MapReduceSpec {
+    /// None: only partial results of others are reduced.
+    pub map: Option<String>,
+    pub reduce: String,
+    pub finalize: Option<String>,
+    /// Variables of all three functions.
+    pub scope: Option<RawDocumentBuf>,
+    /// Which keys are one; without one, strings are compared by their bytes.
+    pub collator: Option<Collator>,
+}
 
 /// What the functions did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,107 +47,6 @@ pub struct Counters {
     pub emit: i64,
     pub reduce: i64,
     pub output: i64,
-}
-
-/// One lane's socket, with an eye on the clock.
-pub struct Channel {
-    stream: UnixStream,
-    process: Arc<Process>,
-    interrupted: Interrupted,
-    prints: Arc<Prints>,
-}
-
-impl Channel {
-    pub fn open(
-        host: &Host,
-        lane: usize,
-        interrupted: Interrupted,
-        prints: Arc<Prints>,
-    ) -> Result<Channel, JobError> {
-        let stream = host.lanes[lane].try_clone();
-        let stream = stream.map_err(|error| JobError::Start {
-            reason: error.to_string(),
-        })?;
-        stream
-            .set_read_timeout(Some(WAIT_STEP))
-            .map_err(|error| JobError::Start {
-                reason: error.to_string(),
-            })?;
-        Ok(Channel {
-            stream,
-            process: host.process.clone(),
-            interrupted,
-            prints,
-        })
-    }
-
-    pub fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), JobError> {
-        write_frame(&mut self.stream, kind, payload).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => JobError::TooLarge,
-            _ => self.process.autopsy(),
-        })
-    }
-
-    /// The next frame that means something to the caller: what a script prints is logged, a
-    /// failure is an error. A lane that never falls silent is interrupted as well.
-    pub fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Kind, JobError> {
-        loop {
-            match read_frame(self, payload) {
-                Ok(Some(Kind::Print)) => self.prints.line(payload),
-                Ok(Some(Kind::PrintsLeftOut)) => {
-                    let left_out = left_out(payload).ok_or(JobError::Protocol)?;
-                    self.prints.left_out(left_out);
-                }
-                Ok(Some(Kind::Failure)) => return Err(failure(payload)),
-                Ok(Some(Kind::Partials)) if (self.interrupted)() => {
-                    return Err(JobError::Interrupted);
-                }
-                Ok(Some(kind)) => return Ok(kind),
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    return Err(JobError::Interrupted);
-                }
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    return Err(JobError::Protocol);
-                }
-                Ok(None) | Err(_) => return Err(self.process.autopsy()),
-            }
-        }
-    }
-}
-
-fn left_out(payload: &[u8]) -> Option<LeftOut> {
-    let (lines, bytes) = payload.split_first_chunk::<8>()?;
-    Some(LeftOut {
-        lines: u64::from_le_bytes(*lines),
-        bytes: u64::from_le_bytes(bytes.try_into().ok()?),
-    })
-}
-
-impl Read for Channel {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.stream.read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if (self.interrupted)() {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                }
-                other => return other,
-            }
-        }
-    }
-}
-
-fn failure(payload: &[u8]) -> JobError {
-    let document = RawDocument::from_bytes(payload);
-    let parts = document.ok().and_then(|document| {
-        let code = document.get_i32("code").ok()?;
-        Some((code, document.get_str("message").ok()?.to_string()))
-    });
-    match parts {
-        Some((code, message)) => JobError::Script { code, message },
-        None => JobError::Protocol,
-    }
 }
 
 /// The first error of the job; the others follow from it.
@@ -153,7 +64,7 @@ impl FirstError {
 }
 
 pub struct MapReduceJob {
-    hosts: Hosts,
+    pool: Arc<Pool>,
     /// Taken when the job is over.
     host: Option<Host>,
     interrupted: Interrupted,
@@ -209,16 +120,16 @@ impl Feeder {
 
 impl MapReduceJob {
     pub(super) fn start(
-        hosts: Hosts,
-        host: Host,
+        pool: &Arc<Pool>,
         spec: &MapReduceSpec,
         interrupted: Interrupted,
+        prints: Arc<Prints>,
     ) -> Result<MapReduceJob, JobError> {
         let mut job = MapReduceJob {
-            prints: hosts.prints(),
-            hosts,
-            host: Some(host),
+            host: Some(pool.acquire(&interrupted)?),
+            pool: pool.clone(),
             interrupted,
+            prints,
             first_error: Arc::default(),
             readers: Vec::new(),
             channels: Vec::new(),
@@ -262,7 +173,7 @@ impl MapReduceJob {
         let budget = self.spill_budget();
         let mut feeders = Vec::new();
         for channel in std::mem::take(&mut self.channels) {
-            let stream = channel.stream.try_clone();
+            let stream = channel.stream();
             let stream = stream.map_err(|error| JobError::Start {
                 reason: error.to_string(),
             })?;
@@ -349,7 +260,7 @@ impl MapReduceJob {
     }
 
     fn spill_budget(&self) -> Arc<SpillBudget> {
-        let options = self.hosts.options();
+        let options = self.pool.options();
         Arc::new(SpillBudget {
             directory: options.spill_directory.clone(),
             memory_bytes_max: options.spill_memory_bytes_max,
@@ -374,7 +285,7 @@ impl MapReduceJob {
             && idle
             && let Some(host) = self.host.take()
         {
-            self.hosts.release(host);
+            self.pool.release(host);
         }
     }
 }
@@ -383,7 +294,7 @@ impl Drop for MapReduceJob {
     fn drop(&mut self) {
         if let Some(host) = self.host.take() {
             drop(host);
-            self.hosts.forget();
+            self.pool.forget();
         }
         for reader in std::mem::take(&mut self.readers) {
             let _ = reader.join();
@@ -404,7 +315,7 @@ impl LaneReader {
         let result = self.receive_all();
         if let Err(error) = &result {
             self.first_error.set(error.clone());
-            self.channel.process.kill();
+            self.channel.kill();
         }
         result
     }

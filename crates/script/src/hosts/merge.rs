@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use banyan_document::Collator;
 use bson::RawDocumentBuf;
 
-use super::JobError;
+use super::error::JobError;
 
 /// The documents `{_id, value}` of one key, from however many streams.
 pub struct Group {

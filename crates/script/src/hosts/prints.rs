@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::Hosts;
 use crate::frame::{PRINT_BYTES_MAX, print_bytes};
 
 /// All scripts of a process together may print so much at once, and this much every second.
@@ -85,16 +84,14 @@ struct Own {
     left_out: LeftOut,
 }
 
-impl Hosts {
-    pub(super) fn prints(&self) -> Arc<Prints> {
+impl Prints {
+    pub fn new(rate: &Arc<Rate>) -> Arc<Prints> {
         Arc::new(Prints {
-            rate: self.rate.clone(),
+            rate: rate.clone(),
             own: Mutex::default(),
         })
     }
-}
 
-impl Prints {
     pub fn line(&self, text: &[u8]) {
         if self.admits(text.len()) {
             tracing::info!(text = %String::from_utf8_lossy(text), "a script prints");
@@ -145,10 +142,7 @@ mod tests {
     #[test]
     fn a_job_prints_so_much_and_all_jobs_together_at_a_rate() {
         let rate = Arc::new(Rate::default());
-        let prints = || Prints {
-            rate: rate.clone(),
-            own: Mutex::default(),
-        };
+        let prints = || Prints::new(&rate);
         let one = prints();
         let logged = (0..10_000).filter(|_| one.admits(100)).count();
         assert_eq!(logged, PRINT_BYTES_MAX / print_bytes(100));

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{HostOptions, JobError};
+use super::error::JobError;
+use super::options::HostOptions;
 use crate::frame::{Kind, write_frame};
 use crate::host::{CONTROL_FD, Configuration, EXIT_OUT_OF_MEMORY};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bson::RawDocumentBuf;
 
-use super::JobError;
+use super::error::JobError;
 
 /// What all runs of one job may hold in memory together.
 pub struct SpillBudget {

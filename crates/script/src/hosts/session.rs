@@ -11,15 +11,18 @@ use std::time::Duration;
 use bson::RawDocumentBuf;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::job::Channel;
+use super::channel::{Channel, Interrupted};
+use super::error::JobError;
+use super::options::HostOptions;
 use super::prints::Prints;
 use super::process::Host;
-use super::{HostOptions, Hosts, Interrupted, JobError, WAIT_STEP};
 use crate::frame::Kind;
 use crate::host::EXCEEDED_MEMORY_LIMIT;
 
 /// A session waits so long for its host before it looks for another one.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How often one that looks for another host looks whether it was interrupted.
+const WAIT_STEP: Duration = Duration::from_millis(50);
 
 /// The hosts of all sessions; each is started when it is first called.
 pub(super) struct Callers {
@@ -68,26 +71,24 @@ impl Callers {
 
 /// Calls that share variables with each other and with nobody else.
 pub struct Session {
-    hosts: Hosts,
+    callers: Arc<Callers>,
     number: i64,
     /// Chosen with the first call. Held for as long as a call runs.
     seat: Mutex<Option<usize>>,
     prints: Arc<Prints>,
 }
 
-impl Hosts {
-    pub fn session(&self) -> Session {
+impl Session {
+    pub(super) fn new(callers: &Arc<Callers>, prints: Arc<Prints>) -> Session {
         static NUMBERS: AtomicI64 = AtomicI64::new(1);
         Session {
-            hosts: self.clone(),
+            callers: callers.clone(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             seat: Mutex::new(None),
-            prints: self.prints(),
+            prints,
         }
     }
-}
 
-impl Session {
     /// Calls a function: `request` is `{source, this?, scope?, arguments: [], expression?}`, the
     /// answer `{value}`. With `expression`, the source may be an expression, and the answer is
     /// whether it is true. What the function throws is an error; the host goes on.
@@ -99,7 +100,7 @@ impl Session {
         let mut seat = self.seat.lock();
         let mut host = self.sit(&mut seat, &interrupted)?;
         if !host.as_mut().is_some_and(Host::is_alive) {
-            *host = Some(Host::start(&self.hosts.callers.options)?);
+            *host = Some(Host::start(&self.callers.options)?);
         }
         // It was started just now, if it was not there.
         let Some(running) = host.as_ref() else {
@@ -122,7 +123,7 @@ impl Session {
         seat: &mut Option<usize>,
         interrupted: &Interrupted,
     ) -> Result<MutexGuard<'h, Option<Host>>, JobError> {
-        let callers = &*self.hosts.callers;
+        let callers = &*self.callers;
         let mut at = *seat.get_or_insert_with(|| callers.choose());
         let mut patience = PATIENCE;
         loop {
@@ -173,7 +174,7 @@ impl Drop for Session {
         let Some(at) = *self.seat.get_mut() else {
             return;
         };
-        let callers = &self.hosts.callers;
+        let callers = &self.callers;
         callers.leave(at);
         // A host that is busy forgets the session when it needs the room.
         if let Some(host) = callers.seats[at].host.try_lock()
