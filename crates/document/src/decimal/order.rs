@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 
 use num_bigint::BigUint;
 
+use super::double::split_f64;
 use super::rounding::power_of_ten;
-use super::{Decimal, Finite, split_f64};
+use super::{Decimal, Finite};
 
 impl Decimal {
     /// Total order: NaN below everything and equal to itself, zeros equal, exponents ignored.
