@@ -56,6 +56,27 @@ pub fn collection(request: &Request) -> Result<&str, CommandError> {
     }
 }
 
+/// The stages of the command's pipeline.
+pub fn stages(body: &RawDocument) -> Result<Vec<&RawDocument>, CommandError> {
+    let wrong = || {
+        let text = "'pipeline' option must be specified as an array";
+        CommandError::new(ErrorCode::TypeMismatch, text)
+    };
+    let Some(RawBsonRef::Array(array)) = get(body, "pipeline") else {
+        return Err(wrong());
+    };
+    array
+        .into_iter()
+        .map(|stage| match stage {
+            Ok(RawBsonRef::Document(stage)) => Ok(stage),
+            _ => {
+                let text = "Each element of the 'pipeline' array must be an object";
+                Err(CommandError::new(ErrorCode::TypeMismatch, text))
+            }
+        })
+        .collect()
+}
+
 /// The full name `database.collection` that an admin command's first field holds.
 pub fn full_name(request: &Request) -> Result<String, CommandError> {
     match request.first_value() {

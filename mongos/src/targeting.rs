@@ -7,7 +7,7 @@ use banyan_query::bounds::{self, Conjunction, Interval};
 use banyan_query::{Context, Filter};
 use banyan_sharding::{RoutingTable, ShardKey, ValueRange};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::catalog::Route;
 use crate::collation;
@@ -47,6 +47,19 @@ pub fn of_filter(route: &Route, filter: &RawDocument, holder: &RawDocument) -> V
         },
         _ => route.shards(),
     }
+}
+
+/// The shards that a leading `$match` leaves.
+pub fn of_pipeline(route: &Route, stages: &[&RawDocument], holder: &RawDocument) -> Vec<Arc<str>> {
+    let empty = RawDocumentBuf::new();
+    let filter = match stages
+        .first()
+        .and_then(|stage| fields::get(stage, "$match"))
+    {
+        Some(RawBsonRef::Document(filter)) => filter,
+        _ => &empty,
+    };
+    of_filter(route, filter, holder)
 }
 
 /// Shard keys are in the simple order: what a filter with another collation says of strings reaches

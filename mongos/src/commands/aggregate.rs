@@ -20,6 +20,7 @@ use crate::fields;
 use crate::merge::{Merge, Shape};
 use crate::piped::Piped;
 use crate::sources::RouterSources;
+use crate::targeting;
 
 pub const SPEC: CommandSpec = CommandSpec::new("aggregate", "runs a pipeline", run!(run));
 
@@ -34,7 +35,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
         .is_some_and(|value| value.as_str().is_none())
     {
         // `aggregate: 1` speaks of the database or the server.
-        let stages = stages(&request.body)?;
+        let stages = fields::stages(&request.body)?;
         if sharded_data::is_asked_for(&stages) {
             return sharded_data::run(context, &stages).await;
         }
@@ -45,7 +46,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
         return on_primary::forward_cursor(context, &database).await;
     }
     let ns = context.namespace()?;
-    let stages = stages(&request.body)?;
+    let stages = fields::stages(&request.body)?;
     let (ns, stages) = (ns.as_str(), stages.as_slice());
     context
         .router
@@ -53,7 +54,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
             let Some(route) = route else {
                 return without_database(context, ns, stages).await;
             };
-            let targets = targets(&route, &request.body, stages);
+            let targets = targeting::of_pipeline(&route, stages, &request.body);
             if let [shard] = targets.as_slice()
                 && !begins_on_each_shard(stages)
                 && is_local(context, stages, shard).await?
@@ -79,40 +80,6 @@ fn refuse_change_stream(body: &RawDocument) -> Result<(), CommandError> {
         }
         _ => Ok(()),
     }
-}
-
-/// The stages of the command's pipeline.
-pub fn stages(body: &RawDocument) -> Result<Vec<&RawDocument>, CommandError> {
-    let wrong = || {
-        let text = "'pipeline' option must be specified as an array";
-        CommandError::new(ErrorCode::TypeMismatch, text)
-    };
-    let Some(RawBsonRef::Array(array)) = fields::get(body, "pipeline") else {
-        return Err(wrong());
-    };
-    array
-        .into_iter()
-        .map(|stage| match stage {
-            Ok(RawBsonRef::Document(stage)) => Ok(stage),
-            _ => {
-                let text = "Each element of the 'pipeline' array must be an object";
-                Err(CommandError::new(ErrorCode::TypeMismatch, text))
-            }
-        })
-        .collect()
-}
-
-/// The shards that a leading `$match` leaves.
-pub fn targets(route: &Route, body: &RawDocument, stages: &[&RawDocument]) -> Vec<Arc<str>> {
-    let empty = RawDocumentBuf::new();
-    let filter = match stages
-        .first()
-        .and_then(|stage| fields::get(stage, "$match"))
-    {
-        Some(RawBsonRef::Document(filter)) => filter,
-        _ => &empty,
-    };
-    crate::targeting::of_filter(route, filter, body)
 }
 
 fn stage_name(stage: &RawDocument) -> &str {

@@ -5,10 +5,11 @@ use banyan_wire::version::COMPATIBLE_VERSION;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{CommandResult, CommandSpec, Context, aggregate, forward, host_info, run};
+use super::{CommandResult, CommandSpec, Context, forward, host_info, run};
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::fields;
+use crate::targeting;
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("explain", "how a command is carried out", run!(run));
@@ -52,10 +53,10 @@ async fn explain(
             };
             let shards = match name {
                 "aggregate" => {
-                    let stages = aggregate::stages(inner)?;
-                    aggregate::targets(&route, inner, &stages)
+                    let stages = fields::stages(inner)?;
+                    targeting::of_pipeline(&route, &stages, inner)
                 }
-                _ => crate::targeting::of_filter(&route, filter, inner),
+                _ => targeting::of_filter(&route, filter, inner),
             };
             let requests = shards
                 .iter()

@@ -12,7 +12,7 @@ use banyan_query::{Context, QueryError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
 
-use super::explain::{self, Around, Verbosity, explain_request};
+use super::explanation::{Around, Verbosity, explain_request, finish};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
 use super::{change_stream, out, pipeline_sources};
 use crate::collation::Asked;
@@ -412,7 +412,7 @@ pub fn explain(
         let request = leading.request(ctx, &parameters);
         let cursor = explain_request(ctx, collection, request, Around::default(), verbosity)?;
         if pipeline.stages().all(|stage| stage.is::<Match>()) {
-            return Ok(explain::finish(ctx, body, cursor));
+            return Ok(finish(ctx, body, cursor));
         }
         explained.push(rawdoc! { "$cursor": cursor });
     }
@@ -421,5 +421,5 @@ pub fn explain(
     }
     let mut reply = rawdoc! { "explainVersion": "1" };
     reply.append(cstr!("stages"), explained);
-    Ok(explain::finish(ctx, body, reply))
+    Ok(finish(ctx, body, reply))
 }

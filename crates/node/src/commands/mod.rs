@@ -25,6 +25,7 @@ mod drop;
 mod drop_database;
 pub mod drop_indexes;
 pub mod explain;
+mod explanation;
 mod fetch_snapshot;
 pub mod find;
 mod find_and_modify;

@@ -1,0 +1,173 @@
+//! The explanation of a search for documents, drawn from the plan that ran.
+
+use banyan_execution::Request;
+use banyan_execution::plan::explain::clamp;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use crate::context::CommandContext;
+use crate::errors;
+use crate::info;
+use crate::params::Field;
+use crate::reads;
+
+/// How much is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    Planner,
+    Execution,
+    AllPlans,
+}
+
+impl Verbosity {
+    pub fn parse(field: Option<Field<'_>>) -> Result<Verbosity, CommandError> {
+        let Some(field) = field else {
+            return Ok(Verbosity::AllPlans);
+        };
+        match field.str()? {
+            "queryPlanner" => Ok(Verbosity::Planner),
+            "executionStats" => Ok(Verbosity::Execution),
+            "allPlansExecution" => Ok(Verbosity::AllPlans),
+            other => Err(CommandError::new(
+                ErrorCode::BadValue,
+                format!(
+                    "Enumeration value '{other}' for field 'explain.verbosity' is not a valid \
+                     value."
+                ),
+            )),
+        }
+    }
+}
+
+/// What a command does with the documents that its plan finds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around {
+    /// Counts them, all but the first so many.
+    pub count: Option<u64>,
+    /// `UPDATE` or `DELETE`.
+    pub write: Option<&'static str>,
+}
+
+/// Explains a search for documents.
+pub fn explain_request(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    request: Request<'_>,
+    around: Around,
+    verbosity: Verbosity,
+) -> Result<RawDocumentBuf, CommandError> {
+    let most = request.wanted.unwrap_or(u64::MAX);
+    let request = Request {
+        explains: true,
+        ..request
+    };
+    let mut executor = reads::plan(ctx, collection, request)?.open(ctx)?;
+    let mut planner = rawdoc! {
+        "namespace": format!("{}.{collection}", ctx.database()),
+        "indexFilterSet": executor.has_index_filter(),
+        "parsedQuery": executor.looks_for().to_document(),
+    };
+    if let Some(collator) = executor.looks_for().collator() {
+        planner.append(cstr!("collation"), collator.collation().to_document());
+    }
+    if executor.has_collection() {
+        planner.append(cstr!("queryHash"), hex(executor.stats.query_hash()));
+        planner.append(cstr!("planCacheKey"), hex(executor.stats.plan_cache_key()));
+    }
+    planner.append(cstr!("maxIndexedOrSolutionsReached"), false);
+    planner.append(cstr!("maxIndexedAndSolutionsReached"), false);
+    planner.append(cstr!("maxScansToExplodeReached"), false);
+    let winning = around.over(executor.explain_plan(), None);
+    planner.append(cstr!("winningPlan"), winning);
+    let rejected: RawArrayBuf = executor
+        .explain_rejected()
+        .map(|plan| around.over(plan, None))
+        .collect();
+    planner.append(cstr!("rejectedPlans"), rejected);
+    let mut reply = rawdoc! { "explainVersion": "1", "queryPlanner": planner };
+    if verbosity > Verbosity::Planner {
+        let found = executor.count_up_to(most).map_err(errors::query)?;
+        // A count and a write return no documents.
+        let returned = if around.is_nothing() { found } else { 0 };
+        let mut stats = rawdoc! {
+            "executionSuccess": true,
+            "nReturned": clamp(returned),
+            "executionTimeMillis": clamp(executor.milliseconds()),
+            "totalKeysExamined": clamp(executor.stats.keys()),
+            "totalDocsExamined": clamp(executor.stats.documents()),
+        };
+        let stages = around.over(executor.explain_run(), Some(found));
+        stats.append(cstr!("executionStages"), stages);
+        if verbosity == Verbosity::AllPlans {
+            let tried: RawArrayBuf = executor.explain_candidates().cloned().collect();
+            stats.append(cstr!("allPlansExecution"), tried);
+        }
+        reply.append(cstr!("executionStats"), stats);
+    }
+    Ok(reply)
+}
+
+/// A hash as MongoDB shows it.
+pub fn hex(hash: Option<u32>) -> String {
+    format!("{:08X}", hash.unwrap_or_default())
+}
+
+impl Around {
+    fn is_nothing(&self) -> bool {
+        self.count.is_none() && self.write.is_none()
+    }
+
+    /// The stage of the command around a plan; `found` documents, if it has run.
+    fn over(&self, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+        let name = match (self.write, self.count) {
+            (Some(write), _) => write,
+            (None, Some(_)) => "COUNT",
+            (None, None) => return plan,
+        };
+        let mut stage = rawdoc! { "stage": name };
+        if let Some(found) = found {
+            stage.append(cstr!("nReturned"), 0);
+            match self.count {
+                Some(skip) => {
+                    stage.append(cstr!("nCounted"), clamp(found.saturating_sub(skip)));
+                    stage.append(cstr!("nSkipped"), clamp(found.min(skip)));
+                }
+                None => {
+                    let name = match name {
+                        "DELETE" => cstr!("nWouldDelete"),
+                        _ => cstr!("nMatched"),
+                    };
+                    stage.append(name, clamp(found));
+                }
+            }
+        }
+        stage.append(cstr!("inputStage"), plan);
+        stage
+    }
+}
+
+/// Adds what every explanation ends with.
+pub fn finish(
+    ctx: &CommandContext<'_>,
+    inner: &RawDocument,
+    mut reply: RawDocumentBuf,
+) -> RawDocumentBuf {
+    let (host, _) = ctx
+        .node
+        .info
+        .address
+        .rsplit_once(':')
+        .unwrap_or((ctx.node.info.address.as_str(), ""));
+    reply.append(cstr!("command"), inner);
+    reply.append(
+        cstr!("serverInfo"),
+        rawdoc! {
+            "host": host,
+            "port": i32::from(ctx.node.info.port),
+            "version": info::COMPATIBLE_VERSION,
+            "gitVersion": "unknown",
+        },
+    );
+    reply.append(cstr!("ok"), 1.0);
+    reply
+}
