@@ -29,7 +29,39 @@ pub struct DocumentWriter {
 struct Level {
     start: usize,
     /// The position of the next item, in arrays.
-    items: usize,
+    next: Position,
+}
+
+/// A position as it is written: counting on changes one digit as a rule.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    /// The last `digits` of them count.
+    text: [u8; POSITION_DIGITS_MAX],
+    digits: u8,
+}
+
+/// More items than that are more bytes than a document may have.
+const POSITION_DIGITS_MAX: usize = 12;
+
+impl Position {
+    const FIRST: Position = Position {
+        text: [b'0'; POSITION_DIGITS_MAX],
+        digits: 1,
+    };
+
+    fn text(&self) -> &[u8] {
+        &self.text[POSITION_DIGITS_MAX - usize::from(self.digits)..]
+    }
+
+    fn count_on(&mut self) {
+        let mut at = POSITION_DIGITS_MAX - 1;
+        while self.text[at] == b'9' && at > 0 {
+            self.text[at] = b'0';
+            at -= 1;
+        }
+        self.text[at] += 1;
+        self.digits = self.digits.max((POSITION_DIGITS_MAX - at) as u8);
+    }
 }
 
 impl Default for DocumentWriter {
@@ -182,7 +214,7 @@ impl DocumentWriter {
     fn begin(&mut self) {
         self.open.push(Level {
             start: self.bytes.len(),
-            items: 0,
+            next: Position::FIRST,
         });
         self.bytes.extend_from_slice(&[0; 4]);
     }
@@ -209,26 +241,16 @@ impl DocumentWriter {
     }
 
     fn item_head(&mut self, kind: ElementType) {
-        let position = match self.open.last_mut() {
-            Some(level) => {
-                level.items += 1;
-                level.items - 1
-            }
-            None => 0,
-        };
         self.bytes.push(kind as u8);
-        append_position(&mut self.bytes, position);
+        match self.open.last_mut() {
+            Some(level) => {
+                self.bytes.extend_from_slice(level.next.text());
+                level.next.count_on();
+            }
+            None => self.bytes.push(b'0'),
+        }
         self.bytes.push(0);
     }
-}
-
-fn append_position(out: &mut Vec<u8>, position: usize) {
-    if position < 10 {
-        out.push(b'0' + position as u8);
-        return;
-    }
-    append_position(out, position / 10);
-    out.push(b'0' + (position % 10) as u8);
 }
 
 /// The bytes of a value as they follow its name in a document.

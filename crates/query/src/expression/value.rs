@@ -1,8 +1,7 @@
 //! What operators need to know about a value: is it null, is it true, its type's name, its text.
 
-use bson::RawBsonRef;
-use bson::raw::RawArrayIter;
-use bson::spec::ElementType;
+use banyan_document::{RawFields, raw_fields};
+use bson::{RawBsonRef, RawDocument};
 
 use crate::error::{ErrorKind, QueryError};
 
@@ -143,31 +142,43 @@ pub(crate) fn check_depth(value: RawBsonRef<'_>) -> Result<(), QueryError> {
     Ok(())
 }
 
+/// What a document or an array takes besides what is in it: its length and its end.
+const LEVEL_BYTES_MIN: usize = 5;
+/// What is around the value of a field: its type and the end of its name.
+const FIELD_BYTES_MIN: usize = 2;
+
 fn is_deeper(value: RawBsonRef<'_>, levels: usize) -> bool {
-    let mut elements = match value {
-        RawBsonRef::Document(document) => document.iter_elements(),
-        RawBsonRef::Array(array) => array.iter_elements(),
+    let bytes = match value {
+        RawBsonRef::Document(document) => document.as_bytes(),
+        RawBsonRef::Array(array) => array.as_bytes(),
         _ => return false,
     };
+    // As a rule there is too little of it.
+    has_room(bytes.len(), levels)
+        && RawDocument::from_bytes(bytes)
+            .is_ok_and(|document| fields_are_deeper(raw_fields(document), levels))
+}
+
+/// Whether so many levels below the outermost one fit into so many bytes.
+fn has_room(bytes: usize, levels: usize) -> bool {
+    bytes >= LEVEL_BYTES_MIN + levels * (LEVEL_BYTES_MIN + FIELD_BYTES_MIN)
+}
+
+fn fields_are_deeper(mut fields: RawFields<'_>, levels: usize) -> bool {
     if levels == 0 {
         return true;
     }
-    elements.any(|element| {
-        element.is_ok_and(|element| {
-            matches!(
-                element.element_type(),
-                ElementType::EmbeddedDocument | ElementType::Array
-            ) && element
-                .value()
-                .is_ok_and(|value| is_deeper(value, levels - 1))
-        })
+    fields.any(|field| {
+        has_room(field.value_bytes().len(), levels - 1)
+            && field
+                .inner()
+                .is_some_and(|inner| fields_are_deeper(inner, levels - 1))
     })
 }
 
-/// The elements of an array; those of a validated document always parse.
+/// The elements of an array.
 pub fn items(array: &bson::RawArray) -> impl Iterator<Item = RawBsonRef<'_>> {
-    let iter: RawArrayIter<'_> = array.into_iter();
-    iter.map_while(Result::ok)
+    banyan_document::items(array).map(|item| item.value())
 }
 
 pub(crate) fn error<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {
