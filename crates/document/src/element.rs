@@ -127,10 +127,14 @@ impl<'a> Iterator for Elements<'a> {
 /// The value of a direct field.
 pub fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
     let found = raw_fields(document).named(name.as_bytes())?;
-    match found.value() {
-        None => document.get(name).ok().flatten(),
-        value => value,
-    }
+    found.value_in(document)
+}
+
+/// The field that begins at this place of the document's bytes.
+pub(crate) fn field_at(document: &RawDocument, offset: usize) -> Option<RawField<'_>> {
+    let bytes = document.as_bytes();
+    let rest = bytes.get(offset..bytes.len().saturating_sub(1))?;
+    RawFields { rest }.next()
 }
 
 /// The value of the first field: in a command, what the command is about.
@@ -167,9 +171,12 @@ impl<'a> RawFields<'a> {
             rest: document.get(4..end).unwrap_or_default(),
         }
     }
-}
 
-impl<'a> RawFields<'a> {
+    /// How many bytes the fields take that are still to come.
+    pub(crate) fn bytes_left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The next field of this name. Fields before it are passed over without a look at more of them
     /// than that takes.
     fn named(&mut self, name: &[u8]) -> Option<RawField<'a>> {
@@ -255,6 +262,15 @@ impl<'a> RawField<'a> {
             Some(ElementType::EmbeddedDocument | ElementType::Array)
         );
         is_nested.then(|| RawFields::of(self.value))
+    }
+
+    /// The value, in the document that the field is of.
+    #[inline]
+    pub(crate) fn value_in(&self, document: &'a RawDocument) -> Option<RawBsonRef<'a>> {
+        match self.value() {
+            None => document.get(std::str::from_utf8(self.name).ok()?).ok()?,
+            value => value,
+        }
     }
 
     /// The value; `None` for a pointer, which is made in its document only.

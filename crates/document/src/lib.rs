@@ -1,8 +1,8 @@
 //! What a document is.
 //!
 //! A document is validated BSON bytes, read in place. Read in this order: [`validate`] (what comes
-//! in from outside), [`element`] and [`writer`] (reading and writing raw bytes), [`path`] (dotted
-//! names and MongoDB's way through arrays), [`compare`] over [`number`], [`decimal`] and
+//! in from outside), [`element`], [`field_index`] and [`writer`] (reading and writing raw bytes),
+//! [`path`] (dotted names and MongoDB's way through arrays), [`compare`] over [`number`], [`decimal`] and
 //! [`collation`] (the order of all values), [`kind`] (names of types), [`key`] (the same order as bytes, and the index keys of a document),
 //! [`extjson`] (for people). The crate knows nothing but documents.
 
@@ -11,6 +11,7 @@ pub mod compare;
 pub mod decimal;
 pub mod element;
 pub mod extjson;
+pub mod field_index;
 #[cfg(test)]
 mod golden;
 pub mod key;
@@ -25,6 +26,7 @@ pub use compare::{canonical_rank, compare, compare_arrays, compare_collated, com
 pub use element::{
     Element, Elements, RawField, RawFields, elements, field, first_value, items, raw_fields,
 };
+pub use field_index::FieldIndex;
 pub use key::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
 pub use number::{Number, is_true};
 pub use path::{Path, PathError};

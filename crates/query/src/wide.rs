@@ -95,6 +95,10 @@ fn wide_stages() {
     };
     let fields = quick("$project", || run(rawdoc! { "$project": ones("f") }));
     assert_eq!(fields, FIELDS);
+    let paths = texts("$f");
+    let computed = wide("g", |n| RawBsonRef::String(&paths[n]));
+    let fields = quick("computed", || run(rawdoc! { "$project": computed }));
+    assert_eq!(fields, FIELDS);
     let fields = quick("$addFields", || run(rawdoc! { "$addFields": ones("f") }));
     assert_eq!(fields, FIELDS);
     let added = quick("new fields", || run(rawdoc! { "$set": ones("g.h") }));

@@ -6,7 +6,8 @@ use bson::RawBsonRef;
 
 use banyan_document::Number;
 
-use super::env::{ArrayBuilder, Env, byte_len};
+use super::arena::{ArrayBuilder, byte_len};
+use super::env::Env;
 use super::node::Arguments;
 use super::operator::{Form, NamedCodes, Operator, optional, required};
 use super::sum::Sum;

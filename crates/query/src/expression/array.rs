@@ -4,7 +4,8 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 
 use banyan_document::Number;
 
-use super::env::{ArrayBuilder, Env, byte_len, check_size};
+use super::arena::{ArrayBuilder, byte_len, check_size};
+use super::env::Env;
 use super::node::{Arguments, Node, Run, Special};
 use super::operator::{Form, NamedCodes, Operator, Parameter, required};
 use super::parse::{Parser, malformed};

@@ -4,7 +4,8 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::number::Number;
 
-use super::env::{ArrayBuilder, Env, byte_len};
+use super::arena::{ArrayBuilder, byte_len};
+use super::env::Env;
 use super::node::{Node, Special};
 use super::operator::Operator;
 use super::parse::{Parser, check_variable_name, malformed};

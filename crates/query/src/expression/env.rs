@@ -1,180 +1,18 @@
 //! Where an expression runs: the document, the variables in scope, and the arena for results.
 
-use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
-use bumpalo::Bump;
-
 use std::cmp::Ordering;
 
-use banyan_document::{Collator, DocumentWriter, MAX_DOCUMENT_BYTES, compare_collated};
+use banyan_document::{Collator, DocumentWriter, compare_collated};
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
+use super::arena::{Arena, ArrayBuilder, Root, byte_len};
 use super::value::Value;
 use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
 use crate::variables::Variables;
 
-/// The most that one evaluation may compute: six documents of the largest size.
-const ARENA_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// The most that one value on the way may take; what leaves a pipeline is bounded by the size of
-/// a document.
-const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
-
 /// The most elements that an operator may look at at once: each takes some tens of bytes.
 const ELEMENTS_MAX: usize = 4 * 1024 * 1024;
-
-/// Memory for the values computed in one evaluation. Reset it between documents.
-pub struct Arena {
-    bump: Bump,
-    bytes_max: usize,
-}
-
-impl Default for Arena {
-    fn default() -> Arena {
-        Arena::new()
-    }
-}
-
-impl Arena {
-    pub fn new() -> Arena {
-        Arena {
-            bump: Bump::new(),
-            bytes_max: ARENA_BYTES_MAX,
-        }
-    }
-
-    /// An arena beside this one, for values on the way to one of this one's. It may hold what this
-    /// one has left.
-    pub(super) fn beside(&self) -> Arena {
-        Arena {
-            bump: Bump::new(),
-            bytes_max: self.bytes_max.saturating_sub(self.bump.allocated_bytes()),
-        }
-    }
-
-    pub fn reset(&mut self) {
-        self.bump.reset();
-    }
-
-    fn check(&self, bytes: usize) -> Result<(), QueryError> {
-        if self.bump.allocated_bytes().saturating_add(bytes) > self.bytes_max {
-            return Err(QueryError::new(
-                ErrorKind::ExceededMemoryLimit,
-                format!("an expression computed more than {ARENA_BYTES_MAX} bytes of values"),
-            ));
-        }
-        Ok(())
-    }
-
-    pub fn string(&self, text: &str) -> Result<&str, QueryError> {
-        if text.len() > MAX_DOCUMENT_BYTES {
-            return Err(QueryError::new(
-                ErrorKind::Location(16493),
-                "Tried to create string longer than 16MB",
-            ));
-        }
-        self.check(text.len())?;
-        Ok(self.bump.alloc_str(text))
-    }
-
-    pub fn bytes(&self, bytes: &[u8]) -> Result<&[u8], QueryError> {
-        self.check(bytes.len())?;
-        Ok(self.bump.alloc_slice_copy(bytes))
-    }
-
-    pub fn document(&self, writer: DocumentWriter) -> Result<&RawDocument, QueryError> {
-        let document = writer.finish();
-        let bytes = self.bytes(document.as_bytes())?;
-        RawDocument::from_bytes(bytes).map_err(|_| {
-            QueryError::new(
-                ErrorKind::InternalError,
-                "an expression built a malformed document",
-            )
-        })
-    }
-
-    /// Copies a value in, for use beyond the life of what it borrows from.
-    pub fn copy<'a>(&'a self, value: Value<'_>) -> Result<Value<'a>, QueryError> {
-        let Some(value) = value else { return Ok(None) };
-        let mut writer = DocumentWriter::new();
-        writer.append("", value);
-        self.first_value(writer)
-    }
-
-    fn first_value<'a>(&'a self, writer: DocumentWriter) -> Result<Value<'a>, QueryError> {
-        let document = self.document(writer)?;
-        Ok(document
-            .iter()
-            .next()
-            .and_then(Result::ok)
-            .map(|(_, value)| value))
-    }
-}
-
-/// The bytes of what a value holds, where they can be many.
-#[inline]
-pub(crate) fn byte_len(value: RawBsonRef<'_>) -> usize {
-    match value {
-        RawBsonRef::String(text) => text.len(),
-        RawBsonRef::Document(document) => document.as_bytes().len(),
-        RawBsonRef::Array(array) => array.as_bytes().len(),
-        RawBsonRef::Binary(binary) => binary.bytes.len(),
-        _ => 0,
-    }
-}
-
-/// Refuses a value under construction that no document could hold any more.
-pub(crate) fn check_size(bytes: usize) -> Result<(), QueryError> {
-    if bytes > VALUE_BYTES_MAX {
-        return Err(QueryError::new(
-            ErrorKind::BsonObjectTooLarge,
-            format!("a computed value is larger than {VALUE_BYTES_MAX} bytes"),
-        ));
-    }
-    Ok(())
-}
-
-/// An array being built. It is wrapped in a document, because a raw array can only be read out
-/// of one.
-pub struct ArrayBuilder {
-    pub writer: DocumentWriter,
-    /// Values were left out because the array is too large; `finish` says so.
-    full: bool,
-}
-
-impl Default for ArrayBuilder {
-    fn default() -> ArrayBuilder {
-        let mut writer = DocumentWriter::new();
-        writer.begin_array("");
-        ArrayBuilder {
-            writer,
-            full: false,
-        }
-    }
-}
-
-impl ArrayBuilder {
-    pub fn new() -> ArrayBuilder {
-        ArrayBuilder::default()
-    }
-
-    pub fn push(&mut self, value: RawBsonRef<'_>) {
-        if self.writer.len() > VALUE_BYTES_MAX {
-            self.full = true;
-            return;
-        }
-        self.writer.push(value);
-    }
-
-    pub fn push_str(&mut self, text: &str) {
-        self.push(RawBsonRef::String(text));
-    }
-
-    pub fn finish(self, arena: &Arena) -> Result<Value<'_>, QueryError> {
-        if self.full {
-            check_size(usize::MAX)?;
-        }
-        arena.first_value(self.writer)
-    }
-}
 
 /// The values of variables that were bound together, in slots one after the other.
 enum Bound<'a> {
@@ -193,7 +31,7 @@ pub(super) struct Frame<'a> {
 /// The surroundings of an evaluation.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    pub root: &'a RawDocument,
+    root: Root<'a>,
     pub arena: &'a Arena,
     /// Every loop over a value's parts counts what it does.
     pub budget: &'a Budget,
@@ -207,10 +45,10 @@ pub struct Env<'a> {
 }
 
 impl<'a> Env<'a> {
-    pub fn new(root: &'a RawDocument, arena: &'a Arena, budget: &'a Budget) -> Env<'a> {
+    pub fn new(root: Root<'a>, budget: &'a Budget) -> Env<'a> {
         Env {
             root,
-            arena,
+            arena: root.arena,
             budget,
             collator: None,
             frame: None,
@@ -222,6 +60,17 @@ impl<'a> Env<'a> {
     /// This environment with a collation.
     pub fn with_collator(self, collator: Option<&'a Collator>) -> Env<'a> {
         Env { collator, ..self }
+    }
+
+    /// `$$ROOT`.
+    pub(super) fn root(&self) -> &'a RawDocument {
+        self.root.document()
+    }
+
+    /// The value of a direct field of the root.
+    #[inline]
+    pub(super) fn field(&self, name: &str) -> Result<Value<'a>, QueryError> {
+        self.root.field(name, self.budget)
     }
 
     /// The order of two values.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_document::field;
 use bson::{RawArray, RawBsonRef, RawDocument};
 
-use super::env::{Arena, ArrayBuilder};
+use super::arena::{Arena, ArrayBuilder};
 use super::value::{Value, error, items};
 use crate::error::QueryError;
 
@@ -59,12 +59,16 @@ impl FieldPath {
         self.parts.first().map_or("", |part| part)
     }
 
-    pub(super) fn read<'a>(
+    /// Reads what is left of the path from the value of its first part.
+    pub(super) fn read_below<'a>(
         &self,
-        document: &'a RawDocument,
+        first: Value<'a>,
         arena: &'a Arena,
     ) -> Result<Value<'a>, QueryError> {
-        read(&self.parts, document, arena)
+        match self.parts.split_first() {
+            Some((_, rest)) if !rest.is_empty() => below(rest, first, arena),
+            _ => Ok(first),
+        }
     }
 
     /// Reads the path from a value: nothing unless it is a document or an array of them.
@@ -73,11 +77,7 @@ impl FieldPath {
         value: Value<'a>,
         arena: &'a Arena,
     ) -> Result<Value<'a>, QueryError> {
-        match value {
-            Some(RawBsonRef::Document(document)) => read(&self.parts, document, arena),
-            Some(RawBsonRef::Array(array)) => read_each(&self.parts, array, arena),
-            _ => Ok(None),
-        }
+        below(&self.parts, value, arena)
     }
 
     /// The value where no array lies on the way and so nothing has to be built; `None` inside
@@ -120,9 +120,17 @@ fn read<'a>(
     if rest.is_empty() {
         return Ok(value);
     }
+    below(rest, value, arena)
+}
+
+fn below<'a>(
+    parts: &[Box<str>],
+    value: Value<'a>,
+    arena: &'a Arena,
+) -> Result<Value<'a>, QueryError> {
     match value {
-        Some(RawBsonRef::Document(inner)) => read(rest, inner, arena),
-        Some(RawBsonRef::Array(array)) => read_each(rest, array, arena),
+        Some(RawBsonRef::Document(document)) => read(parts, document, arena),
+        Some(RawBsonRef::Array(array)) => read_each(parts, array, arena),
         _ => Ok(None),
     }
 }

@@ -8,9 +8,10 @@
 //!
 //! A value is a `RawBsonRef` or missing. What an operator computes (strings, arrays, documents)
 //! goes into an arena that lives as long as one evaluation, so that values are plain references
-//! and nothing is decoded into maps. `env.rs` holds the arena, the root and the variables.
+//! and nothing is decoded into maps: `arena.rs` holds it and the root, `env.rs` the variables.
 
 mod accumulate;
+mod arena;
 mod arithmetic;
 mod array;
 mod binding;
@@ -50,9 +51,10 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::variables::Variables;
 
+pub use arena::{Arena, Root};
+pub(crate) use arena::{byte_len, check_size};
 pub(crate) use condition::Condition;
-pub use env::{Arena, Env};
-pub(crate) use env::{byte_len, check_size};
+pub use env::Env;
 pub use field::FieldPath;
 pub use value::Value;
 
@@ -71,8 +73,7 @@ pub(crate) fn parser(context: &Context) -> Parser<'_> {
 #[derive(Clone, Debug)]
 pub struct Expression {
     node: Node,
-    /// As it was written.
-    source: Arc<RawBson>,
+    source: Arc<Source>,
     /// What evaluating may use.
     budget: Budget,
     /// How strings are compared; without one, by their bytes.
@@ -81,11 +82,23 @@ pub struct Expression {
     outer: Variables,
 }
 
+#[derive(Debug)]
+struct Source {
+    /// As it was written.
+    written: RawBson,
+    /// How many fields of the document it reads.
+    reads: u32,
+}
+
 impl Expression {
     pub fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
+        let mut parser = parser(context);
         Ok(Expression {
-            node: parser(context).operand(value)?,
-            source: Arc::new(value.into()),
+            node: parser.operand(value)?,
+            source: Arc::new(Source {
+                written: value.into(),
+                reads: parser.reads(),
+            }),
             budget: context.budget.clone(),
             collator: context.collator.clone(),
             outer: Variables::default(),
@@ -99,7 +112,7 @@ impl Expression {
 
     /// As it was written.
     pub fn source(&self) -> RawBsonRef<'_> {
-        self.source.as_raw_bson_ref()
+        self.source.written.as_raw_bson_ref()
     }
 
     /// The expression with these values for the variables of the `$lookup` stages around it.
@@ -119,10 +132,20 @@ impl Expression {
         root: &'a RawDocument,
         arena: &'a Arena,
     ) -> Result<Value<'a>, QueryError> {
-        let env = Env::new(root, arena, &self.budget)
+        self.evaluate_at(arena.root(root).expecting(self.reads()))
+    }
+
+    /// The same over a document that others are evaluated over as well.
+    pub fn evaluate_at<'a>(&'a self, root: Root<'a>) -> Result<Value<'a>, QueryError> {
+        let env = Env::new(root, &self.budget)
             .with_collator(self.collator.as_ref())
             .with_outer(&self.outer);
         self.node.evaluate(&env)
+    }
+
+    /// How many fields of the document it reads.
+    pub fn reads(&self) -> u32 {
+        self.source.reads
     }
 
     /// Evaluates and copies the result out; `None` is missing.

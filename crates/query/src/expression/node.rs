@@ -8,7 +8,8 @@ use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use banyan_document::{Collator, DocumentWriter};
 
-use super::env::{Arena, ArrayBuilder, Env, byte_len, check_size};
+use super::arena::{Arena, ArrayBuilder, byte_len, check_size};
+use super::env::Env;
 use super::field::FieldPath;
 use super::value::{Value, is_nullish};
 use crate::budget::Budget;
@@ -161,7 +162,7 @@ impl Node {
             Node::Deferred(deferred) => {
                 let (root, arena) = (RawDocumentBuf::new(), Arena::new());
                 deferred
-                    .kept(&Env::new(&root, &arena, budget).with_collator(collator))
+                    .kept(&Env::new(arena.root(&root), budget).with_collator(collator))
                     .ok()
                     .flatten()
                     .flatten()
@@ -177,11 +178,10 @@ impl Node {
                 Ok(Some(value.as_raw_bson_ref()))
             }
             Node::Missing => Ok(None),
-            Node::Root => Ok(Some(RawBsonRef::Document(env.root))),
+            Node::Root => Ok(Some(RawBsonRef::Document(env.root()))),
             Node::Field(path) => {
-                // The field may be the last one.
-                env.budget.spend_bytes(env.root.as_bytes().len())?;
-                path.read(env.root, env.arena)
+                let first = env.field(path.first())?;
+                path.read_below(first, env.arena)
             }
             Node::Variable { slot, path: None } => {
                 env.budget.spend(1)?;
@@ -307,7 +307,7 @@ impl Deferred {
     fn kept(&self, env: &Env<'_>) -> Result<Option<Value<'_>>, QueryError> {
         if self.kept.get().is_none() {
             let (root, arena) = (RawDocumentBuf::new(), Arena::new());
-            let inner = Env::new(&root, &arena, env.budget).with_collator(env.collator);
+            let inner = Env::new(arena.root(&root), env.budget).with_collator(env.collator);
             let value = self.compute(&inner)?;
             let kept = match value.map_or(0, byte_len) {
                 0..=DEFERRED_BYTES_MAX => Kept::Value(value.map(Into::into)),

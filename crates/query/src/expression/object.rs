@@ -5,7 +5,8 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, Element, elements, field};
 use indexmap::IndexMap;
 
-use super::env::{ArrayBuilder, Env, byte_len, check_size};
+use super::arena::{ArrayBuilder, byte_len, check_size};
+use super::env::Env;
 use super::node::{Arguments, Node, Special};
 use super::operator::Operator;
 use super::parse::{Parser, malformed};

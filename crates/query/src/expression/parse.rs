@@ -6,12 +6,13 @@
 //! first needed. What operators there are is not known here: whoever makes a parser hands in how
 //! one is read.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
-use super::env::{Arena, Env};
+use super::arena::Arena;
+use super::env::Env;
 use super::field::FieldPath;
 use super::node::Node;
 use super::value::{error, items, show_document};
@@ -35,6 +36,8 @@ pub(crate) struct Parser<'c> {
     scope: HashMap<Box<str>, Vec<usize>>,
     slots: usize,
     depth: usize,
+    /// How many paths into the document were parsed.
+    paths: Cell<u32>,
     /// The command's variables by name, where they are many.
     variables: OnceCell<HashMap<&'c str, &'c RawBson>>,
 }
@@ -47,6 +50,7 @@ impl<'c> Parser<'c> {
             scope: HashMap::new(),
             slots: 0,
             depth: 0,
+            paths: Cell::new(0),
             variables: OnceCell::new(),
         }
     }
@@ -169,7 +173,7 @@ impl<'c> Parser<'c> {
             let path = FieldPath::parse(path)?;
             return Ok(self
                 .variable("CURRENT", Some(path.clone()))
-                .unwrap_or(Node::Field(path)));
+                .unwrap_or_else(|| self.field(path)));
         };
         let (name, rest) = match variable.split_once('.') {
             Some((name, rest)) => (name, Some(rest)),
@@ -181,6 +185,16 @@ impl<'c> Parser<'c> {
             Some(node) => Ok(node),
             None => self.system_variable(name, path),
         }
+    }
+
+    fn field(&self, path: FieldPath) -> Node {
+        self.paths.set(self.paths.get().saturating_add(1));
+        Node::Field(path)
+    }
+
+    /// How many reads of the document's fields what was parsed so far may take.
+    pub(crate) fn reads(&self) -> u32 {
+        self.paths.get()
     }
 
     /// A variable that the expression binds itself, or a `$lookup` around it.
@@ -195,7 +209,7 @@ impl<'c> Parser<'c> {
     fn system_variable(&self, name: &str, path: Option<FieldPath>) -> Result<Node, QueryError> {
         let constant = match name {
             "ROOT" | "CURRENT" => {
-                return Ok(path.map_or(Node::Root, Node::Field));
+                return Ok(path.map_or(Node::Root, |path| self.field(path)));
             }
             "REMOVE" => return Ok(Node::Missing),
             "NOW" => RawBson::DateTime(self.context.now),
@@ -258,7 +272,8 @@ impl<'c> Parser<'c> {
         let (root, arena) = (bson::rawdoc! {}, Arena::new());
         let folded = node
             .evaluate(
-                &Env::new(&root, &arena, &allowance).with_collator(self.context.collator.as_ref()),
+                &Env::new(arena.root(&root), &allowance)
+                    .with_collator(self.context.collator.as_ref()),
             )
             .map(|value| value.map_or(Node::Missing, |value| Node::constant(value.into())));
         self.context.folding.settle(&allowance);

@@ -6,7 +6,8 @@ use bson::RawBsonRef;
 
 use banyan_document::DocumentWriter;
 
-use super::env::{ArrayBuilder, Env, check_size};
+use super::arena::{ArrayBuilder, check_size};
+use super::env::Env;
 use super::node::{Node, Special};
 use super::operator::Operator;
 use super::parse::{Parser, malformed};

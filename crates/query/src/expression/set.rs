@@ -2,7 +2,8 @@
 
 use bson::{RawArray, RawBsonRef};
 
-use super::env::{Env, byte_len};
+use super::arena::byte_len;
+use super::env::Env;
 use super::node::Arguments;
 use super::operator::Operator;
 use super::value::{Value, error, is_nullish, is_true, items, type_name};

@@ -6,8 +6,9 @@ use bson::RawBsonRef;
 
 use banyan_document::Number;
 
+use super::arena::{ArrayBuilder, check_size};
 use super::array::search_range;
-use super::env::{ArrayBuilder, Env, check_size};
+use super::env::Env;
 use super::node::{Arguments, Run};
 use super::operator::{Form, NamedCodes, Operator, Parameter, optional, required};
 use super::value::{Value, describe, error, format_double, is_nullish, type_name};

@@ -160,3 +160,34 @@ fn folding_is_bounded() {
         {"$substr":["",0,{"$size":{"$range":[0,50000]}}]}]}}}"#;
     assert!(in_budget(name, Budget::unlimited()).is_ok());
 }
+
+/// A document of many fields is gone over once, however many of them are read.
+#[test]
+fn many_fields_are_found_by_an_index() {
+    let wide = |first: i32| {
+        let mut writer = banyan_document::DocumentWriter::new();
+        (0..60).for_each(|n| writer.append_i32(&format!("f{n}"), first + n));
+        writer.finish()
+    };
+    let (one, other) = (wide(0), wide(1000));
+    let paths: Vec<String> = (0..60).rev().map(|n| format!("\"$f{n}\"")).collect();
+    let sum = format!("{{\"$add\":[{},\"$f7\"]}}", paths.join(","));
+    let sum = in_budget(&sum, Budget::unlimited()).unwrap();
+    let last = in_budget("\"$f59\"", Budget::unlimited()).unwrap();
+    let missing = in_budget("\"$f60.a\"", Budget::unlimited()).unwrap();
+    assert_eq!((sum.reads(), last.reads()), (61, 1));
+    let arena = Arena::new();
+    // Documents of one arena are not mixed up.
+    let roots = [(arena.root(&one), 0), (arena.root(&other), 1000)];
+    for _ in 0..2 {
+        for (root, first) in roots {
+            let value = |value| Some(bson::RawBsonRef::Int32(value));
+            let found = sum.evaluate_at(root.expecting(61)).unwrap();
+            assert_eq!(found, value(61 * first + 59 * 60 / 2 + 7));
+            for _ in 0..50 {
+                assert_eq!(last.evaluate_at(root).unwrap(), value(first + 59));
+            }
+            assert_eq!(missing.evaluate_at(root).unwrap(), None);
+        }
+    }
+}

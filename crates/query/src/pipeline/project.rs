@@ -34,6 +34,8 @@ pub struct Projector {
     name: &'static str,
     mode: Mode,
     tree: Tree,
+    /// How many fields of a document it reads to compute others.
+    reads: u32,
     /// What computing its fields may use.
     budget: Budget,
     /// How strings are compared; without one, by their bytes.
@@ -213,6 +215,7 @@ pub(super) fn parse_unset(
         name: "$project",
         mode: Mode::Exclusion,
         tree,
+        reads: 0,
         budget: context.budget.clone(),
         collator: context.collator.clone(),
     }));
@@ -382,6 +385,7 @@ impl Projector {
             id: None,
         };
         builder.fields("", spec)?;
+        let reads = builder.parser.reads();
         let mut tree = builder.tree;
         let mode = builder.mode.unwrap_or(match builder.id {
             Some(false) => Mode::Exclusion,
@@ -399,6 +403,7 @@ impl Projector {
             name: "$project",
             mode,
             tree,
+            reads,
             budget: context.budget.clone(),
             collator: context.collator.clone(),
         })
@@ -418,6 +423,7 @@ impl Projector {
             name: "$addFields",
             mode: Mode::Addition,
             tree,
+            reads: parser.reads(),
             budget: context.budget.clone(),
             collator: context.collator.clone(),
         })
@@ -453,7 +459,8 @@ impl Projector {
         needed: &Needed,
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
-        let env = Env::new(document, arena, &self.budget)
+        let root = arena.root(document).expecting(self.reads);
+        let env = Env::new(root, &self.budget)
             .with_collator(self.collator.as_ref())
             .with_outer(variables);
         self.fields(&self.tree, document, &env, needed, writer)
