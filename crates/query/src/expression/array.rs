@@ -281,6 +281,11 @@ fn index_of_array<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> 
     )))
 }
 
+/// About what an item of a range takes: its type, its position and the number.
+const RANGE_ITEM_BYTES: usize = 12;
+/// What is made room for at once: a long range may be ended on the way.
+const RANGE_ROOM_MAX: usize = 1024 * 1024;
+
 fn range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let start = int32(
         args.get(0),
@@ -318,7 +323,8 @@ fn range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             "$range would use too much memory",
         ));
     }
-    let mut builder = ArrayBuilder::new();
+    let count = usize::try_from(count).unwrap_or_default();
+    let mut builder = ArrayBuilder::with_capacity((count * RANGE_ITEM_BYTES).min(RANGE_ROOM_MAX));
     let mut current = start;
     while (step > 0 && current < end) || (step < 0 && current > end) {
         env.budget.spend(1)?;
