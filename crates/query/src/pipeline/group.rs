@@ -19,7 +19,7 @@ use crate::budget::{Budget, Holding, STAGE_BYTES_MAX};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error};
-use crate::expression::{Arena, Expression, byte_len, is_operator};
+use crate::expression::{Arena, Expression, Root, byte_len, is_operator};
 
 /// Groups handed on between two looks at the results.
 const GROUPS_PER_DRAIN: usize = 64;
@@ -282,6 +282,8 @@ pub(super) struct GroupStep {
     id: Expression,
     /// What each accumulator is given.
     arguments: Vec<Expression>,
+    /// How many fields of a document all of them read.
+    reads: u32,
     /// By the order-preserving encoding of `_id`: equal values share it whatever their type.
     groups: IndexMap<Box<[u8]>, Entry, RandomState>,
     arena: Arena,
@@ -293,7 +295,9 @@ pub(super) struct GroupStep {
 impl GroupStep {
     pub(super) fn new(group: Arc<Group>, start: &Start<'_>) -> GroupStep {
         let arguments = group.accumulators.iter().map(|a| &a.argument);
+        let read = arguments.clone().map(Expression::reads);
         GroupStep {
+            reads: read.fold(group.id.reads(), u32::saturating_add),
             id: group.id.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
             group,
@@ -310,13 +314,13 @@ impl GroupStep {
         accumulators: &[Accumulator],
         arguments: &[Expression],
         states: &mut [State],
-        document: &RawDocument,
-        arena: &Arena,
+        root: Root<'_>,
         budget: &Budget,
     ) -> Result<isize, QueryError> {
+        let document = root.document();
         let mut grown = 0;
         for ((accumulator, argument), state) in accumulators.iter().zip(arguments).zip(states) {
-            let value = argument.evaluate(document, arena)?;
+            let value = argument.evaluate_at(root)?;
             if !state.grows() {
                 state.add(&accumulator.kind, value, document, budget)?;
                 continue;
@@ -417,10 +421,11 @@ impl Step for GroupStep {
 
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
+        let root = self.arena.root(document).expecting(self.reads);
         let group = &*self.group;
         let id = match group.mode {
             Mode::Merge => banyan_document::field(document, "_id"),
-            Mode::Complete | Mode::Partial => self.id.evaluate(document, &self.arena)?,
+            Mode::Complete | Mode::Partial => self.id.evaluate_at(root)?,
         };
         let id = id.unwrap_or(RawBsonRef::Null);
         // It may be larger than the document.
@@ -449,15 +454,7 @@ impl Step for GroupStep {
         let grown = match group.mode {
             Mode::Merge => Self::merge(accumulators, states, document, next.budget)?,
             Mode::Complete | Mode::Partial => {
-                let (arguments, arena) = (&self.arguments, &self.arena);
-                Self::accumulate(
-                    accumulators,
-                    arguments,
-                    states,
-                    document,
-                    arena,
-                    next.budget,
-                )?
+                Self::accumulate(accumulators, &self.arguments, states, root, next.budget)?
             }
         };
         if grown != 0 {
