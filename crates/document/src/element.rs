@@ -124,6 +124,63 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
+/// The values of an array's items, in order. Those that are passed over are not looked at.
+pub fn values(array: &RawArray) -> Values<'_> {
+    Values {
+        raw: RawFields::of(array.as_bytes()),
+        array,
+        at: 0,
+    }
+}
+
+pub struct Values<'a> {
+    raw: RawFields<'a>,
+    array: &'a RawArray,
+    /// How many items were passed.
+    at: usize,
+}
+
+impl<'a> Values<'a> {
+    /// The value of the item that was passed last.
+    #[inline]
+    fn value(&self, item: RawField<'a>) -> Option<RawBsonRef<'a>> {
+        match item.value() {
+            None => items(self.array).nth(self.at - 1).map(|item| item.value()),
+            value => value,
+        }
+    }
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = RawBsonRef<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<RawBsonRef<'a>> {
+        let item = self.raw.next()?;
+        self.at += 1;
+        self.value(item)
+    }
+
+    fn nth(&mut self, n: usize) -> Option<RawBsonRef<'a>> {
+        let item = self.raw.nth(n)?;
+        self.at += n + 1;
+        self.value(item)
+    }
+
+    fn count(self) -> usize {
+        self.raw.count()
+    }
+
+    fn last(mut self) -> Option<RawBsonRef<'a>> {
+        let mut last = None;
+        for item in self.raw.by_ref() {
+            self.at += 1;
+            last = Some(item);
+        }
+        self.value(last?)
+    }
+}
+
 /// The value of a direct field.
 pub fn field<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> {
     let found = raw_fields(document).named(name.as_bytes())?;
@@ -381,6 +438,19 @@ mod tests {
         assert_eq!(field(&document, "doubl"), None);
         assert_eq!(field(&document, "doubles"), None);
         assert_eq!(field(&rawdoc! {}, ""), None);
+        let mut items = bson::RawArrayBuf::new();
+        document
+            .iter()
+            .flatten()
+            .for_each(|(_, value)| items.push(value));
+        let all: Vec<_> = items.into_iter().map(Result::unwrap).collect();
+        assert_eq!(values(&items).collect::<Vec<_>>(), all);
+        assert_eq!(values(&items).count(), all.len());
+        assert_eq!(values(&items).last(), all.last().copied());
+        for (at, value) in all.iter().enumerate() {
+            assert_eq!(values(&items).nth(at).as_ref(), Some(value));
+            assert_eq!(values(&items).nth(all.len() + at), None);
+        }
         assert_eq!(first_value(&document), Some(RawBsonRef::Double(1.5)));
         let array = rawdoc! {"first": [1, {"a": 2}]};
         let expected = array.get_array("first").unwrap();

@@ -24,7 +24,8 @@ pub mod writer;
 pub use collation::{Collation, CollationError, Collator};
 pub use compare::{canonical_rank, compare, compare_arrays, compare_collated, compare_documents};
 pub use element::{
-    Element, Elements, RawField, RawFields, elements, field, first_value, items, raw_fields,
+    Element, Elements, RawField, RawFields, Values, elements, field, first_value, items,
+    raw_fields, values,
 };
 pub use field_index::FieldIndex;
 pub use key::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};

@@ -35,8 +35,8 @@ struct Level {
 /// A position as it is written: counting on changes one digit as a rule.
 #[derive(Debug, Clone, Copy)]
 struct Position {
-    /// The last `digits` of them count.
-    text: [u8; POSITION_DIGITS_MAX],
+    /// The last `digits` before the zero byte count.
+    name: [u8; POSITION_DIGITS_MAX + 1],
     digits: u8,
 }
 
@@ -44,22 +44,24 @@ struct Position {
 const POSITION_DIGITS_MAX: usize = 12;
 
 impl Position {
-    const FIRST: Position = Position {
-        text: [b'0'; POSITION_DIGITS_MAX],
-        digits: 1,
+    const FIRST: Position = {
+        let mut name = [b'0'; POSITION_DIGITS_MAX + 1];
+        name[POSITION_DIGITS_MAX] = 0;
+        Position { name, digits: 1 }
     };
 
-    fn text(&self) -> &[u8] {
-        &self.text[POSITION_DIGITS_MAX - usize::from(self.digits)..]
+    /// With its zero byte.
+    fn name(&self) -> &[u8] {
+        &self.name[POSITION_DIGITS_MAX - usize::from(self.digits)..]
     }
 
     fn count_on(&mut self) {
         let mut at = POSITION_DIGITS_MAX - 1;
-        while self.text[at] == b'9' && at > 0 {
-            self.text[at] = b'0';
+        while self.name[at] == b'9' && at > 0 {
+            self.name[at] = b'0';
             at -= 1;
         }
-        self.text[at] += 1;
+        self.name[at] += 1;
         self.digits = self.digits.max((POSITION_DIGITS_MAX - at) as u8);
     }
 }
@@ -244,12 +246,11 @@ impl DocumentWriter {
         self.bytes.push(kind as u8);
         match self.open.last_mut() {
             Some(level) => {
-                self.bytes.extend_from_slice(level.next.text());
+                self.bytes.extend_from_slice(level.next.name());
                 level.next.count_on();
             }
-            None => self.bytes.push(b'0'),
+            None => self.bytes.extend_from_slice(b"0\0"),
         }
-        self.bytes.push(0);
     }
 }
 
@@ -361,5 +362,18 @@ mod tests {
         writer.append_bool("x", true);
         let expected = rawdoc! {"a": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, {"x": true}]};
         assert_eq!(writer.finish(), expected);
+    }
+
+    #[test]
+    fn items_are_named_by_their_positions() {
+        let mut writer = DocumentWriter::new();
+        writer.begin_array("a");
+        (0..10_101).for_each(|n| writer.push(RawBsonRef::Int32(n)));
+        let document = writer.finish();
+        let array = document.get_array("a").unwrap();
+        for (at, item) in crate::element::items(array).enumerate() {
+            assert_eq!(item.name(), at.to_string());
+        }
+        assert_eq!(crate::element::values(array).count(), 10_101);
     }
 }

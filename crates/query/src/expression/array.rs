@@ -350,9 +350,7 @@ fn reverse<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
 
 fn size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     match args.get(0) {
-        Some(RawBsonRef::Array(array)) => Ok(Some(RawBsonRef::Int32(
-            array.iter_elements().count() as i32,
-        ))),
+        Some(RawBsonRef::Array(array)) => Ok(Some(RawBsonRef::Int32(items(array).count() as i32))),
         other => error(
             17124,
             format!(

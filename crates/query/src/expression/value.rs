@@ -178,7 +178,7 @@ fn fields_are_deeper(mut fields: RawFields<'_>, levels: usize) -> bool {
 
 /// The elements of an array.
 pub fn items(array: &bson::RawArray) -> impl Iterator<Item = RawBsonRef<'_>> {
-    banyan_document::items(array).map(|item| item.value())
+    banyan_document::values(array)
 }
 
 pub(crate) fn error<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {
