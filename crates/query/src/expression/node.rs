@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use banyan_document::{Collator, DocumentWriter};
+use smallvec::SmallVec;
 
 use super::arena::{Arena, ArrayBuilder, byte_len, check_size};
 use super::env::Env;
@@ -69,10 +70,13 @@ pub(crate) struct Call {
 
 pub(super) type Run = for<'a> fn(&Arguments<'a>, &Env<'a>) -> Result<Value<'a>, QueryError>;
 
+/// So many arguments need no memory of their own.
+const FEW: usize = 3;
+
 /// Evaluated arguments; those of named forms in the order of their parameters.
 pub(super) struct Arguments<'a> {
     pub operator: &'static str,
-    pub values: Vec<Value<'a>>,
+    pub values: SmallVec<[Value<'a>; FEW]>,
     /// Bit `i` is set if argument `i` was written at all.
     pub given: u32,
 }
@@ -271,7 +275,7 @@ impl Node {
 
 impl Call {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
-        let mut values = Vec::with_capacity(self.arguments.len());
+        let mut values = SmallVec::with_capacity(self.arguments.len());
         let mut bytes = 0;
         for argument in &self.arguments {
             let value = argument.evaluate(env)?;

@@ -81,7 +81,7 @@ fn values<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Vec<Value<'a>>> {
         [Some(RawBsonRef::Array(array))] => {
             Ok(env.elements(array)?.into_iter().map(Some).collect())
         }
-        _ => Ok(args.values.clone()),
+        _ => Ok(args.values.to_vec()),
     }
 }
 
