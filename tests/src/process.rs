@@ -27,8 +27,11 @@ pub fn repository() -> PathBuf {
 }
 
 /// A built program: in the folder of the running binary, or above it for a test
-/// (`target/<profile>/deps/stories-…`).
+/// (`target/<profile>/deps/stories-…`). The folder in `BANYAN_PROGRAMS` comes before both.
 pub fn program(name: &str) -> PathBuf {
+    if let Some(folder) = std::env::var_os("BANYAN_PROGRAMS") {
+        return Path::new(&folder).join(name);
+    }
     let running = std::env::current_exe().expect("the running binary has a path");
     let folders = running.ancestors().skip(1).take(2);
     let path = folders

@@ -7,6 +7,7 @@
 //! - `tag_count`: the map-reduce, beside the same functions in Node;
 //! - `deployment`: the peers and how they are started;
 //! - `replica_set`: what a set costs, its reads, change streams, and how long it is without a primary;
+//! - `speed`: work on many documents, one row a kind, and how it scales;
 //! - `report`: rounds, medians, the table and the JSON file.
 
 mod bare;
@@ -16,6 +17,7 @@ mod load;
 mod replica_set;
 mod report;
 mod scenarios;
+mod speed;
 mod tag_count;
 
 use std::path::PathBuf;
@@ -36,9 +38,18 @@ struct Arguments {
     /// Rounds of each measurement; peers take turns, the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Documents of the bulk load, the scan and the tag count.
+    /// Documents of the speed table, the bulk load, the scan and the tag count.
     #[arg(long, default_value_t = 200_000)]
     documents: usize,
+    /// Only the rows of the speed table whose name contains this.
+    #[arg(long)]
+    row: Option<String>,
+    /// Cores that each server of the speed table may use; without it all.
+    #[arg(long)]
+    cores: Option<usize>,
+    /// Instead of the scenarios: how each row of the speed table scales.
+    #[arg(long, value_enum)]
+    scaling: Vec<speed::scaling::With>,
     /// The reference `mongod`; without it Banyan is measured alone.
     #[arg(long, env = "BANYAN_REFERENCE")]
     reference: Option<PathBuf>,
@@ -55,9 +66,19 @@ async fn main() -> Result<()> {
         rounds: arguments.rounds,
         documents: arguments.documents,
         reference: arguments.reference,
+        row: arguments.row,
+        cores: arguments.cores,
     };
     let mut report = report::Report::default();
-    for (name, scenario) in scenarios::all() {
+    for with in &arguments.scaling {
+        speed::scaling::run(*with, &settings, &mut report).await?;
+    }
+    let scenarios = if arguments.scaling.is_empty() {
+        scenarios::all()
+    } else {
+        Vec::new()
+    };
+    for (name, scenario) in scenarios {
         if arguments
             .only
             .as_ref()
@@ -69,5 +90,6 @@ async fn main() -> Result<()> {
         scenario(&settings, &mut report).await?;
     }
     report.print();
-    report.write_json(&arguments.json)
+    report.write_json(&arguments.json)?;
+    report.check()
 }

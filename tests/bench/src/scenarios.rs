@@ -11,13 +11,15 @@ use bson::doc;
 
 use crate::deployment::{Standalone, resident_mb};
 use crate::report::{Expected, Line, Report};
-use crate::{bare, joining, load, replica_set, tag_count};
+use crate::{bare, joining, load, replica_set, speed, tag_count};
 
 pub struct Settings {
     pub duration: Duration,
     pub rounds: usize,
     pub documents: usize,
     pub reference: Option<PathBuf>,
+    pub row: Option<String>,
+    pub cores: Option<usize>,
 }
 
 type Outcome<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
@@ -30,6 +32,9 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
         }),
         ("driver", |settings, report| {
             Box::pin(driver_standalone(settings, report))
+        }),
+        ("speed", |settings, report| {
+            Box::pin(speed::run(settings, report))
         }),
         ("set", |settings, report| {
             Box::pin(replica_set::inserts(settings, report))
@@ -166,7 +171,7 @@ async fn tags(settings: &Settings, report: &mut Report) -> Result<()> {
     let single = Standalone::start(None, &["--setParameter", "scriptIsolates=1"]).await;
     load::bulk(&ours.client, settings.documents).await?;
     load::bulk(&single.client, settings.documents).await?;
-    let mut figures = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+    let mut figures = [Vec::new(), Vec::new(), Vec::new()];
     // The first job of a server starts its script host.
     tag_count::map_reduce(&ours.client).await?;
     tag_count::map_reduce(&single.client).await?;
@@ -176,9 +181,8 @@ async fn tags(settings: &Settings, report: &mut Report) -> Result<()> {
             tag_count::node(settings.documents)
         })?);
         figures[2].push(tag_count::map_reduce(&single.client).await?);
-        figures[3].push(tag_count::aggregate(&ours.client).await?);
     }
-    let [two, node, one, aggregate] = figures;
+    let [two, node, one] = figures;
     report.add(Line {
         what: "tag count: mapReduce".to_owned(),
         unit: "s",
@@ -192,34 +196,8 @@ async fn tags(settings: &Settings, report: &mut Report) -> Result<()> {
         unit: "s",
         ours: one,
         beside: "2 isolates",
-        other: two.clone(),
+        other: two,
         expected: Expected::AtLeast(1.6),
-    });
-    let mut reference_figures = [Vec::new(), Vec::new()];
-    if let Some(program) = &settings.reference {
-        let reference = Standalone::start(Some(program), &[]).await;
-        load::bulk(&reference.client, settings.documents).await?;
-        for _ in 0..settings.rounds {
-            reference_figures[0].push(tag_count::map_reduce(&reference.client).await?);
-            reference_figures[1].push(tag_count::aggregate(&reference.client).await?);
-        }
-    }
-    let [reference_map_reduce, reference_aggregate] = reference_figures;
-    report.add(Line {
-        what: "tag count: mapReduce".to_owned(),
-        unit: "s",
-        ours: two,
-        beside: REFERENCE,
-        other: reference_map_reduce,
-        expected: Expected::Nothing,
-    });
-    report.add(Line {
-        what: "tag count: $unwind + $group".to_owned(),
-        unit: "s",
-        ours: aggregate,
-        beside: REFERENCE,
-        other: reference_aggregate,
-        expected: Expected::Nothing,
     });
     Ok(())
 }

@@ -10,8 +10,8 @@ use mongodb::Client;
 
 pub const TAGS: usize = 43;
 
-const MAP: &str = "function() { for (index in this.tags) { emit(this.tags[index], 1); } }";
-const REDUCE: &str = "function(key, values) { var sum = 0; for (var i = 0; i < values.length; i++) { sum += values[i]; } return sum; }";
+pub const MAP: &str = "function() { for (index in this.tags) { emit(this.tags[index], 1); } }";
+pub const REDUCE: &str = "function(key, values) { var sum = 0; for (var i = 0; i < values.length; i++) { sum += values[i]; } return sum; }";
 
 /// Seconds that the map-reduce over the bulk collection takes.
 pub async fn map_reduce(client: &Client) -> Result<f64> {
@@ -31,23 +31,6 @@ pub async fn map_reduce(client: &Client) -> Result<f64> {
         .await?;
     ensure!(rows == TAGS as u64, "{rows} rows for {TAGS} tags");
     Ok(elapsed.as_secs_f64())
-}
-
-/// Seconds that the aggregation of the same count takes.
-pub async fn aggregate(client: &Client) -> Result<f64> {
-    let posts = client.database("bench").collection::<Document>("bulk");
-    let pipeline = [
-        doc! { "$unwind": "$tags" },
-        doc! { "$group": { "_id": "$tags", "n": { "$sum": 1 } } },
-    ];
-    let started = Instant::now();
-    let mut cursor = posts.aggregate(pipeline).await?;
-    let mut rows = 0;
-    while cursor.advance().await? {
-        rows += 1;
-    }
-    ensure!(rows == TAGS, "{rows} rows for {TAGS} tags");
-    Ok(started.elapsed().as_secs_f64())
 }
 
 /// Seconds that the same functions take in Node over as many documents already in memory.
