@@ -21,6 +21,7 @@ mod speed;
 mod tag_count;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -59,7 +60,7 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let settings = scenarios::Settings {
         duration: Duration::from_secs_f64(arguments.seconds),
@@ -91,5 +92,9 @@ async fn main() -> Result<()> {
     }
     report.print();
     report.write_json(&arguments.json)?;
-    report.check()
+    Ok(if report.is_sound() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

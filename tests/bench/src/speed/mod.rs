@@ -88,7 +88,12 @@ impl Peers {
         match self.try_measure(row, rounds, report).await {
             Ok(figures) => figures,
             Err(error) => {
-                report.fault(format!("{error:#}"));
+                // The driver's own words bring the whole reply of the server.
+                let cause = error.downcast_ref::<mongodb::error::Error>();
+                report.fault(match cause {
+                    Some(cause) => format!("{error}: {}", cause.kind),
+                    None => format!("{error:#}"),
+                });
                 Figures::default()
             }
         }

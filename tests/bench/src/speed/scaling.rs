@@ -37,14 +37,11 @@ async fn with_cores(settings: &Settings, report: &mut Report) -> Result<()> {
         .collect();
     let mut measured = Vec::new();
     for &cores in &counts {
-        eprintln!("-- {cores} cores");
+        eprintln!("-- on {cores} of {there_are} cores");
         measured.push(all_rows(settings, cores, settings.documents, report).await?);
     }
     for (side, name) in SIDES.iter().enumerate().take(sides(settings)) {
-        let mut columns: Vec<String> = counts
-            .iter()
-            .map(|count| format!("{count} cores"))
-            .collect();
+        let mut columns: Vec<String> = counts.iter().map(|count| format!("on {count}")).collect();
         columns.push("gain".to_owned());
         let cells = |row: usize| {
             let mut cells: Vec<Option<f64>> = measured
@@ -55,7 +52,7 @@ async fn with_cores(settings: &Settings, report: &mut Report) -> Result<()> {
             cells
         };
         report.add_table(Table {
-            title: format!("{name}: seconds with more cores"),
+            title: format!("{name}: seconds on so many cores"),
             columns,
             rows: named(settings, cells),
         });
@@ -75,14 +72,8 @@ async fn with_data(settings: &Settings, report: &mut Report) -> Result<()> {
         let cells = |row: usize| {
             let (once, more) = (&measured[0][row], &measured[1][row]);
             let (short, long) = (seconds(once, side), seconds(more, side));
-            let peaks = [once.peak_mb[side], more.peak_mb[side]];
-            vec![
-                short,
-                long,
-                quotient(long, short),
-                Some(peaks[0]),
-                Some(peaks[1]),
-            ]
+            let peaks = [peak_mb(once, side), peak_mb(more, side)];
+            vec![short, long, quotient(long, short), peaks[0], peaks[1]]
         };
         report.add_table(Table {
             title: format!("{name}: seconds and memory with {TIMES} times the documents"),
@@ -103,7 +94,7 @@ async fn all_rows(
     let mut all = Vec::new();
     for row in chosen(settings) {
         let figures = peers.measure(&row, settings.rounds, report).await;
-        eprintln!("   {}: {:?}", row.name, figures.seconds);
+        eprintln!("   {}: {:.3?} s", row.name, figures.seconds[0]);
         all.push(figures);
     }
     Ok(all)
@@ -125,6 +116,10 @@ fn sides(settings: &Settings) -> usize {
 
 fn seconds(figures: &Figures, side: usize) -> Option<f64> {
     median(figures.seconds[side].clone())
+}
+
+fn peak_mb(figures: &Figures, side: usize) -> Option<f64> {
+    Some(figures.peak_mb[side]).filter(|&peak| peak > 0.0)
 }
 
 fn quotient(of: Option<f64>, by: Option<f64>) -> Option<f64> {
