@@ -41,11 +41,16 @@ pub async fn set_of_three(reference: Option<&Path>) -> (ReplicaSet, Client) {
 
 /// Megabytes that a process holds in memory.
 pub fn resident_mb(process: &Process) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    memory_mb(process.pid().as_raw(), "VmRSS:")
+}
+
+/// A size in the status of a process, in megabytes.
+pub fn memory_mb(process: i32, field: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kilobytes = line.and_then(|line| line.split_whitespace().next());
     let kilobytes: f64 = kilobytes
-        .context("the process has a resident size")?
+        .with_context(|| format!("the process has no {field}"))?
         .parse()?;
     Ok(kilobytes / 1024.0)
 }

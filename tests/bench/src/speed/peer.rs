@@ -9,6 +9,7 @@ use banyan_tests::{Launch, Process, program};
 use mongodb::{Client, Database};
 
 use super::data::{self, Sizes};
+use crate::deployment::memory_mb;
 use crate::scenarios::REFERENCE;
 
 /// Ticks of CPU time (10 ms) in [`WINDOW`] up to which a server counts as resting.
@@ -60,20 +61,22 @@ impl Peer {
 
     /// Forgets the peaks of memory so far.
     pub fn reset_peak(&self) -> Result<()> {
-        const PEAK: &str = "5";
-        for process in self.processes()? {
-            fs::write(format!("/proc/{process}/clear_refs"), PEAK)?;
+        let reset = |process| fs::write(format!("/proc/{process}/clear_refs"), "5");
+        reset(self.server())?;
+        for host in self.script_hosts()? {
+            // It may have ended meanwhile.
+            let _ = reset(host);
         }
         Ok(())
     }
 
     /// The most megabytes that the server and its script hosts had in memory since then.
     pub fn peak_mb(&self) -> Result<f64> {
-        let mut sum = 0.0;
-        for process in self.processes()? {
-            sum += memory_mb(process, "VmHWM:")?;
-        }
-        Ok(sum)
+        let peak = |process| memory_mb(process, "VmHWM:");
+        let hosts = self.script_hosts()?.into_iter();
+        // One may have ended meanwhile.
+        let hosts: f64 = hosts.filter_map(|host| peak(host).ok()).sum();
+        Ok(peak(self.server())? + hosts)
     }
 
     /// Waits until its work in the background is done: flushes, compactions, checkpoints.
@@ -91,7 +94,7 @@ impl Peer {
 
     /// CPU time that it has used, in ticks.
     fn ticks(&self) -> Result<u64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.pid()))?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.server()))?;
         let (_, fields) = stat.rsplit_once(')').context("a stat line")?;
         // From the third field of proc(5) on; 14 and 15 are user and system time.
         let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -99,30 +102,22 @@ impl Peer {
         Ok(field(14)?.parse::<u64>()? + field(15)?.parse::<u64>()?)
     }
 
-    /// The server and its children.
-    fn processes(&self) -> Result<Vec<i32>> {
-        let server = self.process.pid().as_raw();
-        let mut processes = vec![server];
-        for thread in fs::read_dir(format!("/proc/{server}/task"))? {
+    fn server(&self) -> i32 {
+        self.process.pid().as_raw()
+    }
+
+    /// The server's children.
+    fn script_hosts(&self) -> Result<Vec<i32>> {
+        let mut hosts = Vec::new();
+        for thread in fs::read_dir(format!("/proc/{}/task", self.server()))? {
             let children = fs::read_to_string(thread?.path().join("children"));
             // A thread may have ended meanwhile.
             for child in children.unwrap_or_default().split_whitespace() {
-                processes.push(child.parse()?);
+                hosts.push(child.parse()?);
             }
         }
-        Ok(processes)
+        Ok(hosts)
     }
-}
-
-fn memory_mb(process: i32, field: &str) -> Result<f64> {
-    let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) else {
-        // A script host may have ended meanwhile.
-        return Ok(0.0);
-    };
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    let kilobytes: f64 = kilobytes.unwrap_or("0").parse()?;
-    Ok(kilobytes / 1024.0)
 }
 
 /// The cores that this process, and so what it starts, may run on.
