@@ -14,6 +14,7 @@ mod figures;
 mod forced;
 mod house;
 mod idle_cursors;
+mod idle_routed_cursors;
 mod index_builds;
 mod index_kinds;
 mod interrupts;

@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use banyan_query::filter::Filter;
 use banyan_query::{CanonicalQuery, QueryError};
-use banyan_storage::{Collection, RecordId, Snapshot, Store};
+use banyan_storage::{Collection, RecordId, Snapshot};
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use crate::cache::CandidateStats;
 use crate::error::{self, plan_killed};
 use crate::interrupt::{InterruptSlot, Ticker};
+use crate::later::LaterStates;
 use crate::operators::{Documents, Examined, Explainer, Member, Progress, Run, Stage, VirtualScan};
 use crate::parallel::{self, Counter, Sink};
 use crate::plan::explain::clamp;
@@ -35,7 +36,7 @@ pub struct Executor {
     collection: Option<Arc<Collection>>,
     /// `None` while it rests.
     snapshot: Option<Snapshot>,
-    later: Option<Store>,
+    later: Option<LaterStates>,
     root: Stage,
     ticker: Ticker,
     examined: Examined,
@@ -264,23 +265,27 @@ impl Executor {
         if self.snapshot.is_some() {
             return Ok(());
         }
-        let (Some(store), Some(collection)) = (&self.later, &self.collection) else {
+        let Some(later) = &self.later else {
             return Err(plan_killed("the state that it reads was let go"));
         };
-        // Every index that the catalog names is complete in a snapshot taken after it.
-        let catalog = store.catalog();
-        let snapshot = store.snapshot();
-        let Some(current) = catalog.by_id(collection.id) else {
-            return Err(plan_killed("collection dropped between getMore calls"));
-        };
-        self.root.restore(current)?;
+        // Before the snapshot: every index that is still there is complete in it.
+        let newest = later.newest_catalog();
+        let (_, snapshot) = later.open()?;
+        if let Some(collection) = &self.collection {
+            let Some(current) = newest.by_id(collection.id) else {
+                return Err(plan_killed("collection dropped between getMore calls"));
+            };
+            self.root.restore(current)?;
+        }
         self.snapshot = Some(snapshot);
         Ok(())
     }
 
-    /// Keeps its position and lets its snapshot go, if it may go on in a later state.
+    /// Keeps its position and lets its snapshot go, if it may go on in a later state or needs none.
     pub fn save(&mut self) {
-        if self.later.is_none() || self.collection.is_none() {
+        if self.ended {
+            self.later = None;
+        } else if self.later.is_none() {
             return;
         }
         if self.snapshot.take().is_some() {
@@ -293,9 +298,10 @@ impl Executor {
         }
     }
 
-    /// Whether it holds a snapshot that it could let go.
+    /// Whether it holds a snapshot, or one is kept for it.
     pub fn holds_snapshot(&self) -> bool {
-        self.later.is_some() && self.collection.is_some() && self.snapshot.is_some()
+        let later = self.later.as_ref();
+        self.snapshot.is_some() || later.is_some_and(LaterStates::keeps_snapshot)
     }
 
     /// What it looks for.

@@ -12,6 +12,7 @@ use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
 use crate::executor::Executor;
 use crate::interrupt::InterruptSlot;
+use crate::later::LaterStates;
 use crate::plan::{Solution, solutions};
 use crate::planned::Planned;
 use crate::request::{Request, View};
@@ -60,10 +61,7 @@ impl Fixture {
         let mut batch = Batch::new();
         for (record, document) in documents.iter().enumerate() {
             let record = record as u64 + 1;
-            batch.insert_record(&collection, record, document);
-            for index in &collection.indexes {
-                add_keys(&mut batch, &collection, index, record, document);
-            }
+            insert(&mut batch, &collection, record, document);
         }
         self.store.commit(batch).unwrap();
         collection
@@ -74,19 +72,21 @@ impl Fixture {
     }
 
     pub fn open(&self, collection: &Arc<Collection>, request: &Request<'_>) -> Executor {
-        self.open_in(collection, request, &Arc::default())
+        let later = LaterStates::newest(self.store.clone());
+        self.open_in(collection, request, Some(later), &Arc::default())
     }
 
     pub fn open_in(
         &self,
         collection: &Arc<Collection>,
         request: &Request<'_>,
+        later: Option<LaterStates>,
         slot: &Arc<InterruptSlot>,
     ) -> Executor {
         let view = View {
             collection: Some(collection.clone()),
             snapshot: self.store.snapshot(),
-            later: Some(self.store.clone()),
+            later,
         };
         let planned = Planned::new(view, request.clone()).unwrap();
         planned.open(slot).unwrap()
@@ -136,6 +136,33 @@ pub fn collated_request(
 
 pub fn index(key: RawDocumentBuf, name: &str) -> RawDocumentBuf {
     rawdoc! { "v": 2, "key": key, "name": name }
+}
+
+pub fn insert(
+    batch: &mut Batch,
+    collection: &Arc<Collection>,
+    record: u64,
+    document: &RawDocumentBuf,
+) {
+    batch.insert_record(collection, record, document);
+    for index in &collection.indexes {
+        add_keys(batch, collection, index, record, document);
+    }
+}
+
+/// Without partial indexes.
+pub fn remove(
+    batch: &mut Batch,
+    collection: &Arc<Collection>,
+    record: u64,
+    document: &RawDocumentBuf,
+) {
+    batch.delete_record(collection, record, document);
+    for index in &collection.indexes {
+        for key in index.kind.keys(document).unwrap().keys {
+            batch.delete_index_key(collection, index, &key, record);
+        }
+    }
 }
 
 fn add_keys(

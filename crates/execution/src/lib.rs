@@ -5,7 +5,8 @@
 //! - [`planned`] takes one of several: the one that the plan cache names ([`cache`]), or the best of
 //!   a [`trial`];
 //! - [`operators`] are what plans are made of: scans, fetch, sort, limit and so on;
-//! - [`executor`] runs a plan: batch after batch, over one snapshot or, after a rest, a later one;
+//! - [`executor`] runs a plan: batch after batch, over one snapshot or, after a rest, a later one of
+//!   those that it may go on in ([`later`]);
 //! - [`parallel`] runs a large scan on all cores, [`shares`] divides it among them;
 //! - [`tailing`] follows the end of a capped collection;
 //! - [`by_id`] finds a record by its `_id`, for which no plan is needed; [`partial`] parses the
@@ -23,6 +24,7 @@ pub mod executor;
 mod fixture;
 pub mod index_filters;
 pub mod interrupt;
+pub mod later;
 pub mod operators;
 pub mod parallel;
 pub mod partial;
@@ -40,6 +42,7 @@ pub mod work;
 pub use cache::CollectionQueryInfo;
 pub use executor::Executor;
 pub use interrupt::{Cause, Interrupt, InterruptSlot, Rest, Ticker};
+pub use later::{LaterStates, RangePreservers};
 pub use operators::{Documents, Output, ShardFilter, SortMemory};
 pub use planned::Planned;
 pub use request::{CreatedFrom, Goal, Request, View};

@@ -316,7 +316,8 @@ mod tests {
             killed.raise(Cause::Killed);
             let slot = Arc::new(InterruptSlot::default());
             slot.set(Some(killed));
-            let mut executor = fixture.open_in(&collection, &request(&rawdoc! {}, None), &slot);
+            let request = request(&rawdoc! {}, None);
+            let mut executor = fixture.open_in(&collection, &request, None, &slot);
             let outcome = executor.divide(|| Ok(Ids::default()));
             assert!(matches!(outcome, Err(error) if error.kind == ErrorKind::Interrupted));
             // The executor's own handle and this one are left.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use banyan_query::canonical::CanonicalQuery;
-use banyan_storage::{Collection, Snapshot, Store};
+use banyan_storage::{Collection, Snapshot};
 use bson::{RawBsonRef, RawDocument};
 
+use crate::later::LaterStates;
 use crate::operators::{Output, ShardFilter, SortMemory};
 
 /// The state of a collection that a plan reads.
@@ -13,8 +14,8 @@ pub struct View {
     /// `None`: it does not exist.
     pub collection: Option<Arc<Collection>>,
     pub snapshot: Snapshot,
-    /// Where later states come from, if the plan may go on in one of them after a rest.
-    pub later: Option<Store>,
+    /// Those that the plan may go on in after a rest, if there are any.
+    pub later: Option<LaterStates>,
 }
 
 /// What is asked of a collection.

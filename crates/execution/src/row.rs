@@ -55,7 +55,7 @@ pub trait RowStream: Send {
     /// Keeps the position and lets the snapshot go, where it can go on in another one.
     fn save(&mut self) {}
 
-    /// Whether it holds a snapshot that it could let go.
+    /// Whether it holds a snapshot.
     fn holds_snapshot(&self) -> bool {
         false
     }

@@ -84,4 +84,12 @@ impl RowStream for Tailing {
         }
         Ok(())
     }
+
+    fn save(&mut self) {
+        self.scan = None;
+    }
+
+    fn holds_snapshot(&self) -> bool {
+        self.scan.is_some()
+    }
 }

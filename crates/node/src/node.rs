@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use banyan_consensus::Group;
-use banyan_execution::Interrupt;
 use banyan_execution::tickets::Tickets;
+use banyan_execution::{Interrupt, RangePreservers};
 use banyan_query::JavaScript;
 use banyan_replication::clock::Clock;
-use banyan_replication::machine::Machine;
+use banyan_replication::machine::{LogPoint, Machine};
 use banyan_replication::op_observer::Change;
 use banyan_replication::oplog::Log;
 use banyan_replication::replica::Replica;
@@ -99,6 +99,8 @@ pub struct Node {
     /// Held by commands while they compute.
     pub tickets: Tickets,
     pub cursors: CursorManager,
+    /// Routed reads, and the states that are kept for those that rest.
+    pub range_preservers: Arc<RangePreservers>,
     pub replication: Arc<ReplicationCoordinator>,
     pub index_builds: IndexBuilds,
     /// Sessions that clients have named.
@@ -173,6 +175,7 @@ impl Node {
             operations: Operations::new(),
             tickets: Tickets::default(),
             cursors: CursorManager::new(),
+            range_preservers: Arc::default(),
             replica,
             replication,
             index_builds: IndexBuilds::default(),
@@ -184,14 +187,29 @@ impl Node {
             javascript: OnceLock::new(),
         });
         let points = Arc::downgrade(&node);
-        node.machine.on_point(Box::new(move || {
+        node.machine.on_point(Box::new(move |point| {
             if let Some(node) = points.upgrade() {
-                let keep = node.parameters.snapshot_window();
-                node.snapshots.reached_point(&node.replica, keep);
+                node.reached(point);
             }
         }));
         node.replication.start(&node.replica)?;
         Ok(node)
+    }
+
+    /// The state is as of this place in the log.
+    fn reached(&self, point: &LogPoint) {
+        match point {
+            LogPoint::Snapshot => {
+                let keep = self.parameters.snapshot_window();
+                self.snapshots.reached_point(&self.replica, keep);
+            }
+            LogPoint::RangeRemoval(removal) => {
+                let (min, max) = (&removal.min, &removal.max);
+                let preservers = &self.range_preservers;
+                preservers.removal_begins(&self.store, removal.collection, min, max);
+            }
+            LogPoint::Installed => self.range_preservers.state_replaced(),
+        }
     }
 
     /// Gives the node its part in a sharded cluster. Only the first one counts.

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use banyan_document::Collator;
-use banyan_execution::{Documents, Executor, Planned, Request, ShardFilter, SortMemory, View};
+use banyan_execution::{
+    Documents, Executor, LaterStates, Planned, Request, ShardFilter, SortMemory, View,
+};
 use banyan_query::Context;
 use banyan_query::canonical;
-use banyan_storage::{Catalog, Namespace, Snapshot, Store};
+use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::CommandError;
 use bson::RawDocument;
 
@@ -47,11 +49,13 @@ pub fn plan<'a>(
     mut request: Request<'a>,
 ) -> Result<Ready<'a>, CommandError> {
     let documents = virtual_documents(ctx, collection, &request)?;
+    let later = |ownership: &Option<_>| later_states(ctx, ownership.clone());
+    let (owned, later) = view_with(ctx, collection, later)?;
     let OwnedView {
         ownership,
         catalog,
         snapshot,
-    } = owned_view(ctx, collection)?;
+    } = owned;
     let mut view = View {
         collection: None,
         snapshot,
@@ -62,7 +66,10 @@ pub fn plan<'a>(
         return Ok(Ready::Virtual(executor));
     }
     view.collection = catalog.get(ctx.database(), collection).cloned();
-    view.later = later_states(ctx);
+    view.later = later;
+    if let Some(later) = &view.later {
+        later.reads(view.collection.iter().map(|collection| collection.id));
+    }
     request.shard_filter = ownership;
     let planned = Planned::new(view, request).map_err(errors::query)?;
     Ok(Ready::Planned(planned))
@@ -136,12 +143,21 @@ fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
     holds(ctx.body().as_bytes()) || documents.any(|document| holds(document.as_bytes()))
 }
 
-/// Where a cursor goes on after it has been idle. A read of a certain time keeps to its state, and
-/// so does one that a router sent: documents may move away, and their ranges are those of the state
-/// that it began in.
-pub fn later_states(ctx: &CommandContext<'_>) -> Option<Store> {
-    let keeps = ctx.view.is_some() || ctx.is_routed();
-    (!keeps).then(|| ctx.node.store.clone())
+/// Where a cursor goes on after it has been idle. A read of a certain time keeps to its state; one
+/// that a router sent goes on as long as what this shard may answer is there, and is registered for
+/// that before its state is taken.
+pub fn later_states(
+    ctx: &CommandContext<'_>,
+    ownership: Option<Arc<dyn ShardFilter>>,
+) -> Option<LaterStates> {
+    if ctx.view.is_some() {
+        return None;
+    }
+    let store = ctx.node.store.clone();
+    Some(match ctx.node.role().filter(|_| ctx.is_routed()) {
+        Some(_) => LaterStates::preserving(store, ctx.node.range_preservers.preserve(ownership)),
+        None => LaterStates::newest(store),
+    })
 }
 
 /// What a read sees of a collection: a state, and which documents in it this shard may answer.
@@ -153,6 +169,17 @@ pub struct OwnedView {
 
 /// The state that a command reads, and what this shard may answer of the collection in it.
 pub fn owned_view(ctx: &CommandContext<'_>, collection: &str) -> Result<OwnedView, CommandError> {
+    let (view, ()) = view_with(ctx, collection, |_| ())?;
+    Ok(view)
+}
+
+/// As [`owned_view`], with what is to be done when it is known what this shard may answer, and the
+/// state is not taken yet.
+fn view_with<T>(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    before: impl FnOnce(&Option<Arc<dyn ShardFilter>>) -> T,
+) -> Result<(OwnedView, T), CommandError> {
     let role = ctx.node.role().filter(|_| ctx.is_routed());
     let ownership = match role {
         Some(role) => {
@@ -161,15 +188,17 @@ pub fn owned_view(ctx: &CommandContext<'_>, collection: &str) -> Result<OwnedVie
         }
         None => None,
     };
+    let done = before(&ownership);
     let (catalog, snapshot) = ctx.view();
     if let Some(role) = role {
         // A range may have left since, and its documents been removed before the snapshot.
         let namespace = Namespace::new(ctx.database(), collection);
         role.check(&namespace, ctx.versions(), false)?;
     }
-    Ok(OwnedView {
+    let view = OwnedView {
         ownership,
         catalog,
         snapshot,
-    })
+    };
+    Ok((view, done))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use banyan_consensus::{Committed, Position, StateMachine};
 use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{self, EntryBuilder};
-use banyan_replication::machine::{Machine, Prepared, SNAPSHOT_POINT};
+use banyan_replication::machine::{LogPoint, Machine, Prepared, RangeRemoval, SNAPSHOT_POINT};
 use banyan_storage::{
     CatalogChange, IndexDefinition, KeyRange, Namespace, Part, Store, StoreOptions,
 };
@@ -152,7 +152,7 @@ fn a_snapshot_is_kept_before_its_time_is_told() {
     let machine = Arc::new(member.machine);
     let seen = Arc::new(Mutex::new(None));
     let (store, told, kept) = (member.store, Arc::downgrade(&machine), seen.clone());
-    machine.on_point(Box::new(move || {
+    machine.on_point(Box::new(move |_| {
         let machine = told.upgrade().unwrap();
         let kept_time = machine.time_of(&store.snapshot()).unwrap();
         *kept.lock() = Some((kept_time, machine.operation_time()));
@@ -171,6 +171,54 @@ fn a_snapshot_is_kept_before_its_time_is_told() {
     let (kept_time, told_time) = seen.lock().unwrap();
     assert_eq!(kept_time, machine.operation_time());
     assert!(clock::to_bits(told_time) < clock::to_bits(kept_time));
+}
+
+/// Whoever is told that a range goes sees all of it, however many entries are applied at once.
+#[test]
+fn a_removal_is_told_before_its_first_document_goes() {
+    let clock = Clock::new();
+    let removal = RangeRemoval {
+        collection: COLLECTION,
+        min: rawdoc! { "k": 0 },
+        max: rawdoc! { "k": 10 },
+    };
+    let message = rawdoc! {
+        "msg": "range removal", "ns": "test.c", "collection": i64::from(COLLECTION),
+        "min": removal.min.clone(), "max": removal.max.clone(),
+    };
+    let document = |k: i32| rawdoc! { "_id": k, "k": k };
+    let mut log = create(&clock);
+    let (mut inserts, mut notes, mut deletes) = (
+        EntryBuilder::new(),
+        EntryBuilder::new(),
+        EntryBuilder::new(),
+    );
+    (0..10).for_each(|k| inserts.insert(COLLECTION, k as u64 + 1, &document(k)));
+    // A note of a client says nothing.
+    notes.noop(&rawdoc! { "msg": "range removal" });
+    log.extend([&inserts, &notes].map(|entry| seal(entry, &clock)));
+    let mut begins = EntryBuilder::new();
+    begins.noop(&message);
+    (0..10).for_each(|k| deletes.delete(COLLECTION, k as u64 + 1, &document(k)));
+    log.extend([&begins, &deletes].map(|entry| seal(entry, &clock)));
+    for at_once in [1, log.len()] {
+        let member = Member::new();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (store, seen) = (member.store.clone(), told.clone());
+        member.machine.on_point(Box::new(move |point| {
+            let records = store.snapshot().records(COLLECTION, .., false).count();
+            seen.lock().push((point.clone(), records));
+        }));
+        member.apply(&log, at_once);
+        let expected = (LogPoint::RangeRemoval(removal.clone()), 10);
+        assert_eq!(*told.lock(), [expected], "{at_once} at once");
+        let left = member
+            .store
+            .snapshot()
+            .records(COLLECTION, .., false)
+            .count();
+        assert_eq!(left, 0);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use banyan_execution::ShardFilter;
 use banyan_replication::op_observer::Change;
 use banyan_replication::write::shard_rules::Versions;
 use banyan_sharding::split::chunk_bytes_limit;
-use banyan_sharding::{ChunkError, ChunkVersion, Coverage, RoutingTable, ShardKey};
+use banyan_sharding::{ChunkError, ChunkRange, ChunkVersion, Coverage, RoutingTable, ShardKey};
 use bson::{RawBsonRef, RawDocument};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, watch};
@@ -363,6 +363,15 @@ impl ShardFilter for Filter {
         };
         self.chunks.get(position).is_some_and(|chunk| chunk.owned)
     }
+
+    fn owns_part_of(&self, min: &RawDocument, max: &RawDocument) -> bool {
+        // A range of another shard key may hold anything.
+        let Ok(range) = ChunkRange::parse(self.table.pattern(), min, max) else {
+            return true;
+        };
+        let mut chunks = self.table.overlapping(&range);
+        chunks.any(|chunk| chunk.shard == self.shard)
+    }
 }
 
 /// The part of what this shard owns that a statement is to be run for: it has been run for the rest
@@ -403,6 +412,10 @@ impl ShardFilter for Limits {
             .key(document)
             .is_some_and(|key| self.ranges.contains(&key));
         inside == self.only && self.filter.owns(document)
+    }
+
+    fn owns_part_of(&self, min: &RawDocument, max: &RawDocument) -> bool {
+        self.filter.owns_part_of(min, max)
     }
 }
 

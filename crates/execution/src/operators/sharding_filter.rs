@@ -13,6 +13,9 @@ use crate::shares::Share;
 /// Which documents of a collection this shard owns, as of one shard version.
 pub trait ShardFilter: Send + Sync {
     fn owns(&self, document: &RawDocument) -> bool;
+
+    /// Whether it may own a document from `min` on and before `max`, values of the shard key.
+    fn owns_part_of(&self, min: &RawDocument, max: &RawDocument) -> bool;
 }
 
 pub struct ShardingFilter {

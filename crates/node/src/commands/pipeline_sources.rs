@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use banyan_document::Collator;
 use banyan_execution::error::plan_killed;
-use banyan_execution::{Executor, InterruptSlot, Planned, Request, Rest, Row, View};
+use banyan_execution::{Executor, InterruptSlot, LaterStates, Planned, Request, Rest, Row, View};
 use banyan_query::QueryError;
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::pipeline::{Documents, ForeignQuery, Pipeline, Sources};
-use banyan_storage::{Catalog, Collection, Namespace, Snapshot, Store};
+use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
@@ -58,61 +58,68 @@ pub fn of(
         None => Ok(()),
     };
     check()?;
+    let later = later_states(ctx, None);
     let view = ctx.view();
     // One may have been sharded since, and a part of it have left.
     check()?;
-    let database = ctx.database().to_owned();
-    let view = Arc::new(State(Mutex::new(Some(view))));
-    let later = later_states(ctx);
-    if later.is_some() {
-        let reader: Arc<dyn Rest> = view.clone();
-        slot.add_resting(Arc::downgrade(&reader));
+    if let Some(later) = &later {
+        let found = others.iter().filter_map(|other| view.0.find(other));
+        later.reads(found.map(|collection| collection.id));
     }
-    Ok(Some(Arc::new(Collections {
-        view,
+    let state = Arc::new(State {
+        view: Mutex::new(Some(view)),
         later,
-        database,
+    });
+    let reader: Arc<dyn Rest> = state.clone();
+    slot.add_resting(Arc::downgrade(&reader));
+    Ok(Some(Arc::new(Collections {
+        state,
+        database: ctx.database().to_owned(),
         slot: slot.clone(),
         collator: pipeline.collator().cloned(),
     })))
 }
 
-/// One state of all collections. `None` while its cursor rests.
-#[derive(Default)]
-struct State(Mutex<Option<(Arc<Catalog>, Snapshot)>>);
+/// One state of all collections.
+struct State {
+    /// `None` while its cursor rests.
+    view: Mutex<Option<(Arc<Catalog>, Snapshot)>>,
+    /// Those that it may go on in, if there are any.
+    later: Option<LaterStates>,
+}
+
+impl State {
+    fn view(&self) -> Result<(Arc<Catalog>, Snapshot), QueryError> {
+        let mut view = self.view.lock();
+        if let Some((catalog, snapshot)) = &*view {
+            return Ok((catalog.clone(), snapshot.clone()));
+        }
+        let Some(later) = &self.later else {
+            return Err(plan_killed("the state that it reads was let go"));
+        };
+        Ok(view.insert(later.open()?).clone())
+    }
+}
 
 impl Rest for State {
     fn rest(&self) {
-        *self.0.lock() = None;
+        if self.later.is_some() {
+            *self.view.lock() = None;
+        }
     }
 
     fn holds_snapshot(&self) -> bool {
-        self.0.lock().is_some()
+        let later = self.later.as_ref();
+        self.view.lock().is_some() || later.is_some_and(LaterStates::keeps_snapshot)
     }
 }
 
 struct Collections {
-    view: Arc<State>,
-    /// Where later states come from, if it may read them.
-    later: Option<Store>,
+    state: Arc<State>,
     database: String,
     slot: Arc<InterruptSlot>,
     /// The collation of the whole aggregation; those of other collections do not count.
     collator: Option<Collator>,
-}
-
-impl Collections {
-    fn view(&self) -> Result<(Arc<Catalog>, Snapshot), QueryError> {
-        let mut view = self.view.0.lock();
-        if let Some((catalog, snapshot)) = &*view {
-            return Ok((catalog.clone(), snapshot.clone()));
-        }
-        let Some(store) = &self.later else {
-            return Err(plan_killed("the state that it reads was let go"));
-        };
-        let catalog = store.catalog();
-        Ok(view.insert((catalog, store.snapshot())).clone())
-    }
 }
 
 impl Sources for Collections {
@@ -122,7 +129,7 @@ impl Sources for Collections {
         collection: &str,
         path: &str,
     ) -> Result<bool, QueryError> {
-        let (catalog, _) = self.view()?;
+        let (catalog, _) = self.state.view()?;
         let found = catalog.get(database.unwrap_or(&self.database), collection);
         Ok(found.is_some_and(|collection| {
             collection.indexes.iter().any(|index| {
@@ -141,7 +148,7 @@ impl Sources for Collections {
         collection: &str,
         query: &ForeignQuery,
     ) -> Result<Documents, QueryError> {
-        let (catalog, snapshot) = self.view()?;
+        let (catalog, snapshot) = self.state.view()?;
         let database = database.unwrap_or(&self.database);
         let request = Request {
             query: Arc::new(CanonicalQuery::of_filter(query.filter()?)),
@@ -150,7 +157,7 @@ impl Sources for Collections {
         let view = View {
             collection: catalog.get(database, collection).cloned(),
             snapshot,
-            later: self.later.clone(),
+            later: self.state.later.clone(),
         };
         let executor = Planned::new(view, request)?.open(&self.slot)?;
         let resting = Resting::new(executor, &self.slot);

@@ -30,8 +30,8 @@ const SHARDS: usize = 16;
 /// More open cursors than this are refused.
 const CURSORS_MAX: usize = 20_000;
 
-/// A cursor that has been idle for so long keeps its position and lets its snapshot go: old
-/// versions of what changes meanwhile need not be kept for it.
+/// A cursor that is idle and has held a snapshot for so long keeps its position and lets the snapshot
+/// go: old versions of what changes meanwhile need not be kept for it, however often it is read.
 pub const REST_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a cursor may lie idle, MongoDB's `cursorTimeoutMillis`.
@@ -76,6 +76,8 @@ pub struct Cursor {
     pub remaining: Option<u64>,
     /// Rows that were read and did not fit into the batch.
     pub pending: VecDeque<Row>,
+    /// Since when it may hold a snapshot.
+    awake_since: Instant,
     pub tail: Tail,
     pub following: Option<Arc<dyn Following>>,
     pub no_timeout: bool,
@@ -96,6 +98,7 @@ impl Cursor {
             slot,
             remaining: None,
             pending: VecDeque::new(),
+            awake_since: Instant::now(),
             tail: Tail::Ends,
             following: None,
             no_timeout: false,
@@ -301,7 +304,14 @@ impl CursorManager {
             interrupt: interrupt.clone(),
         };
         match std::mem::replace(slot, taken) {
-            Slot::Idle { cursor, .. } => Ok(cursor),
+            Slot::Idle {
+                mut cursor, rests, ..
+            } => {
+                if rests {
+                    cursor.awake_since = Instant::now();
+                }
+                Ok(cursor)
+            }
             Slot::InUse { .. } => Err(not_found(id)),
         }
     }
@@ -309,6 +319,10 @@ impl CursorManager {
     /// Gives a cursor back; it is closed if it was killed meanwhile.
     pub fn put_back(&self, id: i64, mut cursor: Box<Cursor>) -> Result<(), CommandError> {
         cursor.detach();
+        let rests = cursor.awake_since.elapsed() >= REST_AFTER;
+        if rests {
+            cursor.rest();
+        }
         let mut shard = self.shard(id).lock();
         let killed = match shard.get(&id) {
             Some(Slot::InUse { interrupt, .. }) => interrupt.is_raised(),
@@ -325,7 +339,7 @@ impl CursorManager {
             Slot::Idle {
                 cursor,
                 since: Instant::now(),
-                rests: false,
+                rests,
             },
         );
         Ok(())
@@ -433,19 +447,14 @@ impl CursorManager {
         reaped
     }
 
-    /// Has cursors that have been idle for a while let their snapshots go; to be called every
+    /// Has idle cursors that have held their snapshots for a while let them go; to be called every
     /// second or so.
     pub fn rest_idle(&self, after: Duration) {
-        let now = Instant::now();
         for shard in &self.shards {
             for slot in shard.lock().values_mut() {
-                if let Slot::Idle {
-                    cursor,
-                    since,
-                    rests,
-                } = slot
+                if let Slot::Idle { cursor, rests, .. } = slot
                     && !*rests
-                    && now.duration_since(*since) >= after
+                    && cursor.awake_since.elapsed() >= after
                 {
                     *rests = true;
                     cursor.rest();
@@ -454,7 +463,7 @@ impl CursorManager {
         }
     }
 
-    /// How many open cursors hold a snapshot.
+    /// How many idle cursors hold a snapshot.
     fn holding_snapshots(&self) -> usize {
         let holds = |slot: &Slot| match slot {
             Slot::Idle { cursor, .. } => cursor.holds_snapshot(),
@@ -503,7 +512,7 @@ pub struct CursorCounts {
     pub open: u64,
     pub opened: u64,
     pub timed_out: u64,
-    /// Idle ones that hold a snapshot which they could let go.
+    /// Idle ones that hold a snapshot: they have been so for a moment only, or cannot let it go.
     pub holding_snapshots: u64,
 }
 

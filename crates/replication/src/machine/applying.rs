@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::ahead;
 use super::effects::EffectError;
 use super::watched::changed_collection;
-use super::{APPLIED, Applied, CONFIGURATION, Machine, Prepared, SNAPSHOT_POINT};
+use super::{APPLIED, Applied, CONFIGURATION, LogPoint, Machine, Prepared};
 use crate::entry::{Entry, Header, Operation, Tally};
 use crate::op_observer::Change;
 use crate::sessions::{SessionId, SessionRecord, meta_key};
@@ -27,7 +27,7 @@ impl Machine {
             done: Vec::new(),
             watched: self.watched_collection(),
             telling: None,
-            at_snapshot_point: false,
+            point: None,
         };
         let started = Instant::now();
         let mut operations = 0;
@@ -111,8 +111,8 @@ pub(super) struct Applying<'a> {
     watched: Option<CollectionId>,
     /// The entry, the last in the batch, that changes it.
     telling: Option<Bytes>,
-    /// The last entry in the batch is a [`SNAPSHOT_POINT`].
-    at_snapshot_point: bool,
+    /// What the last entry in the batch is.
+    point: Option<LogPoint>,
 }
 
 impl Applying<'_> {
@@ -131,7 +131,9 @@ impl Applying<'_> {
             return Ok(false);
         }
         let entry = Entry::decode(&committed.data)?;
-        Ok(!changes_definitions(&entry)? && !is_snapshot_point(&entry) && !self.is_watched(&entry))
+        Ok(!changes_definitions(&entry)?
+            && LogPoint::of(&entry).is_none()
+            && !self.is_watched(&entry))
     }
 
     /// Entries that can be worked out at once.
@@ -211,11 +213,11 @@ impl Applying<'_> {
             }
             return Ok(());
         }
-        if is_snapshot_point(&entry) {
+        if let Some(point) = LogPoint::of(&entry) {
             self.applied = next;
             let prepared = committed.prepared.map(|prepared| (Bytes::new(), prepared));
             self.done.extend(prepared);
-            self.at_snapshot_point = true;
+            self.point = Some(point);
             return self.commit();
         }
         if self.is_watched(&entry) {
@@ -273,10 +275,8 @@ impl Applying<'_> {
             watched.tell_of(&data)?;
         }
         // Whoever waits for the point's time finds the snapshot that was kept at it.
-        if std::mem::take(&mut self.at_snapshot_point)
-            && let Some(listener) = &*self.machine.on_point.read()
-        {
-            listener();
+        if let Some(point) = self.point.take() {
+            self.machine.tell_of_point(&point);
         }
         *self.machine.applied.lock() = self.applied;
         self.machine.publish(self.applied);
@@ -326,15 +326,6 @@ fn names_id_index(definition: &IndexDefinition) -> bool {
         .spec
         .get_str("name")
         .is_ok_and(|name| name == "_id_")
-}
-
-fn is_snapshot_point(entry: &Entry<'_>) -> bool {
-    match entry.operations().next() {
-        Some(Ok(Operation::Noop { document })) => document
-            .get_str("msg")
-            .is_ok_and(|what| what == SNAPSHOT_POINT),
-        _ => false,
-    }
 }
 
 fn changes_definitions(entry: &Entry<'_>) -> Result<bool, EffectError> {

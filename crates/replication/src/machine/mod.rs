@@ -11,6 +11,7 @@ mod base;
 mod counts;
 pub mod effects;
 pub mod names;
+mod points;
 mod prepared;
 mod session_records;
 mod state_machine;
@@ -37,6 +38,7 @@ use base::Base;
 pub use counts::ApplyCounts;
 use counts::Counters;
 use names::{Name, Names};
+pub use points::{LogPoint, PointListener, RangeRemoval, SNAPSHOT_POINT};
 pub use prepared::Prepared;
 use watched::{WatchListener, Watched};
 
@@ -44,11 +46,6 @@ use watched::{WatchListener, Watched};
 const APPLIED: &[u8] = b"applied";
 const CONFIGURATION: &[u8] = b"configuration";
 
-/// What the no-op entry says that asks every member to keep a snapshot of the state as of its time.
-pub const SNAPSHOT_POINT: &str = "snapshot point";
-
-/// Told when the state is exactly as of a [`SNAPSHOT_POINT`], before its time is told to anybody.
-pub type PointListener = Box<dyn Fn() + Send + Sync>;
 /// Fetches the leader's state into the store.
 pub type SnapshotSource =
     Box<dyn Fn(&SnapshotMeta, ImportScope) -> Result<(), String> + Send + Sync>;
@@ -232,6 +229,7 @@ impl Machine {
         self.configuration.read().clone()
     }
 
+    /// Called at every [`LogPoint`], on every member.
     pub fn on_point(&self, listener: PointListener) {
         *self.on_point.write() = Some(listener);
     }
@@ -239,6 +237,12 @@ impl Machine {
     /// Called whenever collections or indexes may have changed.
     pub fn on_definitions(&self, listener: DefinitionsListener) {
         *self.on_definitions.write() = Some(listener);
+    }
+
+    fn tell_of_point(&self, point: &LogPoint) {
+        if let Some(listener) = &*self.on_point.read() {
+            listener(point);
+        }
     }
 
     fn tell_of_definitions(&self) {

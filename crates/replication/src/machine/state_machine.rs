@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
 use banyan_storage::Batch;
 
-use super::{Machine, Prepared};
+use super::{LogPoint, Machine, Prepared};
 use crate::entry::{self, Header};
 
 impl StateMachine for Machine {
@@ -62,6 +62,7 @@ impl StateMachine for Machine {
         if let Some(watched) = &*self.watched.read() {
             watched.tell_of_all();
         }
+        self.tell_of_point(&LogPoint::Installed);
         self.tell_of_definitions();
         if let Some(listener) = &*self.on_config.read() {
             listener();

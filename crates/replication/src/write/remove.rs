@@ -1,7 +1,8 @@
 //! Removing records for the process's own reasons: a shard's orphaned documents.
 //!
 //! As a `deleteMany` does it, but by record id: the records of one batch are latched, read again
-//! from one snapshot and go in one entry of the log.
+//! from one snapshot and go in one entry of the log. An entry before the first batch says which
+//! range goes, so that readers who count on it keep the state as of then.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use crate::entry::EntryBuilder;
 use crate::errors;
 use crate::latches::{Attempt, Held};
 use crate::locks::{Lock, Mode};
-use crate::machine::Prepared;
 use crate::machine::effects;
+use crate::machine::{Prepared, RangeRemoval};
 use crate::replica::Replica;
 
 /// What a batch has come to.
@@ -31,6 +32,21 @@ impl Replica {
     pub fn try_hold(&self, namespace: &Namespace) -> Option<Lock> {
         let collection = self.locks.collection(namespace);
         self.locks.try_lock(collection, Mode::IntentExclusive)
+    }
+
+    /// Tells every member that documents of a range are going to be removed. What is proposed once
+    /// this has returned comes later in the log.
+    pub async fn begin_range_removal(
+        &self,
+        namespace: &Namespace,
+        removal: &RangeRemoval,
+        term: u64,
+    ) -> Result<(), CommandError> {
+        let mut entry = EntryBuilder::new();
+        entry.noop(&removal.message(namespace.as_str()));
+        self.propose(&entry, Prepared::nothing(self), term, false)
+            .await
+            .map(drop)
     }
 
     /// Removes those of the records whose documents are to go, as one entry of the log. The caller

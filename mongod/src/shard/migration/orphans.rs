@@ -9,8 +9,8 @@
 //! A donor's orphans stay for `orphanCleanupDelaySecs`, for the sake of reads that do not say which
 //! ranges they count on (`available`, and those that come straight to the shard). Reads with a
 //! version need no delay: a member that could see the removal has learned before that the range is
-//! gone ([`crate::shard::logged`]), and an open cursor goes on in the snapshot that it began in. So
-//! a range that is to come back is removed at once.
+//! gone ([`crate::shard::logged`]), and an open cursor never goes on in a state after the removal's
+//! beginning ([`banyan_execution::later`]). So a range that is to come back is removed at once.
 //!
 //! Tasks know nothing of each other: one that fails is tried again later, and stops nobody.
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_replication::locks::Mode;
+use banyan_replication::machine::RangeRemoval;
 use banyan_replication::write::remove::Removed;
 use banyan_sharding::{ChunkRange, ShardKeyPattern};
 use banyan_storage::{Namespace, RecordId};
@@ -37,8 +38,7 @@ pub async fn remove_range(
     progress: impl Fn(Removed),
 ) -> Result<(), CommandError> {
     let namespace = Namespace::parse(ns).ok_or_else(|| internal("a namespace without a dot"))?;
-    let mut after = None;
-    let mut left = false;
+    let (mut after, mut left, mut begun) = (None, false, false);
     loop {
         let Some(batch) = next_batch(role, ns, pattern, range, after.take()).await? else {
             return Ok(());
@@ -50,6 +50,16 @@ pub async fn remove_range(
             // Once more for those that somebody was writing.
             left = false;
             continue;
+        }
+        if !std::mem::replace(&mut begun, true) {
+            // Cursors that rest and show the range go on in the state before.
+            let removal = RangeRemoval {
+                collection: batch.collection.id,
+                min: range.min.document().to_owned(),
+                max: range.max.document().to_owned(),
+            };
+            let node = role.node();
+            node.begin_range_removal(&namespace, &removal, term).await?;
         }
         let removed = remove_batch(role, &namespace, pattern, range, &batch, term).await?;
         left |= removed.busy > 0;
