@@ -20,6 +20,8 @@ pub struct IndexFilter {
     pub query: RawDocumentBuf,
     pub sort: RawDocumentBuf,
     pub projection: RawDocumentBuf,
+    /// If it named one.
+    pub collation: Option<RawDocumentBuf>,
     pub indexes: Vec<AllowedIndex>,
 }
 

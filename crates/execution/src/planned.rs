@@ -163,6 +163,7 @@ impl<'a> Planned<'a> {
                 query: filter.unwrap_or_else(|| query.filter.to_document()),
                 sort: query.order.pattern().map(sort_pattern).unwrap_or_default(),
                 projection: projection.unwrap_or_default(),
+                collation: query.collator().map(|c| c.collation().to_document()),
                 plan: executor.explain_plan(),
                 candidates: trial.candidates(false),
                 has_index_filter: self.has_index_filter,

@@ -80,6 +80,8 @@ pub struct Creation {
     pub query: RawDocumentBuf,
     pub sort: RawDocumentBuf,
     pub projection: RawDocumentBuf,
+    /// How it compares strings, if not by their bytes.
+    pub collation: Option<RawDocumentBuf>,
     pub plan: RawDocumentBuf,
     /// The best first.
     pub candidates: Vec<CandidateStats>,
@@ -101,7 +103,7 @@ impl Creation {
     pub fn bytes(&self) -> usize {
         let documents = [&self.query, &self.sort, &self.projection, &self.plan];
         let stats = self.candidates.iter().map(|candidate| &candidate.stats);
-        let documents = documents.into_iter().chain(stats);
+        let documents = documents.into_iter().chain(&self.collation).chain(stats);
         documents.map(|document| document.as_bytes().len()).sum()
     }
 

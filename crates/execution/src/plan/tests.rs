@@ -446,6 +446,7 @@ fn an_index_filter_names_the_only_indexes_and_outweighs_a_hint() {
             query: filter.clone(),
             sort: rawdoc! {},
             projection: rawdoc! {},
+            collation: None,
             indexes: vec![allowed],
         };
         let request = Request {

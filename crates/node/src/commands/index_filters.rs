@@ -5,7 +5,7 @@ use banyan_document::compare::compare_documents;
 use banyan_execution::CollectionQueryInfo;
 use banyan_execution::index_filters::{AllowedIndex, IndexFilter};
 use banyan_wire::CommandError;
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::plan_cache::{bad, collection, optional_query, query};
 use super::table::{CommandResult, CommandSpec, Run};
@@ -39,6 +39,7 @@ fn set(ctx: &CommandContext<'_>) -> CommandResult {
         query: query.filter.to_owned(),
         sort: owned(query.sort),
         projection: owned(query.projection),
+        collation: query.collation,
         indexes,
     };
     let shape = query.canonical.shape();
@@ -99,12 +100,16 @@ fn describe(filter: &IndexFilter) -> RawDocumentBuf {
             AllowedIndex::KeyPattern(pattern) => indexes.push(pattern.clone()),
         }
     }
-    rawdoc! {
+    let mut shown = rawdoc! {
         "query": filter.query.clone(),
         "sort": filter.sort.clone(),
         "projection": filter.projection.clone(),
-        "indexes": indexes,
+    };
+    if let Some(collation) = &filter.collation {
+        shown.append(cstr!("collation"), collation.clone());
     }
+    shown.append(cstr!("indexes"), indexes);
+    shown
 }
 
 fn clear(ctx: &CommandContext<'_>) -> CommandResult {

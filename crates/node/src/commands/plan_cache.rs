@@ -47,6 +47,7 @@ pub struct ShapeQuery<'a> {
     pub filter: &'a RawDocument,
     pub sort: Option<&'a RawDocument>,
     pub projection: Option<&'a RawDocument>,
+    pub collation: Option<RawDocumentBuf>,
     pub canonical: CanonicalQuery,
 }
 
@@ -84,11 +85,16 @@ pub fn query<'a>(ctx: &CommandContext<'a>) -> Result<ShapeQuery<'a>, CommandErro
         ..Written::default()
     };
     let collator = collation.collator(ctx, ctx.collection()?);
+    let named = match &collation {
+        Asked::Named(Some(collator)) => Some(collator.collation().to_document()),
+        _ => None,
+    };
     let context = query_context(ctx, None, collator)?;
     Ok(ShapeQuery {
         filter,
         sort,
         projection,
+        collation: named,
         canonical: CanonicalQuery::parse(&written, &context).map_err(errors::query)?,
     })
 }
@@ -141,11 +147,14 @@ fn describe(key: &PlanCacheKey, entry: &Entry, address: &str) -> RawDocumentBuf 
     let mut bytes = size_of::<PlanCacheKey>() + size_of::<Entry>();
     if let Some(creation) = &entry.creation {
         bytes += creation.bytes();
-        let created_from = rawdoc! {
+        let mut created_from = rawdoc! {
             "query": creation.query.clone(),
             "sort": creation.sort.clone(),
             "projection": creation.projection.clone(),
         };
+        if let Some(collation) = &creation.collation {
+            created_from.append(cstr!("collation"), collation.clone());
+        }
         shown.append(cstr!("createdFromQuery"), created_from);
         shown.append(cstr!("cachedPlan"), creation.plan.clone());
         let candidates = creation.candidates.iter();
