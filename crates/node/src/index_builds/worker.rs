@@ -150,7 +150,7 @@ async fn load(
     drop(turn);
     match ended.map_err(errors::storage) {
         Ok(LoadEnd::Complete) => {
-            node.index_builds.reconcile(node);
+            node.machine.tell_of_definitions();
             Ok(())
         }
         Ok(LoadEnd::Stopped) => Ok(()),

@@ -81,6 +81,8 @@ pub struct Machine {
     on_point: RwLock<Option<PointListener>>,
     on_config: RwLock<Option<ConfigListener>>,
     on_definitions: RwLock<Option<DefinitionsListener>>,
+    /// Counts what `on_definitions` is told.
+    definitions: watch::Sender<u64>,
     snapshots: RwLock<Option<SnapshotSource>>,
 }
 
@@ -110,6 +112,7 @@ impl Machine {
             on_point: RwLock::default(),
             on_config: RwLock::default(),
             on_definitions: RwLock::default(),
+            definitions: watch::Sender::new(0),
             snapshots: RwLock::default(),
         };
         machine.load()?;
@@ -245,7 +248,14 @@ impl Machine {
         }
     }
 
-    fn tell_of_definitions(&self) {
+    /// Changes whenever collections or indexes may have changed.
+    pub fn definitions_watch(&self) -> watch::Receiver<u64> {
+        self.definitions.subscribe()
+    }
+
+    /// To be called where they have changed, in the log's order or by a build of this member alone.
+    pub fn tell_of_definitions(&self) {
+        self.definitions.send_modify(|count| *count += 1);
         if let Some(listener) = &*self.on_definitions.read() {
             listener();
         }

@@ -6,7 +6,7 @@
 //! once: whoever holds latches never waits for another.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use banyan_execution::{ShardFilter, tickets};
 use banyan_storage::{Collection, Namespace};
@@ -20,13 +20,11 @@ use crate::clock;
 use crate::errors;
 use crate::latches::{Held, LatchKey};
 use crate::op_observer::Change;
+use crate::replica::Replica;
 use crate::sessions::{
     self, LastWrite, Retryable, SessionRecord, SessionStamp, Statement, StatementOutcome,
 };
 use crate::virtual_collections;
-
-/// How often a write looks whether this member has finished a unique index by now.
-const UNIQUE_LOOK: Duration = Duration::from_millis(10);
 
 pub struct Staging<'a> {
     pub ctx: WriteContext<'a>,
@@ -95,8 +93,7 @@ impl<'a> Staging<'a> {
             if lacks_unique(found.as_deref()) {
                 // No write could be checked against the index.
                 drop(lock);
-                ctx.check_interrupt()?;
-                tokio::time::sleep(UNIQUE_LOOK).await;
+                ctx.wait(unique_is_loaded(replica, &namespace)).await?;
                 continue;
             }
             if found.is_none() && create {
@@ -248,6 +245,20 @@ fn lacks_unique(collection: Option<&Collection>) -> bool {
     let committed = builds.iter().filter(|build| build.is_committed);
     let mut indexes = committed.flat_map(|build| &build.indexes);
     indexes.any(|index| index.unique)
+}
+
+/// Waits until this member has loaded the keys of the collection's unique indexes.
+async fn unique_is_loaded(replica: &Replica, namespace: &Namespace) {
+    let mut changed = replica.machine.definitions_watch();
+    let lacks = || {
+        let catalog = replica.store.catalog();
+        lacks_unique(catalog.find(namespace).map(|found| &**found))
+    };
+    while lacks() {
+        if changed.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Names that are views of something else, or nobody's to write to.
