@@ -9,7 +9,7 @@ use bson::oid::ObjectId;
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
-use super::nested;
+use super::{nested, query_error};
 use crate::collation;
 use crate::context::Context;
 use crate::cursors::Cursor;
@@ -177,6 +177,9 @@ pub async fn merge(
         .catalog
         .route_or_create(&format!("{database}.{}", merge.collection))
         .await?;
+    let indexes = indexes_of(context, &database, &merge.collection).await?;
+    let indexes = indexes.iter().map(|index| &**index);
+    merge.finds_one(indexes, collator).map_err(query_error)?;
     loop {
         let batch = cursor.batch(WRITE_DOCUMENTS).await?;
         if batch.is_empty() {

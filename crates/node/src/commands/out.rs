@@ -74,7 +74,7 @@ pub async fn write(
     let database = database.unwrap_or(ctx.database());
     check_collection_name(database, collection)?;
     let elsewhere = !ctx.node.is_primary();
-    if elsewhere && matches!(output, Output::Replace { .. }) {
+    if elsewhere {
         // The target's options and indexes are looked up here.
         let reply = on_primary(ctx, "admin", rawdoc! { "ping": 1 }).await?;
         catch_up(ctx, &reply).await?;
@@ -258,6 +258,12 @@ async fn merge_into(
 ) -> Result<(), CommandError> {
     let upsert = merge.when_not_matched == WhenNotMatched::Insert;
     let must_match = merge.when_not_matched == WhenNotMatched::Fail;
+    let catalog = ctx.node.store.catalog();
+    let target = catalog.get(database, &merge.collection);
+    let indexes = target.into_iter().flat_map(|target| &target.indexes);
+    let specs = indexes.map(|index| &*index.spec);
+    merge.finds_one(specs, collator).map_err(errors::query)?;
+    drop(catalog);
     loop {
         let batch = ctx.compute(|| results.next_batch()).await?;
         if batch.is_empty() {

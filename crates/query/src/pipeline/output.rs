@@ -1,8 +1,9 @@
 //! $out and $merge: where results are written. The node does the writing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use banyan_document::DocumentWriter;
+use banyan_document::{Collator, DocumentWriter};
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Pipeline;
@@ -185,6 +186,28 @@ pub(super) fn parse_merge(
 }
 
 impl Merge {
+    /// Whether each document finds one of the target at most: by `_id` or, as one of the target's
+    /// indexes ensures for strings as `collator` compares them, by the fields of `on`.
+    pub fn finds_one<'i>(
+        &self,
+        indexes: impl IntoIterator<Item = &'i RawDocument>,
+        collator: Option<&Collator>,
+    ) -> Result<(), QueryError> {
+        let on: BTreeSet<&str> = self.on.iter().map(String::as_str).collect();
+        let by_id = on.is_empty() || on.iter().eq(&["_id"]);
+        if by_id
+            || indexes
+                .into_iter()
+                .any(|index| ensures(index, &on, collator))
+        {
+            return Ok(());
+        }
+        error(
+            51183,
+            "Cannot find index to verify that join fields will be unique",
+        )
+    }
+
     fn options(&mut self, document: &RawDocument, context: &Context) -> Result<(), QueryError> {
         for (name, value) in document.iter().map_while(Result::ok) {
             match (name.as_str(), value) {
@@ -256,6 +279,28 @@ impl Merge {
         }
         Ok(())
     }
+}
+
+/// Whether no two documents have the same values of the fields.
+fn ensures(index: &RawDocument, fields: &BTreeSet<&str>, collator: Option<&Collator>) -> bool {
+    let Ok(key) = index.get_document("key") else {
+        return false;
+    };
+    let mut keyed = BTreeSet::new();
+    for (field, direction) in key.iter().flatten() {
+        if matches!(direction, RawBsonRef::String(_)) {
+            return false;
+        }
+        keyed.insert(field.as_str());
+    }
+    let collation = index.get_document("collation").ok();
+    let own = collation
+        .and_then(|collation| Collator::parse(collation).ok())
+        .flatten();
+    index.get_bool("unique").unwrap_or(false)
+        && index.get_document("partialFilterExpression").is_err()
+        && keyed == *fields
+        && own.as_ref() == collator
 }
 
 fn when_matched(value: RawBsonRef<'_>, context: &Context) -> Result<WhenMatched, QueryError> {
