@@ -159,7 +159,7 @@ async fn an_idle_routed_cursor_holds_no_state_and_sees_what_moves_once() -> Resu
         }
     };
     let reads = [
-        doc! { "find": "c" },
+        doc! { "find": "c", "sort": { "$natural": 1 } },
         doc! { "find": "c", "sort": { "k": -1 } },
         doc! { "aggregate": "c", "pipeline": [
             { "$lookup": { "from": "other", "localField": "_id", "foreignField": "_id", "as": "x" } },

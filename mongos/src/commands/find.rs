@@ -45,6 +45,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
 
 /// What a `find` over several shards has to know of itself.
 struct Parts<'a> {
+    /// `$natural` is each shard's own order: there is nothing to merge by.
     sort: Option<&'a RawDocument>,
     projection: Option<&'a RawDocument>,
     skip: u64,
@@ -62,8 +63,10 @@ impl<'a> Parts<'a> {
             None => Ok(0),
         };
         let not_empty = |document: &&RawDocument| !document.is_empty();
+        let is_natural = |sort: &RawDocument| matches!(sort.get("$natural"), Ok(Some(_)));
+        let sort = fields::document(body, "sort")?.filter(not_empty);
         Ok(Parts {
-            sort: fields::document(body, "sort")?.filter(not_empty),
+            sort: sort.filter(|sort| !is_natural(sort)),
             projection: fields::document(body, "projection")?.filter(not_empty),
             skip: count("skip")?,
             limit: Some(count("limit")?).filter(|&limit| limit > 0),
