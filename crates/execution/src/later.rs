@@ -231,9 +231,9 @@ mod tests {
                 shard_filter: Some(filter),
                 ..request(&rawdoc! { "k": { "$gte": 0 } }, sort)
             };
-            let mut reader = self
-                .fixture
-                .open_in(&self.collection, &request, Some(later));
+            let mut reader =
+                self.fixture
+                    .open_in(&self.collection, &request, Some(later), &Arc::default());
             for _ in 0..10 {
                 reader.next_record().unwrap().unwrap();
             }

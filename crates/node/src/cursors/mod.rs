@@ -522,3 +522,53 @@ pub fn not_found(id: i64) -> CommandError {
         format!("cursor id {id} not found"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_execution::RowStream;
+    use banyan_query::QueryError;
+    use std::sync::atomic::AtomicBool;
+
+    /// Says whether it holds a snapshot.
+    struct Reader(Arc<AtomicBool>);
+
+    impl RowStream for Reader {
+        fn next_batch(&mut self, _: usize, _: &mut VecDeque<Row>) -> Result<(), QueryError> {
+            Ok(())
+        }
+
+        fn save(&mut self) {
+            self.0.store(false, Ordering::Relaxed);
+        }
+
+        fn holds_snapshot(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn a_cursor_that_is_never_idle_for_long_lets_its_snapshot_go() {
+        let holds = Arc::new(AtomicBool::new(true));
+        let manager = CursorManager::new();
+        let rows = Box::new(Reader(holds.clone()));
+        let cursor = Cursor::new("a.b".to_owned(), rows, Arc::default());
+        let id = manager.open(cursor).unwrap();
+        let interrupt = Interrupt::new(Arc::default(), None);
+        let read = |held_for: Option<Duration>| {
+            let mut cursor = manager.take(id, "a.b", &interrupt).unwrap();
+            holds.store(true, Ordering::Relaxed);
+            if let Some(held_for) = held_for {
+                cursor.awake_since = Instant::now().checked_sub(held_for).unwrap();
+            }
+            manager.put_back(id, cursor).unwrap();
+            manager.counts().holding_snapshots
+        };
+        assert_eq!(read(Some(Duration::ZERO)), 1);
+        assert_eq!(read(Some(REST_AFTER)), 0);
+        // It goes on in another one, which is new.
+        assert_eq!(read(None), 1);
+        manager.rest_idle(Duration::ZERO);
+        assert_eq!(manager.counts().holding_snapshots, 0);
+    }
+}
