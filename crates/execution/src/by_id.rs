@@ -3,7 +3,7 @@
 use banyan_document::collation::holds_strings;
 use banyan_document::{Collator, key};
 use banyan_query::QueryError;
-use banyan_storage::{Collection, Index, Record, Snapshot};
+use banyan_storage::{Collection, Index, Record, RecordId, Snapshot};
 use bson::RawBsonRef;
 
 use crate::error;
@@ -13,7 +13,7 @@ pub fn serves(index: &Index, id: RawBsonRef<'_>, collator: Option<&Collator>) ->
     !holds_strings(&id) || index.pattern.collator.as_ref() == collator
 }
 
-/// The key of a record in the index on `_id`.
+/// The key of a record in the index on `_id`: in a clustered collection, the record's id.
 pub fn key(index: &Index, id: RawBsonRef<'_>) -> Vec<u8> {
     let mut key = Vec::with_capacity(32);
     key::encode_collated(id, index.pattern.collator.as_ref(), &mut key);
@@ -28,13 +28,17 @@ pub fn lookup(
     let Some(index) = collection.id_index() else {
         return Ok(None);
     };
-    let Some(record) = snapshot
-        .unique_lookup(index, &key(index, id))
-        .map_err(error::storage)?
-    else {
+    let key = key(index, id);
+    let record = match index.is_clustered() {
+        true => Some(RecordId::bytes(&key)),
+        false => snapshot
+            .unique_lookup(index, &key)
+            .map_err(error::storage)?,
+    };
+    let Some(record) = record else {
         return Ok(None);
     };
     snapshot
-        .record(collection.id, record)
+        .record(collection.id, &record)
         .map_err(error::storage)
 }

@@ -167,10 +167,9 @@ impl Executor {
             records.next().transpose().map_err(error::storage)
         });
         let [first, last] = ends;
-        Ok(match (first?, last?) {
-            (Some((first, _)), Some((last, _))) => Some(Shares::new(first, last + 1)),
-            _ => None,
-        })
+        let number = |end: Option<(RecordId, _)>| end.and_then(|(record, _)| record.as_number());
+        let ends = number(first?).zip(number(last?));
+        Ok(ends.map(|(first, last)| Shares::new(first, last + 1)))
     }
 
     /// Whether the documents are found by a scan of the whole collection.

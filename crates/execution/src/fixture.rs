@@ -6,7 +6,8 @@ use banyan_document::Collator;
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::{Context, Filter};
 use banyan_storage::{
-    Batch, CatalogChange, Collection, Index, IndexDefinition, Namespace, Store, StoreOptions,
+    Batch, CatalogChange, Collection, Index, IndexDefinition, Namespace, RecordId, Store,
+    StoreOptions,
 };
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
@@ -40,28 +41,53 @@ impl Fixture {
         indexes: &[RawDocumentBuf],
     ) -> Arc<Collection> {
         let ids = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
-        let specs = std::iter::once(&ids).chain(indexes);
-        let definitions = specs
-            .map(|spec| IndexDefinition {
-                id: self.store.allocate_id(),
-                spec: spec.clone(),
-            })
-            .collect();
+        let indexes: Vec<_> = std::iter::once(&ids).chain(indexes).cloned().collect();
+        self.fill(name, rawdoc! {}, documents, &indexes)
+    }
+
+    /// The same in the order of `_id`, without an index on it.
+    pub fn clustered(
+        &self,
+        name: &str,
+        documents: &[RawDocumentBuf],
+        indexes: &[RawDocumentBuf],
+    ) -> Arc<Collection> {
+        let options = rawdoc! { "clusteredIndex": {
+            "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true,
+        } };
+        self.fill(name, options, documents, indexes)
+    }
+
+    fn fill(
+        &self,
+        name: &str,
+        options: RawDocumentBuf,
+        documents: &[RawDocumentBuf],
+        indexes: &[RawDocumentBuf],
+    ) -> Arc<Collection> {
+        let definition = |spec: &RawDocumentBuf| IndexDefinition {
+            id: self.store.allocate_id(),
+            spec: spec.clone(),
+        };
+        let definitions = indexes.iter().map(definition).collect();
         let mut batch = Batch::new();
         let id = self.store.allocate_id();
         batch.change_catalog(CatalogChange::CreateCollection {
             id,
             namespace: Namespace::new("test", name),
             uuid: [7; 16],
-            options: RawDocumentBuf::new(),
+            options,
             indexes: definitions,
         });
         self.store.commit(batch).unwrap();
         let collection = self.store.catalog().by_id(id).unwrap().clone();
         let mut batch = Batch::new();
         for (record, document) in documents.iter().enumerate() {
-            let record = record as u64 + 1;
-            insert(&mut batch, &collection, record, document);
+            let record = match &collection.clustered_index {
+                Some(index) => RecordId::bytes(&index.kind.keys(document).unwrap().keys[0]),
+                None => RecordId::number(record as u64 + 1),
+            };
+            insert(&mut batch, &collection, &record, document);
         }
         self.store.commit(batch).unwrap();
         collection
@@ -141,7 +167,7 @@ pub fn index(key: RawDocumentBuf, name: &str) -> RawDocumentBuf {
 pub fn insert(
     batch: &mut Batch,
     collection: &Arc<Collection>,
-    record: u64,
+    record: &RecordId,
     document: &RawDocumentBuf,
 ) {
     batch.insert_record(collection, record, document);
@@ -154,7 +180,7 @@ pub fn insert(
 pub fn remove(
     batch: &mut Batch,
     collection: &Arc<Collection>,
-    record: u64,
+    record: &RecordId,
     document: &RawDocumentBuf,
 ) {
     batch.delete_record(collection, record, document);
@@ -169,7 +195,7 @@ fn add_keys(
     batch: &mut Batch,
     collection: &Collection,
     index: &Arc<Index>,
-    record: u64,
+    record: &RecordId,
     document: &RawDocumentBuf,
 ) {
     if let Some(filter) = crate::partial::filter_of(index)

@@ -1,6 +1,7 @@
 //! The rows of a tailable cursor: a capped collection in insertion order, and what is added later.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::operators::Output;
@@ -19,7 +20,7 @@ pub struct Tailing {
     filter: Arc<Filter>,
     output: Output,
     scan: Option<RecordScan>,
-    last: RecordId,
+    last: Option<RecordId>,
     ticker: Ticker,
 }
 
@@ -38,7 +39,7 @@ impl Tailing {
             filter,
             output,
             scan: None,
-            last: 0,
+            last: None,
             ticker,
         }
     }
@@ -53,14 +54,15 @@ impl Tailing {
                     ));
                 }
                 let snapshot = self.store.snapshot();
-                let after = self.last + 1;
+                let after = self.last.clone().map_or(Bound::Unbounded, Bound::Excluded);
+                let rest = (after, Bound::Unbounded);
                 self.scan
-                    .insert(snapshot.records(self.collection.id, after.., false))
+                    .insert(snapshot.records(self.collection.id, rest, false))
             }
         };
         for found in scan {
             let (id, record) = found.map_err(error::storage)?;
-            self.last = id;
+            let id = self.last.insert(id);
             self.ticker.tick()?;
             if !self.filter.try_matches(&record)? {
                 continue;

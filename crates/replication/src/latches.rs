@@ -57,7 +57,7 @@ impl Default for Latches {
 }
 
 impl Latches {
-    pub fn record(&self, collection: CollectionId, record: RecordId) -> LatchKey {
+    pub fn record(&self, collection: CollectionId, record: &RecordId) -> LatchKey {
         LatchKey(self.hasher.hash_one((b'r', collection, record)))
     }
 
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_latch_is_handed_over_in_order_and_past_those_who_left() {
         let latches = Arc::new(Latches::default());
-        let key = latches.record(1, 1);
+        let key = latches.record(1, &RecordId::number(1));
         let mut holder = Held::none(&latches);
         assert_eq!(holder.try_add(key, 0), Attempt::Taken);
         assert_eq!(holder.try_add(key, 0), Attempt::Taken, "harmless");

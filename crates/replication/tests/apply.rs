@@ -11,7 +11,7 @@ use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{self, EntryBuilder};
 use banyan_replication::machine::{LogPoint, Machine, Prepared, RangeRemoval, SNAPSHOT_POINT};
 use banyan_storage::{
-    CatalogChange, IndexDefinition, KeyRange, Namespace, Part, Store, StoreOptions,
+    CatalogChange, IndexDefinition, KeyRange, Namespace, Part, RecordId, Store, StoreOptions,
 };
 use bson::{RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
@@ -118,7 +118,7 @@ fn busy_log(entries: usize) -> Vec<Vec<u8>> {
         let mut entry = EntryBuilder::new();
         for _ in 0..random.random_range(1..30) {
             let at = random.random_range(0..records.len());
-            let record = at as u64 + 1;
+            let record = RecordId::number(at as u64 + 1);
             let tags: Vec<i32> = (0..random.random_range(0..4))
                 .map(|_| random.random_range(0..9))
                 .collect();
@@ -128,15 +128,15 @@ fn busy_log(entries: usize) -> Vec<Vec<u8>> {
                 rawdoc! { "_id": at as i32, "n": number as i32, "tags": tags, "p": padding };
             match records[at].take() {
                 None => {
-                    entry.insert(COLLECTION, record, &after);
+                    entry.insert(COLLECTION, &record, &after);
                     records[at] = Some(after);
                 }
                 Some(before) if random.random_bool(0.2) => {
-                    entry.delete(COLLECTION, record, &before);
+                    entry.delete(COLLECTION, &record, &before);
                 }
                 Some(before) => {
                     let style = entry::Style::Replacement;
-                    entry.update(COLLECTION, record, &before, &after, &style);
+                    entry.update(COLLECTION, &record, &before, &after, &style);
                     records[at] = Some(after);
                 }
             }
@@ -322,7 +322,7 @@ fn rate() {
             let document = rawdoc! {
                 "_id": record as i64, "tags": record as i32 % 1000, "text": "x".repeat(200),
             };
-            entry.insert(COLLECTION, record, &document);
+            entry.insert(COLLECTION, &RecordId::number(record), &document);
         }
         log.push(seal(&entry, &clock));
     }

@@ -13,7 +13,8 @@ use fjall::Slice;
 use crate::StorageError;
 use crate::build::writes::BuildWrite;
 use crate::catalog::{CatalogChange, Collection, Index};
-use crate::keys::{self, CollectionId, RecordId};
+use crate::keys::{self, CollectionId};
+use crate::record_id::RecordId;
 
 #[derive(Default)]
 pub struct Batch {
@@ -51,7 +52,8 @@ pub(crate) struct Tally {
     pub(crate) collection: Arc<Collection>,
     pub(crate) documents: i64,
     pub(crate) bytes: i64,
-    pub(crate) last_record: RecordId,
+    /// 0: none, or none that is a number.
+    pub(crate) last_record: u64,
 }
 
 pub(crate) struct IndexTally {
@@ -80,20 +82,20 @@ impl Batch {
     pub fn insert_record(
         &mut self,
         collection: &Arc<Collection>,
-        record: RecordId,
+        record: &RecordId,
         document: &RawDocument,
     ) {
         let tally = self.tally(collection);
         tally.documents += 1;
         tally.bytes += document.as_bytes().len() as i64;
-        tally.last_record = tally.last_record.max(record);
+        tally.last_record = tally.last_record.max(record.as_number().unwrap_or(0));
         self.write_record(collection, record, Some(document));
     }
 
     pub fn replace_record(
         &mut self,
         collection: &Arc<Collection>,
-        record: RecordId,
+        record: &RecordId,
         before: &RawDocument,
         after: &RawDocument,
     ) {
@@ -107,7 +109,7 @@ impl Batch {
     pub fn delete_record(
         &mut self,
         collection: &Arc<Collection>,
-        record: RecordId,
+        record: &RecordId,
         before: &RawDocument,
     ) {
         let tally = self.tally(collection);
@@ -119,12 +121,12 @@ impl Batch {
     fn write_record(
         &mut self,
         collection: &Collection,
-        record: RecordId,
+        record: &RecordId,
         document: Option<&RawDocument>,
     ) {
         self.operations.push(Operation {
             keyspace: Keyspace::Records,
-            key: Slice::from(keys::record_key(collection.id, record)),
+            key: keys::with_record_key(collection.id, record, |key| Slice::from(key)),
             value: document.map(|document| Slice::from(document.as_bytes())),
         });
     }
@@ -134,15 +136,11 @@ impl Batch {
         collection: &Collection,
         index: &Arc<Index>,
         key: &[u8],
-        record: RecordId,
+        record: &RecordId,
     ) {
-        self.index_tally(collection.id, index).key_bytes += key.len() as i64;
-        let value = if index.unique {
-            Slice::from(record.to_be_bytes())
-        } else {
-            Slice::from([])
-        };
-        self.write_index_key(index, key, record, Some(value));
+        let form = index.entry_form();
+        self.index_tally(collection.id, index).key_bytes += form.counted_bytes(key, record);
+        self.write_index_key(index, key, record, Some(form.value(record)));
     }
 
     pub fn delete_index_key(
@@ -150,9 +148,10 @@ impl Batch {
         collection: &Collection,
         index: &Arc<Index>,
         key: &[u8],
-        record: RecordId,
+        record: &RecordId,
     ) {
-        self.index_tally(collection.id, index).key_bytes -= key.len() as i64;
+        let form = index.entry_form();
+        self.index_tally(collection.id, index).key_bytes -= form.counted_bytes(key, record);
         self.write_index_key(index, key, record, None);
     }
 
@@ -162,14 +161,14 @@ impl Batch {
         &mut self,
         collection: CollectionId,
         index: &Arc<Index>,
-        record: RecordId,
+        record: &RecordId,
         before: Vec<Vec<u8>>,
         after: Option<Vec<Vec<u8>>>,
     ) {
         self.build_writes.push(BuildWrite {
             collection,
             index: index.clone(),
-            record,
+            record: record.clone(),
             before,
             after,
         });
@@ -179,11 +178,11 @@ impl Batch {
         &mut self,
         index: &Index,
         key: &[u8],
-        record: RecordId,
+        record: &RecordId,
         value: Option<Slice>,
     ) {
-        let record = (!index.unique).then_some(record);
-        let key = keys::with_index_key(index.id, key, record, |key| Slice::from(key));
+        let form = index.entry_form();
+        let key = form.with_key(index.id, key, record, |key| Slice::from(key));
         self.operations.push(Operation {
             keyspace: Keyspace::Indexes,
             key,

@@ -18,13 +18,14 @@ use std::sync::{Arc, OnceLock};
 
 use banyan_document::Collator;
 use banyan_document::key::KeyPattern;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use parking_lot::RwLock;
 
 use crate::StorageError;
 use crate::build::{BuildId, Building, IndexBuild, IndexBuildDefinition};
-use crate::keys::{CollectionId, IndexId, RecordId};
+use crate::keys::{CollectionId, EntryForm, IndexId};
 use crate::kind::{self, ArrayPaths, IndexKind};
+use crate::record_id::{RecordId, RecordIdFormat};
 
 /// `database.collection`. The collection's part may hold further dots.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,7 +174,13 @@ pub struct Collection {
     pub options: RawDocumentBuf,
     /// How operations that name no collation compare strings here; `None`: by their bytes.
     pub collator: Option<Collator>,
-    /// In the order of their creation; `_id_` first. All of them are complete.
+    /// In a clustered collection: the order of its records, as an index without entries. Its keys
+    /// are the record ids.
+    pub clustered_index: Option<Arc<Index>>,
+    /// Its records stay in the order in which they were inserted.
+    pub is_capped: bool,
+    /// In the order of their creation; `_id_` first, where the collection is not clustered. All of
+    /// them are complete.
     pub indexes: Vec<Arc<Index>>,
     /// Builds under way, in the order in which they began.
     pub builds: Vec<Arc<IndexBuild>>,
@@ -264,9 +271,32 @@ impl Collection {
         Ok(())
     }
 
-    /// The index on `_id`, which every collection with records has.
+    /// The index on `_id`, which every collection with records has: `_id_` or the clustered one.
     pub fn id_index(&self) -> Option<&Arc<Index>> {
-        self.indexes.first().filter(|index| index.is_id())
+        let first = self.indexes.first().filter(|index| index.is_id());
+        self.clustered_index.as_ref().or(first)
+    }
+
+    /// What queries may be answered with: the clustered index goes first.
+    pub fn all_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
+        self.clustered_index.iter().chain(&self.indexes)
+    }
+
+    /// What its record ids are.
+    pub fn record_ids(&self) -> RecordIdFormat {
+        match self.clustered_index {
+            Some(_) => RecordIdFormat::Bytes,
+            None => RecordIdFormat::Number,
+        }
+    }
+
+    /// Replaces the options and what follows from them.
+    fn set_options(&mut self, options: &RawDocument) -> Result<(), StorageError> {
+        self.collator = collator_in(options)?;
+        self.clustered_index = clustered_index(self.id, options)?;
+        self.is_capped = options.get_bool("capped").unwrap_or(false);
+        self.options = options.to_owned();
+        Ok(())
     }
 
     /// What a caller keeps in memory with the collection for as long as it exists, under whichever
@@ -277,15 +307,17 @@ impl Collection {
         extension.clone().downcast().ok()
     }
 
-    /// Reserves `count` consecutive record ids and returns the first; `last_known` is asked once.
+    /// Reserves `count` consecutive numbers for record ids and returns the first; `last_known` is
+    /// asked once. Not for clustered collections.
     pub fn reserve_records<E>(
         &self,
         count: u64,
         last_known: impl FnOnce() -> Result<Option<RecordId>, E>,
-    ) -> Result<RecordId, E> {
+    ) -> Result<u64, E> {
         let next = &self.counters.next_record;
         if next.load(Ordering::Relaxed) == 0 {
-            let first = last_known()?.map_or(1, |last| last + 1);
+            let last = last_known()?.and_then(|last| last.as_number());
+            let first = last.map_or(1, |last| last + 1);
             next.fetch_max(first, Ordering::Relaxed);
         }
         Ok(next.fetch_add(count, Ordering::Relaxed))
@@ -320,6 +352,9 @@ pub struct Index {
     pub hidden: bool,
     pub partial_filter: Option<RawDocumentBuf>,
     pub expire_after_seconds: Option<i64>,
+    /// What the record ids in its entries are.
+    pub record_ids: RecordIdFormat,
+    is_clustered: bool,
     arrays: RwLock<Arc<ArrayPaths>>,
     pub(crate) key_bytes: AtomicI64,
     pub(crate) building: Option<Arc<Building>>,
@@ -365,6 +400,8 @@ impl Index {
             hidden: flag("hidden"),
             partial_filter,
             expire_after_seconds,
+            record_ids: RecordIdFormat::Number,
+            is_clustered: false,
             spec: spec.clone(),
             arrays: RwLock::new(Arc::new(arrays)),
             key_bytes: AtomicI64::new(0),
@@ -373,28 +410,42 @@ impl Index {
         })
     }
 
-    pub(crate) fn building(
-        definition: &IndexDefinition,
-        arrays: ArrayPaths,
-        building: &Arc<Building>,
-    ) -> Result<Index, StorageError> {
-        let index = Index::parse(definition, arrays)?;
-        Ok(Index {
+    /// With entries for records whose ids are of this format.
+    pub(crate) fn of_records(self, record_ids: RecordIdFormat) -> Index {
+        Index { record_ids, ..self }
+    }
+
+    pub(crate) fn under(self, building: &Arc<Building>) -> Index {
+        Index {
             building: Some(building.clone()),
-            ..index
-        })
+            ..self
+        }
     }
 
     /// The same index with another definition or in another state, with the same keys.
     pub(crate) fn succeed(&self, definition: &IndexDefinition) -> Result<Index, StorageError> {
         let index = Index::parse(definition, ArrayPaths::clone(&self.arrays()))?;
+        let index = index.of_records(self.record_ids);
         let key_bytes = self.key_bytes.load(Ordering::Relaxed);
         index.key_bytes.store(key_bytes, Ordering::Relaxed);
         Ok(index)
     }
 
+    /// Whether it is the index on `_id` of a collection that is not clustered.
     pub fn is_id(&self) -> bool {
-        self.name == ID_INDEX_NAME
+        self.name == ID_INDEX_NAME && !self.is_clustered
+    }
+
+    /// Whether it is the order of a clustered collection's records. Its id is then the collection's.
+    pub fn is_clustered(&self) -> bool {
+        self.is_clustered
+    }
+
+    pub(crate) fn entry_form(&self) -> EntryForm {
+        EntryForm {
+            unique: self.unique,
+            ids: self.record_ids,
+        }
     }
 
     /// Where documents have arrays. Only grows.
@@ -438,6 +489,29 @@ impl fmt::Debug for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Index({} {:?} {:?})", self.id, self.name, self.spec)
     }
+}
+
+/// The index that the `clusteredIndex` among a collection's options stands for.
+pub(crate) fn clustered_index(
+    id: CollectionId,
+    options: &RawDocument,
+) -> Result<Option<Arc<Index>>, StorageError> {
+    let Ok(clustered) = options.get_document("clusteredIndex") else {
+        return Ok(None);
+    };
+    let mut spec = clustered.to_owned();
+    if let Ok(collation) = options.get_document("collation") {
+        spec.append(cstr!("collation"), collation);
+    }
+    spec.append(cstr!("clustered"), true);
+    let index = Index::parse(&IndexDefinition { id, spec }, ArrayPaths::default())?;
+    let expire_after_seconds = options.get_i64("expireAfterSeconds").ok();
+    Ok(Some(Arc::new(Index {
+        expire_after_seconds,
+        record_ids: RecordIdFormat::Bytes,
+        is_clustered: true,
+        ..index
+    })))
 }
 
 /// What the `collation` among the options of a collection or of an index stands for.
@@ -558,17 +632,25 @@ impl CatalogChange {
             let counters = collection
                 .map(|known| known.counters.clone())
                 .unwrap_or_default();
-            let parse = |definition| Index::parse(definition, ArrayPaths::default()).map(Arc::new);
-            return Ok(Some(Collection {
+            let mut created = Collection {
                 id: *id,
                 namespace: namespace.clone(),
                 uuid: *uuid,
-                options: options.clone(),
-                collator: collator_in(options)?,
-                indexes: indexes.iter().map(parse).collect::<Result<_, _>>()?,
+                options: RawDocumentBuf::new(),
+                collator: None,
+                clustered_index: None,
+                is_capped: false,
+                indexes: Vec::with_capacity(indexes.len()),
                 builds: Vec::new(),
                 counters,
-            }));
+            };
+            created.set_options(options)?;
+            for definition in indexes {
+                let index = Index::parse(definition, ArrayPaths::default())?;
+                let index = index.of_records(created.record_ids());
+                created.indexes.push(Arc::new(index));
+            }
+            return Ok(Some(created));
         }
         let Some(mut changed) = collection.cloned() else {
             return Ok(None);
@@ -577,19 +659,17 @@ impl CatalogChange {
             CatalogChange::CreateCollection { .. } => {}
             CatalogChange::DropCollection { .. } => return Ok(None),
             CatalogChange::RenameCollection { to, .. } => changed.namespace = to.clone(),
-            CatalogChange::SetOptions { options, .. } => {
-                changed.options = options.clone();
-                changed.collator = collator_in(options)?;
-            }
+            CatalogChange::SetOptions { options, .. } => changed.set_options(options)?,
             CatalogChange::CreateIndex { index, .. } => {
-                let built = Arc::new(Index::parse(index, ArrayPaths::default())?);
+                let built = Index::parse(index, ArrayPaths::default())?;
+                let built = Arc::new(built.of_records(changed.record_ids()));
                 changed.indexes.retain(|other| other.id != index.id);
                 changed.indexes.push(built);
             }
             CatalogChange::StartIndexBuild { build, .. } => {
                 if changed.build(&build.id).is_none() {
                     let building = Arc::new(Building::begun(build.duplicates));
-                    let begun = IndexBuild::parse(build, building)?;
+                    let begun = IndexBuild::parse(build, building, changed.record_ids())?;
                     changed.builds.push(Arc::new(begun));
                 }
             }

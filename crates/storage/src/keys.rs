@@ -2,13 +2,14 @@
 //!
 //! | keyspace | key | value |
 //! | --- | --- | --- |
-//! | records | collection id (u32) + record id (u64) | the document |
-//! | indexes, unique | index id (u32) + encoded fields | record id (u64) |
-//! | indexes, other | index id (u32) + encoded fields + record id (u64) | nothing |
+//! | records | collection id (u32) + record id | the document |
+//! | indexes, unique | index id (u32) + encoded fields | record id |
+//! | indexes, other | index id (u32) + encoded fields + record id | nothing |
 //! | meta | see below | see below |
 //!
-//! All integers are big-endian, so byte order is numeric order and a collection's records lie in
-//! insertion order. Encoded fields come from `banyan_document::key` and are never a prefix of
+//! All integers are big-endian, so byte order is numeric order. How record ids lie in keys, and that
+//! they keep their order there, [`crate::record_id`] says: a collection's records lie in insertion
+//! order, those of a clustered collection in the order of their `_id`s. Encoded fields come from `banyan_document::key` and are never a prefix of
 //! one another within one index, which is what lets a record id follow them.
 //!
 //! The meta keyspace holds the catalog (`c`), counts (`n`), what is to be removed (`d`), the next
@@ -17,9 +18,10 @@
 
 use std::ops::Bound;
 
+use crate::record_id::{LENGTH_BYTES, RecordId, RecordIdFormat};
+
 pub type CollectionId = u32;
 pub type IndexId = u32;
-pub type RecordId = u64;
 
 pub(crate) const COLLECTION: u8 = b'c';
 pub(crate) const COUNTS: u8 = b'n';
@@ -33,9 +35,11 @@ pub(crate) const CALLER: u8 = b'x';
 /// The longest encoded fields that an index can hold: the engine takes keys of up to 64 KiB.
 pub const INDEX_KEY_BYTES_MAX: usize = 60_000;
 
+const _: () = assert!(
+    ID_BYTES + INDEX_KEY_BYTES_MAX + RecordId::BYTES_MAX + LENGTH_BYTES <= u16::MAX as usize
+);
+
 pub(crate) const ID_BYTES: usize = 4;
-pub(crate) const RECORD_ID_BYTES: usize = 8;
-pub(crate) const RECORD_KEY_BYTES: usize = ID_BYTES + RECORD_ID_BYTES;
 
 /// A range of encoded index keys, without index id and record id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,34 +89,96 @@ pub(crate) fn journal_mark(number: u64) -> [u8; JOURNAL_MARK_BYTES] {
     key
 }
 
-pub(crate) fn record_key(collection: CollectionId, record: RecordId) -> [u8; RECORD_KEY_BYTES] {
-    let mut key = [0; RECORD_KEY_BYTES];
-    key[..ID_BYTES].copy_from_slice(&collection.to_be_bytes());
-    key[ID_BYTES..].copy_from_slice(&record.to_be_bytes());
+/// Builds the key of a record on the stack where it fits, and hands it to `use_key`.
+#[inline]
+pub(crate) fn with_record_key<T>(
+    collection: CollectionId,
+    record: &RecordId,
+    use_key: impl FnOnce(&[u8]) -> T,
+) -> T {
+    match record.as_number() {
+        Some(number) => {
+            let mut key = [0; ID_BYTES + size_of::<u64>()];
+            key[..ID_BYTES].copy_from_slice(&collection.to_be_bytes());
+            key[ID_BYTES..].copy_from_slice(&number.to_be_bytes());
+            use_key(&key)
+        }
+        None => use_key(&record_key(collection, record)),
+    }
+}
+
+pub(crate) fn record_key(collection: CollectionId, record: &RecordId) -> Vec<u8> {
+    let mut key = collection.to_be_bytes().to_vec();
+    record.append_to_key(&mut key);
     key
 }
 
-/// The record id that ends a record key or an index key.
-pub(crate) fn trailing_record_id(bytes: &[u8]) -> Option<RecordId> {
-    bytes
-        .last_chunk::<RECORD_ID_BYTES>()
-        .map(|id| RecordId::from_be_bytes(*id))
+/// Where the entries of an index have their record id, and what that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EntryForm {
+    /// Whether the id is the value, and not the end of the key.
+    pub(crate) unique: bool,
+    pub(crate) ids: RecordIdFormat,
+}
+
+impl EntryForm {
+    /// The end of the encoded fields in an entry's key, and the record that the entry names.
+    #[inline]
+    pub(crate) fn split(self, key: &[u8], value: &[u8]) -> Option<(usize, RecordId)> {
+        let (end, record) = if self.unique {
+            let (_, record) = self.ids.split(value)?;
+            (key.len(), record)
+        } else {
+            self.ids.split(key)?
+        };
+        (end >= ID_BYTES).then_some((end, record))
+    }
+
+    /// The value of the entry that names a record.
+    pub(crate) fn value(self, record: &RecordId) -> fjall::Slice {
+        match self.unique {
+            true => record.to_suffix(),
+            false => fjall::Slice::from([]),
+        }
+    }
+
+    /// What an entry with these encoded fields adds to the length of all keys.
+    pub(crate) fn counted_bytes(self, key: &[u8], record: &RecordId) -> i64 {
+        let suffix = match self.unique {
+            true => 0,
+            false => record.suffix_bytes() - self.ids.uncounted_bytes(),
+        };
+        (key.len() + suffix) as i64
+    }
+
+    /// Builds the key of the entry with these encoded fields, and hands it to `use_key`.
+    #[inline]
+    pub(crate) fn with_key<T>(
+        self,
+        index: IndexId,
+        key: &[u8],
+        record: &RecordId,
+        use_key: impl FnOnce(&[u8]) -> T,
+    ) -> T {
+        with_index_key(index, key, (!self.unique).then_some(record), use_key)
+    }
 }
 
 /// Builds `id + key (+ record id)` on the stack where it fits, and hands it to `use_key`.
+#[inline]
 pub(crate) fn with_index_key<T>(
     index: IndexId,
     key: &[u8],
-    record: Option<RecordId>,
+    record: Option<&RecordId>,
     use_key: impl FnOnce(&[u8]) -> T,
 ) -> T {
     const STACK_BYTES: usize = 128;
-    let length = ID_BYTES + key.len() + record.map_or(0, |_| RECORD_ID_BYTES);
+    let length = ID_BYTES + key.len() + record.map_or(0, RecordId::suffix_bytes);
     let fill = |buffer: &mut [u8]| {
         buffer[..ID_BYTES].copy_from_slice(&index.to_be_bytes());
         buffer[ID_BYTES..ID_BYTES + key.len()].copy_from_slice(key);
         if let Some(record) = record {
-            buffer[ID_BYTES + key.len()..length].copy_from_slice(&record.to_be_bytes());
+            record.write_suffix(&mut buffer[ID_BYTES + key.len()..length]);
         }
     };
     if length <= STACK_BYTES {
@@ -140,7 +206,8 @@ pub(crate) fn index_bounds(
         let key = &key[..key.len().min(INDEX_KEY_BYTES_MAX + 1)];
         [&index.to_be_bytes()[..], key, pad].concat()
     };
-    let after_all_ids: &[u8] = &[u8::MAX; RECORD_ID_BYTES + 1];
+    // No id begins with it.
+    let after_all_ids: &[u8] = &[u8::MAX];
     let lower = match &range.lower {
         Bound::Included(key) => Bound::Included(whole(key, &[])),
         Bound::Excluded(key) if unique => Bound::Excluded(whole(key, &[])),
@@ -154,6 +221,11 @@ pub(crate) fn index_bounds(
         Bound::Unbounded => end_of_id(index),
     };
     (lower, upper)
+}
+
+/// Sorts behind all records of a collection, and before those of the next one.
+pub(crate) fn end_of_records(collection: CollectionId) -> Vec<u8> {
+    [&collection.to_be_bytes()[..], &[u8::MAX]].concat()
 }
 
 /// The upper bound of everything that starts with `id`.
@@ -185,9 +257,14 @@ mod tests {
     #[test]
     fn long_index_keys_do_not_fit_the_stack_buffer() {
         let key = vec![7; 4000];
-        let built = with_index_key(3, &key, Some(9), |bytes| bytes.to_vec());
+        let record = RecordId::number(9);
+        let built = with_index_key(3, &key, Some(&record), |bytes| bytes.to_vec());
         assert_eq!(built.len(), 4 + 4000 + 8);
-        assert_eq!(trailing_record_id(&built), Some(9));
+        let form = EntryForm {
+            unique: false,
+            ids: RecordIdFormat::Number,
+        };
+        assert_eq!(form.split(&built, &[]), Some((4 + 4000, record)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! them) and key patterns, and nothing of commands, replication or time. Read it in this order:
 //!
 //! - [`keys`]: how collections and indexes share three keyspaces, so that thousands of
-//!   collections cost no more than one;
+//!   collections cost no more than one; [`record_id`]: what records are known by;
 //! - [`catalog`]: the immutable picture of all collections and indexes, replaced as a whole when
 //!   a batch changes it;
 //! - [`batch`]: one atomic change of everything (records, index keys, catalog, counts and
@@ -33,6 +33,7 @@ pub mod keys;
 pub mod kind;
 pub mod overlay;
 pub mod record;
+pub mod record_id;
 pub mod snapshot;
 pub mod store;
 pub mod transfer;
@@ -43,10 +44,11 @@ pub use catalog::{
     Catalog, CatalogChange, Collection, Database, Index, IndexDefinition, Namespace,
 };
 pub use error::{OpenError, StorageError};
-pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange, RecordId};
+pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange};
 pub use kind::{ArrayPaths, IndexKind, KeyLayout};
 pub use overlay::{Overlay, OverlayView};
 pub use record::{Bytes, Record};
+pub use record_id::{RecordId, RecordIdFormat, RecordIdRef};
 pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot};
 pub use store::{Stats, Store, StoreOptions};
 pub use transfer::{Chunk, Divergence, ImportScope, Importer, Part, SliceEnd, Totals};

@@ -1,7 +1,7 @@
 //! A consistent view of everything that was committed before it was taken, and of what its reader
 //! has staged itself.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use fjall::{Readable, Slice};
@@ -9,9 +9,10 @@ use fjall::{Readable, Slice};
 use crate::StorageError;
 use crate::batch::Keyspace;
 use crate::catalog::Index;
-use crate::keys::{self, CollectionId, KeyRange, RecordId};
+use crate::keys::{self, CollectionId, EntryForm, KeyRange};
 use crate::overlay::{Merge, OverlayView, is_empty};
 use crate::record::{Bytes, Record};
+use crate::record_id::{RecordId, RecordIdRef};
 use crate::store::{Engine, Keyspaces};
 
 /// Cheap to take and to clone. Old versions of what it sees are kept while it lives: don't hold
@@ -64,23 +65,23 @@ impl Snapshot {
     pub fn record(
         &self,
         collection: CollectionId,
-        record: RecordId,
+        record: &RecordId,
     ) -> Result<Option<Record>, StorageError> {
-        let key = keys::record_key(collection, record);
-        match self.get(Keyspace::Records, &key)? {
+        let get = |key: &[u8]| self.get(Keyspace::Records, key);
+        match keys::with_record_key(collection, record, get)? {
             Some(bytes) => Record::new(bytes, || place(collection, record)).map(Some),
             None => Ok(None),
         }
     }
 
-    /// The records of a collection in insertion order, or in the opposite one.
+    /// The records of a collection in the order of their ids, or in the opposite one.
     pub fn records(
         &self,
         collection: CollectionId,
         range: impl RangeBounds<RecordId>,
         reverse: bool,
     ) -> RecordScan {
-        let whole = |record: &RecordId| keys::record_key(collection, *record).to_vec();
+        let whole = |record: &RecordId| keys::record_key(collection, record);
         let lower = match range.start_bound() {
             Bound::Unbounded => Bound::Included(collection.to_be_bytes().to_vec()),
             bound => bound.map(whole),
@@ -104,7 +105,8 @@ impl Snapshot {
         Ok(last.map(|(record, _)| record))
     }
 
-    /// Which record holds `key` in a unique index.
+    /// Which record holds `key` in a unique index. The keys of a clustered index are its records'
+    /// ids.
     pub fn unique_lookup(
         &self,
         index: &Index,
@@ -114,11 +116,17 @@ impl Snapshot {
         if key.len() > keys::INDEX_KEY_BYTES_MAX {
             return Ok(None);
         }
+        if index.is_clustered() {
+            let record = RecordId::bytes(key);
+            let get = |key: &[u8]| self.get(Keyspace::Records, key);
+            let found = keys::with_record_key(index.id, &record, get)?;
+            return Ok(found.map(|_| record));
+        }
         let found =
             keys::with_index_key(index.id, key, None, |key| self.get(Keyspace::Indexes, key))?;
         let Some(value) = found else { return Ok(None) };
-        match keys::trailing_record_id(&value) {
-            Some(record) => Ok(Some(record)),
+        match index.record_ids.split(&value) {
+            Some((_, record)) => Ok(Some(record)),
             None => Err(damaged_index(index.id)),
         }
     }
@@ -128,10 +136,10 @@ impl Snapshot {
         &self,
         index: &Index,
         key: &[u8],
-        record: RecordId,
+        record: &RecordId,
     ) -> Result<bool, StorageError> {
         if index.unique {
-            return Ok(self.unique_lookup(index, key)? == Some(record));
+            return Ok(self.unique_lookup(index, key)?.as_ref() == Some(record));
         }
         if key.len() > keys::INDEX_KEY_BYTES_MAX {
             return Ok(false);
@@ -148,8 +156,7 @@ impl Snapshot {
 
     /// The keys of an index in key order (and by record id within a key), or in the opposite one.
     pub fn scan_index(&self, index: &Index, range: KeyRange, reverse: bool) -> IndexScan {
-        let bounds = keys::index_bounds(index.id, index.unique, &range);
-        self.scan_within(index, bounds, reverse)
+        self.scan_within(index, bounds_of(index, &range), reverse)
     }
 
     /// As [`Snapshot::scan_index`], from behind an entry on that an earlier scan came to. It need
@@ -159,11 +166,16 @@ impl Snapshot {
         index: &Index,
         range: &KeyRange,
         reverse: bool,
-        (key, record): (&[u8], RecordId),
+        (key, record): (&[u8], &RecordId),
     ) -> IndexScan {
-        let (mut lower, mut upper) = keys::index_bounds(index.id, index.unique, range);
-        let record = (!index.unique).then_some(record);
-        let entry = keys::with_index_key(index.id, key, record, <[u8]>::to_vec);
+        let (mut lower, mut upper) = bounds_of(index, range);
+        let entry = match index.is_clustered() {
+            true => keys::record_key(index.id, record),
+            false => {
+                let form = index.entry_form();
+                form.with_key(index.id, key, record, <[u8]>::to_vec)
+            }
+        };
         let behind = if reverse { &mut upper } else { &mut lower };
         *behind = Bound::Excluded(entry);
         self.scan_within(index, (lower, upper), reverse)
@@ -175,22 +187,26 @@ impl Snapshot {
         bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         reverse: bool,
     ) -> IndexScan {
+        let (keyspace, entries) = match index.is_clustered() {
+            true => (Keyspace::Records, Entries::Records),
+            false => (Keyspace::Indexes, Entries::Keys(index.entry_form())),
+        };
         IndexScan {
             index: index.id,
-            unique: index.unique,
-            scan: (!is_empty(&bounds)).then(|| self.scan(Keyspace::Indexes, bounds, reverse)),
+            entries,
+            scan: (!is_empty(&bounds)).then(|| self.scan(keyspace, bounds, reverse)),
         }
     }
 
-    /// What lies under an id in the indexes keyspace, with the record id at the end of each key.
-    pub(crate) fn scan_plain(&self, id: u32) -> IndexScan {
-        let bounds = keys::index_bounds(id, false, &KeyRange::all());
+    /// What lies under an id in the indexes keyspace, in entries of this form.
+    pub(crate) fn scan_plain(&self, id: u32, form: EntryForm) -> IndexScan {
+        let bounds = keys::index_bounds(id, form.unique, &KeyRange::all());
         let iterator = self
             .view
             .range::<Vec<u8>, _>(&self.keyspaces.indexes, bounds);
         IndexScan {
             index: id,
-            unique: false,
+            entries: Entries::Keys(form),
             scan: Some(Scan {
                 iterator,
                 reverse: false,
@@ -230,7 +246,24 @@ impl Snapshot {
     }
 }
 
-fn place(collection: CollectionId, record: RecordId) -> String {
+/// The bounds of a scan in the keyspace that has the index's keys.
+fn bounds_of(index: &Index, range: &KeyRange) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    if !index.is_clustered() {
+        return keys::index_bounds(index.id, index.unique, range);
+    }
+    let key = |key: &Vec<u8>| keys::record_key(index.id, &RecordId::bytes(key));
+    let lower = match range.lower.as_ref() {
+        Bound::Unbounded => Bound::Included(index.id.to_be_bytes().to_vec()),
+        bound => bound.map(key),
+    };
+    let upper = match range.upper.as_ref() {
+        Bound::Unbounded => keys::end_of_id(index.id),
+        bound => bound.map(key),
+    };
+    (lower, upper)
+}
+
+fn place(collection: CollectionId, record: &RecordId) -> String {
     format!("record {record} of collection {collection}")
 }
 
@@ -277,11 +310,12 @@ impl Iterator for RecordScan {
             Ok(pair) => pair,
             Err(error) => return Some(Err(error.into())),
         };
-        let Some(record) = keys::trailing_record_id(&key) else {
+        let id = key.get(keys::ID_BYTES..).and_then(RecordId::from_key);
+        let Some(record) = id else {
             let place = format!("collection {}", self.collection);
             return Some(Err(StorageError::damaged(place, "a record without an id")));
         };
-        let document = Record::new(value, || place(self.collection, record));
+        let document = Record::new(value, || place(self.collection, &record));
         Some(document.map(|document| (record, document)))
     }
 }
@@ -290,6 +324,7 @@ impl Iterator for RecordScan {
 #[derive(Clone)]
 pub struct IndexKey {
     entry: Slice,
+    start: usize,
     end: usize,
 }
 
@@ -297,13 +332,20 @@ impl std::ops::Deref for IndexKey {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.entry[keys::ID_BYTES..self.end]
+        &self.entry[self.start..self.end]
     }
+}
+
+/// What a scan of an index comes to.
+enum Entries {
+    Keys(EntryForm),
+    /// The records of a clustered collection.
+    Records,
 }
 
 pub struct IndexScan {
     index: u32,
-    unique: bool,
+    entries: Entries,
     scan: Option<Scan>,
 }
 
@@ -315,16 +357,26 @@ impl Iterator for IndexScan {
             Ok(pair) => pair,
             Err(error) => return Some(Err(error.into())),
         };
-        let (record, end) = if self.unique {
-            (keys::trailing_record_id(&value), entry.len())
-        } else {
-            let end = entry.len().saturating_sub(keys::RECORD_ID_BYTES);
-            (keys::trailing_record_id(&entry), end)
+        let found = match self.entries {
+            Entries::Keys(form) => {
+                let split = form.split(&entry, &value);
+                split.map(|(end, record)| (keys::ID_BYTES..end, record))
+            }
+            Entries::Records => {
+                let id = entry.get(keys::ID_BYTES..).and_then(RecordId::from_key);
+                id.and_then(|record| match record.as_ref() {
+                    RecordIdRef::Bytes(key) => {
+                        let end = entry.len();
+                        Some((end - key.len()..end, record))
+                    }
+                    RecordIdRef::Number(_) => None,
+                })
+            }
         };
-        match record {
-            Some(record) if end >= keys::ID_BYTES => Some(Ok((IndexKey { entry, end }, record))),
-            _ => Some(Err(damaged_index(self.index))),
-        }
+        let Some((Range { start, end }, record)) = found else {
+            return Some(Err(damaged_index(self.index)));
+        };
+        Some(Ok((IndexKey { entry, start, end }, record)))
     }
 }
 

@@ -11,7 +11,7 @@ use banyan_document::key::Keys;
 use banyan_storage::build::{LoadEnd, LoadHost, LoadProgress};
 use banyan_storage::{
     Batch, BuildAddress, CatalogChange, Collection, Index, IndexBuild, IndexBuildDefinition,
-    IndexDefinition, KeyRange, Namespace, Store, StoreOptions, Violation,
+    IndexDefinition, KeyRange, Namespace, RecordId, Store, StoreOptions, Violation,
 };
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
@@ -31,18 +31,31 @@ struct World {
     /// How many values `a` can have.
     values: u64,
     arrays: bool,
+    clustered: bool,
 }
 
 impl World {
     fn new(path: &std::path::Path, values: u64, arrays: bool) -> World {
+        World::of(path, values, arrays, false)
+    }
+
+    fn of(path: &std::path::Path, values: u64, arrays: bool, clustered: bool) -> World {
         let store = Store::open(path, &StoreOptions::default()).unwrap();
         let mut batch = Batch::new();
         batch.change_catalog(CatalogChange::CreateCollection {
             id: COLLECTION,
             namespace: Namespace::new("db", "things"),
             uuid: [1; 16],
-            options: rawdoc! {},
-            indexes: vec![definition(2, rawdoc! { "_id": 1 }, false)],
+            options: match clustered {
+                false => rawdoc! {},
+                true => rawdoc! { "clusteredIndex": {
+                    "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true,
+                } },
+            },
+            indexes: match clustered {
+                false => vec![definition(2, rawdoc! { "_id": 1 }, false)],
+                true => Vec::new(),
+            },
         });
         store.commit(batch).unwrap();
         World {
@@ -52,6 +65,16 @@ impl World {
             seed: 11,
             values,
             arrays,
+            clustered,
+        }
+    }
+
+    /// The record of the document with so high a number. In a clustered collection the later ones
+    /// come between the earlier ones.
+    fn id(&self, number: u64) -> RecordId {
+        match self.clustered {
+            false => RecordId::number(number),
+            true => RecordId::bytes(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()),
         }
     }
 
@@ -88,23 +111,31 @@ impl World {
             let known = self.random(self.next);
             match self.documents.get(&known).cloned() {
                 Some(before) if self.random(2) == 0 => {
-                    batch.delete_record(&collection, known, &before);
-                    change(&mut batch, &collection, known, Some(&before), None);
+                    let record = self.id(known);
+                    batch.delete_record(&collection, &record, &before);
+                    change(&mut batch, &collection, &record, Some(&before), None);
                     self.documents.remove(&known);
                 }
                 Some(before) => {
                     let after = self.document(known);
-                    batch.replace_record(&collection, known, &before, &after);
-                    change(&mut batch, &collection, known, Some(&before), Some(&after));
+                    let record = self.id(known);
+                    batch.replace_record(&collection, &record, &before, &after);
+                    change(
+                        &mut batch,
+                        &collection,
+                        &record,
+                        Some(&before),
+                        Some(&after),
+                    );
                     self.documents.insert(known, after);
                 }
                 None => {
-                    let record = self.next;
+                    let number = self.next;
                     self.next += 1;
-                    let after = self.document(record);
-                    batch.insert_record(&collection, record, &after);
-                    change(&mut batch, &collection, record, None, Some(&after));
-                    self.documents.insert(record, after);
+                    let (record, after) = (self.id(number), self.document(number));
+                    batch.insert_record(&collection, &record, &after);
+                    change(&mut batch, &collection, &record, None, Some(&after));
+                    self.documents.insert(number, after);
                 }
             }
         }
@@ -115,16 +146,17 @@ impl World {
     fn mend(&mut self) {
         let collection = self.collection();
         let mut seen = std::collections::HashSet::new();
-        for (record, document) in self.documents.clone() {
+        for (number, document) in self.documents.clone() {
+            let record = self.id(number);
             let index = &collection.builds[0].indexes[0];
             let keys = keys_of(index, &document);
             let twice = |key: &Vec<u8>| seen.contains(key);
             if keys.as_ref().is_none_or(|keys| keys.iter().any(twice)) {
                 let mut batch = Batch::new();
-                batch.delete_record(&collection, record, &document);
-                change(&mut batch, &collection, record, Some(&document), None);
+                batch.delete_record(&collection, &record, &document);
+                change(&mut batch, &collection, &record, Some(&document), None);
                 self.store.commit(batch).unwrap();
-                self.documents.remove(&record);
+                self.documents.remove(&number);
             } else {
                 seen.extend(keys.unwrap_or_default());
             }
@@ -160,9 +192,9 @@ impl World {
         assert!(collection.builds.is_empty());
         let index = collection.index("i").expect("the index is ready");
         let mut expected = Vec::new();
-        for (record, document) in &self.documents {
+        for (number, document) in &self.documents {
             let keys = keys_of(index, document).unwrap();
-            expected.extend(keys.into_iter().map(|key| (key, *record)));
+            expected.extend(keys.into_iter().map(|key| (key, self.id(*number))));
         }
         expected.sort();
         let scan = self.store.snapshot();
@@ -171,7 +203,9 @@ impl World {
             .map(|entry| entry.map(|(key, record)| (key.to_vec(), record)).unwrap())
             .collect();
         assert_eq!(found, expected);
-        let bytes: usize = expected.iter().map(|(key, _)| key.len()).sum();
+        // Ids of bytes count, with their length.
+        let id_bytes = usize::from(self.clustered && !index.unique) * 10;
+        let bytes: usize = expected.iter().map(|(key, _)| key.len() + id_bytes).sum();
         assert_eq!(index.key_bytes(), bytes as u64);
         assert_eq!(index.is_multikey(), self.arrays);
     }
@@ -194,7 +228,7 @@ fn keys_of(index: &Index, document: &RawDocument) -> Option<Vec<Vec<u8>>> {
 fn change(
     batch: &mut Batch,
     collection: &Arc<Collection>,
-    record: u64,
+    record: &RecordId,
     before: Option<&RawDocument>,
     after: Option<&RawDocument>,
 ) {
@@ -251,21 +285,23 @@ fn load(world: &mut World, turns: usize) -> LoadEnd {
 
 #[test]
 fn writes_while_keys_are_loaded_are_neither_lost_nor_taken_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut world = World::new(directory.path(), 40, true);
-    for _ in 0..100 {
-        world.write(100);
+    for clustered in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut world = World::of(directory.path(), 40, true, clustered);
+        for _ in 0..100 {
+            world.write(100);
+        }
+        world.start(false);
+        world.write(50);
+        // Also if it has to begin again.
+        assert_eq!(load(&mut world, 25), LoadEnd::Stopped);
+        assert_eq!(load(&mut world, usize::MAX), LoadEnd::Complete);
+        world.write(50);
+        assert!(world.build().is_loaded());
+        assert!(world.collection().index("i").is_none(), "not committed yet");
+        world.commit();
+        world.check();
     }
-    world.start(false);
-    world.write(50);
-    // Also if it has to begin again.
-    assert_eq!(load(&mut world, 25), LoadEnd::Stopped);
-    assert_eq!(load(&mut world, usize::MAX), LoadEnd::Complete);
-    world.write(50);
-    assert!(world.build().is_loaded());
-    assert!(world.collection().index("i").is_none(), "not committed yet");
-    world.commit();
-    world.check();
 }
 
 #[test]
@@ -284,6 +320,7 @@ fn a_load_that_a_restart_interrupts_begins_again_over_what_is_there() {
             seed,
             values,
             arrays,
+            clustered,
             store,
         } = world;
         drop(store);
@@ -295,6 +332,7 @@ fn a_load_that_a_restart_interrupts_begins_again_over_what_is_there() {
             seed,
             values,
             arrays,
+            clustered,
         };
         world.write(30);
     }
@@ -326,18 +364,20 @@ fn records_that_share_a_unique_key_for_a_while_do_no_harm() {
         .map(|(record, _)| *record)
         .collect();
     let collection = world.collection();
-    for record in unindexable {
-        let document = world.documents.remove(&record).unwrap();
+    for number in unindexable {
+        let document = world.documents.remove(&number).unwrap();
         let mut batch = Batch::new();
-        batch.delete_record(&collection, record, &document);
-        change(&mut batch, &collection, record, Some(&document), None);
+        let record = world.id(number);
+        batch.delete_record(&collection, &record, &document);
+        change(&mut batch, &collection, &record, Some(&document), None);
         world.store.commit(batch).unwrap();
     }
     let Some(Violation::Duplicate { key, record, .. }) = violation(&world) else {
         panic!("no duplicate is found");
     };
     let index = world.build().indexes[0].clone();
-    assert_eq!(keys_of(&index, &world.documents[&record]), Some(vec![key]));
+    let number = record.as_number().unwrap();
+    assert_eq!(keys_of(&index, &world.documents[&number]), Some(vec![key]));
     world.mend();
     assert!(violation(&world).is_none());
     world.commit();

@@ -12,13 +12,17 @@ use std::time::{Duration, Instant};
 use banyan_storage::transfer::checksum;
 use banyan_storage::{
     Batch, CatalogChange, Collection, ImportScope, Importer, IndexDefinition, KeyRange, Namespace,
-    OpenError, Part, SliceEnd, Snapshot, StorageError, Store, StoreOptions,
+    OpenError, Part, RecordId, SliceEnd, Snapshot, StorageError, Store, StoreOptions,
 };
 use bson::rawdoc;
 use image::crash_image;
 
 fn open(path: &Path) -> Store {
     Store::open(path, &StoreOptions::default()).unwrap()
+}
+
+fn id(number: u64) -> RecordId {
+    RecordId::number(number)
 }
 
 fn create(store: &Store, name: &str) -> Arc<Collection> {
@@ -51,10 +55,11 @@ fn fill(store: &Store, collection: &Arc<Collection>, numbers: std::ops::Range<i3
         let record = collection
             .reserve_records(1, || store.snapshot().last_record_id(collection.id))
             .unwrap();
-        batch.insert_record(collection, record, &document);
+        let record = RecordId::number(record);
+        batch.insert_record(collection, &record, &document);
         for index in &collection.indexes {
             for key in index.pattern.keys(&document).unwrap().keys {
-                batch.put_index_key(collection, index, &key, record);
+                batch.put_index_key(collection, index, &key, &record);
             }
         }
         batch.put_meta(b"last", &n.to_be_bytes());
@@ -86,12 +91,12 @@ fn records_and_keys_are_found_after_reopening() {
     let view = store.snapshot();
     let forward: Vec<u64> = view
         .records(collection.id, .., false)
-        .map(|found| found.unwrap().0)
+        .map(|found| found.unwrap().0.as_number().unwrap())
         .collect();
     assert_eq!(forward, (1..=100).collect::<Vec<_>>());
     let backward: Vec<u64> = view
-        .records(collection.id, 10..=12, true)
-        .map(|found| found.unwrap().0)
+        .records(collection.id, id(10)..=id(12), true)
+        .map(|found| found.unwrap().0.as_number().unwrap())
         .collect();
     assert_eq!(backward, [12, 11, 10]);
     let id_index = collection.id_index().unwrap();
@@ -102,7 +107,7 @@ fn records_and_keys_are_found_after_reopening() {
         .keys
         .remove(0);
     let record = view.unique_lookup(id_index, &key).unwrap().unwrap();
-    let document = view.record(collection.id, record).unwrap().unwrap();
+    let document = view.record(collection.id, &record).unwrap().unwrap();
     assert_eq!(document.get_i32("_id").unwrap(), 42);
     let by_a = collection.index("a_1").unwrap();
     let key = by_a
@@ -119,7 +124,110 @@ fn records_and_keys_are_found_after_reopening() {
     fill(&store, collection, 100..101);
     assert_eq!(
         store.snapshot().last_record_id(collection.id).unwrap(),
-        Some(101)
+        Some(id(101))
+    );
+}
+
+/// Documents with these `_id`s in a clustered collection with an index on `a`, which is the same in
+/// all.
+fn fill_clustered(store: &Store, collection: &Arc<Collection>, ids: &[i32]) {
+    let index = collection.clustered_index.as_ref().unwrap();
+    let mut batch = Batch::new();
+    for n in ids {
+        let document = rawdoc! { "_id": *n, "a": 1 };
+        let record = RecordId::bytes(&index.pattern.keys(&document).unwrap().keys[0]);
+        batch.insert_record(collection, &record, &document);
+        let by_a = &collection.indexes[0];
+        let key = &by_a.pattern.keys(&document).unwrap().keys[0];
+        batch.put_index_key(collection, by_a, key, &record);
+    }
+    store.commit(batch).unwrap();
+}
+
+#[test]
+fn a_clustered_collection_is_its_own_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut batch = Batch::new();
+    batch.change_catalog(CatalogChange::CreateCollection {
+        id: store.allocate_id(),
+        namespace: Namespace::new("db", "things"),
+        uuid: [1; 16],
+        options: rawdoc! { "clusteredIndex": {
+            "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true,
+        } },
+        indexes: vec![IndexDefinition {
+            id: store.allocate_id(),
+            spec: rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" },
+        }],
+    });
+    store.commit(batch).unwrap();
+    let collection = store.catalog().get("db", "things").unwrap().clone();
+    fill_clustered(&store, &collection, &[40, -7, 300, 0, 70_000, 12]);
+    drop((store, collection));
+
+    let store = open(dir.path());
+    let collection = store.catalog().get("db", "things").unwrap().clone();
+    fill_clustered(&store, &collection, &[41]);
+    let view = store.snapshot();
+    let index = collection.id_index().unwrap();
+    assert!(index.is_clustered() && !index.is_id());
+    let id_of = |record: &RecordId| {
+        let document = view.record(collection.id, record).unwrap().unwrap();
+        document.get_i32("_id").unwrap()
+    };
+    let sorted = [-7, 0, 12, 40, 41, 300, 70_000];
+    let records: Vec<RecordId> = view
+        .records(collection.id, .., false)
+        .map(|found| found.unwrap().0)
+        .collect();
+    assert_eq!(records.iter().map(id_of).collect::<Vec<_>>(), sorted);
+    assert!(records.is_sorted());
+    let key_of = |n: i32| index.pattern.keys(&rawdoc! { "_id": n }).unwrap().keys[0].clone();
+    for (n, record) in sorted.iter().zip(&records) {
+        let found = view.unique_lookup(index, &key_of(*n)).unwrap();
+        assert_eq!(found.as_ref(), Some(record));
+    }
+    assert_eq!(view.unique_lookup(index, &key_of(13)).unwrap(), None);
+    let range = KeyRange {
+        lower: std::ops::Bound::Excluded(key_of(0)),
+        upper: std::ops::Bound::Included(key_of(300)),
+    };
+    let ids = |scan: banyan_storage::IndexScan| -> Vec<i32> {
+        let entries = scan.map(|entry| entry.unwrap());
+        entries
+            .map(|(key, record)| {
+                assert_eq!(RecordId::bytes(&key), record);
+                id_of(&record)
+            })
+            .collect()
+    };
+    assert_eq!(
+        ids(view.scan_index(index, range.clone(), false)),
+        [12, 40, 41, 300]
+    );
+    assert_eq!(
+        ids(view.scan_index(index, range.clone(), true)),
+        [300, 41, 40, 12]
+    );
+    let last = (&*key_of(40), &records[3]);
+    assert_eq!(
+        ids(view.scan_index_after(index, &range, false, last)),
+        [41, 300]
+    );
+    assert_eq!(ids(view.scan_index_after(index, &range, true, last)), [12]);
+    // Entries of one key come in the order of the records.
+    let by_a = collection.index("a_1").unwrap();
+    let entries = view.scan_index(by_a, KeyRange::all(), false);
+    let entries: Vec<RecordId> = entries.map(|entry| entry.unwrap().1).collect();
+    assert_eq!(entries, records);
+    assert!(
+        view.has_index_key(
+            by_a,
+            &by_a.pattern.keys(&rawdoc! { "a": 1 }).unwrap().keys[0],
+            &records[2]
+        )
+        .unwrap()
     );
 }
 
@@ -210,11 +318,11 @@ fn a_snapshot_stays_as_it_was() {
     fill(&store, &collection, 0..10);
     let before = store.snapshot();
     let mut batch = Batch::new();
-    let document = before.record(collection.id, 1).unwrap().unwrap();
-    batch.delete_record(&collection, 1, &document);
+    let document = before.record(collection.id, &id(1)).unwrap().unwrap();
+    batch.delete_record(&collection, &id(1), &document);
     batch.replace_record(
         &collection,
-        2,
+        &id(2),
         &document,
         &rawdoc! { "_id": 1, "a": "changed" },
     );
@@ -222,7 +330,7 @@ fn a_snapshot_stays_as_it_was() {
     assert_eq!(before.records(collection.id, .., false).count(), 10);
     assert_eq!(
         before
-            .record(collection.id, 2)
+            .record(collection.id, &id(2))
             .unwrap()
             .unwrap()
             .get_i32("a")
@@ -233,7 +341,7 @@ fn a_snapshot_stays_as_it_was() {
     assert_eq!(after.records(collection.id, .., false).count(), 9);
     assert_eq!(
         after
-            .record(collection.id, 2)
+            .record(collection.id, &id(2))
             .unwrap()
             .unwrap()
             .get_str("a")

@@ -14,7 +14,7 @@ use banyan_node::reads::{self, OwnedView, owned_view};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Order, Written};
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
-use banyan_storage::{Collection, CollectionId, RecordId, Snapshot};
+use banyan_storage::{Collection, CollectionId, RecordId, RecordIdFormat, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
@@ -109,7 +109,7 @@ impl<'a> Prepared<'a> {
         let whole = query.order == Order::Any && query.limit.is_none();
         match &self.collection {
             // The order is nobody's concern, so that the lanes can share the scan.
-            Some(collection) if whole && executor.scans_collection() => {
+            Some(collection) if whole && can_share(collection, &executor) => {
                 self.feed_in_parallel(collection.id, feeders, interrupt)
             }
             _ => feed_in_turn(executor, feeders),
@@ -126,6 +126,7 @@ impl<'a> Prepared<'a> {
             .snapshot
             .last_record_id(collection)
             .map_err(errors::storage)?;
+        let last = last.and_then(|last| last.as_number());
         let ranges = Ranges::new(last, feeders.len());
         std::thread::scope(|scope| {
             let work = |feeder: Feeder| {
@@ -152,6 +153,11 @@ impl<'a> Prepared<'a> {
     }
 }
 
+/// Whether the scan can be cut into ranges of numbers.
+fn can_share(collection: &Collection, executor: &Executor) -> bool {
+    executor.scans_collection() && collection.record_ids() == RecordIdFormat::Number
+}
+
 /// One reader; each lane gets every nth batch.
 fn feed_in_turn(executor: Executor, mut feeders: Vec<Feeder>) -> Result<(), Failure> {
     let mut next = 0;
@@ -176,12 +182,12 @@ fn feed_in_turn(executor: Executor, mut feeders: Vec<Feeder>) -> Result<(), Fail
 struct Ranges {
     next: AtomicU64,
     /// One past the last record.
-    end: RecordId,
+    end: u64,
     step: u64,
 }
 
 impl Ranges {
-    fn new(last: Option<RecordId>, lanes: usize) -> Ranges {
+    fn new(last: Option<u64>, lanes: usize) -> Ranges {
         let end = last.map_or(0, |last| last.saturating_add(1));
         let pieces = (lanes as u64).max(1) * RANGES_PER_LANE;
         Ranges {
@@ -191,7 +197,7 @@ impl Ranges {
         }
     }
 
-    fn take(&self) -> Option<std::ops::Range<RecordId>> {
+    fn take(&self) -> Option<std::ops::Range<u64>> {
         let start = self.next.fetch_add(self.step, Ordering::Relaxed);
         (start < self.end).then(|| start..start.saturating_add(self.step).min(self.end))
     }
@@ -215,6 +221,7 @@ impl RangeScan<'_> {
         let filter = Some(&request.query.filter).filter(|filter| !filter.is_empty());
         let ownership = &request.shard_filter;
         while let Some(range) = self.ranges.take() {
+            let range = RecordId::number(range.start)..RecordId::number(range.end);
             for record in snapshot.records(self.collection, range, false) {
                 let (_, record) = record.map_err(errors::storage)?;
                 seen += 1;

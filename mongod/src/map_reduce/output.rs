@@ -208,7 +208,7 @@ pub fn existing(node: &Arc<Node>, database: &str, collection: &str) -> Existing<
             return Ok(None);
         };
         let found = snapshot
-            .record(collection.id, record)
+            .record(collection.id, &record)
             .map_err(errors::storage)?;
         Ok(found.map(|record| (*record).to_owned()))
     })

@@ -32,7 +32,7 @@ pub fn supporting_index<'a>(
     collection: &'a Collection,
     pattern: &ShardKeyPattern,
 ) -> Option<&'a Arc<Index>> {
-    let mut indexes = collection.indexes.iter();
+    let mut indexes = collection.all_indexes();
     indexes.find(|index| serves(index, pattern))
 }
 
@@ -84,13 +84,13 @@ impl KeyView {
     pub fn scan_after(
         &self,
         range: &ChunkRange,
-        after: Option<(&[u8], RecordId)>,
+        after: Option<(&[u8], &RecordId)>,
     ) -> impl Iterator<Item = Result<(Vec<u8>, RecordId), CommandError>> {
         let mut bounds = bounds(range);
         if let Some((key, _)) = after {
             bounds.lower = Bound::Included(key.to_vec());
         }
-        let after = after.map(|(key, record)| (key.to_vec(), record));
+        let after = after.map(|(key, record)| (key.to_vec(), record.clone()));
         let entries = self.snapshot.scan_index(&self.index, bounds, false);
         entries
             .map(|entry| {
@@ -104,7 +104,7 @@ impl KeyView {
             })
     }
 
-    pub fn record(&self, record: RecordId) -> Result<Option<Record>, CommandError> {
+    pub fn record(&self, record: &RecordId) -> Result<Option<Record>, CommandError> {
         self.snapshot
             .record(self.collection.id, record)
             .map_err(internal)
@@ -141,7 +141,7 @@ impl KeyView {
         let mut keys = Vec::new();
         for entry in self.scan(range).step_by(step) {
             let (_, record) = entry.map_err(internal)?;
-            if let Some(document) = self.record(record)?
+            if let Some(document) = self.record(&record)?
                 && let Ok(key) = self.pattern.key_of(&document)
             {
                 keys.push(key);
@@ -185,7 +185,7 @@ pub fn documents_in_range(
         let Some(record) = snapshot.unique_lookup(index, &key).map_err(internal)? else {
             continue;
         };
-        let Some(document) = snapshot.record(collection.id, record).map_err(internal)? else {
+        let Some(document) = snapshot.record(collection.id, &record).map_err(internal)? else {
             continue;
         };
         let mut key = Vec::new();

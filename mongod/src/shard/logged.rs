@@ -101,7 +101,7 @@ pub fn read(
     let Some(record) = snapshot.unique_lookup(index, &key).map_err(internal)? else {
         return Ok(None);
     };
-    let document = snapshot.record(collection.id, record).map_err(internal)?;
+    let document = snapshot.record(collection.id, &record).map_err(internal)?;
     document
         .map(|document| Logged::parse(&document))
         .transpose()

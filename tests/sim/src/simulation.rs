@@ -176,6 +176,7 @@ impl<S: State> Simulation<S> {
             network: Arc::new(Network::default()),
             machines: Mutex::default(),
             padding: if bulky { 60_000 } else { 600 },
+            clustered: plan.seed.is_multiple_of(3),
         });
         let size = random.between(3, 5);
         let members = (1..=size)

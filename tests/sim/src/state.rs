@@ -39,6 +39,8 @@ pub struct Surroundings<M> {
     pub machines: Mutex<BTreeMap<PeerId, Arc<M>>>,
     /// Bytes that a write carries along, at most.
     pub padding: u64,
+    /// Whether the documents lie in a clustered collection.
+    pub clustered: bool,
 }
 
 impl<M> Surroundings<M> {

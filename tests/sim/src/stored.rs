@@ -20,7 +20,7 @@ use banyan_storage::{
     Batch, CatalogChange, Collection, IndexDefinition, KeyRange, Namespace, RecordId, Snapshot,
     StorageError, Store, StoreOptions,
 };
-use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use crate::life::Life;
@@ -70,6 +70,20 @@ fn session(op: Op) -> [u8; 16] {
     id
 }
 
+/// The record of a document: in a clustered collection its `_id`, otherwise a number.
+fn record_of(
+    collection: &Collection,
+    document: &RawDocument,
+    number: impl FnOnce() -> Result<u64, String>,
+) -> Result<RecordId, String> {
+    let Some(index) = &collection.clustered_index else {
+        return number().map(RecordId::number);
+    };
+    let keys = effects::keys_of(index, document).map_err(text)?.keys;
+    let key = keys.first().ok_or("no key for _id")?;
+    Ok(RecordId::bytes(key))
+}
+
 /// What a write does, beside its mark in the session.
 struct Change<'a> {
     entry: EntryBuilder,
@@ -78,14 +92,14 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    fn insert(&mut self, record: RecordId, document: &RawDocument) -> Result<(), String> {
+    fn insert(&mut self, record: &RecordId, document: &RawDocument) -> Result<(), String> {
         self.entry.insert(self.collection.id, record, document);
         effects::insert(&mut self.batch, self.collection, record, document).map_err(text)
     }
 
     fn update(
         &mut self,
-        record: RecordId,
+        record: &RecordId,
         before: &RawDocument,
         after: &RawDocument,
     ) -> Result<(), String> {
@@ -95,7 +109,7 @@ impl Change<'_> {
         effects::update(&mut self.batch, self.collection, record, before, after).map_err(text)
     }
 
-    fn delete(&mut self, record: RecordId, before: &RawDocument) -> Result<(), String> {
+    fn delete(&mut self, record: &RecordId, before: &RawDocument) -> Result<(), String> {
         self.entry.delete(self.collection.id, record, before);
         effects::delete(&mut self.batch, self.collection, record, before).map_err(text)
     }
@@ -113,18 +127,23 @@ impl StoredMachine {
             id: self.store.allocate_id(),
             spec,
         };
-        let indexes = vec![
-            index(rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }),
+        let mut indexes = vec![
             index(rawdoc! { "v": 2, "key": { "tags": 1 }, "name": "tags_1" }),
             index(rawdoc! { "v": 2, "key": { "n": 1, "_id": -1 }, "name": "n_1__id_-1" }),
         ];
+        let mut options = RawDocumentBuf::new();
+        let on_id = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true };
+        match self.around.clustered {
+            true => options.append(cstr!("clusteredIndex"), on_id),
+            false => indexes.insert(0, index(on_id)),
+        }
         let id = self.store.allocate_id();
         entry.catalog(
             &CatalogChange::CreateCollection {
                 id,
                 namespace: namespace(),
                 uuid: [id as u8; 16],
-                options: RawDocumentBuf::new(),
+                options,
                 indexes,
             },
             &RawDocumentBuf::new(),
@@ -140,16 +159,21 @@ impl StoredMachine {
         let mut held = Held::none(&self.latches);
         let Some(collection) = self.collection() else {
             return Ok(
-                match held.try_add(self.latches.record(0, 0), 0) != latches::Attempt::Busy {
+                match held.try_add(self.latches.record(0, &RecordId::number(0)), 0)
+                    != latches::Attempt::Busy
+                {
                     true => self.creation(held),
                     false => Attempt::Busy,
                 },
             );
         };
-        let counter = op.client % COUNTERS + 1;
+        let counter = (op.client % COUNTERS + 1) as i64;
+        let counter_record = record_of(&collection, &rawdoc! { "_id": counter }, || {
+            Ok(counter as u64)
+        })?;
         let keys = [
             self.latches.session(&session(op)),
-            self.latches.record(collection.id, counter),
+            self.latches.record(collection.id, &counter_record),
         ];
         let mut keys = keys.iter();
         if keys.any(|&key| held.try_add(key, 0) == latches::Attempt::Busy) {
@@ -165,7 +189,7 @@ impl StoredMachine {
             batch: Batch::new(),
             collection: &collection,
         };
-        self.fill(&mut change, &snapshot, op, counter)?;
+        self.fill(&mut change, &snapshot, op, (counter, &counter_record))?;
         change.entry.session = Some(SessionStamp {
             session: session(op),
             txn_number: op.number as i64,
@@ -189,7 +213,7 @@ impl StoredMachine {
         change: &mut Change<'_>,
         snapshot: &Snapshot,
         op: Op,
-        counter: RecordId,
+        (counter, counter_record): (i64, &RecordId),
     ) -> Result<(), String> {
         let collection = change.collection;
         let (client, number) = (op.client as i64, op.number as i64);
@@ -198,21 +222,25 @@ impl StoredMachine {
             .map(|_| char::from(b'a' + random.below(26) as u8))
             .collect();
         let tag = random.below(7) as i64;
-        match snapshot.record(collection.id, counter).map_err(text)? {
+        match snapshot
+            .record(collection.id, counter_record)
+            .map_err(text)?
+        {
             None => {
-                let first = rawdoc! { "_id": counter as i64, "n": 1_i64, "tags": [client] };
-                change.insert(counter, &first)?;
+                let first = rawdoc! { "_id": counter, "n": 1_i64, "tags": [client] };
+                change.insert(counter_record, &first)?;
             }
             Some(before) => {
                 let n = before.get_i64("n").map_err(text)? + 1;
-                let after = rawdoc! { "_id": counter as i64, "n": n, "tags": [client, number % 5] };
-                change.update(counter, &before, &after)?;
+                let after = rawdoc! { "_id": counter, "n": n, "tags": [client, number % 5] };
+                change.update(counter_record, &before, &after)?;
             }
         }
-        let next = || -> Result<RecordId, String> {
+        let next = || -> Result<u64, String> {
             let last = || -> Result<_, StorageError> {
                 let last = snapshot.last_record_id(collection.id)?;
-                Ok(Some(last.unwrap_or(0).max(COUNTERS)))
+                let counters = RecordId::number(COUNTERS);
+                Ok(Some(last.unwrap_or(counters.clone()).max(counters)))
             };
             collection.reserve_records(1, last).map_err(text)
         };
@@ -220,17 +248,17 @@ impl StoredMachine {
             "_id": format!("{client}-{number}"), "client": client, "number": number,
             "tags": [tag, tag + 1], "n": 0_i64, "padding": padding,
         };
-        change.insert(next()?, &document)?;
+        change.insert(&record_of(collection, &document, next)?, &document)?;
         let scratch = rawdoc! { "_id": format!("scratch {client}"), "n": number, "tags": [] };
         let id_index = collection.id_index().ok_or("no index on _id")?;
         let keys = effects::keys_of(id_index, &scratch).map_err(text)?;
         let key = keys.keys.first().ok_or("no key for _id")?;
         match snapshot.unique_lookup(id_index, key).map_err(text)? {
-            None => change.insert(next()?, &scratch)?,
+            None => change.insert(&record_of(collection, &scratch, next)?, &scratch)?,
             Some(record) => {
-                let before = snapshot.record(collection.id, record).map_err(text)?;
+                let before = snapshot.record(collection.id, &record).map_err(text)?;
                 let before = before.ok_or("an index key without a record")?;
-                change.delete(record, &before)?;
+                change.delete(&record, &before)?;
             }
         }
         Ok(())
@@ -260,12 +288,12 @@ impl StoredMachine {
                 let (record, document) = found.map_err(text)?;
                 records += 1;
                 bytes += document.as_bytes().len() as u64;
-                add(&record.to_le_bytes());
+                add(record.to_string().as_bytes());
                 add(document.as_bytes());
                 for index in &collection.indexes {
                     for key in &effects::keys_of(index, &document).map_err(text)?.keys {
                         keys_found += 1;
-                        if !snapshot.has_index_key(index, key, record).map_err(text)? {
+                        if !snapshot.has_index_key(index, key, &record).map_err(text)? {
                             return Err(format!("record {record} is not in {}", index.name));
                         }
                     }
@@ -523,8 +551,9 @@ impl State for Stored {
             return Ok(counts);
         };
         for found in machine.store.snapshot().records(collection.id, .., false) {
-            let (record, document) = found.map_err(text)?;
-            if record <= COUNTERS {
+            let (_, document) = found.map_err(text)?;
+            // The documents that count have numbers, all others strings.
+            if document.get_i64("_id").is_ok() {
                 total += document.get_i64("n").map_err(text)? as u64;
             }
             if let (Ok(client), Ok(number)) =

@@ -1,4 +1,5 @@
 //! COLLSCAN: the records of a collection in the order of their ids, or the opposite one.
+//! CLUSTERED_IXSCAN: those of a clustered collection within bounds on `_id`.
 
 use std::any::Any;
 use std::ops::Bound;
@@ -6,13 +7,14 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{CollectionId, RecordId, RecordScan};
+use banyan_storage::{CollectionId, Record, RecordId, RecordScan, StorageError};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::explain::direction;
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error;
 use crate::plan::explain::clamp;
+use crate::plan::{IndexBounds, ScanRange};
 use crate::row::Row;
 use crate::shares::Share;
 
@@ -21,15 +23,28 @@ pub struct CollectionScan {
     reverse: bool,
     /// `None`: everything matches.
     filter: Option<Arc<Filter>>,
-    /// `None` before it begins and while its snapshot is gone.
+    /// Whether the filter says no more than the bounds: it is shown then, and not run.
+    exact: bool,
+    /// Of a clustered index; `None`: all records.
+    bounds: Option<Arc<IndexBounds>>,
+    /// How many ranges are done with.
+    done: usize,
+    /// The scan of the present range; `None` before it begins and while its snapshot is gone.
     scan: Option<RecordScan>,
-    /// The record that it has come to.
+    /// The record that it has come to in its range.
     last: Option<RecordId>,
     examined: u64,
     /// What it reads of the collection; `None`: all of it.
     share: Option<Share>,
     /// The first record of its share that others may still take.
-    claimed: RecordId,
+    claimed: u64,
+}
+
+/// What is read next.
+enum Part {
+    /// At most one record.
+    Point(RecordId),
+    Range(Bound<RecordId>, Bound<RecordId>),
 }
 
 impl CollectionScan {
@@ -38,6 +53,9 @@ impl CollectionScan {
             collection,
             reverse,
             filter,
+            exact: false,
+            bounds: None,
+            done: 0,
             scan: None,
             last: None,
             examined: 0,
@@ -46,25 +64,84 @@ impl CollectionScan {
         }
     }
 
-    /// The records that are still to come.
-    fn rest(&self) -> (Bound<RecordId>, Bound<RecordId>) {
-        if let Some(share) = &self.share {
-            return (Bound::Included(share.start), Bound::Excluded(share.end));
+    /// Within the bounds of the collection's clustered index.
+    pub fn within(self, bounds: Arc<IndexBounds>, exact: bool) -> Self {
+        CollectionScan {
+            bounds: Some(bounds),
+            exact,
+            ..self
         }
-        match (self.last, self.reverse) {
-            (None, _) => (Bound::Unbounded, Bound::Unbounded),
-            (Some(last), false) => (Bound::Excluded(last), Bound::Unbounded),
-            (Some(last), true) => (Bound::Unbounded, Bound::Excluded(last)),
+    }
+
+    /// The range that is being read.
+    fn present(&self) -> Option<Part> {
+        let Some(bounds) = &self.bounds else {
+            let all = match &self.share {
+                Some(share) => Part::Range(
+                    Bound::Included(RecordId::number(share.start)),
+                    Bound::Excluded(RecordId::number(share.end)),
+                ),
+                None => Part::Range(Bound::Unbounded, Bound::Unbounded),
+            };
+            return (self.done == 0).then_some(all);
+        };
+        let ranges = &bounds.ranges;
+        let ScanRange { range, point } = match self.reverse {
+            false => ranges.get(self.done),
+            true => ranges.iter().rev().nth(self.done),
+        }?;
+        if let Some(key) = point {
+            return Some(Part::Point(RecordId::bytes(key)));
+        }
+        let end = |end: &Bound<Vec<u8>>| end.as_ref().map(|key| RecordId::bytes(key));
+        Some(Part::Range(end(&range.lower), end(&range.upper)))
+    }
+
+    fn next_part(&mut self) {
+        self.done += 1;
+        self.scan = None;
+        self.last = None;
+    }
+
+    /// The next record. `None`: the ranges have ended.
+    fn step(&mut self, run: &Run<'_>) -> Result<Option<(RecordId, Record)>, StorageError> {
+        loop {
+            if let Some(scan) = &mut self.scan {
+                if let Some((id, record)) = scan.next().transpose()? {
+                    self.last = Some(id.clone());
+                    return Ok(Some((id, record)));
+                }
+                self.next_part();
+            }
+            let (lower, upper) = match self.present() {
+                None => return Ok(None),
+                Some(Part::Point(id)) => {
+                    let found = run.snapshot.record(self.collection, &id)?;
+                    self.next_part();
+                    match found {
+                        Some(record) => return Ok(Some((id, record))),
+                        None => continue,
+                    }
+                }
+                Some(Part::Range(lower, upper)) => match (self.last.clone(), self.reverse) {
+                    (None, _) => (lower, upper),
+                    (Some(last), false) => (Bound::Excluded(last), upper),
+                    (Some(last), true) => (lower, Bound::Excluded(last)),
+                },
+            };
+            let scan = (lower, upper);
+            let scan = run.snapshot.records(self.collection, scan, self.reverse);
+            self.scan = Some(scan);
         }
     }
 
     /// Whether a record is its to read.
     #[inline]
-    fn claims(&mut self, record: RecordId) -> bool {
-        let Some(share) = &self.share else {
+    fn claims(&mut self, record: &RecordId) -> bool {
+        let (Some(share), Some(number)) = (&self.share, record.as_number()) else {
             return true;
         };
-        while record >= self.claimed {
+        while number >= self.claimed {
             match share.claim() {
                 Some(end) => self.claimed = end,
                 None => return false,
@@ -79,33 +156,25 @@ impl CollectionScan {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<Progress, QueryError> {
-        let mut scan = match self.scan.take() {
-            Some(scan) => scan,
-            None => run
-                .snapshot
-                .records(self.collection, self.rest(), self.reverse),
-        };
         while out.len() < most {
             if !run.work() {
                 break;
             }
-            let Some((id, record)) = scan.next().transpose().map_err(error::storage)? else {
+            let Some((id, record)) = self.step(run).map_err(error::storage)? else {
                 if let Some(share) = &self.share {
                     share.close();
                 }
-                self.scan = Some(scan);
                 return Ok(Progress::End);
             };
-            if !self.claims(id) {
+            if !self.claims(&id) {
                 return Ok(Progress::End);
             }
-            self.last = Some(id);
             self.examined += 1;
             let document: &RawDocument = &record;
             run.examine_document(document.as_bytes().len())?;
             let matches = match &self.filter {
-                Some(filter) => filter.try_matches(document)?,
-                None => true,
+                Some(filter) if !self.exact => filter.try_matches(document)?,
+                _ => true,
             };
             if matches {
                 out.push(Member {
@@ -114,14 +183,16 @@ impl CollectionScan {
                 });
             }
         }
-        self.scan = Some(scan);
         Ok(Progress::More)
     }
 }
 
 impl Operator for CollectionScan {
     fn name(&self) -> &'static str {
-        "COLLSCAN"
+        match &self.bounds {
+            Some(bounds) if !bounds.is_whole_collection() => "CLUSTERED_IXSCAN",
+            _ => "COLLSCAN",
+        }
     }
 
     fn next(
@@ -142,7 +213,7 @@ impl Operator for CollectionScan {
 
     /// Backwards it is read by one alone.
     fn part(&self, share: &Share) -> Option<Box<dyn Operator>> {
-        if self.reverse {
+        if self.reverse || self.bounds.is_some() {
             return None;
         }
         let filter = self.filter.clone();
@@ -165,6 +236,15 @@ impl Operator for CollectionScan {
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
         stage.append(cstr!("direction"), direction(self.reverse));
+        if let Some(bounds) = &self.bounds {
+            let ends = &bounds.ends;
+            if let Some(min) = &ends.min {
+                stage.append(cstr!("minRecord"), min.clone());
+            }
+            if let Some(max) = &ends.max {
+                stage.append(cstr!("maxRecord"), max.clone());
+            }
+        }
         if explainer.ran() {
             stage.append(cstr!("docsExamined"), clamp(self.examined));
         }

@@ -7,7 +7,7 @@ use banyan_document::key::{self, FieldOrder};
 use banyan_document::path::{self, Path};
 use banyan_query::QueryError;
 use banyan_storage::keys::successor;
-use banyan_storage::{Collection, KeyRange, StorageError};
+use banyan_storage::{Collection, KeyRange, RecordId, StorageError};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
@@ -60,7 +60,7 @@ impl DistinctScan {
     }
 
     /// The next record with another value. `None`: the ranges have ended.
-    fn step(&mut self, run: &mut Run<'_>) -> Result<Option<u64>, QueryError> {
+    fn step(&mut self, run: &mut Run<'_>) -> Result<Option<RecordId>, QueryError> {
         let mut steps = 0;
         loop {
             let index = &self.bounds.index;
@@ -132,7 +132,7 @@ impl Operator for DistinctScan {
                 progress = Progress::End;
                 break;
             };
-            let found = document_of(run, &self.collection, record)?;
+            let found = document_of(run, &self.collection, &record)?;
             self.documents_examined += 1;
             let document: &RawDocument = &found;
             run.examine_document(document.as_bytes().len())?;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{Collection, StorageError};
-use bson::{RawDocument, RawDocumentBuf, cstr};
+use banyan_storage::{Collection, RecordId, StorageError};
+use bson::{RawDocumentBuf, cstr};
 
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
 use crate::error;
@@ -35,7 +35,7 @@ impl Fetch {
 pub(super) fn document_of(
     run: &mut Run<'_>,
     collection: &Collection,
-    record: u64,
+    record: &RecordId,
 ) -> Result<banyan_storage::Record, QueryError> {
     let found = run.snapshot.record(collection.id, record);
     let Some(document) = found.map_err(error::storage)? else {
@@ -61,17 +61,23 @@ impl Operator for Fetch {
     ) -> Result<(u64, Progress), QueryError> {
         let (collection, filter, examined) = (&self.collection, &self.filter, &mut self.examined);
         let fetch = |run: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
-            for Member { record, .. } in from.drain(..) {
-                let found = document_of(run, collection, record)?;
-                *examined += 1;
-                let document: &RawDocument = &found;
-                run.examine_document(document.as_bytes().len())?;
+            for Member { record, row } in from.drain(..) {
+                let row = match row {
+                    // A clustered scan has read it.
+                    Some(row) => row,
+                    None => {
+                        let found = document_of(run, collection, &record)?;
+                        *examined += 1;
+                        run.examine_document(found.as_bytes().len())?;
+                        Row::Record(found)
+                    }
+                };
                 let matches = match filter {
-                    Some(filter) => filter.try_matches(document)?,
+                    Some(filter) => filter.try_matches(&row)?,
                     None => true,
                 };
                 if matches {
-                    let row = Some(Row::Record(found));
+                    let row = Some(row);
                     out.push(Member { record, row });
                 }
             }

@@ -57,7 +57,7 @@ impl Operator for IdLookup {
             return Ok((0, Progress::End));
         };
         run.examine_key()?;
-        let found = document_of(run, &self.collection, record)?;
+        let found = document_of(run, &self.collection, &record)?;
         run.examine_document(found.as_bytes().len())?;
         self.found = true;
         let row = Some(Row::Record(found));

@@ -42,11 +42,11 @@ enum Position {
 }
 
 impl Position {
-    fn entry(&self) -> Option<(&[u8], RecordId)> {
+    fn entry(&self) -> Option<(&[u8], &RecordId)> {
         match self {
             Position::Start => None,
-            Position::Entry(key, record) => Some((&**key, *record)),
-            Position::Saved(key, record) => Some((key.as_slice(), *record)),
+            Position::Entry(key, record) => Some((&**key, record)),
+            Position::Saved(key, record) => Some((key.as_slice(), record)),
         }
     }
 }
@@ -92,7 +92,7 @@ impl IndexScan {
         loop {
             if let Some(scan) = &mut self.scan {
                 if let Some((key, record)) = scan.next().transpose()? {
-                    self.last = Position::Entry(key, record);
+                    self.last = Position::Entry(key, record.clone());
                     return Ok(Some(record));
                 }
                 self.next_range();
@@ -134,7 +134,8 @@ impl IndexScan {
             };
             self.examined += 1;
             run.examine_key()?;
-            if self.seen.as_mut().is_none_or(|seen| seen.insert(record)) {
+            let mut seen = self.seen.as_mut();
+            if seen.as_mut().is_none_or(|seen| seen.insert(record.clone())) {
                 out.push(Member { record, row: None });
             }
         }
@@ -165,7 +166,7 @@ impl Operator for IndexScan {
     fn save(&mut self) {
         self.scan = None;
         if let Position::Entry(key, record) = &self.last {
-            self.last = Position::Saved(key.to_vec(), *record);
+            self.last = Position::Saved(key.to_vec(), record.clone());
         }
     }
 

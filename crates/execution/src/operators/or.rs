@@ -36,7 +36,7 @@ impl Operator for Or {
         let (seen, dropped) = (&mut self.seen, &mut self.dropped);
         let once = |_: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
             for member in from.drain(..) {
-                match seen.insert(member.record) {
+                match seen.insert(member.record.clone()) {
                     true => out.push(member),
                     false => *dropped += 1,
                 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
+use banyan_storage::RecordId;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
@@ -28,7 +29,7 @@ impl Output {
     }
 
     /// The document as it goes out.
-    pub fn apply(&self, row: Row, record: u64) -> Result<Row, QueryError> {
+    pub fn apply(&self, row: Row, record: &RecordId) -> Result<Row, QueryError> {
         if self.is_identity() {
             return Ok(row);
         }
@@ -44,8 +45,7 @@ impl Output {
             }
         };
         if self.show_record_id {
-            let record = i64::try_from(record).unwrap_or(i64::MAX);
-            shaped.append(cstr!("$recordId"), record);
+            shaped.append(cstr!("$recordId"), record.to_bson());
         }
         Ok(Row::Owned(shaped))
     }
@@ -84,7 +84,7 @@ impl Operator for ProjectionDefault {
         let new = out.get_mut(before..).unwrap_or_default();
         for member in new.iter_mut() {
             if let Some(row) = member.row.take() {
-                member.row = Some(self.output.apply(row, member.record)?);
+                member.row = Some(self.output.apply(row, &member.record)?);
             }
         }
         Ok((new.len() as u64, progress))

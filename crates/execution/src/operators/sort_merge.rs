@@ -81,7 +81,7 @@ impl SortMerge {
             let Some((_, member)) = lowest.and_then(|head| head.ahead.pop_front()) else {
                 return Ok(Progress::End);
             };
-            match self.seen.insert(member.record) {
+            match self.seen.insert(member.record.clone()) {
                 true => out.push(member),
                 false => self.dropped += 1,
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::Collection;
+use banyan_storage::{Collection, RecordId};
 use bson::RawDocumentBuf;
 
 use super::{Member, Operator, Progress, Run, Stage};
@@ -46,7 +46,8 @@ impl Operator for VirtualScan {
             run.examine_document(document.as_bytes().len())?;
             if self.filter.try_matches(&document)? {
                 let row = Some(Row::Owned(document));
-                out.push(Member { record: 0, row });
+                let record = RecordId::number(0);
+                out.push(Member { record, row });
             }
         }
         Ok((works, progress))

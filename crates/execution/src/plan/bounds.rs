@@ -16,7 +16,7 @@ use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::keys::successor;
 use banyan_storage::kind::KeyPrefix;
 use banyan_storage::{ArrayPaths, Index, KeyLayout, KeyRange};
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBson, RawBsonRef, RawDocument};
 
 /// A scan is cut into at most this many ranges; more intervals widen to their ends.
 const RANGES_MAX: usize = 100_000;
@@ -50,12 +50,27 @@ pub struct IndexBounds {
     pub in_order: Vec<bool>,
     /// Per field, as `explain` shows them.
     pub described: Vec<Vec<String>>,
+    /// What `explain` shows instead of a clustered index.
+    pub ends: RecordEnds,
+}
+
+/// The lowest and the highest `_id` of the part of a clustered collection that is looked at.
+#[derive(Debug, Clone, Default)]
+pub struct RecordEnds {
+    pub min: Option<RawBson>,
+    pub max: Option<RawBson>,
 }
 
 impl IndexBounds {
     /// Whether the bounds leave anything out.
     pub fn is_selective(&self) -> bool {
         self.confined > 0
+    }
+
+    /// Whether this is all of a clustered collection.
+    pub fn is_whole_collection(&self) -> bool {
+        let ends = &self.ends;
+        self.index.is_clustered() && ends.min.is_none() && ends.max.is_none()
     }
 
     /// Whether at most one record can be inside.
@@ -128,6 +143,10 @@ fn of_layout(
     }
     let collated = index.pattern.collator.is_some();
     let described = describe(&per_field, builder.used, collated);
+    let ends = match index.is_clustered() {
+        true => ends_of(&per_field),
+        false => RecordEnds::default(),
+    };
     let in_order = per_field.iter().enumerate().map(|(position, confined)| {
         let confined = confined.as_ref().filter(|_| position < builder.used);
         keys.is_alike()
@@ -152,9 +171,30 @@ fn of_layout(
         multikey: fields.iter().any(|(path, _)| arrays.are_on(path)),
         in_order,
         described,
+        ends,
         layout,
         arrays,
     })
+}
+
+/// As MongoDB shows them: the lowest number is not infinite but NaN.
+fn ends_of(per_field: &[Option<Intervals<'_>>]) -> RecordEnds {
+    let Some(Some(confined)) = per_field.first() else {
+        return RecordEnds::default();
+    };
+    let (Some(first), Some(last)) = (confined.intervals.first(), confined.intervals.last()) else {
+        return RecordEnds::default();
+    };
+    let (min, max) = match (first.lower.value.get(), last.upper.value.get()) {
+        // What is left out between them is little.
+        (RawBsonRef::MinKey, RawBsonRef::MaxKey) => return RecordEnds::default(),
+        (RawBsonRef::Double(f64::NEG_INFINITY), max) => (RawBson::Double(f64::NAN), max),
+        (min, max) => (min.into(), max),
+    };
+    RecordEnds {
+        min: Some(min),
+        max: Some(max.into()),
+    }
 }
 
 /// Whether all values that meet a condition have keys in an index that has none of missing fields
@@ -198,6 +238,7 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
         multikey: index.is_multikey(),
         in_order: vec![alike; layout.fields.len()],
         described: full.collect(),
+        ends: RecordEnds::default(),
         layout,
         arrays: index.arrays(),
     })
@@ -453,6 +494,13 @@ pub fn between(
         upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
     };
     bounds.ranges = vec![ScanRange { range, point: None }];
+    if index.is_clustered() {
+        let end = |values: &RawDocument| values.iter().flatten().next().map(|(_, v)| v.into());
+        bounds.ends = RecordEnds {
+            min: min.and_then(end),
+            max: max.and_then(end),
+        };
+    }
     Ok(bounds)
 }
 

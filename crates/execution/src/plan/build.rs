@@ -77,6 +77,11 @@ fn from_index(
     reverse: bool,
     filter: Option<Arc<Filter>>,
 ) -> Result<Stage, QueryError> {
+    if bounds.index.is_clustered() {
+        let shown = Some(&request.query.filter).filter(|filter| !filter.is_empty());
+        let scan = CollectionScan::new(collection.id, reverse, shown.cloned());
+        return Ok(Stage::new(scan.within(bounds.clone(), solution.exact)));
+    }
     if solution.by_id && bounds.index.is_id() {
         let point = bounds.ranges.first().and_then(|range| range.point.clone());
         if let Some(key) = point.filter(|_| bounds.ranges.len() == 1) {
@@ -114,6 +119,10 @@ fn from_union(
 ) -> Result<Stage, QueryError> {
     let scan = |branch: &Branch| -> Stage {
         let bounds = branch.bounds.clone();
+        if bounds.index.is_clustered() {
+            let scan = CollectionScan::new(collection.id, branch.reverse, None);
+            return Stage::new(scan.within(bounds, false));
+        }
         Stage::new(IndexScan::new(bounds, branch.reverse, false))
     };
     let filter = Some(request.query.filter.clone());

@@ -72,7 +72,10 @@ pub fn solutions(
         return Ok(vec![Solution::nothing()]);
     }
     if let Order::Natural { reverse } = query.order {
-        return Ok(vec![solution(Access::Collection { reverse }, true)]);
+        return Ok(vec![solution(
+            natural(collection, &conjunction, reverse),
+            true,
+        )]);
     }
     let planner = Planner {
         collection,
@@ -110,6 +113,9 @@ pub fn solutions(
     });
     candidates.truncate(CANDIDATES_MAX);
     let in_order = sort.is_some() && candidates.iter().any(|candidate| candidate.sorted);
+    // No other scan of a clustered collection reads less.
+    let clustered = |candidate: &Candidate| candidate.bounds.index.is_clustered();
+    let is_clustered = candidates.iter().any(clustered);
     let mut solutions: Vec<_> = candidates
         .into_iter()
         .map(|candidate| {
@@ -126,7 +132,7 @@ pub fn solutions(
         solutions.push(solution(Access::Union(parts), sorted));
     }
     let is_small = collection.documents() < SCAN_DOCUMENTS_MIN;
-    let may_scan = !is_small && !in_order && planner.filter.is_none();
+    let may_scan = !is_small && !in_order && !is_clustered && planner.filter.is_none();
     if solutions.is_empty() || may_scan {
         let access = Access::Collection { reverse: false };
         solutions.push(solution(access, sort.is_none()));
@@ -160,7 +166,7 @@ impl<'p> Planner<'p> {
         conjunction: &'p Conjunction<'p>,
     ) -> impl Iterator<Item = &'p Arc<Index>> + use<'p> {
         let filter = self.filter;
-        self.collection.indexes.iter().filter(move |index| {
+        self.collection.all_indexes().filter(move |index| {
             !index.hidden
                 && filter.is_none_or(|filter| filter.allows(index))
                 && is_complete_for(index, conjunction)
@@ -174,6 +180,7 @@ impl<'p> Planner<'p> {
         let fits = |index: &&Arc<Index>| {
             let first = index.pattern.fields.first();
             !index.is_multikey()
+                && !index.is_clustered()
                 && first.is_some_and(|(first, order)| {
                     *order != FieldOrder::Hashed && first.to_string() == path
                 })
@@ -310,6 +317,19 @@ fn orient(access: Access, order: &Order) -> (Access, bool) {
     }
 }
 
+/// The collection in the order of its records: if it is clustered, the part that the filter leaves.
+fn natural(collection: &Arc<Collection>, conjunction: &Conjunction<'_>, reverse: bool) -> Access {
+    let index = collection.clustered_index.as_ref();
+    let bounds = index.and_then(|index| bounds::candidates(index, conjunction).next());
+    match bounds.filter(IndexBounds::is_selective) {
+        Some(bounds) => Access::Index {
+            bounds: Arc::new(bounds),
+            reverse,
+        },
+        None => Access::Collection { reverse },
+    }
+}
+
 fn hinted(
     collection: &Arc<Collection>,
     conjunction: &Conjunction<'_>,
@@ -317,14 +337,13 @@ fn hinted(
     hint: RawBsonRef<'_>,
 ) -> Result<Access, QueryError> {
     let index = match hint {
-        RawBsonRef::String(name) => collection.index(name),
+        RawBsonRef::String(name) => collection.all_indexes().find(|index| index.name == name),
         RawBsonRef::Document(pattern) => {
             if let Some(reverse) = natural_direction(pattern) {
-                return Ok(Access::Collection { reverse });
+                return Ok(natural(collection, conjunction, reverse));
             }
             let mut matching = collection
-                .indexes
-                .iter()
+                .all_indexes()
                 .filter(|index| index_filters::has_pattern(index, pattern));
             let found = matching.next();
             // They differ in their collations.

@@ -1,4 +1,5 @@
-//! Which way to the documents: the collection from end to end, or ranges of an index.
+//! Which way to the documents: the collection from end to end, or ranges of an index. A clustered
+//! collection's own order counts as an index, of which ranges of the collection are read.
 //!
 //! - [`bounds`] puts what a filter says about single paths (`banyan_query::bounds`) together into
 //!   ranges of one index;
@@ -88,6 +89,7 @@ impl Solution {
     pub(crate) fn work_cost(&self) -> f64 {
         match &self.access {
             Access::Nothing | Access::Collection { .. } => 1.0,
+            Access::Index { bounds, .. } if bounds.index.is_clustered() => 1.0,
             Access::Index { .. } | Access::Union(_) => KEY_AND_RECORD_COST,
         }
     }

@@ -17,6 +17,8 @@ pub enum Summary {
     Scan,
     ById,
     Index(Arc<Index>),
+    /// A part of a clustered collection.
+    Clustered(Arc<Index>),
     Union(Vec<Arc<Index>>),
 }
 
@@ -26,7 +28,9 @@ impl Summary {
         match self {
             Summary::Nothing | Summary::Scan => PlanName::Collection,
             Summary::ById => PlanName::Index(ID_INDEX_NAME.to_owned()),
-            Summary::Index(index) => PlanName::Index(index.name.clone()),
+            Summary::Index(index) | Summary::Clustered(index) => {
+                PlanName::Index(index.name.clone())
+            }
             Summary::Union(indexes) => {
                 PlanName::Union(indexes.iter().map(|index| index.name.clone()).collect())
             }
@@ -38,7 +42,11 @@ impl Summary {
             Access::Nothing => Summary::Nothing,
             Access::Collection { .. } => Summary::Scan,
             Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => Summary::ById,
-            Access::Index { bounds, .. } => Summary::Index(bounds.index.clone()),
+            Access::Index { bounds, .. } if !bounds.index.is_clustered() => {
+                Summary::Index(bounds.index.clone())
+            }
+            Access::Index { bounds, .. } if bounds.is_whole_collection() => Summary::Scan,
+            Access::Index { bounds, .. } => Summary::Clustered(bounds.index.clone()),
             Access::Union(parts) => {
                 Summary::Union(parts.iter().map(|part| part.bounds.index.clone()).collect())
             }
@@ -53,6 +61,7 @@ impl fmt::Display for Summary {
             Summary::Scan => f.write_str("COLLSCAN"),
             Summary::ById => f.write_str("IDHACK"),
             Summary::Index(index) => index_scan(index, f),
+            Summary::Clustered(_) => f.write_str("CLUSTERED_IXSCAN"),
             Summary::Union(indexes) => {
                 for (at, index) in indexes.iter().enumerate() {
                     f.write_str(if at == 0 { "" } else { ", " })?;
@@ -65,6 +74,9 @@ impl fmt::Display for Summary {
 }
 
 fn index_scan(index: &Index, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if index.is_clustered() {
+        return f.write_str("CLUSTERED_IXSCAN");
+    }
     write!(f, "IXSCAN {{ ")?;
     let pattern = index.spec.get_document("key").ok();
     let fields = pattern.into_iter().flat_map(|p| p.iter().flatten());

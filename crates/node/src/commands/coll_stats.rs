@@ -56,7 +56,7 @@ pub fn append_storage_stats(
     let scaled = |bytes: u64| number(i64::try_from(bytes).unwrap_or(i64::MAX) / scale);
     let (documents, bytes) = collection.map_or((0, 0), |c| (c.documents(), c.bytes()));
     let indexes = collection.map_or(&[][..], |c| &c.indexes);
-    let capped = collection.is_some_and(|c| c.options.get_bool("capped").unwrap_or(false));
+    let capped = collection.is_some_and(|collection| collection.is_capped);
     let index_total = collection.map_or(0, index_bytes);
     reply.append(cstr!("size"), scaled(bytes));
     reply.append(

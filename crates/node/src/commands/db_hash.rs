@@ -49,7 +49,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 bytes: &collection.uuid,
             };
             uuids.append(&key, uuid);
-            if is_capped(collection) {
+            if collection.is_capped {
                 capped.push(name);
             }
         }
@@ -85,10 +85,6 @@ fn wanted<'a>(ctx: &'a CommandContext<'a>) -> Result<Vec<&'a str>, CommandError>
     Ok(names)
 }
 
-fn is_capped(collection: &Collection) -> bool {
-    collection.options.get_bool("capped").unwrap_or(false)
-}
-
 /// Of the documents' bytes, in `_id` order (in insertion order in a capped collection).
 fn digest(
     collection: &Collection,
@@ -105,11 +101,12 @@ fn digest(
             false => Ok(()),
         }
     };
-    match collection.id_index().filter(|_| !is_capped(collection)) {
+    let in_order = collection.is_capped || collection.clustered_index.is_some();
+    match collection.id_index().filter(|_| !in_order) {
         Some(index) => {
             for entry in snapshot.scan_index(index, KeyRange::all(), false) {
                 let (_, record) = entry.map_err(errors::storage)?;
-                let found = snapshot.record(collection.id, record);
+                let found = snapshot.record(collection.id, &record);
                 let document = found.map_err(errors::storage)?.ok_or_else(|| {
                     let what = format!("record {record} is missing in {}", collection.namespace);
                     CommandError::new(ErrorCode::InternalError, what)

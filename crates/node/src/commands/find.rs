@@ -10,7 +10,7 @@ use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Written};
 use banyan_replication::oplog;
 use banyan_replication::oplog::view::Order;
-use banyan_storage::Collection;
+use banyan_storage::{Collection, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
@@ -312,7 +312,7 @@ fn tail(
                     let document = document?;
                     let matches = filter.try_matches(&document)?;
                     matches
-                        .then(|| output.apply(Row::Owned(document), 0))
+                        .then(|| output.apply(Row::Owned(document), &RecordId::number(0)))
                         .transpose()
                 });
                 shaped.transpose()
@@ -335,8 +335,7 @@ fn tail_capped(
     request: &Request<'_>,
     namespace: String,
 ) -> Result<Cursor, CommandError> {
-    let capped =
-        |collection: &&Arc<Collection>| collection.options.get_bool("capped").unwrap_or(false);
+    let capped = |collection: &&Arc<Collection>| collection.is_capped;
     let OwnedView { catalog, .. } = owned_view(ctx, parameters.collection)?;
     let found = catalog.get(ctx.database(), parameters.collection);
     let Some(collection) = found.filter(capped) else {

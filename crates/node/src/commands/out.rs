@@ -196,7 +196,7 @@ async fn prepare(
     let mut create = rawdoc! { "create": staging };
     let mut indexes = RawArrayBuf::new();
     if let Some(target) = target {
-        if target.options.get_bool("capped").unwrap_or(false) {
+        if target.is_capped {
             return Err(CommandError::new(
                 ErrorCode::Location(17152),
                 format!(

@@ -132,7 +132,7 @@ impl Sources for Collections {
         let (catalog, _) = self.state.view()?;
         let found = catalog.get(database.unwrap_or(&self.database), collection);
         Ok(found.is_some_and(|collection| {
-            collection.indexes.iter().any(|index| {
+            collection.all_indexes().any(|index| {
                 let first = index.pattern.fields.first();
                 !index.hidden
                     && index.partial_filter.is_none()

@@ -180,11 +180,12 @@ impl Findings {
                 interrupt.check().map_err(errors::query)?;
             }
             if let Err(error) = banyan_document::validate::validate(record.as_bytes()) {
-                self.spoiled(Some(id), format!("record {id}: {error}"));
+                let what = format!("record {id}: {error}");
+                self.spoiled(Some(id), what);
                 continue;
             }
             for (at, index) in collection.indexes.iter().enumerate() {
-                self.look_up(at, index, snapshot, id, &record)?;
+                self.look_up(at, index, snapshot, &id, &record)?;
             }
         }
         for (at, index) in collection.indexes.iter().enumerate() {
@@ -213,7 +214,7 @@ impl Findings {
         at: usize,
         index: &Index,
         snapshot: &Snapshot,
-        id: RecordId,
+        id: &RecordId,
         record: &RawDocument,
     ) -> Result<(), CommandError> {
         let Keys { keys, arrays } = match effects::keys_of(index, record) {
@@ -225,7 +226,8 @@ impl Findings {
             }
         };
         if !index.arrays().contains(&arrays) {
-            self.indexes[at].unmarked_multikey.get_or_insert(id);
+            let unmarked = &mut self.indexes[at].unmarked_multikey;
+            unmarked.get_or_insert_with(|| id.clone());
         }
         for key in keys {
             let found = snapshot.has_index_key(index, &key, id);
@@ -267,7 +269,7 @@ impl Findings {
             if self.indexes[at].keys.is_multiple_of(64) {
                 interrupt.check().map_err(errors::query)?;
             }
-            let record = match snapshot.record(collection.id, id) {
+            let record = match snapshot.record(collection.id, &id) {
                 Ok(record) => record,
                 // Counted where the records were read.
                 Err(StorageError::Damaged { .. }) => continue,
@@ -278,7 +280,7 @@ impl Findings {
                 .is_some_and(|record| has_key(index, record, &key))
             {
                 self.indexes[at].extra += 1;
-                let mut extra = entry_document(index, id);
+                let mut extra = entry_document(index, &id);
                 append_key(&mut extra, index, record.as_deref(), &key);
                 self.extra.push(extra);
             }
@@ -331,7 +333,7 @@ impl Findings {
             }
         }
         for (index, found) in collection.indexes.iter().zip(self.indexes.clone()) {
-            if let Some(record) = found.unmarked_multikey {
+            if let Some(record) = &found.unmarked_multikey {
                 self.error(format!(
                     "Index {} is not multi-key, but a multikey path is present in record {record}",
                     index.name
@@ -357,7 +359,7 @@ impl Findings {
         if !metadata_only {
             self.append_contents(collection, &mut reply);
         }
-        let corrupt: RawArrayBuf = self.corrupt.iter().map(|id| long(*id)).collect();
+        let corrupt: RawArrayBuf = self.corrupt.iter().map(RecordId::to_bson).collect();
         let warnings: RawArrayBuf = self.warnings.iter().map(String::as_str).collect();
         let errors: RawArrayBuf = self.errors.iter().map(String::as_str).collect();
         reply.append(cstr!("valid"), self.errors.is_empty());
@@ -397,8 +399,8 @@ fn has_key(index: &Index, record: &Record, key: &[u8]) -> bool {
     keys.iter().any(|known| known == key)
 }
 
-fn entry_document(index: &Index, id: RecordId) -> RawDocumentBuf {
-    rawdoc! { "indexName": index.name.as_str(), "recordId": long(id) }
+fn entry_document(index: &Index, id: &RecordId) -> RawDocumentBuf {
+    rawdoc! { "indexName": index.name.as_str(), "recordId": id.to_bson() }
 }
 
 /// The values behind a key, if the record still shows them, and its bytes otherwise.
@@ -433,6 +435,10 @@ mod tests {
 
     use super::*;
 
+    fn id(number: u64) -> RecordId {
+        RecordId::number(number)
+    }
+
     /// Ten documents `{_id: n, a: n}` with an index on `a`.
     fn ten(store: &Store) -> Arc<Collection> {
         let namespace = Namespace::new("db", "c");
@@ -458,10 +464,11 @@ mod tests {
         let mut batch = Batch::new();
         for n in 1..=10_i32 {
             let document = rawdoc! { "_id": n, "a": n };
-            batch.insert_record(&collection, n as u64, &document);
+            let record = id(n as u64);
+            batch.insert_record(&collection, &record, &document);
             for index in &collection.indexes {
                 for key in effects::keys_of(index, &document).unwrap().keys {
-                    batch.put_index_key(&collection, index, &key, n as u64);
+                    batch.put_index_key(&collection, index, &key, &record);
                 }
             }
         }
@@ -506,8 +513,8 @@ mod tests {
         with_store(|store, collection| {
             let by_a = &collection.indexes[1];
             let mut batch = Batch::new();
-            batch.delete_index_key(collection, by_a, &key(collection, 3), 3);
-            batch.put_index_key(collection, by_a, &key(collection, 77), 4);
+            batch.delete_index_key(collection, by_a, &key(collection, 3), &id(3));
+            batch.put_index_key(collection, by_a, &key(collection, 77), &id(4));
             store.commit(batch).unwrap();
             let reply = validated(store, collection);
             assert!(!reply.get_bool("valid").unwrap(), "{reply}");
@@ -547,7 +554,7 @@ mod tests {
         with_store(|store, collection| {
             let by_a = &collection.indexes[1];
             let mut batch = Batch::new();
-            batch.put_index_key(collection, by_a, &key(collection, 3), 999);
+            batch.put_index_key(collection, by_a, &key(collection, 3), &id(999));
             store.commit(batch).unwrap();
             let reply = validated(store, collection);
             assert_eq!(reply.get_array("extraIndexEntries").unwrap().len(), 1);
@@ -561,9 +568,9 @@ mod tests {
             let before = rawdoc! { "_id": 5, "a": 5 };
             let after = rawdoc! { "_id": 5, "a": [5] };
             let mut batch = Batch::new();
-            batch.replace_record(collection, 5, &before, &after);
+            batch.replace_record(collection, &id(5), &before, &after);
             // Takes the count down, and leaves the record.
-            batch.delete_record(collection, 999, &rawdoc! {});
+            batch.delete_record(collection, &id(999), &rawdoc! {});
             store.commit(batch).unwrap();
             let reply = validated(store, collection);
             let errors = format!("{:?}", reply.get_array("errors").unwrap());
@@ -579,7 +586,7 @@ mod tests {
             let by_a = &collection.indexes[1];
             let mut batch = Batch::new();
             for n in 1000..1300 {
-                batch.put_index_key(collection, by_a, &key(collection, n), n as u64);
+                batch.put_index_key(collection, by_a, &key(collection, n), &id(n as u64));
             }
             store.commit(batch).unwrap();
             let reply = validated(store, collection);

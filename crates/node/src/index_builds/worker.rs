@@ -258,7 +258,7 @@ fn refusal(
 ) -> Result<CommandError, CommandError> {
     let (index, record) = match violation {
         Violation::Duplicate { index, record, .. } | Violation::Unindexable { index, record } => {
-            (index, *record)
+            (index, record)
         }
     };
     let found = node.store.snapshot().record(collection.id, record);

@@ -1,10 +1,10 @@
 //! Writing an entry.
 
-use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, RecordId};
+use banyan_storage::{CatalogChange, CollectionId, IndexDefinition, RecordId, RecordIdRef};
 use bson::RawDocument;
 
 use super::header::{FORMAT, HEADER_BYTES};
-use super::operation::{Style, tag};
+use super::operation::{NO_NUMBER, Style, tag};
 use crate::codec::put_varint;
 use crate::sessions::SessionStamp;
 use crate::sessions::histories::History;
@@ -36,7 +36,7 @@ impl EntryBuilder {
         self.operations.len()
     }
 
-    pub fn insert(&mut self, collection: CollectionId, record: RecordId, document: &RawDocument) {
+    pub fn insert(&mut self, collection: CollectionId, record: &RecordId, document: &RawDocument) {
         self.start(tag::INSERT, collection, record);
         self.operations.extend_from_slice(document.as_bytes());
     }
@@ -44,7 +44,7 @@ impl EntryBuilder {
     pub fn update(
         &mut self,
         collection: CollectionId,
-        record: RecordId,
+        record: &RecordId,
         before: &RawDocument,
         after: &RawDocument,
         style: &Style<'_>,
@@ -72,7 +72,7 @@ impl EntryBuilder {
         }
     }
 
-    pub fn delete(&mut self, collection: CollectionId, record: RecordId, before: &RawDocument) {
+    pub fn delete(&mut self, collection: CollectionId, record: &RecordId, before: &RawDocument) {
         self.start(tag::DELETE, collection, record);
         self.operations.extend_from_slice(before.as_bytes());
     }
@@ -91,10 +91,16 @@ impl EntryBuilder {
         self.count += 1;
     }
 
-    fn start(&mut self, tag: u8, collection: CollectionId, record: RecordId) {
+    fn start(&mut self, tag: u8, collection: CollectionId, record: &RecordId) {
         self.operations.push(tag);
         put_varint(&mut self.operations, collection.into());
-        put_varint(&mut self.operations, record);
+        match record.as_ref() {
+            RecordIdRef::Number(number) => put_varint(&mut self.operations, number),
+            RecordIdRef::Bytes(bytes) => {
+                put_varint(&mut self.operations, NO_NUMBER);
+                put_bytes(&mut self.operations, bytes);
+            }
+        }
         self.count += 1;
     }
 

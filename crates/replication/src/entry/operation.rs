@@ -80,6 +80,9 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
+/// No record has this number: bytes follow instead.
+pub(super) const NO_NUMBER: u64 = 0;
+
 /// What an operation begins with.
 pub(super) mod tag {
     pub const INSERT: u8 = 1;

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use banyan_storage::{CatalogChange, CollectionId, IndexBuildDefinition};
+use banyan_storage::{CatalogChange, CollectionId, IndexBuildDefinition, RecordId};
 use bson::RawDocumentBuf;
 
-use super::operation::{Operation, Style, tag};
+use super::operation::{NO_NUMBER, Operation, Style, tag};
 use crate::codec::{EntryError, Reader, bad};
 
 /// What an operation is about.
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
             _ => return Ok(Passed::Definition),
         }
         let collection = self.id()?;
-        self.varint()?;
+        self.record_id()?;
         self.document()?;
         if !matches!(tag, tag::INSERT | tag::DELETE) {
             self.length()?;
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         let id = self.id()?;
         Ok(match tag {
             tag::INSERT => {
-                let record = self.varint()?;
+                let record = self.record_id()?;
                 Operation::Insert {
                     collection: id,
                     record,
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
             }
             tag::UPDATE | tag::REPLACE | tag::UPDATE_BY_PIPELINE => self.update(tag, id)?,
             tag::DELETE => {
-                let record = self.varint()?;
+                let record = self.record_id()?;
                 Operation::Delete {
                     collection: id,
                     record,
@@ -87,8 +87,18 @@ impl<'a> Reader<'a> {
         })
     }
 
+    fn record_id(&mut self) -> Result<RecordId, EntryError> {
+        match self.varint()? {
+            NO_NUMBER => match self.length_and_bytes()? {
+                bytes if bytes.len() <= RecordId::BYTES_MAX => Ok(RecordId::bytes(bytes)),
+                bytes => bad(format!("a record id of {} bytes", bytes.len())),
+            },
+            number => Ok(RecordId::number(number)),
+        }
+    }
+
     fn update(&mut self, tag: u8, collection: CollectionId) -> Result<Operation<'a>, EntryError> {
-        let record = self.varint()?;
+        let record = self.record_id()?;
         let after = self.document()?;
         let prefix = self.length()?;
         let suffix = self.length()?;

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use super::*;
 use crate::clock::Clock;
 use crate::sessions::StatementOutcome;
-use banyan_storage::{CatalogChange, IndexBuildDefinition, IndexDefinition, Namespace};
+use banyan_storage::{CatalogChange, IndexBuildDefinition, IndexDefinition, Namespace, RecordId};
 use bson::rawdoc;
 use proptest::prelude::*;
 
@@ -12,6 +12,10 @@ const LATE: Timestamp = Timestamp {
     time: 4_000_000_000,
     increment: 3,
 };
+
+fn id(number: u64) -> RecordId {
+    RecordId::number(number)
+}
 
 fn changes() -> Vec<CatalogChange> {
     let index = |id| IndexDefinition {
@@ -74,11 +78,11 @@ fn every_operation_reads_back() {
         rawdoc! { "_id": 1, "n": 6, "more": "x" },
     );
     let mut builder = EntryBuilder::new();
-    builder.insert(5, u64::MAX, &a);
+    builder.insert(5, &id(u64::MAX), &a);
     let wholes = vec!["n", "more.$[]"];
     let style = Style::Modifiers { wholes };
-    builder.update(5, 128, &a, &b, &style);
-    builder.delete(5, 7, &b);
+    builder.update(5, &id(128), &a, &b, &style);
+    builder.delete(5, &id(7), &b);
     builder.noop(&rawdoc! { "msg": "hello" });
     builder.set_config(&rawdoc! { "_id": "set" });
     for change in changes() {
@@ -119,7 +123,7 @@ fn every_operation_reads_back() {
         ],
     });
     builder.drop_database("gone");
-    builder.update(5, 128, &b, &a, &Style::Replacement);
+    builder.update(5, &id(128), &b, &a, &Style::Replacement);
     let clock = Clock::new();
     clock.observe(LATE);
     let mut bytes = builder.encode(-5);
@@ -135,7 +139,7 @@ fn every_operation_reads_back() {
         operations[0],
         Operation::Insert {
             collection: 5,
-            record: u64::MAX,
+            record: id(u64::MAX),
             document: &a
         }
     );
@@ -143,7 +147,7 @@ fn every_operation_reads_back() {
         operations[1],
         Operation::Update {
             collection: 5,
-            record: 128,
+            record: id(128),
             before: Cow::Borrowed(&a),
             after: &b,
             style,
@@ -176,11 +180,11 @@ fn every_operation_reads_back() {
 #[test]
 fn the_format_stays() {
     let mut builder = EntryBuilder::new();
-    builder.insert(1, 2, &rawdoc! { "_id": 1 });
+    builder.insert(1, &id(2), &rawdoc! { "_id": 1 });
     let style = Style::Modifiers { wholes: vec!["n"] };
     builder.update(
         1,
-        300,
+        &id(300),
         &rawdoc! { "n": 1_i32 },
         &rawdoc! { "n": 2_i32 },
         &style,
@@ -215,11 +219,11 @@ fn an_entry_says_whose_documents_it_changes() {
     let mut builder = EntryBuilder::new();
     let wholes = vec!["n"];
     builder.noop(&a);
-    builder.insert(5, 1, &a);
-    builder.update(5, 1, &a, &b, &Style::Modifiers { wholes });
-    builder.update(6, 1, &b, &a, &Style::Replacement);
-    builder.update(6, 1, &a, &b, &Style::Pipeline);
-    builder.delete(7, 1, &b);
+    builder.insert(5, &id(1), &a);
+    builder.update(5, &id(1), &a, &b, &Style::Modifiers { wholes });
+    builder.update(6, &id(1), &b, &a, &Style::Replacement);
+    builder.update(6, &id(1), &a, &b, &Style::Pipeline);
+    builder.delete(7, &id(1), &b);
     let bytes = builder.encode(0);
     let entry = Entry::decode(&bytes).unwrap();
     assert_eq!(entry.collections(), Ok(Some(vec![5, 6, 7])));
@@ -245,12 +249,12 @@ proptest! {
         let a = rawdoc! { "x": format!("{head}{before}{tail}"), "y": before.as_str() };
         let b = rawdoc! { "x": format!("{head}{after}{tail}"), "y": after.as_str() };
         let mut builder = EntryBuilder::new();
-        builder.update(1, 1, &a, &b, &Style::Pipeline);
+        builder.update(1, &RecordId::bytes(b"\x12"), &a, &b, &Style::Pipeline);
         let bytes = builder.encode(0);
         let entry = Entry::decode(&bytes).unwrap();
         let read = entry.operations().next().unwrap().unwrap();
         let expected = Operation::Update {
-            collection: 1, record: 1, before: Cow::Borrowed(&*a), after: &b,
+            collection: 1, record: RecordId::bytes(b"\x12"), before: Cow::Borrowed(&*a), after: &b,
             style: Style::Pipeline,
         };
         prop_assert_eq!(read, expected);
@@ -261,10 +265,10 @@ proptest! {
         cut in 0..400_usize, position in 0..400_usize, byte in any::<u8>()
     ) {
         let mut builder = EntryBuilder::new();
-        builder.insert(1, 2, &rawdoc! { "_id": 1 });
+        builder.insert(1, &id(2), &rawdoc! { "_id": 1 });
         let style = Style::Modifiers { wholes: vec!["a", "b.c"] };
         builder.update(
-            1, 2, &rawdoc! { "_id": 1, "a": 1 }, &rawdoc! { "_id": 1, "a": 2 }, &style
+            1, &id(2), &rawdoc! { "_id": 1, "a": 1 }, &rawdoc! { "_id": 1, "a": 2 }, &style
         );
         for change in changes() {
             builder.catalog(&change, &rawdoc! {});

@@ -38,7 +38,7 @@ pub fn keys_of(index: &Index, document: &RawDocument) -> Result<Keys, KeyError> 
 pub fn insert(
     batch: &mut Batch,
     collection: &Arc<Collection>,
-    record: RecordId,
+    record: &RecordId,
     document: &RawDocument,
 ) -> Result<(), KeyError> {
     batch.insert_record(collection, record, document);
@@ -54,7 +54,7 @@ pub fn insert(
 pub fn write_building(
     batch: &mut Batch,
     collection: &Collection,
-    record: RecordId,
+    record: &RecordId,
     before: Option<&RawDocument>,
     after: Option<&RawDocument>,
 ) {
@@ -75,7 +75,7 @@ pub fn put_keys(
     collection: &Collection,
     index: &Arc<Index>,
     keys: &Keys,
-    record: RecordId,
+    record: &RecordId,
 ) {
     batch.note_arrays(collection.id, index, &keys.arrays);
     for key in &keys.keys {
@@ -87,7 +87,7 @@ pub fn put_keys(
 pub fn update(
     batch: &mut Batch,
     collection: &Arc<Collection>,
-    record: RecordId,
+    record: &RecordId,
     before: &RawDocument,
     after: &RawDocument,
 ) -> Result<(), KeyError> {
@@ -107,7 +107,7 @@ pub fn change_keys(
     batch: &mut Batch,
     collection: &Collection,
     index: &Arc<Index>,
-    record: RecordId,
+    record: &RecordId,
     old: &Keys,
     new: &Keys,
 ) {
@@ -132,7 +132,7 @@ pub fn change_keys(
 pub fn delete(
     batch: &mut Batch,
     collection: &Arc<Collection>,
-    record: RecordId,
+    record: &RecordId,
     before: &RawDocument,
 ) -> Result<(), KeyError> {
     batch.delete_record(collection, record, before);
@@ -171,7 +171,7 @@ pub fn work_out(
                 document,
             } => {
                 if let Some(collection) = catalog.by_id(collection) {
-                    insert(batch, collection, record, document)?;
+                    insert(batch, collection, &record, document)?;
                 }
             }
             Operation::Update {
@@ -182,7 +182,7 @@ pub fn work_out(
                 style: _,
             } => {
                 if let Some(collection) = catalog.by_id(collection) {
-                    update(batch, collection, record, &before, after)?;
+                    update(batch, collection, &record, &before, after)?;
                 }
             }
             Operation::Delete {
@@ -191,7 +191,7 @@ pub fn work_out(
                 before,
             } => {
                 if let Some(collection) = catalog.by_id(collection) {
-                    delete(batch, collection, record, before)?;
+                    delete(batch, collection, &record, before)?;
                 }
             }
             Operation::Catalog(..)

@@ -158,26 +158,29 @@ pub fn build_specs(build: &IndexBuild) -> RawArrayBuf {
     specs.collect()
 }
 
-/// What it takes to make a collection with its index on `_id`.
+/// What it takes to make a collection, with its index on `_id` unless it is clustered.
 pub fn creation(
     replica: &Replica,
     namespace: &Namespace,
     options: RawDocumentBuf,
 ) -> CatalogChange {
-    let mut spec = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX };
-    if let Ok(collation) = options.get_document("collation") {
-        spec.append(cstr!("collation"), collation);
+    let mut indexes = Vec::new();
+    if options.get_document("clusteredIndex").is_err() {
+        let mut spec = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX };
+        if let Ok(collation) = options.get_document("collation") {
+            spec.append(cstr!("collation"), collation);
+        }
+        indexes.push(IndexDefinition {
+            id: replica.store.allocate_id(),
+            spec,
+        });
     }
-    let id_index = IndexDefinition {
-        id: replica.store.allocate_id(),
-        spec,
-    };
     CatalogChange::CreateCollection {
         id: replica.store.allocate_id(),
         namespace: namespace.clone(),
         uuid: *uuid::Uuid::new_v4().as_bytes(),
         options,
-        indexes: vec![id_index],
+        indexes,
     }
 }
 

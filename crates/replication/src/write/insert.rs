@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use banyan_document::key::Keys;
+use banyan_document::key::{KeyError, Keys};
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_document::{elements, field};
-use banyan_storage::{Collection, Snapshot};
+use banyan_storage::{Collection, RecordId, RecordIdRef, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -22,6 +22,8 @@ use crate::op_observer::Change;
 pub struct Candidate<'a> {
     pub document: Cow<'a, RawDocument>,
     keys: Vec<Keys>,
+    /// In a clustered collection, where the document says it itself.
+    record: Option<RecordId>,
     /// Something that is staged has one of its unique keys, or had it.
     meets_staged: bool,
 }
@@ -37,10 +39,9 @@ impl<'a> Candidate<'a> {
             .iter()
             .map(|index| effects::keys_of(index, &document))
             .collect::<Result<_, _>>();
-        let keys = keys.map_err(|error| {
-            CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
-        })?;
+        let keys = keys.map_err(no_keys)?;
         Ok(Candidate {
+            record: record_id(collection, &document)?,
             document,
             keys,
             meets_staged: false,
@@ -51,26 +52,24 @@ impl<'a> Candidate<'a> {
         field(&self.document, "_id")
     }
 
-    /// Latches the unique keys.
+    /// Latches the unique keys, and the record if the document says which it is.
     pub fn latch(
         &mut self,
         staging: &mut Staging<'_>,
         collection: &Collection,
     ) -> Result<(), LatchKey> {
+        let latches = &staging.ctx.replica.latches;
+        if let Some(record) = &self.record {
+            let latch = latches.record(collection.id, record);
+            self.meets_staged |= take(staging, latch)?;
+        }
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
             if !index.unique {
                 continue;
             }
             for key in &keys.keys {
-                let latch = staging.ctx.replica.latches.unique_key(index.id, key);
-                match staging.unit.try_latch(latch) {
-                    Attempt::Taken => {}
-                    Attempt::Own => self.meets_staged = true,
-                    Attempt::Busy => {
-                        staging.unit.unlatch();
-                        return Err(latch);
-                    }
-                }
+                let latch = latches.unique_key(index.id, key);
+                self.meets_staged |= take(staging, latch)?;
             }
         }
         staging.unit.claim();
@@ -86,6 +85,21 @@ impl<'a> Candidate<'a> {
     ) -> Result<(), CommandError> {
         let with_own = self.meets_staged.then(|| staging.unit.present_with_own());
         let snapshot = with_own.as_ref().unwrap_or(present);
+        if let (Some(index), Some(record)) = (&collection.clustered_index, &self.record)
+            && let RecordIdRef::Bytes(key) = record.as_ref()
+        {
+            let key = [key.to_vec()];
+            let unit = &staging.unit;
+            check_unique(
+                unit,
+                collection,
+                index,
+                snapshot,
+                &self.document,
+                &key,
+                None,
+            )?;
+        }
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
             if index.unique {
                 check_unique(
@@ -102,10 +116,16 @@ impl<'a> Candidate<'a> {
         staging.check_change(Change::Insert {
             document: &self.document,
         })?;
-        let last_known = || present.last_record_id(collection.id);
-        let record = collection
-            .reserve_records(1, last_known)
-            .map_err(errors::storage)?;
+        let reserved;
+        let record = match &self.record {
+            Some(record) => record,
+            None => {
+                let last_known = || present.last_record_id(collection.id);
+                let number = collection.reserve_records(1, last_known);
+                reserved = RecordId::number(number.map_err(errors::storage)?);
+                &reserved
+            }
+        };
         let unit = &mut staging.unit;
         unit.batch.insert_record(collection, record, &self.document);
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
@@ -116,6 +136,47 @@ impl<'a> Candidate<'a> {
         unit.entry.insert(collection.id, record, &self.document);
         Ok(())
     }
+}
+
+/// Takes a latch for what is to be staged; whether something that is staged has it already.
+fn take(staging: &mut Staging<'_>, latch: LatchKey) -> Result<bool, LatchKey> {
+    match staging.unit.try_latch(latch) {
+        Attempt::Taken => Ok(false),
+        Attempt::Own => Ok(true),
+        Attempt::Busy => {
+            staging.unit.unlatch();
+            Err(latch)
+        }
+    }
+}
+
+/// The id that a document gives its record in a clustered collection.
+fn record_id(
+    collection: &Collection,
+    document: &RawDocument,
+) -> Result<Option<RecordId>, CommandError> {
+    let Some(index) = &collection.clustered_index else {
+        return Ok(None);
+    };
+    let keys = index.kind.keys(document).map_err(no_keys)?.keys;
+    let Some(key) = keys.first() else {
+        return Ok(None);
+    };
+    if key.len() > RecordId::BYTES_MAX {
+        return Err(CommandError::new(
+            ErrorCode::Location(5894900),
+            format!(
+                "Size of RecordId ({}) is above limit of {} bytes",
+                key.len(),
+                RecordId::BYTES_MAX
+            ),
+        ));
+    }
+    Ok(Some(RecordId::bytes(key)))
+}
+
+fn no_keys(error: KeyError) -> CommandError {
+    CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
 }
 
 /// An `_id` that looks like an operator could never be asked for.

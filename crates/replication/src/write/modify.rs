@@ -169,7 +169,7 @@ async fn one(
         let mut executor = open(staging, planned)?;
         let mut missed = false;
         while let Some((record, _)) = executor.next_record().map_err(errors::query)? {
-            match latch_and_match(staging, collection, target, action, record)? {
+            match latch_and_match(staging, collection, target, action, &record)? {
                 Latched::Busy(latch) => return Ok(Step::Busy(latch)),
                 Latched::Gone => missed = true,
                 Latched::Found(found) => {
@@ -208,7 +208,7 @@ fn one_by_id(
     let Some(record) = found else {
         return Ok(Step::Done);
     };
-    match latch_and_match(staging, collection, target, action, record)? {
+    match latch_and_match(staging, collection, target, action, &record)? {
         Latched::Busy(latch) => Ok(Step::Busy(latch)),
         Latched::Gone => Ok(Step::Done),
         Latched::Found(found) => change(staging, collection, target, action, found, effect),
@@ -227,7 +227,7 @@ fn latch_and_match(
     collection: &Collection,
     target: &Target<'_>,
     action: &Action<'_>,
-    record: RecordId,
+    record: &RecordId,
 ) -> Result<Latched, CommandError> {
     let latch = staging.ctx.replica.latches.record(collection.id, record);
     if staging.unit.try_latch(latch) == Attempt::Busy {
@@ -252,7 +252,7 @@ fn latch_and_match(
             _ => None,
         };
         return Ok(Latched::Found(Found {
-            record,
+            record: record.clone(),
             document,
             position,
         }));
@@ -275,8 +275,9 @@ fn change(
         Action::Delete => {
             staging.check_change(Change::Delete { before })?;
             let unit = &mut staging.unit;
-            effects::delete(&mut unit.batch, collection, found.record, before).map_err(no_keys)?;
-            unit.entry.delete(collection.id, found.record, before);
+            let record = &found.record;
+            effects::delete(&mut unit.batch, collection, record, before).map_err(no_keys)?;
+            unit.entry.delete(collection.id, record, before);
             staging.ctx.work.deleted.add(1);
             effect.modified += 1;
         }
@@ -285,7 +286,7 @@ fn change(
             if let Some(after) = update.apply(before, &context).map_err(errors::query)? {
                 let style = Style::of(update);
                 if let Some(latch) =
-                    replace(staging, collection, found.record, before, &after, &style)?
+                    replace(staging, collection, &found.record, before, &after, &style)?
                 {
                     return Ok(Step::Busy(latch));
                 }
@@ -310,7 +311,7 @@ fn change(
 fn replace(
     staging: &mut Staging<'_>,
     collection: &Arc<Collection>,
-    record: RecordId,
+    record: &RecordId,
     before: &RawDocument,
     after: &RawDocument,
     style: &Style<'_>,
@@ -445,7 +446,7 @@ fn some(
                 None => return Ok(Stretch::End),
             },
         };
-        match latch_and_match(staging, collection, target, action, record)? {
+        match latch_and_match(staging, collection, target, action, &record)? {
             Latched::Busy(latch) => return Ok(Stretch::Busy(record, latch)),
             Latched::Gone => {}
             Latched::Found(found) => {

@@ -62,9 +62,9 @@ impl Replica {
         let mut latches = Held::none(&self.latches);
         let mut latched = Vec::with_capacity(records.len());
         for record in records {
-            match latches.try_add(self.latches.record(collection.id, *record), 0) {
+            match latches.try_add(self.latches.record(collection.id, record), 0) {
                 Attempt::Busy => removed.busy += 1,
-                Attempt::Taken | Attempt::Own => latched.push(*record),
+                Attempt::Taken | Attempt::Own => latched.push(record),
             }
         }
         let mut entry = EntryBuilder::new();

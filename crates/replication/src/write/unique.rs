@@ -1,7 +1,7 @@
 //! Unique indexes: no two records have one key.
 
 use banyan_document::Collator;
-use banyan_storage::{Collection, Index, Snapshot};
+use banyan_storage::{Collection, Index, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -16,14 +16,14 @@ pub fn check_unique(
     snapshot: &Snapshot,
     document: &RawDocument,
     keys: &[Vec<u8>],
-    own_record: Option<u64>,
+    own_record: Option<&RecordId>,
 ) -> Result<(), CommandError> {
     for key in keys {
         unit.check_key(index, key)?;
         let holder = snapshot
             .unique_lookup(index, key)
             .map_err(errors::storage)?;
-        if holder.is_some() && holder != own_record {
+        if holder.is_some() && holder.as_ref() != own_record {
             return Err(duplicate(collection, index, document, key));
         }
     }
@@ -44,6 +44,7 @@ pub fn duplicate(
     let mut extra = RawDocumentBuf::new();
     let (value, collation) = match &index.pattern.collator {
         None => (value, String::new()),
+        Some(collator) if index.is_clustered() => (as_sort_keys(&value, collator), String::new()),
         Some(collator) => {
             let (value, encoded) = in_hexadecimal(&value, collator);
             extra.append(cstr!("hexEncoded"), encoded);
@@ -63,12 +64,16 @@ pub fn duplicate(
         .flatten()
         .map(|(name, value)| format!("{}: {}", name.as_str(), errors::shown(value)))
         .collect();
+    // MongoDB takes the record, not an index, for what is there twice.
+    let index = match index.is_clustered() {
+        true => String::new(),
+        false => format!(" index: {}", index.name),
+    };
     CommandError::new(
         ErrorCode::DuplicateKey,
         format!(
-            "E11000 duplicate key error collection: {} index: {}{collation} dup key: {{ {} }}",
+            "E11000 duplicate key error collection: {}{index}{collation} dup key: {{ {} }}",
             collection.namespace,
-            index.name,
             shown.join(", ")
         ),
     )
@@ -79,6 +84,20 @@ pub fn duplicate(
         }
         all
     })
+}
+
+/// The strings of a collated key as what sorts them.
+fn as_sort_keys(values: &RawDocument, collator: &Collator) -> RawDocumentBuf {
+    let mut shown = RawDocumentBuf::new();
+    for (name, value) in values.iter().flatten() {
+        match value {
+            RawBsonRef::String(text) | RawBsonRef::Symbol(text) => {
+                shown.append(name, collator.key_string(text));
+            }
+            other => shown.append(name, other),
+        }
+    }
+    shown
 }
 
 /// The strings of a collated index as their sort keys, and which fields are such strings.

@@ -215,7 +215,7 @@ impl WriteUnit {
     pub fn check_record(
         &self,
         collection: CollectionId,
-        record: RecordId,
+        record: &RecordId,
     ) -> Result<(), CommandError> {
         let Isolation::Snapshot(read) = &self.isolation else {
             return Ok(());

@@ -2,6 +2,7 @@
 //! indexes in batches that hold up nobody for long.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::writes::Pending;
 use super::{BuildAddress, Building, IndexBuild};
 use crate::batch::Batch;
 use crate::catalog::Index;
-use crate::keys::RecordId;
+use crate::record_id::RecordId;
 use crate::store::{Engine, Store};
 use crate::{CatalogChange, StorageError};
 
@@ -138,13 +139,14 @@ impl Load<'_> {
         self.host.goes_on(LoadProgress { phase, done, total })
     }
 
-    /// Reads all records and sorts their keys. Those that come meanwhile are touched.
+    /// Reads all records and sorts their keys. Those that come meanwhile are touched, also those of
+    /// a clustered collection that come before the last one.
     fn scan(&mut self, scratch: &Path) -> Result<Option<Vec<Sorter>>, StorageError> {
         let indexes = &self.build.indexes;
         let memory = SORT_MEMORY_BYTES / indexes.len().max(1);
         let mut sorters: Vec<Sorter> = indexes
             .iter()
-            .map(|_| Sorter::new(scratch, memory))
+            .map(|index| Sorter::new(scratch, memory, index.record_ids))
             .collect();
         let collection = self.address.collection;
         let (total, last) = {
@@ -158,16 +160,18 @@ impl Load<'_> {
         let Some(last) = last else {
             return Ok(Some(sorters));
         };
-        let (mut from, mut done, mut slice) = (0, 0, 0);
+        let mut from = Bound::Unbounded;
+        let (mut done, mut slice) = (0, 0);
         'snapshots: loop {
             let snapshot = self.store.snapshot();
-            for (count, found) in snapshot.records(collection, from..=last, false).enumerate() {
+            let rest = (from.clone(), Bound::Included(last.clone()));
+            for (count, found) in snapshot.records(collection, rest, false).enumerate() {
                 let (record, document) = found?;
                 if count == SNAPSHOT_RECORDS {
-                    from = record;
+                    from = Bound::Included(record);
                     continue 'snapshots;
                 }
-                self.sort_keys(&mut sorters, record, &document)?;
+                self.sort_keys(&mut sorters, &record, &document)?;
                 done += 1;
                 slice += RECORD_BYTES + document.as_bytes().len();
                 if slice >= SLICE_BYTES {
@@ -184,7 +188,7 @@ impl Load<'_> {
     fn sort_keys(
         &mut self,
         sorters: &mut [Sorter],
-        record: RecordId,
+        record: &RecordId,
         document: &RawDocument,
     ) -> Result<(), StorageError> {
         for (at, (index, sorter)) in self.build.indexes.iter().zip(sorters).enumerate() {
@@ -270,9 +274,9 @@ impl Load<'_> {
             let marks = building.marks.lock();
             let mut grown = 0;
             for (key, record) in chunk {
-                if !marks.touched.contains(*record) {
+                if !marks.touched.contains(record) {
                     let absent = !self.is_repeated;
-                    grown += pending.put(index, building, key, *record, absent)?;
+                    grown += pending.put(index, building, key, record, absent)?;
                 }
             }
             drop(marks);

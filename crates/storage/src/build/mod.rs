@@ -56,8 +56,9 @@ use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 
 use crate::catalog::{Index, IndexDefinition};
-use crate::keys::{IndexId, RecordId};
+use crate::keys::{EntryForm, IndexId};
 use crate::kind::ArrayPaths;
+use crate::record_id::{RecordId, RecordIdFormat};
 use crate::snapshot::Snapshot;
 use crate::{CollectionId, StorageError, keys};
 pub use load::{LoadEnd, LoadHost, LoadPhase, LoadProgress};
@@ -104,8 +105,12 @@ impl IndexBuild {
     pub(crate) fn parse(
         definition: &IndexBuildDefinition,
         building: Arc<Building>,
+        record_ids: RecordIdFormat,
     ) -> Result<IndexBuild, StorageError> {
-        let parse = |index| Index::building(index, ArrayPaths::default(), &building).map(Arc::new);
+        let parse = |definition| {
+            let index = Index::parse(definition, ArrayPaths::default())?;
+            Ok::<_, StorageError>(Arc::new(index.of_records(record_ids).under(&building)))
+        };
         let indexes = definition.indexes.iter().map(parse);
         Ok(IndexBuild {
             id: definition.id,
@@ -131,14 +136,22 @@ impl IndexBuild {
         let unindexable = self.building.first_unindexable();
         for index in &self.indexes {
             if let Some(record) = unindexable.get(&index.id) {
-                let (index, record) = (index.clone(), *record);
+                let (index, record) = (index.clone(), record.clone());
                 return Ok(Some(Violation::Unindexable { index, record }));
             }
         }
         if !self.building.may_have_duplicates() {
             return Ok(None);
         }
-        let Some(first) = snapshot.scan_plain(self.building.duplicates).next() else {
+        let Some(index) = self.indexes.first() else {
+            return Ok(None);
+        };
+        let form = EntryForm {
+            unique: false,
+            ids: index.record_ids,
+        };
+        let listed = snapshot.scan_plain(self.building.duplicates, form).next();
+        let Some(first) = listed else {
             return Ok(None);
         };
         let (listed, record) = first?;
@@ -214,7 +227,7 @@ impl Building {
         self.has_had_duplicates.store(true, Ordering::Release);
     }
 
-    fn touch(&self, index: IndexId, record: RecordId, indexable: bool) {
+    fn touch(&self, index: IndexId, record: &RecordId, indexable: bool) {
         let mut marks = self.marks.lock();
         if !self.is_loaded() {
             marks.touched.insert(record);
@@ -230,7 +243,7 @@ impl Building {
     }
 
     /// Of a record that the load has read.
-    fn note_unindexable(&self, index: IndexId, record: RecordId) {
+    fn note_unindexable(&self, index: IndexId, record: &RecordId) {
         let mut marks = self.marks.lock();
         if !marks.touched.contains(record) {
             marks.unindexable.entry(index).or_default().insert(record);
@@ -244,7 +257,7 @@ impl Building {
     }
 
     /// The engine's key under which a further holder of a key waits.
-    fn duplicate_key(&self, index: IndexId, key: &[u8], record: Option<RecordId>) -> Vec<u8> {
+    fn duplicate_key(&self, index: IndexId, key: &[u8], record: Option<&RecordId>) -> Vec<u8> {
         let listed = [&index.to_be_bytes()[..], key].concat();
         keys::with_index_key(self.duplicates, &listed, record, <[u8]>::to_vec)
     }

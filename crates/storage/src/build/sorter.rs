@@ -11,13 +11,14 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::keys::{RECORD_ID_BYTES, RecordId};
+use crate::record_id::{RecordId, RecordIdFormat};
 
 /// Beyond this many runs, merging them reads too little of each at once.
 const RUN_BUFFER_BYTES: usize = 64 * 1024;
 
 pub(super) struct Sorter {
     directory: PathBuf,
+    record_ids: RecordIdFormat,
     memory_bytes: usize,
     bytes: Vec<u8>,
     /// Where each entry in `bytes` ends.
@@ -28,9 +29,10 @@ pub(super) struct Sorter {
 
 impl Sorter {
     /// Spills into `directory`, which is made when it is needed.
-    pub(super) fn new(directory: &Path, memory_bytes: usize) -> Sorter {
+    pub(super) fn new(directory: &Path, memory_bytes: usize, record_ids: RecordIdFormat) -> Sorter {
         Sorter {
             directory: directory.to_owned(),
+            record_ids,
             memory_bytes,
             bytes: Vec::new(),
             ends: Vec::new(),
@@ -43,13 +45,16 @@ impl Sorter {
         self.count
     }
 
-    pub(super) fn push(&mut self, key: &[u8], record: RecordId) -> io::Result<()> {
+    pub(super) fn push(&mut self, key: &[u8], record: &RecordId) -> io::Result<()> {
         let taken = self.bytes.len() + self.ends.len() * size_of::<usize>() * 3;
-        if taken + key.len() + RECORD_ID_BYTES > self.memory_bytes && !self.ends.is_empty() {
+        let suffix_bytes = record.suffix_bytes();
+        if taken + key.len() + suffix_bytes > self.memory_bytes && !self.ends.is_empty() {
             self.spill()?;
         }
         self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(&record.to_be_bytes());
+        let end = self.bytes.len();
+        self.bytes.resize(end + suffix_bytes, 0);
+        record.write_suffix(&mut self.bytes[end..]);
         self.ends.push(self.bytes.len());
         self.count += 1;
         Ok(())
@@ -82,15 +87,15 @@ impl Sorter {
 
     /// All entries in order.
     pub(super) fn finish(mut self) -> io::Result<Sorted> {
+        let record_ids = self.record_ids;
         if !self.runs.is_empty() && !self.ends.is_empty() {
             self.spill()?;
         }
         if self.runs.is_empty() {
             let ranges = self.sorted().into_iter();
-            return Ok(Sorted::Memory {
-                bytes: self.bytes,
-                ranges,
-            });
+            let bytes = self.bytes;
+            let source = Source::Memory { bytes, ranges };
+            return Ok(Sorted { source, record_ids });
         }
         let mut runs = Vec::with_capacity(self.runs.len());
         let mut heads = BinaryHeap::with_capacity(self.runs.len());
@@ -101,7 +106,8 @@ impl Sorter {
             }
             runs.push(run);
         }
-        Ok(Sorted::Runs { runs, heads })
+        let source = Source::Runs { runs, heads };
+        Ok(Sorted { source, record_ids })
     }
 }
 
@@ -121,7 +127,7 @@ fn scratch_file(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-pub(super) struct Run(BufReader<File>);
+struct Run(BufReader<File>);
 
 impl Run {
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
@@ -137,7 +143,12 @@ impl Run {
     }
 }
 
-pub(super) enum Sorted {
+pub(super) struct Sorted {
+    source: Source,
+    record_ids: RecordIdFormat,
+}
+
+enum Source {
     Memory {
         bytes: Vec<u8>,
         ranges: std::vec::IntoIter<(usize, usize)>,
@@ -154,11 +165,11 @@ pub(super) type Entry = (Vec<u8>, RecordId);
 
 impl Sorted {
     fn next_bytes(&mut self) -> io::Result<Option<Vec<u8>>> {
-        match self {
-            Sorted::Memory { bytes, ranges } => {
+        match &mut self.source {
+            Source::Memory { bytes, ranges } => {
                 Ok(ranges.next().map(|(start, end)| bytes[start..end].to_vec()))
             }
-            Sorted::Runs { runs, heads } => {
+            Source::Runs { runs, heads } => {
                 let Some(Reverse((entry, number))) = heads.pop() else {
                     return Ok(None);
                 };
@@ -175,8 +186,8 @@ impl Sorted {
             return Ok(None);
         };
         let short = || io::Error::new(io::ErrorKind::InvalidData, "a run is damaged");
-        let record = crate::keys::trailing_record_id(&entry).ok_or_else(short)?;
-        entry.truncate(entry.len() - RECORD_ID_BYTES);
+        let (end, record) = self.record_ids.split(&entry).ok_or_else(short)?;
+        entry.truncate(end);
         Ok(Some((entry, record)))
     }
 }
@@ -185,14 +196,19 @@ impl Sorted {
 mod tests {
     use super::*;
 
-    fn sorted_with(memory_bytes: usize) -> (Vec<Entry>, usize) {
+    fn sorted_with(
+        memory_bytes: usize,
+        record_ids: RecordIdFormat,
+        id: fn(u64) -> RecordId,
+    ) -> (Vec<Entry>, usize) {
         let directory = tempfile::tempdir().unwrap();
-        let mut sorter = Sorter::new(&directory.path().join("scratch"), memory_bytes);
+        let scratch = directory.path().join("scratch");
+        let mut sorter = Sorter::new(&scratch, memory_bytes, record_ids);
         let mut seed = 7_u64;
         for record in 0..5000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
             let key = (seed >> 52).to_be_bytes();
-            sorter.push(&key, record).unwrap();
+            sorter.push(&key, &id(record)).unwrap();
         }
         assert_eq!(sorter.count(), 5000);
         let runs = sorter.runs.len();
@@ -206,12 +222,17 @@ mod tests {
 
     #[test]
     fn runs_on_disk_come_to_the_same_as_memory() {
-        let (in_memory, no_runs) = sorted_with(1 << 20);
-        let (spilled, runs) = sorted_with(10_000);
-        assert_eq!(no_runs, 0);
-        assert!(runs > 3, "{runs} runs");
-        assert!(in_memory.is_sorted());
-        assert_eq!(in_memory.len(), 5000);
-        assert_eq!(in_memory, spilled);
+        for (record_ids, id) in [
+            (RecordIdFormat::Number, RecordId::number as fn(u64) -> _),
+            (RecordIdFormat::Bytes, |n| RecordId::bytes(&n.to_le_bytes())),
+        ] {
+            let (in_memory, no_runs) = sorted_with(1 << 20, record_ids, id);
+            let (spilled, runs) = sorted_with(10_000, record_ids, id);
+            assert_eq!(no_runs, 0);
+            assert!(runs > 3, "{runs} runs");
+            assert!(in_memory.is_sorted());
+            assert_eq!(in_memory.len(), 5000);
+            assert_eq!(in_memory, spilled);
+        }
     }
 }

@@ -11,7 +11,8 @@ use super::Building;
 use crate::StorageError;
 use crate::batch::{Batch, Keyspace, Operation};
 use crate::catalog::Index;
-use crate::keys::{self, CollectionId, RecordId};
+use crate::keys::CollectionId;
+use crate::record_id::RecordId;
 
 /// What a write does to one record's keys in an index that is being built.
 pub(crate) struct BuildWrite {
@@ -80,25 +81,21 @@ impl<'a> Pending<'a> {
         index: &Index,
         building: &Building,
         key: &[u8],
-        record: RecordId,
+        record: &RecordId,
         absent: bool,
     ) -> Result<i64, StorageError> {
-        let place = (!index.unique).then_some(record);
-        let place = keys::with_index_key(index.id, key, place, <[u8]>::to_vec);
+        let form = index.entry_form();
+        let place = form.with_key(index.id, key, record, <[u8]>::to_vec);
         let holder = match absent && !index.unique {
             true => None,
             false => self.get(&place)?,
         };
         match holder {
             None => {
-                let value = match index.unique {
-                    true => Slice::from(record.to_be_bytes()),
-                    false => Slice::from([]),
-                };
-                self.written.insert(place, Some(value));
-                Ok(key.len() as i64)
+                self.written.insert(place, Some(form.value(record)));
+                Ok(form.counted_bytes(key, record))
             }
-            Some(holder) if index.unique && keys::trailing_record_id(&holder) != Some(record) => {
+            Some(holder) if index.unique && !holds(index, &holder, record) => {
                 building.note_duplicate();
                 let waiting = building.duplicate_key(index.id, key, Some(record));
                 self.written.insert(waiting, Some(Slice::from([])));
@@ -114,14 +111,14 @@ impl<'a> Pending<'a> {
         index: &Index,
         building: &Building,
         key: &[u8],
-        record: RecordId,
+        record: &RecordId,
     ) -> Result<i64, StorageError> {
-        let place = (!index.unique).then_some(record);
-        let place = keys::with_index_key(index.id, key, place, <[u8]>::to_vec);
+        let form = index.entry_form();
+        let place = form.with_key(index.id, key, record, <[u8]>::to_vec);
         let holder = self.get(&place)?;
         let is_holder = match &holder {
             None => false,
-            Some(holder) => !index.unique || keys::trailing_record_id(holder) == Some(record),
+            Some(holder) => !index.unique || holds(index, holder, record),
         };
         if !is_holder {
             if index.unique && building.may_have_duplicates() {
@@ -134,16 +131,15 @@ impl<'a> Pending<'a> {
             let waiting = building.duplicate_key(index.id, key, None);
             // Keys are no prefixes of one another: what follows is a record id.
             if let Some(next) = self.first(&waiting)?
-                && let Some(successor) = keys::trailing_record_id(&next)
+                && let Some((_, successor)) = index.record_ids.split(&next)
             {
-                let value = Slice::from(successor.to_be_bytes());
-                self.written.insert(place, Some(value));
+                self.written.insert(place, Some(form.value(&successor)));
                 self.written.insert(next, None);
                 return Ok(0);
             }
         }
         self.written.insert(place, None);
-        Ok(-(key.len() as i64))
+        Ok(-form.counted_bytes(key, record))
     }
 
     /// Adds what was worked out to a batch.
@@ -158,6 +154,12 @@ impl<'a> Pending<'a> {
     }
 }
 
+/// Whether the value of a unique index's entry names a record.
+fn holds(index: &Index, value: &[u8], record: &RecordId) -> bool {
+    let holder = index.record_ids.split(value);
+    holder.is_some_and(|(_, holder)| holder == *record)
+}
+
 /// Turns a batch's writes to indexes under construction into writes of keys.
 pub(crate) fn resolve(
     batch: &mut Batch,
@@ -170,14 +172,14 @@ pub(crate) fn resolve(
         let Some(building) = index.building.clone() else {
             continue;
         };
-        building.touch(index.id, write.record, write.after.is_some());
+        building.touch(index.id, &write.record, write.after.is_some());
         let after = write.after.unwrap_or_default();
         let mut grown = 0;
         for key in write.before.iter().filter(|key| !after.contains(key)) {
-            grown += pending.remove(index, &building, key, write.record)?;
+            grown += pending.remove(index, &building, key, &write.record)?;
         }
         for key in &after {
-            grown += pending.put(index, &building, key, write.record, false)?;
+            grown += pending.put(index, &building, key, &write.record, false)?;
         }
         batch.index_tally(write.collection, index).key_bytes += grown;
     }

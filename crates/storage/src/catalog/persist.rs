@@ -12,6 +12,7 @@ use crate::StorageError;
 use crate::build::{Building, IndexBuild};
 use crate::keys::CollectionId;
 use crate::kind::ArrayPaths;
+use crate::record_id::RecordIdFormat;
 
 pub(crate) fn encode(collection: &Collection) -> RawDocumentBuf {
     let builds = collection.builds.iter().map(|build| {
@@ -64,27 +65,31 @@ pub(crate) fn decode(id: CollectionId, bytes: &[u8]) -> Result<Collection, Stora
     let namespace = Namespace::parse(name).ok_or_else(|| damaged(&"no dot in its name"))?;
     let options = document
         .get_document("options")
-        .map_err(|error| damaged(&error))?
-        .to_owned();
-    let mut indexes = Vec::new();
-    for entry in entries(document, "indexes", &damaged)? {
-        let (definition, arrays) = decode_index(entry, &damaged)?;
-        indexes.push(Arc::new(Index::parse(&definition, arrays)?));
-    }
-    let mut builds = Vec::new();
-    for entry in entries(document, "builds", &damaged)? {
-        builds.push(Arc::new(decode_build(entry, &damaged)?));
-    }
-    Ok(Collection {
+        .map_err(|error| damaged(&error))?;
+    let mut collection = Collection {
         id,
         namespace,
         uuid: decode_uuid(document, "uuid", &damaged)?,
-        collator: super::collator_in(&options)?,
-        options,
-        indexes,
-        builds,
+        collator: None,
+        clustered_index: None,
+        is_capped: false,
+        options: RawDocumentBuf::new(),
+        indexes: Vec::new(),
+        builds: Vec::new(),
         counters: Arc::new(Counters::default()),
-    })
+    };
+    collection.set_options(options)?;
+    let record_ids = collection.record_ids();
+    for entry in entries(document, "indexes", &damaged)? {
+        let (definition, arrays) = decode_index(entry, &damaged)?;
+        let index = Index::parse(&definition, arrays)?.of_records(record_ids);
+        collection.indexes.push(Arc::new(index));
+    }
+    for entry in entries(document, "builds", &damaged)? {
+        let build = decode_build(entry, record_ids, &damaged)?;
+        collection.builds.push(Arc::new(build));
+    }
+    Ok(collection)
 }
 
 /// Makes an error of what is wrong with an entry.
@@ -149,12 +154,17 @@ fn decode_index(
     Ok((definition, arrays))
 }
 
-fn decode_build(entry: &RawDocument, damaged: Damaged<'_>) -> Result<IndexBuild, StorageError> {
+fn decode_build(
+    entry: &RawDocument,
+    record_ids: RecordIdFormat,
+    damaged: Damaged<'_>,
+) -> Result<IndexBuild, StorageError> {
     let building = Arc::new(Building::resumed(decode_id(entry, "duplicates", damaged)?));
     let mut indexes = Vec::new();
     for index in entries(entry, "indexes", damaged)? {
         let (definition, arrays) = decode_index(index, damaged)?;
-        indexes.push(Arc::new(Index::building(&definition, arrays, &building)?));
+        let index = Index::parse(&definition, arrays)?.of_records(record_ids);
+        indexes.push(Arc::new(index.under(&building)));
     }
     let options = entry
         .get_document("options")

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use fjall::{AbstractTree, Readable};
 
 use super::{Part, Totals, push};
+use crate::record_id::RecordId;
 use crate::{Snapshot, StorageError, keys};
 
 /// Where a part can be cut: more would only make the plan long.
@@ -83,13 +84,16 @@ impl Snapshot {
                 continue;
             }
             gathered = 0;
-            let last = self.last_record_id(collection.id)?.unwrap_or(0);
+            // The ids of a clustered collection may lie anywhere: it is one slice.
+            let last = self.last_record_id(collection.id)?;
+            let last = last.and_then(|last| last.as_number()).unwrap_or(0);
             let pieces = size.div_ceil(bytes).min(last);
             for piece in 1..pieces {
                 let at = u128::from(last) * u128::from(piece) / u128::from(pieces);
-                cuts.push(keys::record_key(collection.id, at as u64).to_vec());
+                let at = RecordId::number(at as u64);
+                cuts.push(keys::record_key(collection.id, &at));
             }
-            cuts.push(keys::record_key(collection.id, u64::MAX).to_vec());
+            cuts.push(keys::end_of_records(collection.id));
         }
         Ok(cuts)
     }
@@ -122,18 +126,19 @@ impl Snapshot {
     /// them.
     pub fn export_bytes(&self, part: Part) -> u64 {
         const PAIR_BYTES: u64 = 8;
+        // A collection's or an index's, and a record's.
+        const ID_BYTES: u64 = 12;
         let catalog = self.engine.catalog();
         let sum = |of: &dyn Fn(&crate::Collection) -> u64| -> u64 {
             catalog.collections().map(|collection| of(collection)).sum()
         };
         match part {
             Part::Records => sum(&|collection| {
-                let each = PAIR_BYTES + keys::RECORD_KEY_BYTES as u64;
+                let each = PAIR_BYTES + ID_BYTES;
                 collection.bytes() + each * collection.documents()
             }),
             Part::Indexes => sum(&|collection| {
-                let ids = (keys::ID_BYTES + keys::RECORD_ID_BYTES) as u64;
-                let each = (PAIR_BYTES + ids) * collection.documents();
+                let each = (PAIR_BYTES + ID_BYTES) * collection.documents();
                 let indexes = collection.indexes.iter();
                 indexes.map(|index| index.key_bytes() + each).sum()
             }),

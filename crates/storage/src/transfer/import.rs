@@ -333,7 +333,7 @@ fn compare_collection(collection: &Arc<Collection>, ledger: &Ledger, found: &mut
         let entries = counted.get(&index.id).map_or(0, |totals| totals.entries);
         let ids = match index.unique {
             true => 0,
-            false => entries * keys::RECORD_ID_BYTES as u64,
+            false => entries * index.record_ids.uncounted_bytes() as u64,
         };
         let keys = Totals {
             entries,

@@ -136,7 +136,7 @@ async fn ensure_index(
     let collection = find(role, namespace).ok_or_else(|| internal("the collection was dropped"))?;
     refuse_other_unique(&collection, pattern)?;
     let usable = supporting_index(&collection, pattern).is_some();
-    let unique_there = collection.indexes.iter().any(|index| {
+    let unique_there = collection.all_indexes().any(|index| {
         let same = index
             .spec
             .get_document("key")

@@ -5,6 +5,7 @@ use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
 use banyan_replication::clock;
 use banyan_sharding::ChunkRange;
+use banyan_storage::RecordId;
 use banyan_wire::CommandError;
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
@@ -77,13 +78,10 @@ async fn clone(ctx: &CommandContext<'_>) -> CommandResult {
     let min = ctx.required("min")?.document()?;
     let max = ctx.required("max")?.document()?;
     let part = ChunkRange::parse(&donor.pattern, min, max).map_err(bad_value)?;
-    let after = match (
-        ctx.body().get_binary("afterKey"),
-        ctx.body().get_i64("afterRecord"),
-    ) {
-        (Ok(key), Ok(record)) => Some((key.bytes.to_vec(), record.cast_unsigned())),
-        _ => None,
-    };
+    let key = ctx.body().get_binary("afterKey").ok();
+    let record = ctx.body().get("afterRecord").ok().flatten();
+    let record = record.and_then(RecordId::from_bson);
+    let after = key.zip(record).map(|(key, id)| (key.bytes.to_vec(), id));
     let work = move || clone_batch(&role, &donor, &part, after);
     tokio::task::spawn_blocking(work).await.map_err(internal)?
 }
@@ -92,20 +90,18 @@ fn clone_batch(
     role: &ShardRole,
     donor: &DonorState,
     part: &ChunkRange,
-    after: Option<(Vec<u8>, u64)>,
+    after: Option<(Vec<u8>, RecordId)>,
 ) -> Result<RawDocumentBuf, CommandError> {
     let mut out = DocumentWriter::with_capacity(BATCH_BYTES / 4);
     out.begin_array("objects");
-    let mut last: Option<(Vec<u8>, u64)> = None;
+    let mut last: Option<(Vec<u8>, RecordId)> = None;
     let mut done = true;
     if let Some(view) = KeyView::open(role.node(), &donor.ns, &donor.pattern)? {
         let mut documents = 0;
-        let after = after
-            .as_ref()
-            .map(|(key, record)| (key.as_slice(), *record));
+        let after = after.as_ref().map(|(key, record)| (key.as_slice(), record));
         for entry in view.scan_after(part, after) {
             let (key, record) = entry?;
-            let Some(document) = view.record(record)? else {
+            let Some(document) = view.record(&record)? else {
                 continue;
             };
             let full = documents > 0
@@ -123,7 +119,7 @@ fn clone_batch(
     out.end();
     if let Some((key, record)) = &last {
         out.append("lastKey", generic(key));
-        out.append_i64("lastRecord", record.cast_signed());
+        out.append("lastRecord", record.to_bson());
     }
     out.append_bool("done", done);
     out.append_f64("ok", 1.0);

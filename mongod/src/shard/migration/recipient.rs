@@ -221,7 +221,7 @@ async fn clone_part(
     part: &ChunkRange,
 ) -> Result<(), CommandError> {
     let (database, collection) = recipient.namespace()?;
-    let mut after: Option<(RawBson, i64)> = None;
+    let mut after: Option<(RawBson, RawBson)> = None;
     loop {
         let mut request = rawdoc! {
             "_migrateClone": recipient.ns.as_str(),
@@ -246,12 +246,12 @@ async fn clone_part(
         if reply.get_bool("done").map_err(bad_value)? {
             return Ok(());
         }
-        let key = reply.get("lastKey").map_err(bad_value)?;
-        let key = key.ok_or_else(|| bad_value("a clone batch without an end"))?;
-        after = Some((
-            RawBson::from(key),
-            reply.get_i64("lastRecord").map_err(bad_value)?,
-        ));
+        let last = |name: &str| -> Result<RawBson, CommandError> {
+            let value = reply.get(name).map_err(bad_value)?;
+            let value = value.ok_or_else(|| bad_value("a clone batch without an end"))?;
+            Ok(RawBson::from(value))
+        };
+        after = Some((last("lastKey")?, last("lastRecord")?));
     }
 }
 

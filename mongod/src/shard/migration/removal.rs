@@ -132,15 +132,13 @@ async fn next_batch(
             collection: view.collection.clone(),
         };
         let mut bytes = 0;
-        let after = after
-            .as_ref()
-            .map(|(key, record)| (key.as_slice(), *record));
+        let after = after.as_ref().map(|(key, record)| (key.as_slice(), record));
         for entry in view.scan_after(&range, after) {
             let (key, record) = entry?;
             bytes += view
-                .record(record)?
+                .record(&record)?
                 .map_or(0, |document| document.as_bytes().len());
-            batch.records.push(record);
+            batch.records.push(record.clone());
             batch.last = Some((key, record));
             if batch.records.len() >= most || bytes >= BATCH_BYTES {
                 break;
