@@ -14,6 +14,8 @@ use banyan_node::info::{ClusterRole, ServerInfo};
 use banyan_node::node::{Node, NodeOptions};
 use banyan_node::service::NodeService;
 use banyan_node::upkeep;
+use banyan_replication::write::catalog_ops;
+use banyan_storage::Namespace;
 use banyan_wire::{Connection, Doc, Origin, Request, Service};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -753,4 +755,67 @@ async fn bad_names_and_commands_are_refused() {
     let w = |w: i32| rawdoc! { "insert": "c", "documents": [{}], "writeConcern": { "w": w } };
     assert_eq!(rig.code(w(2)).await, 2);
     assert_eq!(rig.code(w(51)).await, 9);
+}
+
+/// The first so many documents that a tailable cursor on a capped collection brings.
+async fn tail(rig: &Rig, count: i32) -> Vec<RawDocumentBuf> {
+    let find = rawdoc! { "find": "c", "tailable": true, "batchSize": 50, "showRecordId": true };
+    let mut reply = rig.ok(find).await;
+    let mut seen = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let cursor = reply.get_document("cursor").unwrap();
+        let batch = cursor
+            .get_array("firstBatch")
+            .or_else(|_| cursor.get_array("nextBatch"));
+        let batch = batch.unwrap().into_iter().flatten();
+        seen.extend(batch.map(|item| item.as_document().unwrap().to_owned()));
+        if seen.len() as i32 >= count {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{} documents", seen.len());
+        let id = cursor.get_i64("id").unwrap();
+        assert_ne!(id, 0, "the cursor lives on");
+        reply = rig
+            .ok(rawdoc! { "getMore": id, "collection": "c", "batchSize": 50 })
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tailable_cursor_misses_nothing_that_writers_add_at_the_same_time() {
+    const WRITERS: i32 = 6;
+    const EACH: i32 = 150;
+    let (_dir, rig) = rig().await;
+    let rig = Arc::new(rig);
+    let node = &rig.service.node;
+    let options = rawdoc! { "capped": true, "size": 1 << 30 };
+    let creation = catalog_ops::creation(node, &Namespace::new("db", "c"), options);
+    let term = node.writable_term().unwrap();
+    catalog_ops::apply(node, &[creation], term).await.unwrap();
+    // The cursor of an empty collection would be closed at once.
+    rig.ok(insert([rawdoc! { "writer": -1, "n": 0 }])).await;
+    let writers = (0..WRITERS).map(|writer| {
+        let rig = rig.clone();
+        tokio::spawn(async move {
+            for n in 0..EACH {
+                rig.ok(insert([rawdoc! { "writer": writer, "n": n }])).await;
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let seen = tail(&rig, WRITERS * EACH + 1).await;
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let records: Vec<i64> = seen
+        .iter()
+        .map(|document| document.get_i64("$recordId").unwrap())
+        .collect();
+    assert!(records.is_sorted_by(|a, b| a < b), "{records:?}");
+    for writer in 0..WRITERS {
+        let of_writer = seen.iter().filter(|d| i32_of(d, "writer") == writer);
+        let numbers: Vec<i32> = of_writer.map(|document| i32_of(document, "n")).collect();
+        assert_eq!(numbers, (0..EACH).collect::<Vec<_>>(), "writer {writer}");
+    }
 }

@@ -61,6 +61,11 @@ impl Latches {
         LatchKey(self.hasher.hash_one((b'r', collection, record)))
     }
 
+    /// Where the next documents of a capped collection go.
+    pub fn capped_end(&self, collection: CollectionId) -> LatchKey {
+        LatchKey(self.hasher.hash_one((b'e', collection)))
+    }
+
     pub fn unique_key(&self, index: IndexId, key: &[u8]) -> LatchKey {
         LatchKey(self.hasher.hash_one((b'k', index, key)))
     }

@@ -52,7 +52,8 @@ impl<'a> Candidate<'a> {
         field(&self.document, "_id")
     }
 
-    /// Latches the unique keys, and the record if the document says which it is.
+    /// Latches the unique keys, the record if the document says which it is, and the end of a capped
+    /// collection.
     pub fn latch(
         &mut self,
         staging: &mut Staging<'_>,
@@ -62,6 +63,11 @@ impl<'a> Candidate<'a> {
         if let Some(record) = &self.record {
             let latch = latches.record(collection.id, record);
             self.meets_staged |= take(staging, latch)?;
+        }
+        if collection.is_capped {
+            // Held until the document is there: ids are given in the order in which documents
+            // appear, so that who follows the collection misses none.
+            take(staging, latches.capped_end(collection.id))?;
         }
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
             if !index.unique {
