@@ -5,6 +5,7 @@ mod bulks;
 mod changes;
 mod clients;
 mod cluster;
+mod clustered;
 mod collation;
 mod concerns;
 mod crowds;

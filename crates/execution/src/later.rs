@@ -184,7 +184,7 @@ mod tests {
     use crate::executor::Executor;
     use crate::fixture::{self, Fixture, request};
     use crate::request::Request;
-    use banyan_storage::{Batch, Collection};
+    use banyan_storage::{Batch, Collection, RecordId};
     use bson::{RawDocumentBuf, rawdoc};
 
     const DOCUMENTS: i32 = 100;
@@ -252,10 +252,10 @@ mod tests {
             let mut batch = Batch::new();
             for k in ks {
                 let document = document(k);
-                let record = k as u64 + 1;
+                let record = |id| RecordId::number(id as u64 + 1);
                 match back {
-                    true => fixture::insert(&mut batch, &self.collection, record + 1000, &document),
-                    false => fixture::remove(&mut batch, &self.collection, record, &document),
+                    true => fixture::insert(&mut batch, &self.collection, &record(k + 1000), &document),
+                    false => fixture::remove(&mut batch, &self.collection, &record(k), &document),
                 }
             }
             self.fixture.store.commit(batch).unwrap();

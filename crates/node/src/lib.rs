@@ -33,6 +33,7 @@ mod session_ending;
 pub mod shape;
 mod stored_defaults;
 pub mod top;
+mod ttl;
 pub mod upkeep;
 pub mod virtual_collections;
 

@@ -18,7 +18,7 @@ use crate::commands::table::CommandSpec;
 use crate::info::{ClusterRole, ServerInfo, hostname};
 use crate::node::{Node, NodeError, NodeOptions};
 use crate::service::NodeService;
-use crate::upkeep;
+use crate::{ttl, upkeep};
 
 /// What makes a program of a member.
 pub struct Program<'a, P> {
@@ -135,6 +135,7 @@ impl<P> Program<'_, P> {
         let service = Arc::new(NodeService::new(node.clone(), &self.commands));
         (self.set_up)(&service);
         tokio::spawn(reap_cursors(node.clone()));
+        ttl::start(&service);
         let (stopping, closed) = (node.clone(), CancellationToken::new());
         let close = closed.clone();
         let raise = async move {

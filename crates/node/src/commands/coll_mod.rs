@@ -1,4 +1,4 @@
-//! `collMod`: hides an index from the planner, or shows it again.
+//! `collMod`: hides an index from the planner, or shows it again; changes options of a collection.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespac
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::clustered::{self, EXPIRE};
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
@@ -28,7 +29,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         "cappedSize",
         "cappedMax",
         "timeseries",
-        "expireAfterSeconds",
+        EXPIRE,
         IMAGES,
     ])
     .ignored(&["validationLevel", "validationAction"]);
@@ -46,6 +47,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         .field(IMAGES)
         .map(|field| images::parse(ctx.database(), field))
         .transpose()?;
+    let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;
     let term = node.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
     index_changes::check_routing(ctx, &namespace)?;
@@ -55,6 +57,12 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
             "ns does not exist",
         ));
     };
+    if seconds.is_some() && collection.clustered_index.is_none() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "'expireAfterSeconds' option is only supported on collections clustered by _id",
+        ));
+    }
     let mut reply = RawDocumentBuf::new();
     if let Some(wish) = asked {
         let index = wish.find(&collection)?;
@@ -71,10 +79,16 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
             told(&mut reply, wish.hidden);
         }
     }
+    let mut options = collection.options.clone();
     if let Some(keep) = keep_images
-        && keep != keeps_pre_images(&collection.options)
+        && keep != keeps_pre_images(&options)
     {
-        let options = images::with(&collection.options, keep);
+        options = images::with(&options, keep);
+    }
+    if let Some(seconds) = seconds {
+        options = clustered::with_seconds(&options, seconds);
+    }
+    if options != collection.options {
         let id = collection.id;
         catalog_ops::apply(node, &[CatalogChange::SetOptions { id, options }], term).await?;
     }
@@ -88,9 +102,13 @@ pub fn plan(
     collection: &Collection,
 ) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
     refuse_unsupported(ctx)?;
-    if ctx.field(IMAGES).is_some() {
-        let text = "an index and changeStreamPreAndPostImages of a sharded collection can only be \
-                    changed by one collMod each";
+    if let Some(option) = [IMAGES, EXPIRE]
+        .into_iter()
+        .find(|name| ctx.field(name).is_some())
+    {
+        let text = format!(
+            "an index and {option} of a sharded collection can only be changed by one collMod each"
+        );
         return Err(CommandError::new(ErrorCode::InvalidOptions, text));
     }
     let wish = Wish::parse(ctx.required("index")?)?;
@@ -177,6 +195,15 @@ impl<'a> Wish<'a> {
 
     fn find(&self, collection: &Collection) -> Result<Arc<Index>, CommandError> {
         let pattern = self.pattern.and_then(|key| KeyPattern::parse(key).ok());
+        if self
+            .name
+            .is_some_and(|name| clustered::is_named(collection, name))
+        {
+            return Err(clustered::location(
+                6011800,
+                "The 'hidden' option is not supported for a clusteredIndex",
+            ));
+        }
         let is_asked_for = |index: &&Arc<Index>| match (self.name, &pattern) {
             (Some(name), _) => index.name == name,
             (None, Some(pattern)) => catalog_ops::same_pattern(pattern, &index.pattern),
@@ -219,8 +246,7 @@ fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         let name = name.as_str();
         let has_effect = match name {
             "validator" => value.as_document().is_none_or(|rules| !rules.is_empty()),
-            "viewOn" | "pipeline" | "cappedSize" | "cappedMax" | "timeseries"
-            | "expireAfterSeconds" => true,
+            "viewOn" | "pipeline" | "cappedSize" | "cappedMax" | "timeseries" => true,
             _ => false,
         };
         if has_effect {

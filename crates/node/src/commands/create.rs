@@ -6,6 +6,7 @@ use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
+use super::clustered::{self, CLUSTERED, EXPIRE, location};
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::collation;
@@ -25,14 +26,14 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
         "viewOn",
         "pipeline",
         "timeseries",
-        "clusteredIndex",
-        "expireAfterSeconds",
+        CLUSTERED,
+        EXPIRE,
+        "autoIndexId",
+        "idIndex",
         "collation",
         IMAGES,
     ])
     .ignored(&[
-        "autoIndexId",
-        "idIndex",
         "storageEngine",
         "indexOptionDefaults",
         "encryptedFields",
@@ -48,6 +49,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose()?;
+    let clustered = clustered.flatten();
+    if clustered.is_some() {
+        refuse_beside_clustered(ctx)?;
+    }
+    let seconds = expiration(ctx, clustered.is_some())?;
     refuse_unsupported(ctx)?;
     let mut options = RawDocumentBuf::new();
     if let Some(field) = ctx.field(IMAGES)
@@ -58,6 +65,12 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(collator) = collation(ctx)? {
         let completed = collator.collation().to_document();
         options.append(cstr!("collation"), completed);
+    }
+    if let Some(clustered) = clustered {
+        options.append(cstr!("clusteredIndex"), clustered);
+    }
+    if let Some(seconds) = seconds {
+        options = clustered::with_seconds(&options, Some(seconds));
     }
     let term = node.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
@@ -86,6 +99,53 @@ fn collation(ctx: &CommandContext<'_>) -> Result<Option<Collator>, CommandError>
     }
 }
 
+/// When the documents of a clustered collection go, if they do.
+fn expiration(ctx: &CommandContext<'_>, is_clustered: bool) -> Result<Option<i64>, CommandError> {
+    let Some(field) = ctx.field(EXPIRE).filter(|field| !field.is_null()) else {
+        return Ok(None);
+    };
+    if !is_clustered && ctx.field("timeseries").is_none() {
+        field.i64()?;
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "'expireAfterSeconds' is only supported on time-series collections or when the \
+             'clusteredIndex' option is specified",
+        ));
+    }
+    clustered::parse_seconds(field).map(Some)
+}
+
+/// Options that a clustered collection cannot have.
+fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    for field in params::fields("create", ctx.body()).filter(|field| !field.is_null()) {
+        let invalid = |message: String| CommandError::new(ErrorCode::InvalidOptions, message);
+        return Err(match field.name {
+            "capped" if field.bool()? => location(
+                6127800,
+                "Clustered capped collection only available with 'enableTestCommands' server \
+                 parameter",
+            ),
+            "viewOn" => location(
+                6026500,
+                "The 'clusteredIndex' option is not supported with views",
+            ),
+            "autoIndexId" if !field.bool()? => location(
+                6026501,
+                "The 'clusteredIndex' option does not support {autoIndexId: false}",
+            ),
+            "timeseries" => invalid(format!(
+                "{}: 'timeseries' is not allowed with 'clusteredIndex'",
+                ctx.namespace()?
+            )),
+            "idIndex" => invalid(
+                "The 'clusteredIndex' option is not supported with the 'idIndex' option".to_owned(),
+            ),
+            _ => continue,
+        });
+    }
+    Ok(())
+}
+
 /// Options that would change what the collection does are refused rather than forgotten.
 fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     for field in params::fields("create", ctx.body()) {
@@ -94,7 +154,7 @@ fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
             "validator" => field
                 .document_or_null()?
                 .is_some_and(|validator| !validator.is_empty()),
-            "viewOn" | "timeseries" | "clusteredIndex" => !field.is_null(),
+            "viewOn" | "timeseries" => !field.is_null(),
             _ => false,
         };
         if asked {

@@ -11,6 +11,7 @@ use banyan_storage::{Collection, IndexBuild, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::clustered::{self, CLUSTERED_OPTION};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::collation;
 use crate::context::CommandContext;
@@ -38,6 +39,9 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let asked = asked(ctx)?;
     let quorum = ctx.field("commitQuorum");
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
+    if node.store.catalog().find(&namespace).is_none() {
+        refuse_clustered(&asked)?;
+    }
     let created = catalog_ops::create_if_missing(&ctx.write_context(), &namespace, None).await?;
     let (builds, reply) = begin(ctx, &namespace, asked, quorum, created).await?;
     for begun in &builds {
@@ -125,6 +129,10 @@ fn fresh(
     let rules = ctx.node.index_rules(&collection.namespace);
     let mut fresh: Vec<RawDocumentBuf> = Vec::new();
     for spec in asked {
+        let is_clustered = clustered::is_asked_for(collection, &spec);
+        if is_clustered.map_err(|error| in_specification(&spec, error))? {
+            continue;
+        }
         let spec = in_collection(collection, spec)?;
         if is_known(collection, &fresh, &spec)? {
             continue;
@@ -145,6 +153,18 @@ fn fresh(
         ));
     }
     Ok(fresh)
+}
+
+/// A clustered collection is made as such or not at all.
+fn refuse_clustered(asked: &[RawDocumentBuf]) -> Result<(), CommandError> {
+    let is_clustered = |spec: &RawDocumentBuf| spec.get_bool(CLUSTERED_OPTION).unwrap_or(false);
+    match asked.iter().any(is_clustered) {
+        true => Err(clustered::location(
+            6100900,
+            "Cannot implicitly create a new collection with createIndex 'clustered' option",
+        )),
+        false => Ok(()),
+    }
 }
 
 fn reply(collection: &Collection, fresh: usize, created: bool) -> RawDocumentBuf {
@@ -215,9 +235,17 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             "weights" | "2dsphereIndexVersion" | "bits" | "min" | "max" | "bucketSize" => {
                 return Err(unsupported(option.as_str()));
             }
+            CLUSTERED_OPTION => match field.bool()? {
+                true => options.append(option, true),
+                false => {
+                    return Err(clustered::location(
+                        6492800,
+                        "Value 'false' for field 'clustered' is invalid",
+                    ));
+                }
+            },
             "v" | "background" | "ns" | "dropDups" | "safe" | "default_language"
-            | "language_override" | "textIndexVersion" | "storageEngine" | "clustered"
-            | "prepareUnique" => {}
+            | "language_override" | "textIndexVersion" | "storageEngine" | "prepareUnique" => {}
             other => {
                 return Err(CommandError::new(
                     ErrorCode::InvalidIndexSpecificationOption,

@@ -8,6 +8,7 @@ use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Name
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
+use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
@@ -130,6 +131,7 @@ fn choose(
 }
 
 fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandError> {
+    refuse_clustered(collection, field)?;
     let found = match field.value {
         RawBsonRef::String("*") => {
             let ready = collection.indexes.iter().filter(|index| !index.is_id());
@@ -182,6 +184,30 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
         _ => return Err(field.wrong_type("types '[array, object, string]'")),
     };
     split(collection, &found)
+}
+
+/// The order in which the records lie stays.
+fn refuse_clustered(collection: &Collection, field: Field<'_>) -> Result<(), CommandError> {
+    let is_name = |name: &str| clustered::is_named(collection, name);
+    let names_it = match field.value {
+        RawBsonRef::String(name) => name != "*" && is_name(name),
+        RawBsonRef::Document(key) => {
+            let pattern = KeyPattern::parse(key);
+            pattern.is_ok_and(|pattern| clustered::has_pattern(collection, &pattern))
+        }
+        RawBsonRef::Array(names) => {
+            let mut names = names.into_iter().flatten();
+            names.any(|name| name.as_str().is_some_and(is_name))
+        }
+        _ => false,
+    };
+    match names_it {
+        true => Err(clustered::location(
+            5979800,
+            "It is illegal to drop the clusteredIndex",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// A build goes as a whole or not at all.

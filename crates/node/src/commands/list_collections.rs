@@ -66,7 +66,8 @@ fn describe(collection: &Collection) -> RawDocumentBuf {
     document.append(cstr!("options"), collection.options.clone());
     let uuid = params::uuid(&collection.uuid);
     document.append(cstr!("info"), rawdoc! { "readOnly": false, "uuid": uuid });
-    if let Some(index) = collection.id_index() {
+    let id_index = collection.id_index();
+    if let Some(index) = id_index.filter(|index| !index.is_clustered()) {
         document.append(cstr!("idIndex"), index.spec.clone());
     }
     document

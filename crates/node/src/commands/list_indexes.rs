@@ -67,7 +67,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         (false, true) => Shown::Info,
         (false, false) => Shown::Specs,
     };
-    let ready = collection.indexes.iter().map(|index| shown.ready(index));
+    let ready = collection.all_indexes().map(|index| shown.ready(index));
     let mut listed: Vec<RawDocumentBuf> = ready.collect();
     for build in &collection.builds {
         let building = build.indexes.iter();

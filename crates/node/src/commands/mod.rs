@@ -10,6 +10,7 @@ mod applied_progress;
 mod await_writes;
 mod build_info;
 mod change_stream;
+mod clustered;
 pub mod coll_mod;
 mod coll_stats;
 mod connection_status;
