@@ -29,7 +29,7 @@ impl Context<'_> {
 
     /// What ends the work that is done here for the command.
     pub fn ending(&self) -> Arc<Ending> {
-        Ending::new(self.connection, self.deadline)
+        Ending::new(self.connection, self.deadline, &self.router.memory)
     }
 
     /// `database.collection` for the collection that the command's first field names.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_query::{Budget, ErrorKind, Interrupt, QueryError};
+use banyan_query::{Budget, ErrorKind, Interrupt, Memory, QueryError};
 use banyan_wire::{CommandError, Connection, ErrorCode};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -12,7 +12,10 @@ use crate::errors::expired;
 /// For whom a pipeline computes: it ends when the time is over or the client has gone. The batches
 /// of one cursor may be asked for by several.
 #[derive(Debug)]
-pub struct Ending(Mutex<Asked>);
+pub struct Ending {
+    asked: Mutex<Asked>,
+    memory: Arc<Memory>,
+}
 
 #[derive(Clone, Debug)]
 struct Asked {
@@ -21,16 +24,23 @@ struct Asked {
 }
 
 impl Ending {
-    pub fn new(connection: &Arc<Connection>, deadline: Option<Instant>) -> Arc<Ending> {
-        Arc::new(Ending(Mutex::new(Asked {
-            connection: connection.clone(),
-            deadline,
-        })))
+    pub fn new(
+        connection: &Arc<Connection>,
+        deadline: Option<Instant>,
+        memory: &Arc<Memory>,
+    ) -> Arc<Ending> {
+        Arc::new(Ending {
+            asked: Mutex::new(Asked {
+                connection: connection.clone(),
+                deadline,
+            }),
+            memory: memory.clone(),
+        })
     }
 
     /// From now on this is who waits.
     pub fn asked_by(&self, connection: &Arc<Connection>, deadline: Option<Instant>) {
-        *self.0.lock() = Asked {
+        *self.asked.lock() = Asked {
             connection: connection.clone(),
             deadline,
         };
@@ -38,7 +48,7 @@ impl Ending {
 
     /// What computing for them may use.
     pub fn budget(self: &Arc<Ending>) -> Budget {
-        Budget::interruptible(self.clone())
+        Budget::interruptible(self.clone(), self.memory.clone())
     }
 
     /// What the future brings, while the client is there to have it.
@@ -46,14 +56,14 @@ impl Ending {
         &self,
         work: impl Future<Output = Result<T, CommandError>>,
     ) -> Result<T, CommandError> {
-        let connection = self.0.lock().connection.clone();
+        let connection = self.asked.lock().connection.clone();
         while_awaited(&connection, work).await
     }
 }
 
 impl Interrupt for Ending {
     fn check(&self) -> Result<(), QueryError> {
-        let asked = self.0.lock();
+        let asked = self.asked.lock();
         let ended = if asked.connection.left().is_cancelled() {
             (ErrorKind::ClientDisconnect, gone())
         } else if asked.deadline.is_some_and(|end| Instant::now() >= end) {

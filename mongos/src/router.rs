@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use banyan_process::figures::Sharded;
+use banyan_query::Memory;
 use banyan_wire::{Counters, ReplicaSet};
 use bson::RawDocumentBuf;
 use bson::oid::ObjectId;
@@ -42,6 +43,8 @@ pub struct Router {
     pub figures: Sharded<Figures>,
     pub gossip: Gossip,
     pub defaults: Defaults,
+    /// For what the router computes itself.
+    pub memory: Arc<Memory>,
 }
 
 impl Router {
@@ -63,6 +66,7 @@ impl Router {
             figures: Sharded::new(|| Figures::new(commands)),
             gossip: Gossip::default(),
             defaults: Defaults::default(),
+            memory: banyan_spill::memory(&std::env::temp_dir()),
         }
     }
 }

@@ -17,6 +17,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("banyan-sharding", 1),
     ("banyan-consensus", 1),
     ("banyan-execution", 2),
+    ("banyan-spill", 2),
     ("banyan-script", 2),
     ("banyan-replication", 3),
     ("banyan-security", 3),

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use banyan_tests::repository;
 
-/// The circles that there are: the crate, where all of a circle's modules are, and how many they are
-/// at most. A command's properties and what a command runs with name each other. The others are to
-/// be brought down.
+/// The circles that there are: the crate, where all of a circle's modules are, and how many they
+/// are at most. A command's line in a table and what a command runs with name each other. The
+/// others are to be brought down.
 const KNOWN: &[(&str, &[&str], usize)] = &[
     ("crates/node", &["commands::table", "context"], 2),
     ("crates/query", &["pipeline"], 36),

@@ -38,5 +38,6 @@ mod power;
 mod reads;
 mod replica_set;
 mod routing;
+mod spilling;
 mod standalone;
 mod wire;

@@ -254,7 +254,9 @@ mod tests {
                 let document = document(k);
                 let record = |id| RecordId::number(id as u64 + 1);
                 match back {
-                    true => fixture::insert(&mut batch, &self.collection, &record(k + 1000), &document),
+                    true => {
+                        fixture::insert(&mut batch, &self.collection, &record(k + 1000), &document)
+                    }
                     false => fixture::remove(&mut batch, &self.collection, &record(k), &document),
                 }
             }

@@ -43,7 +43,7 @@ pub use cache::CollectionQueryInfo;
 pub use executor::Executor;
 pub use interrupt::{Cause, Interrupt, InterruptSlot, Rest, Ticker};
 pub use later::{LaterStates, RangePreservers};
-pub use operators::{Documents, Output, ShardFilter, SortMemory};
+pub use operators::{Documents, Output, ShardFilter};
 pub use planned::Planned;
 pub use request::{CreatedFrom, Goal, Request, View};
 pub use row::{Listed, Row, RowStream, Rows};

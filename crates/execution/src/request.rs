@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use banyan_query::Budget;
 use banyan_query::canonical::CanonicalQuery;
 use banyan_storage::{Collection, Snapshot};
 use bson::{RawBsonRef, RawDocument};
 
 use crate::later::LaterStates;
-use crate::operators::{Output, ShardFilter, SortMemory};
+use crate::operators::{Output, ShardFilter};
 
 /// The state of a collection that a plan reads.
 pub struct View {
@@ -33,7 +34,8 @@ pub struct Request<'a> {
     /// How many documents are taken from a plan that has no limit of its own.
     pub wanted: Option<u64>,
     pub show_record_id: bool,
-    pub sort_memory: SortMemory,
+    /// What running it may use.
+    pub budget: Budget,
     /// `None`: all documents are this shard's.
     pub shard_filter: Option<Arc<dyn ShardFilter>>,
     pub goal: Goal,

@@ -167,6 +167,7 @@ fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
         queryHash = hash(stats.as_ref().and_then(|stats| stats.query_hash())),
         planCacheKey = hash(stats.as_ref().and_then(|stats| stats.plan_cache_key())),
         hasSortStage = (work.sorts.value() > 0).then_some(true),
+        usedDisk = ctx.used_disk().then_some(true),
         nreturned = returned.then(|| work.returned.value()),
         nMatched = some(&work.matched),
         nModified = some(&work.modified),

@@ -447,10 +447,16 @@ impl<'a> CommandContext<'a> {
 
     /// What parsing and running documents and expressions for this command may use.
     pub fn budget(&self) -> Budget {
-        let budget = self
-            .budget
-            .get_or_init(|| Budget::interruptible(self.slot().clone()));
+        let budget = self.budget.get_or_init(|| {
+            let memory = self.node.parameters.memory.clone();
+            Budget::interruptible(self.slot().clone(), memory)
+        });
         budget.clone()
+    }
+
+    /// Whether it has written to disk what did not fit into memory.
+    pub fn used_disk(&self) -> bool {
+        self.budget.get().is_some_and(Budget::used_disk)
     }
 
     /// What a write that this command makes has to know of it.

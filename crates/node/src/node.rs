@@ -166,10 +166,12 @@ impl Node {
             },
         )?;
         let replica = Arc::new(Replica::new(store, machine, group, clock));
+        let scratch = options.info.dbpath.join("_tmp");
+        let memory = banyan_spill::memory(&scratch);
         let node = Arc::new(Node {
             log: Arc::new(Log::new(replica.clone())),
             info: options.info,
-            parameters: Parameters::new(),
+            parameters: Parameters::new(memory),
             counters: Sharded::default(),
             top: Top::default(),
             operations: Operations::new(),

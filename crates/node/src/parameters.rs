@@ -1,14 +1,18 @@
 //! Server parameters: what `getParameter` shows and `setParameter` changes.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use banyan_query::Memory;
+use banyan_query::memory::{DISK_BY_DEFAULT, LIMITS};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, rawdoc};
 
 use crate::params;
 
 /// A parameter that is a number and can be changed while running.
+#[derive(Clone, Copy)]
 struct Setting {
     name: &'static str,
     default: i64,
@@ -54,12 +58,6 @@ static SETTINGS: &[Setting] = &[
     integer("clientCursorMonitorFrequencySecs", 4, 1, 3600),
     integer("cursorTimeoutMillis", 600_000, 1, i64::MAX),
     boolean("enableTestCommands", false).startup_only(),
-    integer(
-        "internalQueryMaxBlockingSortMemoryUsageBytes",
-        104_857_600,
-        1 << 20,
-        1 << 40,
-    ),
     // 0 leaves both to the script hosts: an isolate for each core, and their own heap limit.
     integer("jsHeapLimitMB", 0, 0, 65_536).startup_only(),
     integer("scriptIsolates", 0, 0, 64).startup_only(),
@@ -80,6 +78,7 @@ static SETTINGS: &[Setting] = &[
     integer("rangeDeleterBatchDelayMS", 20, 0, i32::MAX as i64),
     integer("rangeDeleterBatchSize", i32::MAX as i64, 1, i32::MAX as i64),
     integer("logLevel", 0, 0, 5),
+    boolean(DISK_BY_DEFAULT, true),
     boolean("notablescan", false),
     boolean("quiet", false),
     integer("transactionLifetimeLimitSeconds", 60, 1, i64::MAX),
@@ -87,24 +86,29 @@ static SETTINGS: &[Setting] = &[
     integer("ttlMonitorSleepSecs", 60, 1, i64::MAX),
 ];
 
+/// All of them: the limits of memory have a table of their own.
+static ALL: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    let limits = LIMITS
+        .iter()
+        .map(|row| integer(row.parameter, row.default, row.min, row.max));
+    SETTINGS.iter().copied().chain(limits).collect()
+});
+
 /// Where `slowMS` stands in [`SETTINGS`].
 const SLOW_MS: usize = 0;
 
 /// The parameters of one process.
 pub struct Parameters {
     values: Box<[AtomicI64]>,
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Parameters::new()
-    }
+    /// Has its limits from them.
+    pub memory: Arc<Memory>,
 }
 
 impl Parameters {
-    pub fn new() -> Parameters {
+    pub fn new(memory: Arc<Memory>) -> Parameters {
         Parameters {
-            values: SETTINGS.iter().map(|s| AtomicI64::new(s.default)).collect(),
+            values: ALL.iter().map(|s| AtomicI64::new(s.default)).collect(),
+            memory,
         }
     }
 
@@ -130,7 +134,7 @@ impl Parameters {
 
     /// Every parameter's name and value.
     pub fn all(&self) -> Vec<(&'static str, RawBson)> {
-        let settings = SETTINGS.iter().map(|s| s.name);
+        let settings = ALL.iter().map(|s| s.name);
         let fixed = ["featureCompatibilityVersion", "authenticationMechanisms"];
         settings
             .chain(fixed)
@@ -145,7 +149,7 @@ impl Parameters {
             _ => {
                 let at = position(name)?;
                 let value = self.values[at].load(Ordering::Relaxed);
-                Some(shown(&SETTINGS[at], value))
+                Some(shown(&ALL[at], value))
             }
         }
     }
@@ -165,7 +169,7 @@ impl Parameters {
                 ),
             ));
         };
-        let setting = &SETTINGS[at];
+        let setting = &ALL[at];
         if setting.startup_only && !starting {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
@@ -196,15 +200,14 @@ impl Parameters {
                 ),
             ));
         }
-        Ok(shown(
-            setting,
-            self.values[at].swap(number, Ordering::Relaxed),
-        ))
+        let before = self.values[at].swap(number, Ordering::Relaxed);
+        self.memory.set_parameter(name, number);
+        Ok(shown(setting, before))
     }
 }
 
 fn position(name: &str) -> Option<usize> {
-    SETTINGS.iter().position(|setting| setting.name == name)
+    ALL.iter().position(|setting| setting.name == name)
 }
 
 fn shown(setting: &Setting, value: i64) -> RawBson {
@@ -217,11 +220,14 @@ fn shown(setting: &Setting, value: i64) -> RawBson {
 
 #[cfg(test)]
 mod tests {
+    use banyan_query::memory::Limit;
+
     use super::*;
 
     #[test]
     fn a_parameter_is_set_within_its_limits() {
-        let parameters = Parameters::new();
+        let memory = Arc::new(Memory::new(None, usize::MAX));
+        let parameters = Parameters::new(memory.clone());
         let was = parameters
             .set("logLevel", RawBsonRef::Int32(2), false)
             .unwrap();
@@ -251,5 +257,9 @@ mod tests {
             parameters.get("enableTestCommands"),
             Some(RawBson::Boolean(true))
         );
+        let name = "internalDocumentSourceGroupMaxMemoryBytes";
+        let was = parameters.set(name, RawBsonRef::Int32(7), false).unwrap();
+        assert_eq!(was, RawBson::Int32(104_857_600));
+        assert_eq!(memory.limit(Limit::Group), 7);
     }
 }

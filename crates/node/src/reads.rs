@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use banyan_document::Collator;
-use banyan_execution::{
-    Documents, Executor, LaterStates, Planned, Request, ShardFilter, SortMemory, View,
-};
+use banyan_execution::{Documents, Executor, LaterStates, Planned, Request, ShardFilter, View};
 use banyan_query::Context;
 use banyan_query::canonical;
 use banyan_storage::{Catalog, Namespace, Snapshot};
@@ -90,18 +88,6 @@ fn virtual_documents(
         tailable: false,
     };
     local::documents(ctx.node, ctx.database(), collection, &order)
-}
-
-/// What a sort of the command may use.
-pub fn sort_memory(ctx: &CommandContext<'_>) -> SortMemory {
-    let bytes = ctx
-        .node
-        .parameters
-        .value("internalQueryMaxBlockingSortMemoryUsageBytes");
-    SortMemory {
-        bytes_max: usize::try_from(bytes).unwrap_or(usize::MAX),
-        budget: ctx.budget(),
-    }
 }
 
 /// The query crate's context of a command: its `let`, its collation and its time.

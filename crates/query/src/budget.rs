@@ -3,20 +3,17 @@
 //! A budget is handed to whatever runs documents or evaluates expressions: it comes with the
 //! [`Context`](crate::Context) that a request is parsed in, and what is parsed keeps it. Work is
 //! counted in units (about ten nanoseconds each); once in a while the operation's
-//! [`Interrupt`] is asked whether it has to end. What is held is counted in bytes, for each stage
-//! and for the whole operation.
+//! [`Interrupt`] is asked whether it has to end. What its stages hold is counted in bytes
+//! ([`crate::memory`]).
 
 use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::error::{ErrorKind, QueryError};
-
-/// What one blocking stage may hold.
-pub const STAGE_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// What all stages of one operation may hold together.
-pub const OPERATION_BYTES_MAX: usize = 5 * STAGE_BYTES_MAX;
+use crate::memory::{self, Consumer, Holding, Limit as MemoryLimit, Memory};
+use crate::spill::SpillFile;
 
 /// Bytes that are copied or compared in about one unit.
 const BYTES_PER_UNIT: usize = 64;
@@ -43,7 +40,11 @@ pub struct Budget(Arc<Account>);
 #[derive(Debug)]
 struct Account {
     limit: Limit,
-    held: AtomicUsize,
+    memory: Arc<Memory>,
+    /// What its stages have reserved of the memory.
+    reserved: AtomicUsize,
+    disk: AtomicBool,
+    used_disk: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -60,29 +61,38 @@ impl Default for Budget {
 }
 
 impl Budget {
-    fn new(limit: Limit) -> Budget {
+    fn new(limit: Limit, memory: Arc<Memory>) -> Budget {
         Budget(Arc::new(Account {
             limit,
-            held: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
+            disk: AtomicBool::new(memory.disk_by_default()),
+            used_disk: AtomicBool::new(false),
+            memory,
         }))
     }
 
     /// For work that is short by nature. Memory is bounded all the same.
     pub fn unlimited() -> Budget {
-        Budget::new(Limit::Unlimited)
+        Budget::with_memory(Memory::detached())
+    }
+
+    /// For work that is short by nature, with the memory of a process.
+    pub fn with_memory(memory: Arc<Memory>) -> Budget {
+        Budget::new(Limit::Unlimited, memory)
     }
 
     /// For an operation that can be ended.
-    pub fn interruptible(interrupt: Arc<dyn Interrupt>) -> Budget {
-        Budget::new(Limit::Interrupt(interrupt))
+    pub fn interruptible(interrupt: Arc<dyn Interrupt>, memory: Arc<Memory>) -> Budget {
+        Budget::new(Limit::Interrupt(interrupt), memory)
     }
 
     /// Fails once `units` are spent, and ever after.
     pub fn allowance(units: u32) -> Budget {
-        Budget::new(Limit::Allowance {
+        let limit = Limit::Allowance {
             units,
             spent: AtomicU32::new(0),
-        })
+        };
+        Budget::new(limit, Memory::detached())
     }
 
     /// What was spent of an allowance.
@@ -134,13 +144,67 @@ impl Budget {
     }
 
     /// An account for what one stage holds.
-    pub fn holding(&self, stage: &'static str) -> Holding {
-        Holding {
-            budget: self.clone(),
-            stage,
-            bytes: 0,
-            kind: ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed,
+    pub fn holding(&self, consumer: &'static Consumer) -> Holding {
+        Holding::new(self.clone(), consumer)
+    }
+
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
+    /// Whether the operation's stages may use the disk (`allowDiskUse`).
+    pub fn allow_disk(&self, allowed: bool) {
+        if !allowed {
+            memory::count(&self.0.memory.figures.disk_refused, 1);
         }
+        self.0.disk.store(allowed, Ordering::Relaxed);
+    }
+
+    /// Whether one of its stages has used the disk.
+    pub fn used_disk(&self) -> bool {
+        self.0.used_disk.load(Ordering::Relaxed)
+    }
+
+    /// Whether a stage that does not fit may go on on the disk.
+    pub(crate) fn may_spill(&self) -> bool {
+        self.0.disk.load(Ordering::Relaxed) && self.0.memory.store().is_some()
+    }
+
+    pub(crate) fn spill_file(&self) -> Result<Box<dyn SpillFile>, QueryError> {
+        let Some(store) = self.0.memory.store() else {
+            return Err(QueryError::new(
+                ErrorKind::InternalError,
+                "there is no place to spill to",
+            ));
+        };
+        self.0.used_disk.store(true, Ordering::Relaxed);
+        store.create()
+    }
+
+    /// Changes what a stage has reserved; whether the operation and the process are within their
+    /// limits.
+    pub(crate) fn reserve(&self, before: usize, wanted: usize) -> bool {
+        let (operation, process) = (&self.0.reserved, &self.0.memory.held);
+        if wanted <= before {
+            let less = before - wanted;
+            let operation = operation.fetch_sub(less, Ordering::Relaxed) - less;
+            let process = process.fetch_sub(less, Ordering::Relaxed) - less;
+            return self.is_within(operation, process);
+        }
+        let more = wanted - before;
+        let operation = operation
+            .fetch_add(more, Ordering::Relaxed)
+            .saturating_add(more);
+        let process = process
+            .fetch_add(more, Ordering::Relaxed)
+            .saturating_add(more);
+        self.is_within(operation, process)
+    }
+
+    fn is_within(&self, operation: usize, process: usize) -> bool {
+        let memory = &self.0.memory;
+        operation <= memory.limit(MemoryLimit::Operation)
+            && process <= memory.limit(MemoryLimit::Process)
     }
 }
 
@@ -159,63 +223,10 @@ fn used_up() -> Result<(), QueryError> {
     ))
 }
 
-/// What a stage holds, given back when it is dropped.
-#[derive(Debug)]
-pub struct Holding {
-    budget: Budget,
-    stage: &'static str,
-    bytes: usize,
-    /// What holding too much is.
-    kind: ErrorKind,
-}
-
-impl Holding {
-    /// The stage holds so many bytes now.
-    pub fn set(&mut self, bytes: usize) -> Result<(), QueryError> {
-        let held = &self.budget.0.held;
-        let before = std::mem::replace(&mut self.bytes, bytes);
-        let total = if bytes >= before {
-            held.fetch_add(bytes - before, Ordering::Relaxed) + (bytes - before)
-        } else {
-            held.fetch_sub(before - bytes, Ordering::Relaxed) - (before - bytes)
-        };
-        let max = if bytes > STAGE_BYTES_MAX {
-            STAGE_BYTES_MAX
-        } else if total > OPERATION_BYTES_MAX {
-            OPERATION_BYTES_MAX
-        } else {
-            return Ok(());
-        };
-        Err(QueryError::new(
-            self.kind,
-            format!("Exceeded memory limit for {}: {max} bytes", self.stage),
-        ))
-    }
-
-    /// The same account, with an error of the stage's own.
-    pub fn fails_with(mut self, code: u32) -> Holding {
-        self.kind = ErrorKind::Location(code);
-        self
-    }
-
-    pub fn add(&mut self, bytes: usize) -> Result<(), QueryError> {
-        self.set(self.bytes.saturating_add(bytes))
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        self.budget.0.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::consumer;
 
     #[derive(Debug, Default)]
     struct Looks(AtomicUsize);
@@ -230,7 +241,7 @@ mod tests {
     #[test]
     fn the_interrupt_is_asked_by_the_work_done() {
         let looks = Arc::new(Looks::default());
-        let budget = Budget::interruptible(looks.clone());
+        let budget = Budget::interruptible(looks.clone(), Memory::detached());
         for _ in 0..UNITS_PER_LOOK * 10 {
             budget.clone().spend(1).unwrap();
         }
@@ -250,16 +261,39 @@ mod tests {
 
     #[test]
     fn stages_count_alone_and_together() {
-        let budget = Budget::unlimited();
-        let mut stages: Vec<_> = (0..6).map(|_| budget.holding("$group")).collect();
-        assert!(stages[0].set(STAGE_BYTES_MAX + 1).is_err());
+        const STAGE: usize = 100 << 20;
+        let memory = Arc::new(Memory::new(None, usize::MAX));
+        let budget = Budget::with_memory(memory.clone());
+        let mut stages: Vec<_> = (0..6).map(|_| budget.holding(&consumer::GROUP)).collect();
+        assert!(stages[0].set(STAGE + 1).is_err());
+        stages[0].set(0).unwrap();
         for stage in &mut stages[..5] {
-            stage.set(STAGE_BYTES_MAX).unwrap();
+            stage.set(STAGE).unwrap();
         }
-        assert!(stages[5].set(1).is_err());
+        // What is small does not count.
+        assert!(stages[5].set(1).is_ok());
+        assert!(stages[5].set(STAGE).is_err());
         stages.remove(0);
-        assert!(stages[4].set(2).is_ok());
+        assert!(stages[4].set(STAGE).is_ok());
+        let error = stages[4].set(STAGE + 1).unwrap_err();
+        assert_eq!(error.kind.code(), 292);
         drop(stages);
-        assert_eq!(budget.0.held.load(Ordering::Relaxed), 0);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn operations_share_the_memory_of_the_process() {
+        let memory = Arc::new(Memory::new(None, 64 << 20));
+        let one = Budget::with_memory(memory.clone());
+        let other = Budget::with_memory(memory.clone());
+        let mut holding = one.holding(&consumer::SORT);
+        holding.set(60 << 20).unwrap();
+        let mut second = other.holding(&consumer::SORT);
+        assert!(second.set(10 << 20).is_err());
+        drop(holding);
+        second.set(10 << 20).unwrap();
+        assert!(memory.set_parameter("queryMemoryMaxBytes", 5 << 20));
+        assert!(second.set(11 << 20).is_err());
+        assert!(!memory.set_parameter("nope", 1));
     }
 }

@@ -3,7 +3,8 @@
 //! Read in this order: [`filter`] (which documents), [`bounds`] (what a filter says about single
 //! paths), [`projection`] (which parts of documents), [`sort`] (in which order), [`update`] (what
 //! becomes of them), [`diff`] (what that changed), [`expression`] (values computed from a document)
-//! and [`pipeline`] (stages over streams of documents). Everything is parsed once, in a
+//! and [`pipeline`] (stages over streams of documents). What all of it may use is in [`budget`] and
+//! [`memory`], and what does not fit goes to disk as [`spill`] says. Everything is parsed once, in a
 //! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
 //! [`error::QueryError`] with MongoDB's code and message.
 
@@ -17,6 +18,7 @@ pub mod error;
 pub mod expression;
 pub mod filter;
 mod javascript;
+pub mod memory;
 mod merge_sort;
 mod names;
 pub mod pattern;
@@ -24,6 +26,7 @@ pub mod pipeline;
 pub mod projection;
 pub mod shape;
 pub mod sort;
+pub mod spill;
 pub mod update;
 mod variables;
 #[cfg(test)]
@@ -40,6 +43,7 @@ pub use error::{ErrorKind, QueryError};
 pub use expression::Expression;
 pub use filter::{ArrayPosition, Filter};
 pub use javascript::JavaScript;
+pub use memory::Memory;
 pub use pipeline::Pipeline;
 pub use projection::Projection;
 pub use shape::Shape;

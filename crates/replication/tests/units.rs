@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use banyan_consensus::{Committed, Group, Options, PeerId, StateMachine, SyncMode, Transport};
 use banyan_execution::tickets::Tickets;
 use banyan_execution::work::Work;
-use banyan_execution::{
-    Interrupt, InterruptSlot, PlanSummaryStats, Planned, Request, SortMemory, View,
-};
+use banyan_execution::{Interrupt, InterruptSlot, PlanSummaryStats, Planned, Request, View};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
@@ -258,7 +256,6 @@ fn find(
     };
     let request = Request {
         query: Arc::new(query),
-        sort_memory: SortMemory::default(),
         ..Request::default()
     };
     let view = View {

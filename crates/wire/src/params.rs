@@ -41,6 +41,21 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A boolean and nothing that stands for one.
+    pub fn strict_bool(&self) -> Result<bool, CommandError> {
+        match self.value {
+            RawBsonRef::Boolean(value) => Ok(value),
+            other => Err(CommandError::new(
+                ErrorCode::TypeMismatch,
+                format!(
+                    "Field '{}' should be a boolean value, but found: {}",
+                    self.name,
+                    kind::name(&other)
+                ),
+            )),
+        }
+    }
+
     /// An integer of any numeric type; a double loses its fraction, as MongoDB's parser has it.
     pub fn i64(&self) -> Result<i64, CommandError> {
         number(self.value).ok_or_else(|| self.wrong_type("types '[long, int, decimal, double']"))

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use banyan_execution::{CreatedFrom, Executor, Interrupt, InterruptSlot, Planned, Request, View};
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
-use banyan_node::reads::{self, OwnedView, owned_view};
+use banyan_node::reads::{OwnedView, owned_view};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Order, Written};
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
@@ -71,7 +71,7 @@ impl<'a> Prepared<'a> {
                     filter: input.query,
                     ..CreatedFrom::default()
                 },
-                sort_memory: reads::sort_memory(ctx),
+                budget: ctx.budget(),
                 shard_filter: ownership,
                 ..Request::default()
             },

@@ -116,10 +116,14 @@ fn query_context(
             .collect(),
         _ => Vec::new(),
     };
+    let budget = ending.budget();
+    if let Some(RawBsonRef::Boolean(allowed)) = fields::get(body, "allowDiskUse") {
+        budget.allow_disk(allowed);
+    }
     banyan_query::Context {
         variables,
         collator,
-        budget: ending.budget(),
+        budget,
         ..banyan_query::Context::default()
     }
 }

@@ -1,9 +1,10 @@
 //! `getParameter`: the few that a router has.
 
+use banyan_query::memory::DISK_BY_DEFAULT;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use super::{CommandResult, CommandSpec, Context, run, set_parameter};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("getParameter", "parameters and values", run!(run))
@@ -33,6 +34,17 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let mut out = RawDocumentBuf::new();
     for (name, value) in known {
         if everything || context.request.get(name.as_str()).is_some() {
+            out.append(name, value);
+        }
+    }
+    let memory = &context.router.memory;
+    let by_default = RawBson::Boolean(memory.disk_by_default());
+    let limits = memory.parameters();
+    let limits = limits.map(|(row, value)| (row.parameter, set_parameter::shown(value)));
+    for (name, value) in limits.chain([(DISK_BY_DEFAULT, by_default)]) {
+        if (everything || context.request.get(name).is_some())
+            && let Ok(name) = bson::raw::CString::try_from(name)
+        {
             out.append(name, value);
         }
     }

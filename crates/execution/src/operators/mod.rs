@@ -41,7 +41,7 @@ pub use limit::{Limit, Skip};
 pub use or::Or;
 pub use projection::{Output, ProjectionDefault};
 pub use sharding_filter::{ShardFilter, ShardingFilter};
-pub use sort::{Sort, SortMemory};
+pub use sort::Sort;
 pub use sort_merge::SortMerge;
 pub use virtual_scan::{Documents, VirtualScan};
 

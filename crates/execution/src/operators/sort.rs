@@ -1,40 +1,29 @@
-//! SORT: everything is read before the first is handed on.
+//! SORT: everything is read before the first is handed on. What does not fit into memory goes to
+//! disk.
 
-use banyan_query::sort::{MEMORY_BYTES_MAX, SortPattern, Sorted, Sorter};
+use banyan_query::memory::Limit;
+use banyan_query::sort::{SortPattern, SortStats, Sorted, Sorter};
+use banyan_query::spill::Spilled;
 use banyan_query::{Budget, QueryError};
+use banyan_storage::{RecordId, RecordIdRef};
 use bson::{RawDocumentBuf, cstr};
 
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::plan::explain::clamp;
+use crate::row::Row;
 
 /// So many members of the input are read at once.
 const READ_AHEAD: usize = 64;
-
-/// What a sort may use.
-#[derive(Debug, Clone)]
-pub struct SortMemory {
-    pub bytes_max: usize,
-    pub budget: Budget,
-}
-
-impl Default for SortMemory {
-    fn default() -> SortMemory {
-        SortMemory {
-            bytes_max: MEMORY_BYTES_MAX,
-            budget: Budget::default(),
-        }
-    }
-}
 
 /// Keeps the first `limit`, where there is one.
 pub struct Sort {
     pattern: SortPattern,
     limit: Option<u64>,
-    memory: SortMemory,
+    bytes_max: usize,
     state: State,
     /// Members that were read.
-    sorted: u64,
-    bytes_sorted: usize,
+    read: u64,
+    stats: SortStats,
 }
 
 enum State {
@@ -44,15 +33,15 @@ enum State {
 }
 
 impl Sort {
-    pub fn new(pattern: SortPattern, limit: Option<u64>, memory: SortMemory) -> Sort {
+    pub fn new(pattern: SortPattern, limit: Option<u64>, budget: &Budget) -> Sort {
         let kept = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Sort {
             pattern,
             limit,
-            state: State::Reading(Sorter::with_memory(kept, memory.bytes_max)),
-            memory,
-            sorted: 0,
-            bytes_sorted: 0,
+            bytes_max: budget.memory().limit(Limit::Sort),
+            state: State::Reading(Sorter::new(kept, budget)),
+            read: 0,
+            stats: SortStats::default(),
         }
     }
 
@@ -64,7 +53,7 @@ impl Sort {
         let mut pulled = Vec::new();
         loop {
             let progress = input.next(run, READ_AHEAD, &mut pulled)?;
-            self.sorted += pulled.len() as u64;
+            self.read += pulled.len() as u64;
             for Member { record, row } in pulled.drain(..) {
                 let Some(mut row) = row else { continue };
                 let key = self.pattern.key(&row)?;
@@ -83,11 +72,46 @@ impl Sort {
                 return Ok(false);
             }
         }
-        self.bytes_sorted = sorter.bytes();
+        self.stats = sorter.stats();
         if let State::Reading(sorter) = std::mem::replace(&mut self.state, State::Ended) {
-            self.state = State::Sorted(sorter.finish(&self.memory.budget)?);
+            self.state = State::Sorted(sorter.finish()?);
         }
         Ok(true)
+    }
+}
+
+/// What a record id is, in front of its length.
+const NUMBER: u8 = 0;
+const BYTES: u8 = 1;
+
+impl Spilled for Member {
+    fn write(&self, out: &mut Vec<u8>) {
+        let (kind, id) = match self.record.as_ref() {
+            RecordIdRef::Number(number) => (NUMBER, &number.to_be_bytes()[..]),
+            RecordIdRef::Bytes(bytes) => (BYTES, bytes),
+        };
+        // An id is no longer than 4 KB.
+        let length = u16::try_from(id.len()).unwrap_or_default();
+        out.push(kind);
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(id);
+        if let Some(row) = &self.row {
+            out.extend_from_slice(row.as_bytes());
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Option<Member> {
+        let ([kind, high, low], bytes) = bytes.split_first_chunk()?;
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let (id, document) = bytes.split_at_checked(length)?;
+        let record = match *kind {
+            NUMBER => RecordId::number(u64::from_be_bytes(id.try_into().ok()?)),
+            _ => RecordId::bytes(id),
+        };
+        Some(Member {
+            record,
+            row: Some(Row::Owned(RawDocumentBuf::read(document)?)),
+        })
     }
 }
 
@@ -103,14 +127,14 @@ impl Operator for Sort {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
-        let (before, read) = (out.len(), self.sorted);
+        let (before, read) = (out.len(), self.read);
         if !self.read(inputs, run)? {
-            return Ok((self.sorted - read, Progress::More));
+            return Ok((self.read - read, Progress::More));
         }
         let mut progress = Progress::More;
         while out.len() < most {
             let next = match &mut self.state {
-                State::Sorted(sorted) => sorted.next(),
+                State::Sorted(sorted) => sorted.next_item()?,
                 _ => None,
             };
             let Some(member) = next else {
@@ -121,7 +145,7 @@ impl Operator for Sort {
             out.push(member);
         }
         let advanced = (out.len() - before) as u64;
-        Ok((self.sorted - read + advanced, progress))
+        Ok((self.read - read + advanced, progress))
     }
 
     fn reads_inputs(&self) -> bool {
@@ -129,20 +153,21 @@ impl Operator for Sort {
     }
 
     fn held_back(&self) -> Option<u64> {
-        Some(self.sorted)
+        Some(self.read)
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
         stage.append(cstr!("sortPattern"), super::explain::pattern(&self.pattern));
-        stage.append(cstr!("memLimit"), clamp(self.memory.bytes_max as u64));
+        stage.append(cstr!("memLimit"), clamp(self.bytes_max as u64));
         if let Some(limit) = self.limit {
             stage.append(cstr!("limitAmount"), clamp(limit));
         }
         stage.append(cstr!("type"), "simple");
         if explainer.ran() {
-            let bytes = i64::try_from(self.bytes_sorted).unwrap_or(i64::MAX);
-            stage.append(cstr!("totalDataSizeSorted"), bytes);
-            stage.append(cstr!("usedDisk"), false);
+            let long = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            stage.append(cstr!("totalDataSizeSorted"), long(self.stats.bytes));
+            stage.append(cstr!("usedDisk"), self.stats.spills > 0);
+            stage.append(cstr!("spills"), long(self.stats.spills));
         }
     }
 }

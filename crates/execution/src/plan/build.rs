@@ -31,8 +31,8 @@ pub fn finish(mut root: Stage, request: &Request<'_>, sorted: bool) -> Stage {
     let query = &request.query;
     let sort = query.order.pattern().filter(|_| !sorted);
     if let Some(pattern) = sort {
-        let memory = request.sort_memory.clone();
-        root = Stage::over(root, Sort::new(pattern.clone(), query.wanted(), memory));
+        let sort = Sort::new(pattern.clone(), query.wanted(), &request.budget);
+        root = Stage::over(root, sort);
     }
     if query.skip > 0 {
         root = Stage::over(root, Skip::new(query.skip));

@@ -7,12 +7,14 @@ use banyan_execution::parallel::Sink;
 use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, RowStream, Rows};
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
-use banyan_query::pipeline::{self, Execution, Limit, Match, Output, Pipeline, Run, Sort, SortKey};
+use banyan_query::pipeline::{
+    self, Execution, Flow, Limit, Match, Output, Pipeline, Run, Sort, SortKey,
+};
 use banyan_query::{Context, QueryError};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
+use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::explanation::{Around, Verbosity, explain_request, finish};
+use super::explanation::{Around, Verbosity, explain_run, finish};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
 use super::{change_stream, out, pipeline_sources};
 use crate::collation::Asked;
@@ -26,9 +28,16 @@ use crate::reads::{self, query_context};
 
 pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(run))
     .in_transaction()
-    .fields(&["pipeline", "cursor", "explain", "hint", "let", "collation"])
-    .ignored(&[
+    .fields(&[
+        "pipeline",
+        "cursor",
+        "explain",
+        "hint",
+        "let",
+        "collation",
         "allowDiskUse",
+    ])
+    .ignored(&[
         "bypassDocumentValidation",
         "fromMongos",
         "needsMerge",
@@ -50,6 +59,7 @@ pub struct Parameters<'a> {
     pub explain: bool,
     pub has_cursor: bool,
     pub collation: Asked,
+    pub allow_disk_use: Option<bool>,
 }
 
 impl<'a> Parameters<'a> {
@@ -71,6 +81,7 @@ impl<'a> Parameters<'a> {
                 "let" => parameters.variables = field.document_or_null()?,
                 "explain" => parameters.explain = field.bool()?,
                 "cursor" => parameters.has_cursor = true,
+                "allowDiskUse" => parameters.allow_disk_use = Some(field.strict_bool()?),
                 "collation" => parameters.collation = Asked::parse(field)?,
                 _ => {}
             }
@@ -85,6 +96,9 @@ impl<'a> Parameters<'a> {
         let collator = self
             .collation
             .collator(ctx, self.collection.unwrap_or_default());
+        if let Some(allowed) = self.allow_disk_use {
+            ctx.budget().allow_disk(allowed);
+        }
         query_context(ctx, self.variables, collator)
     }
 
@@ -326,10 +340,7 @@ fn open(
 ) -> Result<Executor, CommandError> {
     let leading = Leading::of(pipeline)?;
     let request = leading.request(ctx, parameters);
-    while pipeline.take_match().is_some() {}
-    if pipeline.first().is_some_and(|stage| stage.is::<Sort>()) {
-        pipeline.remove_first();
-    }
+    take_leading(pipeline);
     reads::plan(ctx, collection, request)?.open(ctx)
 }
 
@@ -385,10 +396,71 @@ impl Leading {
         Request {
             query: Arc::new(query),
             hint: parameters.hint,
-            sort_memory: reads::sort_memory(ctx),
+            budget: ctx.budget(),
             ..Request::default()
         }
     }
+}
+
+/// Takes the stages off that the plan has taken over.
+fn take_leading(pipeline: &mut Pipeline) {
+    while pipeline.take_match().is_some() {}
+    if pipeline.first().is_some_and(|stage| stage.is::<Sort>()) {
+        pipeline.remove_first();
+    }
+}
+
+/// Runs the stages behind a plan for what they come to: how many documents they were given, and
+/// what `explain` tells of each. Nothing is written.
+fn run_stages(
+    ctx: &CommandContext<'_>,
+    pipeline: &Pipeline,
+    executor: &mut Executor,
+) -> Result<(u64, Vec<RawDocumentBuf>), CommandError> {
+    let sources = pipeline_sources::of(ctx, pipeline, ctx.slot())?;
+    let mut execution = pipeline.start(sources).map_err(errors::query)?;
+    let mut returned = 0;
+    let mut run = || {
+        if let Some(gathering) = pipeline.gathering()
+            && let Some(parts) = divide(executor, gathering)?
+        {
+            parts
+                .into_iter()
+                .try_for_each(|part| execution.absorb(part))?;
+        }
+        for row in executor.by_ref() {
+            let flow = execution.push(&row?)?;
+            returned += execution.discard()?;
+            if flow == Flow::Stop {
+                break;
+            }
+        }
+        while execution.drain()? {
+            execution.discard()?;
+        }
+        Ok::<_, QueryError>(())
+    };
+    run().map_err(errors::query)?;
+    let found = match pipeline.is_empty() {
+        true => returned,
+        false => execution.received(),
+    };
+    Ok((found, execution.explain(pipeline, executor.milliseconds())))
+}
+
+/// Lets the node learn what it has to know of the collections that an explained pipeline reads.
+pub async fn prepare_explanation(
+    ctx: &CommandContext<'_>,
+    body: &RawDocument,
+) -> Result<(), CommandError> {
+    let parameters = Parameters::parse(ctx.database(), body)?;
+    if change_stream::starts(&parameters.stages) {
+        return Ok(());
+    }
+    let context = parameters.context(ctx)?;
+    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    pipeline_sources::prepare(ctx, &pipeline).await;
+    Ok(())
 }
 
 /// `explain` of an aggregation: how the documents get into the pipeline, and its stages.
@@ -405,19 +477,29 @@ pub fn explain(
         ));
     }
     let context = parameters.context(ctx)?;
-    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    let mut pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
     let mut explained = RawArrayBuf::new();
+    let mut stages = Vec::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
-        let leading = Leading::of(&pipeline)?;
-        let request = leading.request(ctx, &parameters);
-        let cursor = explain_request(ctx, collection, request, Around::default(), verbosity)?;
-        if pipeline.stages().all(|stage| stage.is::<Match>()) {
+        let request = Leading::of(&pipeline)?.request(ctx, &parameters);
+        take_leading(&mut pipeline);
+        let run = |executor: &mut Executor| {
+            let (found, run) = run_stages(ctx, &pipeline, executor)?;
+            stages = run;
+            Ok(found)
+        };
+        let around = Around::default();
+        let cursor = explain_run(ctx, collection, request, around, verbosity, run)?;
+        if pipeline.is_empty() {
             return Ok(finish(ctx, body, cursor));
         }
         explained.push(rawdoc! { "$cursor": cursor });
     }
-    for stage in pipeline.stages().skip_while(|stage| stage.is::<Match>()) {
-        explained.push(stage.to_document());
+    if stages.is_empty() {
+        stages = pipeline.to_documents();
+    }
+    for stage in stages {
+        explained.push(stage);
     }
     let mut reply = rawdoc! { "explainVersion": "1" };
     reply.append(cstr!("stages"), explained);

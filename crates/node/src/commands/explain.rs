@@ -23,17 +23,20 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         };
         let verbosity = Verbosity::parse(ctx.field("verbosity"))?;
+        if verbosity > Verbosity::Planner && name_of(inner) == "aggregate" {
+            aggregate::prepare_explanation(ctx, inner).await?;
+        }
         ctx.compute(|| explain(ctx, inner, verbosity)).await
     })
 }
 
+fn name_of(inner: &RawDocument) -> &str {
+    let first = inner.iter().next().and_then(Result::ok);
+    first.map_or("", |(name, _)| name.as_str())
+}
+
 fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) -> CommandResult {
-    let name = inner
-        .iter()
-        .next()
-        .and_then(Result::ok)
-        .map_or("", |(name, _)| name.as_str());
-    let explained = match name {
+    let explained = match name_of(inner) {
         "find" => {
             let parameters = find::Parameters::parse(ctx.database(), inner)?;
             let context = parameters.context(ctx)?;

@@ -1,7 +1,7 @@
 //! The explanation of a search for documents, drawn from the plan that ran.
 
-use banyan_execution::Request;
 use banyan_execution::plan::explain::clamp;
+use banyan_execution::{Executor, Request};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -57,6 +57,19 @@ pub fn explain_request(
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let most = request.wanted.unwrap_or(u64::MAX);
+    let run = |executor: &mut Executor| executor.count_up_to(most).map_err(errors::query);
+    explain_run(ctx, collection, request, around, verbosity, run)
+}
+
+/// Explains a search for documents that `run` carries out; it says how many were found.
+pub fn explain_run(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    request: Request<'_>,
+    around: Around,
+    verbosity: Verbosity,
+    run: impl FnOnce(&mut Executor) -> Result<u64, CommandError>,
+) -> Result<RawDocumentBuf, CommandError> {
     let request = Request {
         explains: true,
         ..request
@@ -86,7 +99,7 @@ pub fn explain_request(
     planner.append(cstr!("rejectedPlans"), rejected);
     let mut reply = rawdoc! { "explainVersion": "1", "queryPlanner": planner };
     if verbosity > Verbosity::Planner {
-        let found = executor.count_up_to(most).map_err(errors::query)?;
+        let found = run(&mut executor)?;
         // A count and a write return no documents.
         let returned = if around.is_nothing() { found } else { 0 };
         let mut stats = rawdoc! {

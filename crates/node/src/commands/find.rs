@@ -46,9 +46,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "noCursorTimeout",
         "collation",
         "let",
+        "allowDiskUse",
     ])
     .ignored(&[
-        "allowDiskUse",
         "allowPartialResults",
         "oplogReplay",
         "term",
@@ -79,6 +79,7 @@ pub struct Parameters<'a> {
     pub no_timeout: bool,
     pub variables: Option<&'a RawDocument>,
     pub collation: Asked,
+    pub allow_disk_use: Option<bool>,
 }
 
 impl<'a> Parameters<'a> {
@@ -116,6 +117,7 @@ impl<'a> Parameters<'a> {
                 "awaitData" => parameters.await_data = field.bool()?,
                 "noCursorTimeout" => parameters.no_timeout = field.bool()?,
                 "let" => parameters.variables = document(field)?,
+                "allowDiskUse" => parameters.allow_disk_use = Some(field.strict_bool()?),
                 "collation" => {
                     parameters.collation = Asked::of(Some(field.document()?))?;
                 }
@@ -167,6 +169,9 @@ impl<'a> Parameters<'a> {
     /// What the query is parsed in.
     pub fn context(&self, ctx: &CommandContext<'_>) -> Result<Context, CommandError> {
         let collator = self.collation.collator(ctx, self.collection);
+        if let Some(allowed) = self.allow_disk_use {
+            ctx.budget().allow_disk(allowed);
+        }
         query_context(ctx, self.variables, collator)
     }
 
@@ -194,7 +199,7 @@ impl<'a> Parameters<'a> {
             min: self.min,
             max: self.max,
             show_record_id: self.show_record_id,
-            sort_memory: reads::sort_memory(ctx),
+            budget: ctx.budget(),
             ..Request::default()
         }
     }

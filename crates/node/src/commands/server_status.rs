@@ -304,6 +304,7 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
             "returned": sum(ctx, |counters| &counters.returned),
             "updated": sum(ctx, |counters| &counters.updated),
         },
+        "query": query(ctx),
         "operation": { "scanAndOrder": sum(ctx, |counters| &counters.sorts) },
         "queryExecutor": {
             "scanned": sum(ctx, |counters| &counters.keys_examined),
@@ -321,6 +322,28 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
                 },
                 "ops": long(applied.operations.into()),
             },
+        },
+    }
+}
+
+/// What did not fit into memory.
+fn query(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    let memory = &ctx.node.parameters.memory;
+    let figures = &memory.figures;
+    let long = |figure: &AtomicU64| long(figure.load(Relaxed).into());
+    rawdoc! {
+        "allowDiskUseFalse": long(&figures.disk_refused),
+        "memoryHeldBytes": i64::try_from(memory.held()).unwrap_or(i64::MAX),
+        "group": {
+            "spills": long(&figures.group_spills),
+            "spilledBytes": long(&figures.group_bytes_spilled),
+            "spilledRecords": long(&figures.groups_spilled),
+        },
+        "sort": {
+            "spillToDisk": long(&figures.sort_spills),
+            "totalBytesSorted": long(&figures.bytes_sorted),
+            "totalKeysSorted": long(&figures.keys_sorted),
         },
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Read `parse.rs` first: an operand is a constant, a field path, a variable, an object, an array
 //! or an operator. Operators are rows (`operator.rs`) in tables, one table per family
-//! (`arithmetic.rs`, `array.rs`, ...). Most are plain functions over evaluated arguments; those that
-//! bind variables, stop early or prepare constants are forms of their own (`Form`). `table.rs` finds
-//! them by name and is handed to the parser: nothing below it knows which operators there are.
+//! (`arithmetic.rs`, `array.rs`, ...). Most are plain functions over evaluated arguments; those
+//! that bind variables, stop early or prepare constants are forms of their own (`Form`).
+//! `table.rs` finds them by name and is handed to the parser: nothing below it knows which
+//! operators there are.
 //!
 //! A value is a `RawBsonRef` or missing. What an operator computes (strings, arrays, documents)
 //! goes into an arena that lives as long as one evaluation, so that values are plain references

@@ -15,9 +15,10 @@ use bson::{RawBson, RawBsonRef};
 
 use super::sort::SortKey;
 use crate::context::Context;
-use crate::error::QueryError;
+use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::error;
+use crate::memory::{Limit, Memory};
 
 pub(super) use state::State;
 pub(super) use table::find;
@@ -26,6 +27,8 @@ pub(super) use table::find;
 #[derive(Debug)]
 pub(super) struct Accumulator {
     pub(super) field: Box<str>,
+    /// Its name, with the `$`.
+    operator: &'static str,
     pub(super) kind: Kind,
     /// What is accumulated, document by document.
     pub(super) argument: Expression,
@@ -85,9 +88,60 @@ impl Accumulator {
     pub(super) fn start(&self) -> State {
         State::new(&self.kind, self.argument.collator())
     }
+
+    /// What its state of one group may hold; `None` if it holds no more than documents have.
+    fn limit(&self) -> Option<Limit> {
+        match self.kind {
+            Kind::Push | Kind::ConcatArrays | Kind::MergeObjects | Kind::Percentile { .. } => {
+                Some(Limit::Push)
+            }
+            Kind::AddToSet | Kind::SetUnion => Some(Limit::AddToSet),
+            Kind::Positional { .. } | Kind::Ranked { .. } => Some(Limit::TopN),
+            Kind::Sum
+            | Kind::Avg
+            | Kind::Min
+            | Kind::Max
+            | Kind::First
+            | Kind::Last
+            | Kind::StdDev { .. } => None,
+        }
+    }
+
+    /// Fails if its state of one group holds more than it may: no disk helps there.
+    pub(super) fn check(&self, bytes: usize, memory: &Memory) -> Result<(), QueryError> {
+        let Some(limit) = self.limit() else {
+            return Ok(());
+        };
+        let max = memory.limit(limit);
+        if bytes <= max {
+            return Ok(());
+        }
+        let why = match limit {
+            Limit::TopN => "spilling to disk cannot reduce memory consumption any further",
+            _ => "cannot spill to disk",
+        };
+        Err(QueryError::new(
+            ErrorKind::ExceededMemoryLimit,
+            format!(
+                "{} used too much memory and {why}. Memory limit: {max} bytes",
+                self.operator
+            ),
+        ))
+    }
 }
 
 impl Kind {
+    /// Whether it looks at documents beside the values that it is given of them.
+    pub(super) fn reads_root(&self) -> bool {
+        matches!(
+            self,
+            Kind::Ranked {
+                order: Order::Document { .. },
+                ..
+            }
+        )
+    }
+
     /// Adds the paths read beside the argument; false if the whole document is.
     pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         if let Kind::Ranked {
@@ -136,6 +190,7 @@ pub(super) fn parse(
     let (kind, argument) = row.parse(argument, context)?;
     Ok(Accumulator {
         field: field.into(),
+        operator: row.name,
         kind,
         argument,
     })

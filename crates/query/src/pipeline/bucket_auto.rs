@@ -10,18 +10,20 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{Collator, DocumentWriter, Number, compare_collated, key};
+use banyan_document::{Collator, DocumentWriter, Number, compare_collated, elements, key};
 
 use super::accumulator::{self, Accumulator, State};
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::granularity::Granularity;
 use super::stage::{Reads, Stage};
-use crate::budget::{Budget, Holding};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, describe, error, show, type_name};
 use crate::expression::{Arena, Expression, byte_len};
+use crate::memory::consumer;
 use crate::sort::{Sorted, Sorter};
+use crate::spill::Spilled;
 
 #[derive(Debug)]
 pub struct BucketAuto {
@@ -185,9 +187,7 @@ impl Stage for BucketAuto {
         Ok(Box::new(BucketAutoStep {
             group_by: self.group_by.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
-            sorter: Sorter::new(None),
-            holding: start.budget.holding("$bucketAuto"),
-            sorted: None,
+            input: Input::Reading(Sorter::of(&consumer::BUCKET_AUTO, None, start.budget)),
             stage: self,
             arena: Arena::new(),
         }))
@@ -198,10 +198,14 @@ struct BucketAutoStep {
     stage: Arc<BucketAuto>,
     group_by: Expression,
     arguments: Vec<Expression>,
-    sorter: Sorter<Grouped>,
-    holding: Holding,
-    sorted: Option<Buckets>,
+    input: Input,
     arena: Arena,
+}
+
+enum Input {
+    Reading(Sorter<Grouped>),
+    Sorted(Buckets),
+    Done,
 }
 
 /// A document and what it is grouped by.
@@ -211,18 +215,51 @@ struct Grouped {
     document: RawDocumentBuf,
 }
 
+impl Spilled for Grouped {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut writer = DocumentWriter::with_capacity(self.document.as_bytes().len() + 32);
+        writer.append("v", self.value.as_raw_bson_ref());
+        writer.append_doc("d", &self.document);
+        out.extend_from_slice(writer.finish().as_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Grouped> {
+        let written = RawDocument::from_bytes(bytes).ok()?;
+        let mut fields = elements(written);
+        Some(Grouped {
+            value: fields.next()?.value().into(),
+            document: fields.next()?.value().as_document()?.to_owned(),
+        })
+    }
+}
+
 /// The buckets that are still to be made.
 struct Buckets {
-    rest: std::iter::Peekable<Sorted<Grouped>>,
+    /// The document that comes next, and those behind it.
+    next: Option<Grouped>,
+    rest: Sorted<Grouped>,
     share: u64,
     made: u64,
     /// The upper boundary of the last one.
     previous: Option<RawBson>,
 }
 
+impl Buckets {
+    fn next(&mut self) -> Result<Option<Grouped>, QueryError> {
+        let following = match self.next {
+            Some(_) => self.rest.next_item()?,
+            None => None,
+        };
+        Ok(std::mem::replace(&mut self.next, following))
+    }
+}
+
 impl Step for BucketAutoStep {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
+        let Input::Reading(sorter) = &mut self.input else {
+            return Ok(Flow::Stop);
+        };
         let value = self.group_by.evaluate(document, &self.arena)?;
         if let Some(granularity) = &self.stage.granularity {
             granularity.check(value)?;
@@ -235,21 +272,21 @@ impl Step for BucketAutoStep {
             value: value.into(),
             document: document.to_owned(),
         };
-        self.sorter.push(order, grouped, bytes)?;
-        self.holding.set(self.sorter.bytes())?;
+        sorter.push(order, grouped, bytes)?;
         Ok(Flow::Continue)
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
-        let mut buckets = match self.sorted.take() {
-            Some(buckets) => buckets,
-            None => {
-                let sorter = std::mem::replace(&mut self.sorter, Sorter::new(None));
+        let mut buckets = match std::mem::replace(&mut self.input, Input::Done) {
+            Input::Done => return Ok(Drained::Done),
+            Input::Sorted(buckets) => buckets,
+            Input::Reading(sorter) => {
                 // Half of a document counts as one.
-                let documents = sorter.len() as u64;
-                let share = (2 * documents + self.stage.buckets) / (2 * self.stage.buckets);
+                let share = (2 * sorter.len() + self.stage.buckets) / (2 * self.stage.buckets);
+                let mut rest = sorter.finish()?;
                 Buckets {
-                    rest: sorter.finish(next.budget)?.peekable(),
+                    next: rest.next_item()?,
+                    rest,
                     share: share.max(1),
                     made: 0,
                     previous: None,
@@ -259,7 +296,7 @@ impl Step for BucketAutoStep {
         let Some(bucket) = self.bucket(&mut buckets, next.budget)? else {
             return Ok(Drained::Done);
         };
-        self.sorted = Some(buckets);
+        self.input = Input::Sorted(buckets);
         match next.push(&bucket)? {
             Flow::Continue | Flow::Full => Ok(Drained::More),
             Flow::Stop => Ok(Drained::Done),
@@ -273,7 +310,7 @@ impl BucketAutoStep {
         buckets: &mut Buckets,
         budget: &Budget,
     ) -> Result<Option<RawDocumentBuf>, QueryError> {
-        let Some(first) = buckets.rest.next() else {
+        let Some(first) = buckets.next()? else {
             return Ok(None);
         };
         buckets.made += 1;
@@ -289,13 +326,13 @@ impl BucketAutoStep {
         };
         self.add(&mut filling, first, budget)?;
         for _ in 1..buckets.share {
-            match buckets.rest.next() {
+            match buckets.next()? {
                 Some(more) => self.add(&mut filling, more, budget)?,
                 None => break,
             }
         }
         if buckets.made == self.stage.buckets {
-            for more in buckets.rest.by_ref() {
+            while let Some(more) = buckets.next()? {
                 self.add(&mut filling, more, budget)?;
             }
         }
@@ -306,7 +343,7 @@ impl BucketAutoStep {
                 let collator = stage.group_by.collator();
                 let at = |max: &RawBson, next: &Grouped| order(&next.value, max, collator).is_eq();
                 self.take_while(buckets, &mut filling, at, budget)?;
-                if let Some(next) = buckets.rest.peek() {
+                if let Some(next) = &buckets.next {
                     filling.max = next.value.clone();
                 }
             }
@@ -329,7 +366,7 @@ impl BucketAutoStep {
         self.take_while(buckets, filling, within, budget)?;
         filling.max = boundary;
         let is_zero = Number::from_raw(filling.max.as_raw_bson_ref()).is_some_and(Number::is_zero);
-        if is_zero && let Some(next) = buckets.rest.peek() {
+        if is_zero && let Some(next) = &buckets.next {
             // Nothing is rounded up from zero: the next bucket begins below its first value.
             filling.max = granularity.down(next.value.as_raw_bson_ref());
         }
@@ -348,7 +385,12 @@ impl BucketAutoStep {
         fits: impl Fn(&RawBson, &Grouped) -> bool,
         budget: &Budget,
     ) -> Result<(), QueryError> {
-        while let Some(next) = buckets.rest.next_if(|next| fits(&filling.max, next)) {
+        while buckets
+            .next
+            .as_ref()
+            .is_some_and(|next| fits(&filling.max, next))
+            && let Some(next) = buckets.next()?
+        {
             self.add(filling, next, budget)?;
         }
         Ok(())
@@ -366,6 +408,7 @@ impl BucketAutoStep {
         for ((accumulator, argument), state) in accumulators.zip(&mut filling.states) {
             let value = argument.evaluate(&grouped.document, &self.arena)?;
             state.add(&accumulator.kind, value, &grouped.document, budget)?;
+            accumulator.check(state.memory_bytes(), budget.memory())?;
         }
         filling.max = grouped.value;
         Ok(())

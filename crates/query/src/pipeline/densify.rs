@@ -18,11 +18,11 @@ use super::sort;
 use super::specification::{Fields, missing, wrong_type};
 use super::stage::{Reads, Stage};
 use super::unwind::write_at;
-use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items, type_name};
 use crate::expression::{Arena, Expression, FieldPath};
+use crate::memory::{Holding, consumer};
 
 /// So many documents may be made.
 const GENERATED_MAX: u64 = 500_000;
@@ -362,7 +362,7 @@ impl Stage for Densify {
             waiting: None,
             finishing: 0,
             generated: 0,
-            holding: start.budget.holding("$densify"),
+            holding: start.budget.holding(&consumer::DENSIFY),
             arena: Arena::new(),
             key: Vec::new(),
         }))

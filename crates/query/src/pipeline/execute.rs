@@ -4,12 +4,12 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_document::{COMMAND_SLACK_BYTES, MAX_DOCUMENT_BYTES};
+use banyan_document::{COMMAND_SLACK_BYTES, DocumentWriter, MAX_DOCUMENT_BYTES};
 use bson::{RawDocument, RawDocumentBuf};
 
-use super::Member;
 use super::dependencies::Dependencies;
 use super::foreign::Sources;
+use super::{Member, Pipeline};
 use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
 use crate::variables::Variables;
@@ -73,6 +73,21 @@ pub trait Step: Any + Send {
     fn drain(&mut self, _: &mut Next<'_>) -> Result<Drained, QueryError> {
         Ok(Drained::Done)
     }
+
+    /// Adds what `explain` tells of its run beside what all stages tell.
+    fn explain(&self, _: &mut DocumentWriter) {}
+}
+
+/// Appends a count as `explain` shows it.
+pub(super) fn append_count(out: &mut DocumentWriter, name: &str, count: u64) {
+    out.append_i64(name, i64::try_from(count).unwrap_or(i64::MAX));
+}
+
+/// A step in its place.
+struct Placed {
+    step: Box<dyn Step>,
+    /// How many documents it was given.
+    received: u64,
 }
 
 /// Hands on what it is given: the stage is somebody else's.
@@ -89,11 +104,14 @@ impl Step for Pass {
 struct Output {
     documents: VecDeque<RawDocumentBuf>,
     bytes: usize,
+    /// How many there were in all.
+    received: u64,
 }
 
 impl Output {
     fn push(&mut self, document: &RawDocument) {
         self.bytes += document.as_bytes().len();
+        self.received += 1;
         self.documents.push_back(document.to_owned());
     }
 
@@ -113,7 +131,7 @@ impl Output {
 
 /// The steps after the one that is running.
 pub struct Next<'s> {
-    steps: &'s mut [Box<dyn Step>],
+    steps: &'s mut [Placed],
     output: &'s mut Output,
     pub budget: &'s Budget,
 }
@@ -123,14 +141,15 @@ impl Next<'_> {
         let bytes = document.as_bytes().len();
         self.budget.spend_bytes(bytes)?;
         match self.steps.split_first_mut() {
-            Some((step, rest)) => step.push(
-                document,
-                &mut Next {
+            Some((placed, rest)) => {
+                placed.received += 1;
+                let next = &mut Next {
                     steps: rest,
                     output: self.output,
                     budget: self.budget,
-                },
-            ),
+                };
+                placed.step.push(document, next)
+            }
             None => {
                 if bytes > RESULT_BYTES_MAX {
                     return Err(QueryError::new(
@@ -149,7 +168,7 @@ impl Next<'_> {
 }
 
 pub struct Execution {
-    steps: Vec<Box<dyn Step>>,
+    steps: Vec<Placed>,
     output: Output,
     budget: Budget,
     /// The step being drained; those before it have nothing left.
@@ -175,7 +194,10 @@ impl Execution {
                 budget,
                 variables,
             };
-            steps.push(member.stage.clone().step(&start)?);
+            steps.push(Placed {
+                step: member.stage.clone().step(&start)?,
+                received: 0,
+            });
         }
         Ok(Execution {
             steps,
@@ -205,13 +227,21 @@ impl Execution {
     /// Takes over what another execution of the first stages of the same pipeline, up to one that
     /// gathers, has seen of the documents that come next.
     pub fn absorb(&mut self, mut later: Execution) -> Result<(), QueryError> {
+        for (placed, later) in self.steps.iter_mut().zip(&later.steps) {
+            placed.received += later.received;
+        }
         let Some(gatherer) = later.steps.pop() else {
             return Ok(());
         };
         match self.steps.get_mut(later.steps.len()) {
-            Some(step) => step.absorb(gatherer, &self.budget),
+            Some(placed) => placed.step.absorb(gatherer.step, &self.budget),
             None => Ok(()),
         }
+    }
+
+    /// How many documents the first step was given.
+    pub fn received(&self) -> u64 {
+        self.steps.first().map_or(0, |placed| placed.received)
     }
 
     /// Call it when the input has ended, until it returns false; results are to be popped between
@@ -263,15 +293,40 @@ impl Execution {
         Ok(())
     }
 
+    /// The stages of its pipeline with what became of each, as `explain` shows them.
+    pub fn explain(&self, pipeline: &Pipeline, milliseconds: u64) -> Vec<RawDocumentBuf> {
+        let stages = pipeline.stages().zip(&self.steps).enumerate();
+        let explained = stages.map(|(index, (stage, placed))| {
+            let mut writer = DocumentWriter::new();
+            stage.serialize(&mut writer);
+            placed.step.explain(&mut writer);
+            let following = self.steps.get(index + 1);
+            let returned = following.map_or(self.output.received, |following| following.received);
+            append_count(&mut writer, "nReturned", returned);
+            append_count(&mut writer, "executionTimeMillisEstimate", milliseconds);
+            writer.finish()
+        });
+        explained.collect()
+    }
+
+    /// Takes everything that is there to be taken; how many results that were.
+    pub fn discard(&mut self) -> Result<u64, QueryError> {
+        let mut count = 0;
+        while self.pop()?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// A step, and those after it.
     fn at(&mut self, index: usize) -> Option<(&mut Box<dyn Step>, Next<'_>)> {
-        let (step, rest) = self.steps.get_mut(index..)?.split_first_mut()?;
+        let (placed, rest) = self.steps.get_mut(index..)?.split_first_mut()?;
         let next = Next {
             steps: rest,
             output: &mut self.output,
             budget: &self.budget,
         };
-        Some((step, next))
+        Some((&mut placed.step, next))
     }
 
     /// The steps from one on.

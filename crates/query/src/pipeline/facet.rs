@@ -10,10 +10,10 @@ use super::Pipeline;
 use super::execute::{Drained, Execution, Flow, Next, Start, Step};
 use super::stage::Stage;
 use super::table::parse_nested;
-use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, error, show, type_name};
+use crate::memory::{Holding, consumer};
 
 #[derive(Debug)]
 pub struct Facet {
@@ -88,7 +88,7 @@ impl Stage for Facet {
         }
         Ok(Box::new(FacetStep {
             running,
-            holding: start.budget.holding("$facet").fails_with(4_031_700),
+            holding: start.budget.holding(&consumer::FACET),
             done: false,
         }))
     }

@@ -1,5 +1,7 @@
 //! $group, and $count and $sortByCount, which are short for it
 
+mod spilled;
+
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,14 +14,17 @@ use indexmap::map::Entry as MapEntry;
 use banyan_document::{DocumentWriter, elements, key};
 
 use super::accumulator::{self, Accumulator, State};
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, Start, Step, append_count};
 use super::sort;
 use super::stage::{Division, Reads, Stage};
-use crate::budget::{Budget, Holding, STAGE_BYTES_MAX};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error};
 use crate::expression::{Arena, Expression, Root, byte_len, is_operator};
+use crate::memory::{Holding, consumer};
+use crate::spill::Runs;
+use spilled::Merging;
 
 /// Groups handed on between two looks at the results.
 const GROUPS_PER_DRAIN: usize = 64;
@@ -272,9 +277,74 @@ impl Stage for Group {
     }
 }
 
+/// By the order-preserving encoding of `_id`: equal values share it whatever their type.
+type Groups = IndexMap<Box<[u8]>, Entry, RandomState>;
+
 struct Entry {
     id: RawBson,
     states: Box<[State]>,
+}
+
+impl Entry {
+    fn take(&mut self) -> Entry {
+        Entry {
+            id: std::mem::replace(&mut self.id, RawBson::Null),
+            states: std::mem::take(&mut self.states),
+        }
+    }
+}
+
+impl Group {
+    /// What a group has come to, as documents that come out in this mode are.
+    fn result(
+        &self,
+        entry: &mut Entry,
+        mode: Mode,
+        budget: &Budget,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let mut writer = DocumentWriter::new();
+        writer.append("_id", entry.id.as_raw_bson_ref());
+        for (accumulator, state) in self.accumulators.iter().zip(&mut entry.states) {
+            let value = match mode {
+                Mode::Partial => state.partial(&accumulator.kind, budget)?,
+                Mode::Complete | Mode::Merge => state.finish(&accumulator.kind, budget)?,
+            };
+            budget.spend_bytes(byte_len(value.as_raw_bson_ref()))?;
+            check_depth(value.as_raw_bson_ref())?;
+            writer.append(&accumulator.field, value.as_raw_bson_ref());
+        }
+        Ok(writer.finish())
+    }
+
+    /// Adds a partial result to the states; how much they have grown.
+    fn merge(
+        &self,
+        states: &mut [State],
+        partial: &RawDocument,
+        budget: &Budget,
+    ) -> Result<isize, QueryError> {
+        let mut grown = 0;
+        let mut values = elements(partial).skip(1);
+        for (accumulator, state) in self.accumulators.iter().zip(states) {
+            let value = values.next().filter(|v| v.name() == &*accumulator.field);
+            let Some(value) = value else {
+                let field = &accumulator.field;
+                return error(9961601, format!("there is no partial result for '{field}'"));
+            };
+            let before = state.memory_bytes();
+            state.merge(&accumulator.kind, value.value(), budget)?;
+            let after = state.memory_bytes();
+            accumulator.check(after, budget.memory())?;
+            grown += after as isize - before as isize;
+        }
+        Ok(grown)
+    }
+}
+
+/// What the accumulators are given of a document.
+struct Given<'g> {
+    accumulators: &'g [Accumulator],
+    arguments: &'g [Expression],
 }
 
 pub(super) struct GroupStep {
@@ -284,42 +354,58 @@ pub(super) struct GroupStep {
     arguments: Vec<Expression>,
     /// How many fields of a document all of them read.
     reads: u32,
-    /// By the order-preserving encoding of `_id`: equal values share it whatever their type.
-    groups: IndexMap<Box<[u8]>, Entry, RandomState>,
+    groups: Groups,
     arena: Arena,
     key: Vec<u8>,
     holding: Holding,
+    /// What did not fit.
+    runs: Option<Runs>,
+    merging: Option<Merging>,
     drained: usize,
+    spills: u64,
+    /// What the states of each accumulator hold beyond themselves, and with themselves at most.
+    grown: Box<[usize]>,
+    peaks: Box<[usize]>,
+    output_bytes: u64,
 }
 
 impl GroupStep {
     pub(super) fn new(group: Arc<Group>, start: &Start<'_>) -> GroupStep {
         let arguments = group.accumulators.iter().map(|a| &a.argument);
         let read = arguments.clone().map(Expression::reads);
+        let zeros = || vec![0; group.accumulators.len()].into();
         GroupStep {
             reads: read.fold(group.id.reads(), u32::saturating_add),
             id: group.id.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
+            grown: zeros(),
+            peaks: zeros(),
             group,
-            groups: IndexMap::default(),
+            groups: Groups::default(),
             arena: Arena::new(),
             key: Vec::new(),
-            holding: start.budget.holding("$group"),
+            holding: start.budget.holding(&consumer::GROUP),
+            runs: None,
+            merging: None,
             drained: 0,
+            spills: 0,
+            output_bytes: 0,
         }
     }
 
     /// Adds a document to the states of its group.
     fn accumulate(
-        accumulators: &[Accumulator],
-        arguments: &[Expression],
+        given: &Given<'_>,
         states: &mut [State],
         root: Root<'_>,
+        sums: &mut [usize],
         budget: &Budget,
     ) -> Result<isize, QueryError> {
         let document = root.document();
         let mut grown = 0;
-        for ((accumulator, argument), state) in accumulators.iter().zip(arguments).zip(states) {
+        let accumulators = given.accumulators.iter().zip(given.arguments);
+        let states = states.iter_mut().zip(sums);
+        for ((accumulator, argument), (state, sum)) in accumulators.zip(states) {
             let value = argument.evaluate_at(root)?;
             if !state.grows() {
                 state.add(&accumulator.kind, value, document, budget)?;
@@ -328,81 +414,110 @@ impl GroupStep {
             let before = state.memory_bytes();
             state.add(&accumulator.kind, value, document, budget)?;
             let after = state.memory_bytes();
-            check_state(accumulator, after)?;
-            grown += after as isize - before as isize;
+            if after != before {
+                accumulator.check(after, budget.memory())?;
+                *sum = sum.saturating_add_signed(after as isize - before as isize);
+                grown += after as isize - before as isize;
+            }
         }
         Ok(grown)
     }
 
-    fn merge(
-        accumulators: &[Accumulator],
-        states: &mut [State],
-        partial: &RawDocument,
-        budget: &Budget,
-    ) -> Result<isize, QueryError> {
-        let mut grown = 0;
-        for (accumulator, state) in accumulators.iter().zip(states) {
-            let Some(value) = banyan_document::field(partial, &accumulator.field) else {
-                return error(
-                    9961601,
-                    format!("a shard sent no partial result for '{}'", accumulator.field),
-                );
-            };
-            let before = state.memory_bytes();
-            state.merge(&accumulator.kind, value, budget)?;
-            let after = state.memory_bytes();
-            check_state(accumulator, after)?;
-            grown += after as isize - before as isize;
+    /// Writes the groups to a run.
+    #[cold]
+    fn spill(&mut self, budget: &Budget) -> Result<(), QueryError> {
+        if !budget.may_spill() {
+            return Err(self.holding.exceeded());
         }
-        Ok(grown)
+        self.note_peaks();
+        self.grown.fill(0);
+        let runs = self.runs.get_or_insert_with(|| Runs::new(budget, None));
+        spilled::write(&self.group, &mut self.groups, runs, budget)?;
+        self.groups.clear();
+        self.spills += 1;
+        self.holding.set(0)
     }
-}
 
-/// A little less than a stage may hold, so that this is noticed first.
-const STATE_BYTES_MAX: usize = STAGE_BYTES_MAX - 1024 * 1024;
-
-/// An accumulator that holds too much by itself has an error of its own.
-fn check_state(accumulator: &Accumulator, bytes: usize) -> Result<(), QueryError> {
-    if bytes <= STATE_BYTES_MAX {
-        return Ok(());
+    fn note_peaks(&mut self) {
+        let states = self.groups.len() * size_of::<State>();
+        for (peak, grown) in self.peaks.iter_mut().zip(&self.grown) {
+            *peak = (*peak).max(states + grown);
+        }
     }
-    Err(QueryError::new(
-        ErrorKind::ExceededMemoryLimit,
-        format!(
-            "the accumulator of '{}' used too much memory and cannot spill to disk. Memory limit: \
-             {STATE_BYTES_MAX} bytes",
-            accumulator.field
-        ),
-    ))
+
+    /// The next group that is to be handed on.
+    fn next_group(&mut self, budget: &Budget) -> Result<Option<Entry>, QueryError> {
+        if let Some(runs) = self.runs.take() {
+            self.merging = Some(Merging::new(runs, &self.groups, budget)?);
+        }
+        if let Some(merging) = &mut self.merging {
+            return merging.next(&self.group, &mut self.groups, budget);
+        }
+        let entry = self.groups.get_index_mut(self.drained);
+        self.drained += 1;
+        Ok(entry.map(|(_, entry)| entry.take()))
+    }
 }
 
 impl GroupStep {
     /// Adds the groups of later documents.
-    fn absorb_groups(&mut self, later: GroupStep, budget: &Budget) -> Result<(), QueryError> {
-        let later_bytes = later.holding.bytes();
-        drop(later.holding);
-        let mut bytes = self.holding.bytes() + later_bytes;
-        for (key, entry) in later.groups {
-            budget.spend(1)?;
-            match self.groups.entry(key) {
-                MapEntry::Vacant(vacant) => {
-                    vacant.insert(entry);
+    fn absorb_groups(&mut self, mut later: GroupStep, budget: &Budget) -> Result<(), QueryError> {
+        self.spills += later.spills;
+        for (peak, later) in self.peaks.iter_mut().zip(&later.peaks) {
+            *peak = (*peak).max(*later);
+        }
+        if later.runs.is_none() {
+            later.holding.set(0)?;
+            for (key, entry) in std::mem::take(&mut later.groups) {
+                self.absorb_group(key, entry, budget)?;
+            }
+            return Ok(());
+        }
+        while let Some(entry) = later.next_group(budget)? {
+            let mut key = Vec::new();
+            key::encode_collated(entry.id.as_raw_bson_ref(), self.id.collator(), &mut key);
+            self.absorb_group(key.into(), entry, budget)?;
+        }
+        Ok(())
+    }
+
+    fn absorb_group(
+        &mut self,
+        key: Box<[u8]>,
+        later: Entry,
+        budget: &Budget,
+    ) -> Result<(), QueryError> {
+        budget.spend(1)?;
+        let memory = |state: &State| state.memory_bytes() as isize;
+        let mut grown = 0;
+        match self.groups.entry(key) {
+            MapEntry::Vacant(vacant) => {
+                let states_bytes = later.states.len() * size_of::<State>();
+                grown += (2 * vacant.key().len() + GROUP_BYTES + states_bytes) as isize;
+                for (state, sum) in later.states.iter().zip(&mut self.grown) {
+                    grown += memory(state);
+                    *sum += state.memory_bytes();
                 }
-                MapEntry::Occupied(mut known) => {
-                    let accumulators = self.group.accumulators.iter();
-                    let states = known.get_mut().states.iter_mut();
-                    for ((accumulator, state), later) in accumulators.zip(states).zip(entry.states)
-                    {
-                        let apart = state.memory_bytes() + later.memory_bytes();
-                        state.absorb(&accumulator.kind, later, budget)?;
-                        let together = state.memory_bytes();
-                        check_state(accumulator, together)?;
-                        bytes = (bytes + together).saturating_sub(apart);
-                    }
+                vacant.insert(later);
+            }
+            MapEntry::Occupied(mut known) => {
+                let accumulators = self.group.accumulators.iter().zip(&mut self.grown);
+                let states = known.get_mut().states.iter_mut().zip(later.states);
+                for ((accumulator, sum), (state, later)) in accumulators.zip(states) {
+                    let before = memory(state);
+                    state.absorb(&accumulator.kind, later, budget)?;
+                    accumulator.check(state.memory_bytes(), budget.memory())?;
+                    let more = memory(state) - before;
+                    *sum = sum.saturating_add_signed(more);
+                    grown += more;
                 }
             }
         }
-        self.holding.set(bytes)
+        let bytes = self.holding.bytes().saturating_add_signed(grown);
+        match self.holding.fits(bytes) {
+            true => Ok(()),
+            false => self.spill(budget),
+        }
     }
 }
 
@@ -410,7 +525,7 @@ impl Step for GroupStep {
     fn absorb(&mut self, later: Box<dyn Step>, budget: &Budget) -> Result<(), QueryError> {
         let later: Box<dyn Any> = later;
         match later.downcast::<GroupStep>() {
-            Ok(later) if self.groups.is_empty() => {
+            Ok(later) if self.groups.is_empty() && self.runs.is_none() => {
                 *self = *later;
                 Ok(())
             }
@@ -432,13 +547,13 @@ impl Step for GroupStep {
         next.budget.spend_bytes(byte_len(id))?;
         self.key.clear();
         key::encode_collated(id, self.id.collator(), &mut self.key);
+        let mut grown = 0;
         let index = match self.groups.get_index_of(&self.key[..]) {
             Some(index) => index,
             None => {
                 let states = group.accumulators.iter().map(Accumulator::start).collect();
                 let states_bytes = group.accumulators.len() * size_of::<State>();
-                self.holding
-                    .add(2 * self.key.len() + GROUP_BYTES + states_bytes)?;
+                grown = (2 * self.key.len() + GROUP_BYTES + states_bytes) as isize;
                 check_depth(id)?;
                 let entry = Entry {
                     id: id.into(),
@@ -447,48 +562,60 @@ impl Step for GroupStep {
                 self.groups.insert_full(self.key.as_slice().into(), entry).0
             }
         };
-        let Some((_, entry)) = self.groups.get_index_mut(index) else {
-            return Ok(Flow::Continue);
-        };
-        let (accumulators, states) = (&group.accumulators, &mut entry.states);
-        let grown = match group.mode {
-            Mode::Merge => Self::merge(accumulators, states, document, next.budget)?,
-            Mode::Complete | Mode::Partial => {
-                Self::accumulate(accumulators, &self.arguments, states, root, next.budget)?
+        grown += match (group.mode, self.groups.get_index_mut(index)) {
+            (Mode::Merge, Some((_, entry))) => {
+                group.merge(&mut entry.states, document, next.budget)?
             }
+            (_, Some((_, entry))) => {
+                let given = Given {
+                    accumulators: &group.accumulators,
+                    arguments: &self.arguments,
+                };
+                let (states, sums) = (&mut entry.states, &mut self.grown);
+                Self::accumulate(&given, states, root, sums, next.budget)?
+            }
+            (_, None) => 0,
         };
         if grown != 0 {
-            self.holding
-                .set(self.holding.bytes().saturating_add_signed(grown))?;
+            let bytes = self.holding.bytes().saturating_add_signed(grown);
+            if !self.holding.fits(bytes) {
+                self.spill(next.budget)?;
+            }
         }
         Ok(Flow::Continue)
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
+        if self.drained == 0 {
+            self.note_peaks();
+        }
         for _ in 0..GROUPS_PER_DRAIN {
-            let Some((_, entry)) = self.groups.get_index_mut(self.drained) else {
-                self.groups = IndexMap::default();
+            let Some(mut entry) = self.next_group(next.budget)? else {
+                self.groups = Groups::default();
+                self.merging = None;
                 return Ok(Drained::Done);
             };
-            self.drained += 1;
-            let mut writer = DocumentWriter::new();
-            writer.append("_id", entry.id.as_raw_bson_ref());
-            for (accumulator, state) in self.group.accumulators.iter().zip(&mut entry.states) {
-                let value = match self.group.mode {
-                    Mode::Partial => state.partial(&accumulator.kind, next.budget)?,
-                    Mode::Complete | Mode::Merge => state.finish(&accumulator.kind, next.budget)?,
-                };
-                next.budget.spend_bytes(byte_len(value.as_raw_bson_ref()))?;
-                check_depth(value.as_raw_bson_ref())?;
-                writer.append(&accumulator.field, value.as_raw_bson_ref());
-            }
-            entry.states = Box::default();
-            match next.push(&writer.finish())? {
+            let result = self
+                .group
+                .result(&mut entry, self.group.mode, next.budget)?;
+            self.output_bytes += result.as_bytes().len() as u64;
+            match next.push(&result)? {
                 Flow::Continue => {}
                 Flow::Full => return Ok(Drained::More),
                 Flow::Stop => return Ok(Drained::Done),
             }
         }
         Ok(Drained::More)
+    }
+
+    fn explain(&self, out: &mut DocumentWriter) {
+        out.begin_document("maxAccumulatorMemoryUsageBytes");
+        for (accumulator, peak) in self.group.accumulators.iter().zip(&self.peaks) {
+            append_count(out, &accumulator.field, *peak as u64);
+        }
+        out.end();
+        append_count(out, "totalOutputDataSizeBytes", self.output_bytes);
+        out.append_bool("usedDisk", self.spills > 0);
+        append_count(out, "spills", self.spills);
     }
 }

@@ -7,6 +7,7 @@
 
 mod graph;
 mod join;
+mod kept;
 mod unwinding;
 
 use std::collections::BTreeSet;
@@ -24,11 +25,11 @@ use super::pushdown::{self, Leading};
 use super::stage::{Changes, Reads, Stage};
 use super::table::parse_nested;
 use super::unwind::{Unwind, write_at};
-use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{items, show, type_name};
 use crate::expression::{Arena, Expression, FieldPath, check_variable_name};
+use crate::memory::{Holding, consumer};
 use crate::variables::Variables;
 use banyan_document::Collator;
 
@@ -314,7 +315,7 @@ impl Stage for Lookup {
             Some(unwind) => Box::new(UnwindingStep::new(finder, unwind.clone(), start)),
             None => Box::new(LookupStep {
                 finder,
-                holding: start.budget.holding("$lookup").fails_with(4568),
+                holding: start.budget.holding(&consumer::LOOKUP_RESULT),
             }),
         })
     }

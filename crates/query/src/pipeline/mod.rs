@@ -311,4 +311,6 @@ impl Pipeline {
 }
 
 #[cfg(test)]
+mod spilled_tests;
+#[cfg(test)]
 mod tests;

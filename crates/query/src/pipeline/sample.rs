@@ -10,10 +10,11 @@ use banyan_document::{DocumentWriter, Number};
 
 use super::execute::{Drained, Flow, Next, Start, Step};
 use super::stage::{Division, Reads, Stage};
-use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::error;
+use crate::memory::consumer;
+use crate::sort::{Sorted, Sorter};
 
 pub(super) fn parse(
     value: RawBsonRef<'_>,
@@ -74,60 +75,56 @@ impl Stage for Sample {
     fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
         Ok(Box::new(SampleStep {
             size: self.size,
-            seen: 0,
-            holding: start.budget.holding("$sample"),
-            kept: Vec::new(),
+            state: State::Reading(Sorter::of(
+                &consumer::SAMPLE,
+                Some(usize::try_from(self.size).unwrap_or(usize::MAX)),
+                start.budget,
+            )),
         }))
     }
 }
 
-/// A reservoir: document `n` replaces a kept one with probability size/n.
+/// Sorts by a number drawn for each document, and keeps the first.
 struct SampleStep {
     size: u64,
-    seen: u64,
-    holding: Holding,
-    kept: Vec<RawDocumentBuf>,
+    state: State,
+}
+
+enum State {
+    Reading(Sorter<RawDocumentBuf>),
+    Sorted(Sorted<RawDocumentBuf>),
+    Done,
 }
 
 impl Step for SampleStep {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let State::Reading(sorter) = &mut self.state else {
+            return Ok(Flow::Stop);
+        };
         if self.size == 0 {
             return Ok(Flow::Stop);
         }
-        self.seen += 1;
-        let mut bytes = self.holding.bytes();
-        if (self.kept.len() as u64) < self.size {
-            self.kept.push(document.to_owned());
-        } else {
-            let index = rand::rng().random_range(0..self.seen);
-            let Some(slot) = usize::try_from(index)
-                .ok()
-                .and_then(|i| self.kept.get_mut(i))
-            else {
-                return Ok(Flow::Continue);
-            };
-            bytes -= held(slot);
-            *slot = document.to_owned();
+        let drawn = rand::rng().random::<u64>().to_be_bytes();
+        if sorter.wants(&drawn) {
+            let bytes = document.as_bytes().len();
+            sorter.push(drawn.to_vec(), document.to_owned(), bytes)?;
         }
-        self.holding.set(bytes + held(document))?;
         Ok(Flow::Continue)
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
-        if self.kept.is_empty() {
+        let mut sorted = match std::mem::replace(&mut self.state, State::Done) {
+            State::Done => return Ok(Drained::Done),
+            State::Reading(sorter) => sorter.finish()?,
+            State::Sorted(sorted) => sorted,
+        };
+        let Some(document) = sorted.next_item()? else {
             return Ok(Drained::Done);
-        }
-        // Which document stands where in the reservoir says something about when it came.
-        let index = rand::rng().random_range(0..self.kept.len());
-        let document = self.kept.swap_remove(index);
+        };
+        self.state = State::Sorted(sorted);
         match next.push(&document)? {
             Flow::Continue | Flow::Full => Ok(Drained::More),
             Flow::Stop => Ok(Drained::Done),
         }
     }
-}
-
-/// What keeping a document takes.
-fn held(document: &RawDocument) -> usize {
-    document.as_bytes().len() + size_of::<RawDocumentBuf>()
 }

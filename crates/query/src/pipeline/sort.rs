@@ -8,14 +8,13 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, Number};
 
 use super::dependencies::Pruner;
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, Start, Step, append_count};
 use super::limit::Limit;
 use super::stage::{Changes, Division, Reads, Stage};
-use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{error, show};
-use crate::sort::{SortPattern, Sorted, Sorter};
+use crate::sort::{SortPattern, SortStats, Sorted, Sorter};
 
 /// Documents handed on between two looks at the results.
 const DOCUMENTS_PER_DRAIN: usize = 64;
@@ -132,44 +131,62 @@ impl Stage for Sort {
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(Box::new(SortStep {
             key: self.key.clone(),
-            sorter: Sorter::new(limit),
             pruner: Pruner::new(&start.needed),
-            holding: start.budget.holding("$sort"),
-            sorted: None,
+            state: State::Reading(Sorter::new(limit, start.budget)),
         }))
     }
 }
 
 struct SortStep {
     key: SortKey,
-    sorter: Sorter<RawDocumentBuf>,
     pruner: Pruner,
-    holding: Holding,
-    sorted: Option<Sorted<RawDocumentBuf>>,
+    state: State,
+}
+
+enum State {
+    Reading(Sorter<RawDocumentBuf>),
+    Sorted(Sorted<RawDocumentBuf>),
+    Done(SortStats),
+}
+
+impl SortStep {
+    fn stats(&self) -> SortStats {
+        match &self.state {
+            State::Reading(sorter) => sorter.stats(),
+            State::Sorted(sorted) => sorted.stats(),
+            State::Done(stats) => *stats,
+        }
+    }
 }
 
 impl Step for SortStep {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let State::Reading(sorter) = &mut self.state else {
+            return Ok(Flow::Stop);
+        };
         let key = self.key.pattern.key(document)?;
-        if self.sorter.wants(&key) {
+        if sorter.wants(&key) {
             let document = self.pruner.prune(document);
             let bytes = document.as_bytes().len();
-            self.sorter.push(key, document, bytes)?;
-            self.holding.set(self.sorter.bytes())?;
+            sorter.push(key, document, bytes)?;
         }
         Ok(Flow::Continue)
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
-        let sorted = match &mut self.sorted {
-            Some(sorted) => sorted,
-            None => {
-                let sorter = std::mem::replace(&mut self.sorter, Sorter::new(Some(0)));
-                self.sorted.insert(sorter.finish(next.budget)?)
-            }
-        };
+        let done = State::Done(self.stats());
+        if matches!(self.state, State::Reading(_))
+            && let State::Reading(sorter) = std::mem::replace(&mut self.state, done)
+        {
+            self.state = State::Sorted(sorter.finish()?);
+        }
         for _ in 0..DOCUMENTS_PER_DRAIN {
-            let Some(document) = sorted.next() else {
+            let document = match &mut self.state {
+                State::Sorted(sorted) => sorted.next_item()?,
+                _ => None,
+            };
+            let Some(document) = document else {
+                self.state = State::Done(self.stats());
                 return Ok(Drained::Done);
             };
             match next.push(&document)? {
@@ -179,5 +196,12 @@ impl Step for SortStep {
             }
         }
         Ok(Drained::More)
+    }
+
+    fn explain(&self, out: &mut DocumentWriter) {
+        let stats = self.stats();
+        append_count(out, "totalDataSizeSortedBytesEstimate", stats.bytes);
+        out.append_bool("usedDisk", stats.spills > 0);
+        append_count(out, "spills", stats.spills);
     }
 }

@@ -481,7 +481,7 @@ fn a_pipeline_ends_within_one_document() {
             look: 100,
             looks: AtomicUsize::new(0),
         });
-        let budget = Budget::interruptible(interrupt.clone());
+        let budget = Budget::interruptible(interrupt.clone(), crate::Memory::detached());
         let failed = run(&in_budget(&text, budget), std::slice::from_ref(&document)).unwrap_err();
         assert_eq!(failed.kind, ErrorKind::Location(50), "{text}");
         assert_eq!(interrupt.looks.load(Ordering::Relaxed), 100, "{text}");

@@ -11,11 +11,11 @@ use banyan_document::{DocumentWriter, Element, elements};
 use super::dependencies::Dependencies;
 use super::execute::{Flow, Next, Start, Step};
 use super::stage::{Changes, Division, Reads, Stage};
-use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::FieldPath;
 use crate::expression::value::{error, type_name};
+use crate::memory::{Holding, consumer};
 
 #[derive(Clone, Debug)]
 pub struct Unwind {
@@ -176,13 +176,13 @@ impl Stage for Unwind {
                 scratch: Vec::new(),
                 tail: Vec::new(),
                 rest: None,
-                holding: start.budget.holding("$unwind"),
+                holding: start.budget.holding(&consumer::UNWIND),
             }));
         }
         Ok(Box::new(DeepStep {
             unwind: self,
             rest: None,
-            holding: start.budget.holding("$unwind"),
+            holding: start.budget.holding(&consumer::UNWIND),
         }))
     }
 }

@@ -11,6 +11,7 @@ mod function;
 mod moving;
 mod partition;
 mod place;
+mod sliding;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,21 +21,23 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, key};
 
 use super::dependencies::Needed;
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, Start, Step, append_count};
 use super::project::Projector;
 use super::sort::SortKey;
 use super::specification::{Fields, missing};
 use super::stage::{Changes, Reads, Stage};
-use crate::budget::Holding;
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, type_name};
 use crate::expression::{Arena, Expression, byte_len};
+use crate::memory::{Holding, consumer};
 use crate::sort::{Sorted, Sorter};
+use crate::spill::{Cursor, List};
 use crate::variables::Variables;
 use bounds::Window;
-use function::Function;
-use partition::{Partition, Placed};
+use function::{Function, Values};
+use partition::{Partition, Placed, held};
 
 #[derive(Debug)]
 pub struct SetWindowFields {
@@ -212,10 +215,12 @@ impl Stage for SetWindowFields {
             partition: self.partition.as_ref().map(|by| by.bind(start.variables)),
             stage: self,
             variables: start.variables.clone(),
-            sorter: Sorter::new(None),
-            holding: start.budget.holding("$setWindowFields"),
-            sorted: None,
-            done: Vec::new().into_iter(),
+            input: Input::Reading(Sorter::new(None, start.budget)),
+            ahead: None,
+            holding: start.budget.holding(&consumer::WINDOW),
+            done: Done::nothing(start.budget),
+            spills: 0,
+            peak: 0,
             arena: Arena::new(),
         }))
     }
@@ -226,17 +231,53 @@ struct WindowStep {
     partition: Option<Expression>,
     /// The variables of the `$lookup` stages around.
     variables: Variables,
-    sorter: Sorter<Placed>,
+    input: Input,
+    /// The first document of the next partition, with its key.
+    ahead: Option<(Vec<u8>, Placed)>,
+    /// What the functions hold of a partition.
     holding: Holding,
-    sorted: Option<std::iter::Peekable<Sorted<Placed>>>,
-    /// The documents of a partition, with the values of the functions.
-    done: std::vec::IntoIter<(RawDocumentBuf, Vec<Option<RawBson>>)>,
+    done: Done,
+    spills: u64,
+    /// The most that was held of a partition.
+    peak: usize,
     arena: Arena,
+}
+
+enum Input {
+    Reading(Sorter<Placed>),
+    Sorted(Sorted<Placed>),
+}
+
+/// A partition with the values of the functions, on its way out.
+struct Done {
+    documents: List,
+    cursor: Cursor,
+    /// Of each function, for each document.
+    values: Vec<Values>,
+    at: usize,
+}
+
+impl Done {
+    fn nothing(budget: &Budget) -> Done {
+        Done::of(List::new(&consumer::PARTITION, budget), Vec::new())
+    }
+
+    fn of(documents: List, values: Vec<Values>) -> Done {
+        Done {
+            documents,
+            cursor: Cursor::default(),
+            values,
+            at: 0,
+        }
+    }
 }
 
 impl Step for WindowStep {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
+        let Input::Reading(sorter) = &mut self.input else {
+            return Ok(Flow::Stop);
+        };
         let mut order = Vec::new();
         if let Some(partition) = &self.partition {
             let value = partition.evaluate(document, &self.arena)?;
@@ -251,78 +292,98 @@ impl Step for WindowStep {
         if let Some(key) = &self.stage.order {
             order.extend(key.pattern.key(document)?);
         }
-        let bytes = order.len() + document.as_bytes().len() + size_of::<Placed>();
+        let bytes = document.as_bytes().len() + size_of::<Placed>();
         let placed = Placed {
-            key: order.as_slice().into(),
             partition,
             document: document.to_owned(),
         };
-        self.sorter.push(order, placed, bytes)?;
-        self.holding.set(self.sorter.bytes())?;
+        sorter.push(order, placed, bytes)?;
         Ok(Flow::Continue)
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
-        if self.sorted.is_none() {
-            let sorter = std::mem::replace(&mut self.sorter, Sorter::new(None));
-            self.sorted = Some(sorter.finish(next.budget)?.peekable());
-        }
-        let Some((document, values)) = self.done.next() else {
+        self.sort(next.budget)?;
+        let done = &mut self.done;
+        let Some(document) = done.documents.next(&mut done.cursor)? else {
             let more = self.work_partition(next)?;
             return Ok(if more { Drained::More } else { Drained::Done });
         };
         self.arena.reset();
-        let values = values
-            .iter()
-            .map(|v| v.as_ref().map(RawBson::as_raw_bson_ref));
+        let values = done.values.iter().map(|values| {
+            let value = values.get(done.at).and_then(Option::as_ref);
+            value.map(RawBson::as_raw_bson_ref)
+        });
         let variables = self.variables.with(values);
+        done.at += 1;
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 16);
         let setter = &self.stage.setter;
-        setter.apply(
-            &document,
-            &self.arena,
-            &variables,
-            &Needed::All,
-            &mut writer,
-        )?;
+        let needed = &Needed::All;
+        setter.apply(document, &self.arena, &variables, needed, &mut writer)?;
         match next.push(&writer.finish())? {
             Flow::Continue | Flow::Full => Ok(Drained::More),
             Flow::Stop => Ok(Drained::Done),
         }
     }
+
+    fn explain(&self, out: &mut DocumentWriter) {
+        append_count(out, "maxTotalMemoryUsageBytes", self.peak as u64);
+        out.append_bool("usedDisk", self.spills > 0);
+        append_count(out, "spills", self.spills);
+    }
 }
 
 impl WindowStep {
+    /// Sorts what has come, once.
+    fn sort(&mut self, budget: &Budget) -> Result<(), QueryError> {
+        let Input::Reading(sorter) = &mut self.input else {
+            return Ok(());
+        };
+        let sorter = std::mem::replace(sorter, Sorter::new(None, budget));
+        self.spills += sorter.stats().spills;
+        let mut sorted = sorter.finish()?;
+        self.ahead = sorted.next_entry()?;
+        self.input = Input::Sorted(sorted);
+        Ok(())
+    }
+
     /// Works the next partition out; false if there is none.
     fn work_partition(&mut self, next: &mut Next<'_>) -> Result<bool, QueryError> {
-        let Some(sorted) = &mut self.sorted else {
+        self.done = Done::nothing(next.budget);
+        self.holding.set(0)?;
+        let Input::Sorted(sorted) = &mut self.input else {
             return Ok(false);
         };
-        let Some(first) = sorted.next() else {
+        let Some((key, first)) = self.ahead.take() else {
             return Ok(false);
         };
-        let mut placed = vec![first];
-        while let Some(more) = sorted.next_if(|more| more.is_beside(&placed[0])) {
+        let mut documents = List::new(&consumer::PARTITION, next.budget);
+        let partition = &key[..first.partition];
+        documents.push(first.document)?;
+        while let Some((key, placed)) = sorted.next_entry()? {
             next.budget.spend(1)?;
-            placed.push(more);
+            if key[..placed.partition] != *partition {
+                self.ahead = Some((key, placed));
+                break;
+            }
+            documents.push(placed.document)?;
         }
         let partition = Partition {
-            placed: &placed,
+            documents: &documents,
             variables: &self.variables,
             budget: next.budget,
         };
-        let mut done: Vec<_> = placed
-            .iter()
-            .map(|_| Vec::with_capacity(self.stage.outputs.len()))
-            .collect();
+        let mut values = Vec::with_capacity(self.stage.outputs.len());
         for output in &self.stage.outputs {
-            let values = output.function.evaluate(&partition, &mut self.holding)?;
-            for (done, value) in done.iter_mut().zip(values) {
-                done.push(value);
-            }
+            let kept = self.holding.bytes();
+            let results = output.function.evaluate(&partition, &mut self.holding)?;
+            // What the function worked with is gone.
+            let bytes: usize = results.iter().map(|value| held(value.as_ref())).sum();
+            self.holding.set(kept + bytes)?;
+            values.push(results);
         }
-        let documents = placed.into_iter().map(|placed| placed.document);
-        self.done = documents.zip(done).collect::<Vec<_>>().into_iter();
+        self.spills += documents.spills();
+        self.peak = self.peak.max(documents.peak() + self.holding.peak());
+        self.done = Done::of(documents, values);
         Ok(true)
     }
 }

@@ -2,7 +2,10 @@ use banyan_document::extjson;
 use bson::RawDocumentBuf;
 
 use super::*;
+use crate::budget::Budget;
 use crate::golden;
+use crate::spill::Spilled;
+use crate::spill::tests::spilling;
 
 /// Prints the positions of the block's documents in each order.
 #[test]
@@ -30,45 +33,90 @@ fn golden() {
 
 fn sorted(sort: &RawDocument, documents: &[RawDocumentBuf]) -> Result<Vec<String>, QueryError> {
     let pattern = SortPattern::parse(sort, None)?;
-    let mut sorter = Sorter::new(None);
+    let mut sorter = Sorter::new(None, &Budget::unlimited());
     for (index, document) in documents.iter().enumerate() {
         sorter.push(pattern.key(document)?, index, 8)?;
     }
-    let sorted = sorter.finish(&Budget::unlimited())?;
-    Ok(sorted.map(|index| index.to_string()).collect())
+    let sorted = all(sorter.finish()?);
+    Ok(sorted.iter().map(usize::to_string).collect())
+}
+
+impl Spilled for usize {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<usize> {
+        bytes.try_into().ok().map(usize::from_le_bytes)
+    }
+}
+
+fn all(mut sorted: Sorted<usize>) -> Vec<usize> {
+    std::iter::from_fn(|| sorted.next_item().unwrap()).collect()
 }
 
 #[test]
 fn keeps_the_first_of_a_limit() {
-    let mut sorter = Sorter::new(Some(3));
+    let mut sorter = Sorter::new(Some(3), &Budget::unlimited());
     for n in [5u8, 1, 4, 1, 3, 9, 0] {
-        sorter.push(vec![n], n, 1).unwrap();
+        sorter.push(vec![n], usize::from(n), 1).unwrap();
     }
     assert!(!sorter.wants(&[2]));
     assert_eq!(sorter.len(), 3);
-    assert_eq!(
-        sorter
-            .finish(&Budget::unlimited())
-            .unwrap()
-            .collect::<Vec<_>>(),
-        [0, 1, 1]
-    );
+    assert_eq!(all(sorter.finish().unwrap()), [0, 1, 1]);
 }
+
+const SORT_BYTES: &str = "internalQueryMaxBlockingSortMemoryUsageBytes";
 
 #[test]
 fn refuses_more_than_its_memory() {
-    let mut sorter = Sorter::with_memory(None, 1000);
+    let budget = spilling(&[(SORT_BYTES, 1000)]);
+    budget.allow_disk(false);
+    let mut sorter = Sorter::new(None, &budget);
     let mut result = Ok(());
-    for n in 0..20u8 {
-        result = result.and_then(|()| sorter.push(vec![n], n, 100));
+    for n in 0..20 {
+        result = result.and_then(|()| sorter.push(vec![n], usize::from(n), 100));
     }
     let error = result.unwrap_err();
     assert_eq!(
         error.kind,
         ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed
     );
-    let mut top = Sorter::with_memory(Some(2), 1000);
+    assert!(error.message.contains("of 1000 bytes"), "{error}");
+    let mut top = Sorter::new(Some(2), &budget);
     for n in 0..200u8 {
-        top.push(vec![255 - n], n, 100).unwrap();
+        top.push(vec![255 - n], usize::from(n), 100).unwrap();
+    }
+    assert_eq!(top.stats().spills, 0);
+}
+
+/// Whatever the memory and the limit, the same items come in the same order.
+#[test]
+fn spilled_or_not_the_order_is_the_same() {
+    let keys: Vec<u16> = (0..5000_u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 20) as u16 % 700)
+        .collect();
+    for limit in [None, Some(1), Some(60), Some(2000), Some(4999), Some(9000)] {
+        let mut expected: Vec<usize> = (0..keys.len()).collect();
+        expected.sort_by_key(|at| keys[*at]);
+        expected.truncate(limit.unwrap_or(usize::MAX));
+        for bytes_max in [0, 700, 5000, 100_000, 100 << 20] {
+            let budget = spilling(&[(SORT_BYTES, bytes_max)]);
+            let mut sorter = Sorter::new(limit, &budget);
+            for (at, key) in keys.iter().enumerate() {
+                let key = key.to_be_bytes().to_vec();
+                if sorter.wants(&key) {
+                    sorter.push(key, at, 8).unwrap();
+                }
+            }
+            let stats = sorter.stats();
+            assert_eq!(budget.used_disk(), stats.spills > 0);
+            if limit.is_none() {
+                assert_eq!(stats.spills > 0, bytes_max <= 100_000);
+                assert_eq!(sorter.len(), 5000);
+            }
+            assert_eq!(all(sorter.finish().unwrap()), expected, "{bytes_max}");
+            assert_eq!(budget.memory().held(), 0);
+        }
     }
 }

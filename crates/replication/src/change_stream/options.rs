@@ -91,8 +91,8 @@ impl Options {
                     RawBsonRef::Timestamp(time) => at = Some(clock::to_bits(time)),
                     _ => return Err(field.wrong_type("type 'timestamp'")),
                 },
-                "allChangesForCluster" => options.all_changes = strict_bool(field)?,
-                "showExpandedEvents" => options.expanded = strict_bool(field)?,
+                "allChangesForCluster" => options.all_changes = field.strict_bool()?,
+                "showExpandedEvents" => options.expanded = field.strict_bool()?,
                 // Nothing here is a migration, nor a router's part of a stream.
                 other => known(other)?,
             }
@@ -166,20 +166,6 @@ fn no_such_value(field: &Field<'_>, value: &str) -> CommandError {
             field.name
         ),
     )
-}
-
-fn strict_bool(field: Field<'_>) -> Result<bool, CommandError> {
-    match field.value {
-        RawBsonRef::Boolean(value) => Ok(value),
-        other => Err(CommandError::new(
-            ErrorCode::TypeMismatch,
-            format!(
-                "Field '{}' should be a boolean value, but found: {}",
-                field.name,
-                banyan_document::kind::name(&other)
-            ),
-        )),
-    }
 }
 
 fn token(field: Field<'_>) -> Result<Token, CommandError> {

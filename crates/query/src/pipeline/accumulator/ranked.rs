@@ -106,9 +106,7 @@ impl Ranked {
                 encoded
             }
         };
-        // $bottom prefers the later of equals, having read from the end.
-        let later_wins = matches!(order, Order::Document { reverse: true, .. });
-        self.insert(sort_key, value.map_or(null(), Into::into), later_wins);
+        self.insert(sort_key, value.map_or(null(), Into::into), later_wins(kind));
         Ok(())
     }
 
@@ -171,18 +169,38 @@ impl Ranked {
         array(pairs)
     }
 
-    pub(super) fn merge(&mut self, partial: &RawArray) -> Option<()> {
+    /// Takes the pairs of values that came after all that are here.
+    pub(super) fn merge(&mut self, kind: &Kind, partial: &RawArray) -> Option<()> {
+        let mut pairs = Vec::new();
         for item in items(partial) {
             let document = item.as_document()?;
             let sort_key = match banyan_document::field(document, "k")? {
                 RawBsonRef::Binary(binary) => binary.bytes.to_vec(),
                 _ => return None,
             };
-            let value = banyan_document::field(document, "v")?;
-            self.insert(sort_key, value.into(), false);
+            pairs.push((sort_key, banyan_document::field(document, "v")?));
+        }
+        // In the order in which they came: of equal ones the later stands first where it wins.
+        let later_wins = later_wins(kind);
+        if later_wins {
+            pairs.reverse();
+        }
+        for (sort_key, value) in pairs {
+            self.insert(sort_key, value.into(), later_wins);
         }
         Some(())
     }
+}
+
+/// $bottom prefers the later of equals, having read from the end.
+fn later_wins(kind: &Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Ranked {
+            order: Order::Document { reverse: true, .. },
+            ..
+        }
+    )
 }
 
 /// What a kept value takes beside its key's and its own bytes.

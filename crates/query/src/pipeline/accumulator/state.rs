@@ -273,7 +273,7 @@ impl State {
         })
     }
 
-    /// What the router needs to go on from here.
+    /// What is needed to go on from here: by the router, or once it was spilled to disk.
     pub(in crate::pipeline) fn partial(
         &mut self,
         kind: &Kind,
@@ -326,7 +326,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes what `partial` gave on a shard.
+    /// Takes what `partial` gave of documents that came later than those taken.
     pub(in crate::pipeline) fn merge(
         &mut self,
         kind: &Kind,
@@ -361,7 +361,7 @@ impl State {
                 }
                 Some(())
             }
-            (State::Ranked(ranked), RawBsonRef::Array(array)) => ranked.merge(array),
+            (State::Ranked(ranked), RawBsonRef::Array(array)) => ranked.merge(kind, array),
             (State::Extreme { .. } | State::Edge { .. } | State::Merged(_), value) => {
                 self.add(kind, Some(value), &RawDocumentBuf::new(), budget)?;
                 Some(())

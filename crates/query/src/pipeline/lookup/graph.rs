@@ -12,12 +12,13 @@ use banyan_document::{Collator, DocumentWriter, Number, field, key};
 
 use super::join::Join;
 use super::{Lookup, failed, local_values};
-use crate::budget::{Budget, Holding};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items, type_name};
 use crate::expression::{Arena, Expression, FieldPath, byte_len};
 use crate::filter::Filter;
+use crate::memory::{Holding, consumer};
 use crate::pipeline::execute::{Flow, Next, Start, Step};
 use crate::pipeline::foreign::Reader;
 use crate::pipeline::stage::{Changes, Reads, Stage};
@@ -265,7 +266,7 @@ impl Stage for GraphLookup {
             join: Join::new(self.lookup.clone(), reader, start)?,
             variables: start.variables.clone(),
             budget: start.budget.clone(),
-            holding: start.budget.holding("$graphLookup").fails_with(40099),
+            holding: start.budget.holding(&consumer::GRAPH_LOOKUP),
             arena: Arena::new(),
             graph: self,
         }))

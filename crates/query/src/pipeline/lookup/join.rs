@@ -1,18 +1,16 @@
 //! How the foreign documents of a `$lookup` are found: by a query for each document where an index
-//! serves it, or else out of memory, where they are kept in a hash table by the value that joins
-//! them. What does not fit into memory is read again for each document.
+//! serves it, or else among those that are kept (`kept.rs`). What may not be kept is read again for
+//! each document.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBson, RawBsonRef, RawDocument};
 
-use banyan_document::path::{Leaf, Path, visit_with};
-use banyan_document::{Collator, key};
+use banyan_document::path::Path;
 
 use super::Lookup;
-use crate::budget::{Budget, Holding};
+use super::kept::{Keeper, Kept};
+use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::expression::FieldComparison;
 use crate::filter::Comparison;
@@ -50,15 +48,6 @@ enum State {
     /// The foreign documents are kept from the second document on: for one alone a query does.
     KeptFromNow,
     Kept(Kept),
-}
-
-struct Kept {
-    /// How the values are compared as strings.
-    collator: Option<Collator>,
-    documents: Vec<RawDocumentBuf>,
-    /// The documents by the values at the path.
-    places: Option<HashMap<Box<[u8]>, Vec<u32>>>,
-    _holding: Holding,
 }
 
 impl Join {
@@ -119,7 +108,15 @@ impl Join {
             State::Queries | State::Kept(_) => {}
         }
         let lookup = self.lookup.clone();
-        let State::Kept(kept) = &self.state else {
+        let kept = match &self.state {
+            State::Kept(kept) => {
+                let values = self.values(local, variables)?;
+                let finds = kept.can_find(values.as_deref());
+                finds.then_some((kept, values))
+            }
+            _ => None,
+        };
+        let Some((kept, values)) = kept else {
             let query = self.query(local, variables)?;
             let documents = self.reader.documents(&query)?;
             let mut through = Through::new(&[&lookup.before, &lookup.within], self, variables)?;
@@ -131,7 +128,6 @@ impl Join {
             return through.drain(take);
         };
         let mut through = Through::new(&[&lookup.within], self, variables)?;
-        let values = self.values(local, variables)?;
         kept.each(values.as_deref(), &mut |document| {
             self.budget.spend_bytes(document.as_bytes().len())?;
             through.push(document, take)
@@ -189,19 +185,13 @@ impl Join {
                 comparison.map(|comparison| comparison.path.to_string())
             }
         };
-        let mut keeper = Keeper {
-            collator: self.lookup.collator.clone(),
-            path: path.and_then(|path| Path::parse(&path).ok()),
-            documents: Vec::new(),
-            places: HashMap::new(),
-            holding: self.budget.holding("$lookup"),
-            full: false,
-        };
+        let path = path.and_then(|path| Path::parse(&path).ok());
+        let mut keeper = Keeper::new(path, lookup.collator.clone(), &self.budget);
         match self.read(&mut keeper, variables) {
             // There is no room: what was read is given up.
-            Err(_) if keeper.full => Ok(None),
+            Err(_) if keeper.is_full() => Ok(None),
             Err(error) => Err(error),
-            Ok(()) => Ok(Some(keeper.finish())),
+            Ok(()) => keeper.finish().map(Some),
         }
     }
 
@@ -303,108 +293,4 @@ fn push(
         }
     }
     Ok(flow)
-}
-
-/// Documents on their way into memory.
-struct Keeper {
-    collator: Option<Collator>,
-    path: Option<Path>,
-    documents: Vec<RawDocumentBuf>,
-    places: HashMap<Box<[u8]>, Vec<u32>>,
-    holding: Holding,
-    full: bool,
-}
-
-/// What an entry of the table takes beside its key.
-const PLACE_BYTES: usize = 64;
-
-impl Keeper {
-    /// Fails when there is no room for the document; nothing is kept then.
-    fn add(&mut self, document: &RawDocument) -> Result<(), QueryError> {
-        let place = u32::try_from(self.documents.len()).unwrap_or(u32::MAX);
-        let mut bytes = document.as_bytes().len() + size_of::<RawDocumentBuf>();
-        if let Some(path) = &self.path {
-            let (places, mut key) = (&mut self.places, Vec::new());
-            let collator = self.collator.as_ref();
-            let _ = visit_with(document, path.parts(), Leaf::Items, &mut |visit| {
-                key.clear();
-                encode(visit.value.unwrap_or(RawBsonRef::Null), collator, &mut key);
-                bytes += key.len() + PLACE_BYTES;
-                match places.get_mut(&key[..]) {
-                    Some(list) => {
-                        if list.last() != Some(&place) {
-                            list.push(place);
-                        }
-                    }
-                    None => {
-                        places.insert(key.as_slice().into(), vec![place]);
-                    }
-                }
-                ControlFlow::<()>::Continue(())
-            });
-        }
-        if let Err(error) = self.holding.add(bytes) {
-            self.full = true;
-            self.documents = Vec::new();
-            self.places = HashMap::new();
-            return Err(error);
-        }
-        self.documents.push(document.to_owned());
-        Ok(())
-    }
-
-    fn finish(self) -> Kept {
-        Kept {
-            collator: self.collator,
-            documents: self.documents,
-            places: self.path.map(|_| self.places),
-            _holding: self.holding,
-        }
-    }
-}
-
-/// Equal values have equal keys; undefined is found as null.
-fn encode(value: RawBsonRef<'_>, collator: Option<&Collator>, out: &mut Vec<u8>) {
-    let value = match value {
-        RawBsonRef::Undefined => RawBsonRef::Null,
-        value => value,
-    };
-    key::encode_collated(value, collator, out);
-}
-
-impl Kept {
-    /// Visits the documents that have one of the values, or all of them, in their order.
-    fn each(
-        &self,
-        values: Option<&[RawBson]>,
-        visit: &mut dyn FnMut(&RawDocument) -> Result<Flow, QueryError>,
-    ) -> Result<(), QueryError> {
-        let (Some(places), Some(values)) = (&self.places, values) else {
-            for document in &self.documents {
-                if visit(document)? == Flow::Stop {
-                    break;
-                }
-            }
-            return Ok(());
-        };
-        let (mut key, mut found) = (Vec::new(), Vec::new());
-        for value in values {
-            key.clear();
-            encode(value.as_raw_bson_ref(), self.collator.as_ref(), &mut key);
-            found.extend(places.get(&key[..]).into_iter().flatten().copied());
-        }
-        if values.len() > 1 {
-            found.sort_unstable();
-            found.dedup();
-        }
-        for place in found {
-            let Some(document) = self.documents.get(place as usize) else {
-                continue;
-            };
-            if visit(document)? == Flow::Stop {
-                break;
-            }
-        }
-        Ok(())
-    }
 }

@@ -9,8 +9,8 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::DocumentWriter;
 
 use super::Finder;
-use crate::budget::Holding;
 use crate::error::QueryError;
+use crate::memory::{Holding, consumer};
 use crate::pipeline::execute::{Flow, Next, Start, Step};
 use crate::pipeline::unwind::{Unwind, write_at, write_without};
 
@@ -33,7 +33,7 @@ impl UnwindingStep {
             document: RawDocumentBuf::new(),
             found: VecDeque::new(),
             index: 0,
-            holding: start.budget.holding("$lookup").fails_with(4568),
+            holding: start.budget.holding(&consumer::LOOKUP_RESULT),
         }
     }
 

@@ -9,11 +9,11 @@ use banyan_document::{DocumentWriter, Number, compare};
 
 use super::partition::Partition;
 use super::{Around, failed};
-use crate::budget::Holding;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::expression::value::{error, items, show, type_name};
+use crate::memory::Holding;
 
 #[derive(Debug)]
 pub(super) enum Window {

@@ -11,10 +11,10 @@ use super::bounds::Window;
 use super::function::{Call, Function, Values};
 use super::partition::Partition;
 use super::{Around, failed};
-use crate::budget::Holding;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{Value, error, is_nullish, show, type_name};
+use crate::memory::Holding;
 
 #[derive(Debug)]
 struct Calculus {

@@ -9,10 +9,10 @@ use banyan_document::Number;
 use super::function::{Call, Function, Values};
 use super::partition::Partition;
 use super::{Around, failed, require_single_order};
-use crate::budget::Holding;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{Value, error, is_nullish, type_name};
+use crate::memory::Holding;
 
 pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Function>, QueryError> {
     if call.window.is_some() {

@@ -11,10 +11,10 @@ use super::bounds::Window;
 use super::function::{Call, Function, Values};
 use super::partition::Partition;
 use super::{Around, failed, window_of};
-use crate::budget::Holding;
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::expression::value::{items, show, type_name};
+use crate::memory::Holding;
 
 /// Each value counts `alpha`, and what was before the rest.
 #[derive(Debug)]

@@ -2,30 +2,37 @@
 
 use bson::{RawBson, RawDocumentBuf};
 
-use crate::budget::{Budget, Holding};
+use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::expression::{Expression, byte_len};
+use crate::memory::Holding;
+use crate::spill::{Cursor, List, Spilled};
 use crate::variables::Variables;
 
-/// A document and where it stands.
+/// A document with how much of its key is its partition; `sortBy` is the rest.
 #[derive(Debug)]
 pub(super) struct Placed {
-    /// What it is sorted by: its partition, then `sortBy`.
-    pub key: Box<[u8]>,
-    /// How much of the key is the partition.
     pub partition: usize,
     pub document: RawDocumentBuf,
 }
 
-impl Placed {
-    /// Whether it is in the same partition.
-    pub fn is_beside(&self, other: &Placed) -> bool {
-        self.key[..self.partition] == other.key[..other.partition]
+impl Spilled for Placed {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.partition as u64).to_le_bytes());
+        self.document.write(out);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Placed> {
+        let (partition, document) = bytes.split_first_chunk()?;
+        Some(Placed {
+            partition: usize::try_from(u64::from_le_bytes(*partition)).ok()?,
+            document: RawDocumentBuf::read(document)?,
+        })
     }
 }
 
 pub(super) struct Partition<'p> {
-    pub placed: &'p [Placed],
+    pub documents: &'p List,
     /// Of the `$lookup` stages around.
     pub variables: &'p Variables,
     pub budget: &'p Budget,
@@ -33,7 +40,7 @@ pub(super) struct Partition<'p> {
 
 impl Partition<'_> {
     pub fn len(&self) -> usize {
-        self.placed.len()
+        self.documents.len()
     }
 
     /// The value of an expression for each document.
@@ -44,18 +51,36 @@ impl Partition<'_> {
     ) -> Result<Vec<Option<RawBson>>, QueryError> {
         let expression = expression.bind(self.variables);
         let mut values = Vec::with_capacity(self.len());
-        for placed in self.placed {
-            self.budget.spend_bytes(placed.document.as_bytes().len())?;
-            let value = expression.evaluate_owned(&placed.document)?;
+        let mut cursor = Cursor::default();
+        while let Some(document) = self.documents.next(&mut cursor)? {
+            self.budget.spend_bytes(document.as_bytes().len())?;
+            let value = expression.evaluate_owned(document)?;
             hold(value.as_ref(), holding)?;
             values.push(value);
         }
         Ok(values)
     }
+
+    /// The documents themselves, for a function that looks at them again and again.
+    pub fn roots(&self, holding: &mut Holding) -> Result<Vec<RawDocumentBuf>, QueryError> {
+        let mut roots = Vec::with_capacity(self.len());
+        let mut cursor = Cursor::default();
+        while let Some(document) = self.documents.next(&mut cursor)? {
+            self.budget.spend_bytes(document.as_bytes().len())?;
+            holding.add(document.as_bytes().len() + size_of::<RawDocumentBuf>())?;
+            roots.push(document.to_owned());
+        }
+        Ok(roots)
+    }
 }
 
 /// Counts a value that is kept until the partition is done.
 pub(super) fn hold(value: Option<&RawBson>, holding: &mut Holding) -> Result<(), QueryError> {
+    holding.add(held(value))
+}
+
+/// What keeping a value takes.
+pub(super) fn held(value: Option<&RawBson>) -> usize {
     let bytes = value.map_or(0, |value| byte_len(value.as_raw_bson_ref()));
-    holding.add(bytes + size_of::<RawBson>())
+    bytes + size_of::<RawBson>()
 }

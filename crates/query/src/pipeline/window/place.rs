@@ -9,10 +9,10 @@ use banyan_document::{Collator, Number, compare_collated};
 use super::function::{Call, Function, Values};
 use super::partition::{Partition, hold};
 use super::{Around, failed, require_single_order};
-use crate::budget::Holding;
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::expression::value::{error, show};
+use crate::memory::Holding;
 
 #[derive(Debug)]
 struct Ranked {

@@ -1,0 +1,82 @@
+//! Merging runs: a heap of readers, the one with the least key on top.
+
+use super::{Run, RunReader, SpillFile};
+use crate::error::QueryError;
+
+pub(crate) struct Merge {
+    files: Vec<Box<dyn SpillFile>>,
+    /// In the order in which the runs were written.
+    readers: Vec<RunReader>,
+    /// Those of the readers that have a record, as a binary heap.
+    heap: Vec<usize>,
+}
+
+impl Merge {
+    /// The files with their runs, in the order in which these were written.
+    pub(super) fn new(files: Vec<(Box<dyn SpillFile>, Vec<Run>)>) -> Result<Merge, QueryError> {
+        let mut merge = Merge {
+            files: Vec::with_capacity(files.len()),
+            readers: Vec::new(),
+            heap: Vec::new(),
+        };
+        for (at, (file, runs)) in files.into_iter().enumerate() {
+            for run in &runs {
+                let mut reader = RunReader::new(at, run);
+                if reader.advance(&*file)? {
+                    merge.heap.push(merge.readers.len());
+                    merge.readers.push(reader);
+                }
+            }
+            merge.files.push(file);
+        }
+        for at in (0..merge.heap.len() / 2).rev() {
+            merge.sift_down(at);
+        }
+        Ok(merge)
+    }
+
+    /// The key and the value of the first record that is left.
+    pub fn top(&self) -> Option<(&[u8], &[u8])> {
+        let reader = self.readers.get(*self.heap.first()?)?;
+        Some((reader.key(), reader.value()))
+    }
+
+    /// Passes the first record over.
+    pub fn advance(&mut self) -> Result<(), QueryError> {
+        let Some(reader) = self.heap.first().and_then(|at| self.readers.get_mut(*at)) else {
+            return Ok(());
+        };
+        let Some(file) = self.files.get(reader.file) else {
+            return Ok(());
+        };
+        if !reader.advance(&**file)? {
+            self.heap.swap_remove(0);
+        }
+        self.sift_down(0);
+        Ok(())
+    }
+
+    /// Whether a place of the heap has to be above another.
+    fn precedes(&self, a: usize, b: usize) -> bool {
+        let (Some(&a), Some(&b)) = (self.heap.get(a), self.heap.get(b)) else {
+            return false;
+        };
+        let key = |at: usize| self.readers.get(at).map(RunReader::key);
+        key(a).cmp(&key(b)).then(a.cmp(&b)).is_lt()
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let least = match self.precedes(right, left) {
+                true => right,
+                false => left,
+            };
+            if !self.precedes(least, at) {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+}
