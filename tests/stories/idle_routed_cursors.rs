@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use banyan_tests::{Cluster, ClusterShape, eventually};
 use bson::{Document, doc};
-use mongodb::options::{ReadPreference, ReadPreferenceOptions, SelectionCriteria};
+use mongodb::options::{ReadPreference, ReadPreferenceOptions, SelectionCriteria, WriteConcern};
 use mongodb::{Client, ClientSession, Database};
 
 const DOCUMENTS: i32 = 400;
@@ -56,15 +56,15 @@ impl Opened {
         Ok(())
     }
 
-    async fn more(&mut self, test: &Database) -> Result<()> {
-        let more = doc! { "getMore": self.id, "collection": "c", "batchSize": 30 };
+    async fn more(&mut self, test: &Database, batch: i32) -> Result<()> {
+        let more = doc! { "getMore": self.id, "collection": "c", "batchSize": batch };
         self.run(test, more).await
     }
 
     /// Reads everything: nothing twice, nothing left out.
     async fn finish(mut self, test: &Database) -> Result<()> {
         while self.id != 0 {
-            self.more(test).await?;
+            self.more(test, 30).await?;
         }
         let count = self.seen.len();
         self.seen.sort_unstable();
@@ -101,13 +101,17 @@ async fn shard(cluster: &Cluster, client: &Client) -> Result<[usize; 2]> {
     let (admin, test) = (client.database("admin"), client.database("test"));
     admin.run_command(doc! { "balancerStop": 1 }).await?;
     let other = test.collection("other");
+    // Secondaries are read as well.
+    let everywhere = WriteConcern::nodes(2);
     other
         .insert_many((0..DOCUMENTS).map(|i| doc! { "_id": i }))
+        .write_concern(everywhere.clone())
         .await?;
     shard_collection(client).await?;
     let documents = (0..DOCUMENTS).map(|i| doc! { "_id": i, "k": i, "round": 0 });
     test.collection::<Document>("c")
         .insert_many(documents)
+        .write_concern(everywhere)
         .await?;
     let databases = client
         .database("config")
@@ -183,12 +187,16 @@ async fn an_idle_routed_cursor_holds_no_state_and_sees_what_moves_once() -> Resu
         }
     };
 
-    let mut opened = open_all().await?;
+    let (mut early, mut passed) = (open_all().await?, open_all().await?);
     eventually("the cursors rest", nobody_holds).await;
     rewrite(1).await?;
-    // They go on in a state of now, and rest again.
-    for cursor in &mut opened {
-        cursor.more(&test).await?;
+    // They go on in a state of now, and rest again: the ones before what is going to move, the
+    // others in the midst of it.
+    for cursor in &mut early {
+        cursor.more(&test, 30).await?;
+    }
+    for cursor in &mut passed {
+        cursor.more(&test, 240).await?;
     }
     eventually("the cursors rest again", nobody_holds).await;
 
@@ -201,7 +209,7 @@ async fn an_idle_routed_cursor_holds_no_state_and_sees_what_moves_once() -> Resu
             let stored = stored.count_documents(doc! {}).await?;
             ensure!(stored == MIDDLE as u64, "{number} stores {stored}");
             let holding = holding(&member).await?;
-            ensure!(holding == 3, "{holding} cursors hold a snapshot");
+            ensure!(holding == 6, "{holding} cursors hold a snapshot");
             anyhow::Ok(())
         })
         .await;
@@ -214,11 +222,14 @@ async fn an_idle_routed_cursor_holds_no_state_and_sees_what_moves_once() -> Resu
         );
     }
     rewrite(2).await?;
+    for cursor in early {
+        cursor.finish(&test).await?;
+    }
     let late = open_all().await?;
     // It comes back, as other records of the same member.
     admin.run_command(move_to(home)).await?;
     rewrite(3).await?;
-    for cursor in opened.into_iter().chain(late) {
+    for cursor in passed.into_iter().chain(late) {
         cursor.finish(&test).await?;
     }
     eventually("nothing is held for cursors that are read", nobody_holds).await;
@@ -258,7 +269,7 @@ async fn an_idle_routed_cursor_never_reads_another_collection() -> Result<()> {
     collection.insert_many(documents).await?;
     for cursor in [&mut resting, &mut kept] {
         let error = loop {
-            match cursor.more(&test).await {
+            match cursor.more(&test, 30).await {
                 Ok(()) => ensure!(cursor.id != 0, "the cursor came to an end"),
                 Err(error) => break error,
             }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::error::{ErrorKind, QueryError};
 use crate::memory::{self, Consumer, Holding, Limit as MemoryLimit, Memory};
-use crate::spill::SpillFile;
+use crate::spill::file::SpillFile;
 
 /// Bytes that are copied or compared in about one unit.
 const BYTES_PER_UNIT: usize = 64;

@@ -193,13 +193,13 @@ fn a_removal_is_told_before_its_first_document_goes() {
         EntryBuilder::new(),
         EntryBuilder::new(),
     );
-    (0..10).for_each(|k| inserts.insert(COLLECTION, k as u64 + 1, &document(k)));
+    (0..10).for_each(|k| inserts.insert(COLLECTION, &RecordId::number(k as u64 + 1), &document(k)));
     // A note of a client says nothing.
     notes.noop(&rawdoc! { "msg": "range removal" });
     log.extend([&inserts, &notes].map(|entry| seal(entry, &clock)));
     let mut begins = EntryBuilder::new();
     begins.noop(&message);
-    (0..10).for_each(|k| deletes.delete(COLLECTION, k as u64 + 1, &document(k)));
+    (0..10).for_each(|k| deletes.delete(COLLECTION, &RecordId::number(k as u64 + 1), &document(k)));
     log.extend([&begins, &deletes].map(|entry| seal(entry, &clock)));
     for at_once in [1, log.len()] {
         let member = Member::new();

@@ -134,8 +134,8 @@ impl IndexScan {
             };
             self.examined += 1;
             run.examine_key()?;
-            let mut seen = self.seen.as_mut();
-            if seen.as_mut().is_none_or(|seen| seen.insert(record.clone())) {
+            let seen = self.seen.as_mut();
+            if seen.is_none_or(|seen| seen.insert(record.clone())) {
                 out.push(Member { record, row: None });
             }
         }

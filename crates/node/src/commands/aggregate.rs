@@ -291,14 +291,21 @@ impl PipelineRows {
         else {
             return Ok(());
         };
-        let parts = executor.divide(move || gathering.start(None).map(Gatherer))?;
-        match parts {
-            Some(parts) => self
-                .run
-                .gather(parts.into_iter().map(|part| part.0).collect()),
+        match divide(executor, gathering)? {
+            Some(parts) => self.run.gather(parts),
             None => Ok(()),
         }
     }
+}
+
+/// Runs the first stages of a pipeline over all that a plan finds, on all cores. `None`: it is not
+/// much.
+fn divide(
+    executor: &mut Executor,
+    gathering: Pipeline,
+) -> Result<Option<Vec<Execution>>, QueryError> {
+    let parts = executor.divide(move || gathering.start(None).map(Gatherer))?;
+    Ok(parts.map(|parts| parts.into_iter().map(|part| part.0).collect()))
 }
 
 /// The first stages, up to one that gathers.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::error::ErrorKind;
 use crate::golden;
+use crate::memory::Memory;
 
 fn parse(text: &str) -> RawDocumentBuf {
     extjson::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -120,7 +121,11 @@ fn long_expressions_can_be_ended() {
         r#"{"$sum":"$a"}"#,
         r#"{"$max":"$a"}"#,
     ] {
-        let parsed = in_budget(expression, Budget::interruptible(Arc::new(Over))).unwrap();
+        let parsed = in_budget(
+            expression,
+            Budget::interruptible(Arc::new(Over), Memory::detached()),
+        )
+        .unwrap();
         let failed = parsed.evaluate_owned(&document).unwrap_err();
         assert_eq!(failed.kind, ErrorKind::Location(50), "{expression}");
         assert!(!evaluate(expression, &document).starts_with("error"));
@@ -135,7 +140,11 @@ fn folding_is_bounded() {
     let sum = [r#"{"$size":{"$range":[0,1000000]}}"#; 30].join(",");
     let sum = format!("{{\"$add\":[{sum}]}}");
     let began = std::time::Instant::now();
-    let parsed = in_budget(&sum, Budget::interruptible(Arc::new(Over))).unwrap();
+    let parsed = in_budget(
+        &sum,
+        Budget::interruptible(Arc::new(Over), Memory::detached()),
+    )
+    .unwrap();
     // Unbounded, this takes many times as long.
     assert!(began.elapsed() < std::time::Duration::from_secs(2));
     let failed = parsed.evaluate_owned(&RawDocumentBuf::new()).unwrap_err();

@@ -16,7 +16,7 @@ pub use consumer::Consumer;
 pub use holding::Holding;
 pub use limits::{DISK_BY_DEFAULT, LIMITS, Limit, Row};
 
-use crate::spill::SpillStore;
+use crate::spill::file::SpillStore;
 
 /// The memory of a process that queries may use, and the limits of their stages.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! $group, and $count and $sortByCount, which are short for it
 
-mod spilled;
-
 use std::any::Any;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -22,9 +21,9 @@ use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error};
 use crate::expression::{Arena, Expression, Root, byte_len, is_operator};
-use crate::memory::{Holding, consumer};
-use crate::spill::Runs;
-use spilled::Merging;
+use crate::memory::{self, Holding, consumer};
+use crate::merge_sort;
+use crate::spill::{Merge, Runs, damaged};
 
 /// Groups handed on between two looks at the results.
 const GROUPS_PER_DRAIN: usize = 64;
@@ -432,7 +431,7 @@ impl GroupStep {
         self.note_peaks();
         self.grown.fill(0);
         let runs = self.runs.get_or_insert_with(|| Runs::new(budget, None));
-        spilled::write(&self.group, &mut self.groups, runs, budget)?;
+        write_groups(&self.group, &mut self.groups, runs, budget)?;
         self.groups.clear();
         self.spills += 1;
         self.holding.set(0)
@@ -578,7 +577,9 @@ impl Step for GroupStep {
         };
         if grown != 0 {
             let bytes = self.holding.bytes().saturating_add_signed(grown);
-            if !self.holding.fits(bytes) {
+            // A group alone would have to be put together again: its accumulators have limits.
+            let alone = self.groups.len() == 1 && next.budget.may_spill();
+            if !self.holding.fits(bytes) && !alone {
                 self.spill(next.budget)?;
             }
         }
@@ -617,5 +618,126 @@ impl Step for GroupStep {
         append_count(out, "totalOutputDataSizeBytes", self.output_bytes);
         out.append_bool("usedDisk", self.spills > 0);
         append_count(out, "spills", self.spills);
+    }
+}
+
+/// Writes all groups to a run: in the order of their keys, with their partial states.
+fn write_groups(
+    group: &Group,
+    groups: &mut Groups,
+    runs: &mut Runs,
+    budget: &Budget,
+) -> Result<(), QueryError> {
+    let before = runs.written;
+    let order = sorted(groups, budget)?;
+    runs.write(|writer| {
+        for index in order {
+            let Some((key, entry)) = groups.get_index_mut(index) else {
+                continue;
+            };
+            let partial = group.result(entry, Mode::Partial, budget)?;
+            budget.spend_bytes(partial.as_bytes().len())?;
+            writer.push(key, |out| out.extend_from_slice(partial.as_bytes()))?;
+        }
+        Ok(())
+    })?;
+    let (figures, after) = (&budget.memory().figures, runs.written);
+    memory::count(&figures.group_spills, 1);
+    memory::count(&figures.groups_spilled, after.records - before.records);
+    memory::count(&figures.group_bytes_spilled, after.bytes - before.bytes);
+    Ok(())
+}
+
+/// The places of the groups in the order of their keys.
+fn sorted(groups: &Groups, budget: &Budget) -> Result<Vec<usize>, QueryError> {
+    let key = |index: &usize| groups.get_index(*index).map(|(key, _)| key);
+    let compare = |a: &usize, b: &usize| key(a).cmp(&key(b));
+    let weight = |index: &usize| key(index).map_or(0, |key| key.len());
+    merge_sort::sort((0..groups.len()).collect(), compare, weight, budget)
+}
+
+/// All groups, those on disk and those left in memory, in the order of their keys.
+struct Merging {
+    disk: Merge,
+    memory: std::iter::Peekable<std::vec::IntoIter<usize>>,
+    key: Vec<u8>,
+}
+
+impl Merging {
+    fn new(runs: Runs, groups: &Groups, budget: &Budget) -> Result<Merging, QueryError> {
+        Ok(Merging {
+            disk: runs.merge()?,
+            memory: sorted(groups, budget)?.into_iter().peekable(),
+            key: Vec::new(),
+        })
+    }
+
+    /// The next group, its parts put together in the order in which they were made.
+    fn next(
+        &mut self,
+        group: &Group,
+        groups: &mut Groups,
+        budget: &Budget,
+    ) -> Result<Option<Entry>, QueryError> {
+        let held = self
+            .memory
+            .peek()
+            .and_then(|index| groups.get_index(*index));
+        let (held, top) = (held.map(|(key, _)| &key[..]), self.disk.top());
+        let (on_disk, in_memory) = match (top, held) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => (false, true),
+            (Some(_), None) => (true, false),
+            (Some((key, _)), Some(held)) => match key.cmp(held) {
+                Ordering::Less => (true, false),
+                Ordering::Equal => (true, true),
+                Ordering::Greater => (false, true),
+            },
+        };
+        let mut merged = match (on_disk, top) {
+            (true, Some((key, _))) => {
+                self.key.clear();
+                self.key.extend_from_slice(key);
+                Some(self.read_disk(group, budget)?)
+            }
+            _ => None,
+        };
+        if in_memory
+            && let Some(index) = self.memory.next()
+            && let Some((_, entry)) = groups.get_index_mut(index)
+        {
+            match &mut merged {
+                None => merged = Some(entry.take()),
+                Some(merged) => {
+                    let partial = group.result(entry, Mode::Partial, budget)?;
+                    group.merge(&mut merged.states, &partial, budget)?;
+                    entry.take();
+                }
+            }
+        }
+        Ok(merged)
+    }
+
+    /// What all runs have of the group that comes first.
+    fn read_disk(&mut self, group: &Group, budget: &Budget) -> Result<Entry, QueryError> {
+        let states = group.accumulators.iter().map(Accumulator::start).collect();
+        let mut id = None;
+        let mut entry = Entry {
+            id: RawBson::Null,
+            states,
+        };
+        while let Some((key, value)) = self.disk.top()
+            && key == self.key
+        {
+            budget.spend_bytes(key.len() + value.len())?;
+            let partial = RawDocument::from_bytes(value).map_err(|_| damaged())?;
+            // Of equal values the one that came first is shown.
+            let first = || elements(partial).next().map(|id| id.value().into());
+            id = id.or_else(first);
+            group.merge(&mut entry.states, partial, budget)?;
+            self.disk.advance()?;
+        }
+        entry.id = id.unwrap_or(RawBson::Null);
+        Ok(entry)
     }
 }

@@ -2,8 +2,9 @@
 
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::Spilled;
+use super::file::{SpillFile, damaged};
 use super::run::{Run, RunReader, RunWriter};
-use super::{SpillFile, Spilled, damaged};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::memory::{Consumer, Holding};

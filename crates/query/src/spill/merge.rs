@@ -1,6 +1,7 @@
 //! Merging runs: a heap of readers, the one with the least key on top.
 
-use super::{Run, RunReader, SpillFile};
+use super::file::SpillFile;
+use super::run::{Run, RunReader};
 use crate::error::QueryError;
 
 pub(crate) struct Merge {

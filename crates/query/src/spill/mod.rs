@@ -5,36 +5,22 @@
 //! order in which their runs were written. Runs are written and read in blocks; how many are
 //! merged at once is bounded, and so is what a merge holds.
 
+pub(crate) mod file;
 mod list;
 mod merge;
 mod run;
 mod table;
 
-use std::fmt;
-
 use crate::budget::Budget;
-use crate::error::{ErrorKind, QueryError};
+use crate::error::QueryError;
 
+pub(crate) use file::damaged;
+pub use file::{SpillFile, SpillStore};
 pub(crate) use list::{Cursor, List};
 pub(crate) use merge::Merge;
 pub(crate) use run::RunWriter;
-use run::{Run, RunReader};
+use run::Run;
 pub(crate) use table::Table;
-
-/// Makes files that stages spill to.
-pub trait SpillStore: fmt::Debug + Send + Sync {
-    /// A new one, which is gone once it is dropped.
-    fn create(&self) -> Result<Box<dyn SpillFile>, QueryError>;
-}
-
-/// A file of blocks that is written at its end and read anywhere.
-pub trait SpillFile: Send + Sync {
-    /// Appends a block, and says where it lies.
-    fn append(&mut self, block: &[u8]) -> Result<u64, QueryError>;
-
-    /// Reads the block that lies at `place`, and says where the next one lies.
-    fn read(&self, place: u64, block: &mut Vec<u8>) -> Result<u64, QueryError>;
-}
 
 /// What can be written to a run and read again.
 pub trait Spilled: Sized {
@@ -152,14 +138,6 @@ impl Runs {
         let levels = self.levels.into_iter().rev();
         Merge::new(levels.map(|level| (level.file, level.runs)).collect())
     }
-}
-
-/// What was read from disk is not what was written.
-pub(crate) fn damaged() -> QueryError {
-    QueryError::new(
-        ErrorKind::DataCorruptionDetected,
-        "what was spilled to disk is damaged",
-    )
 }
 
 #[cfg(test)]

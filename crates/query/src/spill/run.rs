@@ -1,6 +1,6 @@
 //! A sorted run of records, each a key and a value, in blocks of a file.
 
-use super::{SpillFile, damaged};
+use super::file::{SpillFile, damaged};
 use crate::error::QueryError;
 
 /// A block ends with the record that makes it so large.

@@ -1,7 +1,8 @@
 //! A table on disk: records in the order of their keys, found by the first key of each block.
 
-use super::run::RunReader;
-use super::{Merge, RunWriter, SpillFile};
+use super::file::SpillFile;
+use super::merge::Merge;
+use super::run::{RunReader, RunWriter};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::memory::{Holding, consumer};

@@ -2,6 +2,7 @@
 //! serves it, or else among those that are kept (`kept.rs`). What may not be kept is read again for
 //! each document.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument};
@@ -130,7 +131,10 @@ impl Join {
         let mut through = Through::new(&[&lookup.within], self, variables)?;
         kept.each(values.as_deref(), &mut |document| {
             self.budget.spend_bytes(document.as_bytes().len())?;
-            through.push(document, take)
+            Ok(match through.push(document, take)? {
+                Flow::Stop => ControlFlow::Break(()),
+                Flow::Continue | Flow::Full => ControlFlow::Continue(()),
+            })
         })?;
         through.drain(take)
     }

@@ -6,15 +6,14 @@ use std::ops::ControlFlow;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::path::{Leaf, Path, visit_with};
+use banyan_document::path::{self, Leaf, Path, visit_with};
 use banyan_document::{Collator, key};
 
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::memory::{Holding, consumer};
 use crate::merge_sort;
-use crate::pipeline::execute::Flow;
-use crate::spill::{Cursor, List, Runs, Table, damaged};
+use crate::spill::{Runs, Table, damaged};
 
 /// The documents by the values at the path, as places in a list of them.
 type Places = HashMap<Box<[u8]>, Vec<u32>>;
@@ -26,11 +25,10 @@ pub(super) struct Kept {
 }
 
 enum Documents {
-    /// All of them belong to every document.
-    All(List),
     InMemory {
         documents: Vec<RawDocumentBuf>,
-        places: Places,
+        /// `None`: all of them belong to every document.
+        places: Option<Places>,
         _holding: Holding,
     },
     /// By the value, and then by the place in the order in which they came.
@@ -41,8 +39,6 @@ enum Documents {
 pub(super) struct Keeper {
     collator: Option<Collator>,
     path: Option<Path>,
-    /// Where there is no path.
-    all: List,
     documents: Vec<RawDocumentBuf>,
     places: Places,
     /// The place of the first document in memory.
@@ -60,7 +56,6 @@ impl Keeper {
         Keeper {
             collator,
             path,
-            all: List::new(&consumer::LOOKUP, budget),
             documents: Vec::new(),
             places: Places::new(),
             first: 0,
@@ -77,16 +72,12 @@ impl Keeper {
 
     /// Fails when there is no room for the document and the disk must not be used.
     pub fn add(&mut self, document: &RawDocument) -> Result<(), QueryError> {
-        let Some(path) = &self.path else {
-            let outcome = self.all.push(document.to_owned());
-            self.full = outcome.is_err() && !self.holding.budget().may_spill();
-            return outcome;
-        };
         let place = u32::try_from(self.documents.len()).unwrap_or(u32::MAX);
         let mut bytes = document.as_bytes().len() + size_of::<RawDocumentBuf>();
         let (places, mut key) = (&mut self.places, Vec::new());
         let collator = self.collator.as_ref();
-        let _ = visit_with(document, path.parts(), Leaf::Items, &mut |visit| {
+        let parts = self.path.as_ref().map(Path::parts);
+        let mut index = |visit: path::Visit<'_>| {
             key.clear();
             encode(visit.value.unwrap_or(RawBsonRef::Null), collator, &mut key);
             bytes += key.len() + PLACE_BYTES;
@@ -100,8 +91,11 @@ impl Keeper {
                     places.insert(key.as_slice().into(), vec![place]);
                 }
             }
-            ControlFlow::<()>::Continue(())
-        });
+            ControlFlow::Continue(())
+        };
+        if let Some(parts) = parts {
+            let _ = visit_with(document, parts, Leaf::Items, &mut index);
+        }
         self.documents.push(document.to_owned());
         match self.holding.fits_more(bytes) {
             true => Ok(()),
@@ -116,7 +110,8 @@ impl Keeper {
             std::mem::take(&mut self.documents),
             std::mem::take(&mut self.places),
         );
-        if !budget.may_spill() {
+        // What every document gets is not worth the disk: reading it again stops where it may.
+        if !budget.may_spill() || self.path.is_none() {
             self.full = true;
             return Err(self.holding.exceeded());
         }
@@ -148,12 +143,11 @@ impl Keeper {
         if self.runs.is_some() {
             self.spill()?;
         }
-        let documents = match (self.runs, self.path) {
-            (_, None) => Documents::All(self.all),
-            (Some(runs), _) => Documents::OnDisk(runs.table()?),
-            (None, _) => Documents::InMemory {
+        let documents = match self.runs {
+            Some(runs) => Documents::OnDisk(runs.table()?),
+            None => Documents::InMemory {
                 documents: self.documents,
-                places: self.places,
+                places: self.path.map(|_| self.places),
                 _holding: self.holding,
             },
         };
@@ -173,7 +167,8 @@ fn encode(value: RawBsonRef<'_>, collator: Option<&Collator>, out: &mut Vec<u8>)
     key::encode_collated(value, collator, out);
 }
 
-type Visit<'v> = dyn FnMut(&RawDocument) -> Result<Flow, QueryError> + 'v;
+/// Breaks off where no more documents are wanted.
+type Visit<'v> = dyn FnMut(&RawDocument) -> Result<ControlFlow<()>, QueryError> + 'v;
 
 impl Kept {
     /// Whether it can tell the documents that have one of the values; `None`: nothing is known.
@@ -187,37 +182,30 @@ impl Kept {
         values: Option<&[RawBson]>,
         visit: &mut Visit<'_>,
     ) -> Result<(), QueryError> {
-        let keys = values.unwrap_or_default().iter().map(|value| {
+        let is_known = values.is_some();
+        let values = values.unwrap_or_default();
+        let keys = values.iter().map(|value| {
             let mut key = Vec::new();
             encode(value.as_raw_bson_ref(), self.collator.as_ref(), &mut key);
             key
         });
         match &self.documents {
-            Documents::All(list) => each_of_all(list, visit),
-            Documents::InMemory { documents, .. } if values.is_none() => {
+            Documents::InMemory {
+                documents,
+                places: Some(places),
+                ..
+            } if is_known => each_in_memory(documents, places, keys, visit),
+            Documents::InMemory { documents, .. } => {
                 for document in documents {
-                    if visit(document)? == Flow::Stop {
+                    if visit(document)?.is_break() {
                         break;
                     }
                 }
                 Ok(())
             }
-            Documents::InMemory {
-                documents, places, ..
-            } => each_in_memory(documents, places, keys, visit),
             Documents::OnDisk(table) => each_on_disk(table, keys, visit),
         }
     }
-}
-
-fn each_of_all(list: &List, visit: &mut Visit<'_>) -> Result<(), QueryError> {
-    let mut cursor = Cursor::default();
-    while let Some(document) = list.next(&mut cursor)? {
-        if visit(document)? == Flow::Stop {
-            break;
-        }
-    }
-    Ok(())
 }
 
 fn each_in_memory(
@@ -238,7 +226,7 @@ fn each_in_memory(
         let Some(document) = documents.get(place as usize) else {
             continue;
         };
-        if visit(document)? == Flow::Stop {
+        if visit(document)?.is_break() {
             break;
         }
     }
@@ -257,7 +245,7 @@ fn each_on_disk(
     if keys.len() == 1
         && let Some(key) = keys.next()
     {
-        return table.find(&key, |_, value| Ok(visit(read(value)?)? != Flow::Stop));
+        return table.find(&key, |_, value| Ok(visit(read(value)?)?.is_continue()));
     }
     // By their places, so that each comes once and in its order.
     let mut found = std::collections::BTreeMap::new();
@@ -268,7 +256,7 @@ fn each_on_disk(
         })?;
     }
     for document in found.values() {
-        if visit(document)? == Flow::Stop {
+        if visit(document)?.is_break() {
             break;
         }
     }
