@@ -19,13 +19,22 @@
 //! | ObjectId, booleans | the bytes |
 //! | dates, timestamps | u64 (dates with the sign inverted) |
 //! | regular expressions | pattern, 00, options, 00 |
+//!
+//! A key that is read again ([`KeyReader`]) has type bits beside it, which say what the bytes do not
+//! ([`types`]).
 
+mod builder;
+mod decode;
 mod hash;
 mod number;
 mod pattern;
+mod types;
 
+pub use builder::{KeyBuilder, KeyField};
+pub use decode::{FieldValue, KeyReader, Unreadable};
 pub use hash::{hash, hash_collated};
 pub use pattern::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
+pub use types::Key;
 
 use bson::{RawArray, RawBsonRef, RawDocument};
 
@@ -34,6 +43,7 @@ use crate::compare::canonical_rank;
 use crate::element::{elements, items};
 use crate::number::Number;
 use crate::writer;
+use types::{NoTypes, SYMBOL, TypeSink};
 
 mod tag {
     pub const MIN_KEY: u8 = 0x04;
@@ -60,42 +70,61 @@ const END: u8 = 0x00;
 
 /// Appends the encoding of `value`.
 pub fn encode(value: RawBsonRef<'_>, out: &mut Vec<u8>) {
-    encode_by(value, Simple, out);
+    encode_by(value, Simple, &mut NoTypes, out);
 }
 
 /// Appends the encoding of `value` in the order of a collation; without one, in the simple order.
 pub fn encode_collated(value: RawBsonRef<'_>, collator: Option<&Collator>, out: &mut Vec<u8>) {
+    encode_typed(value, collator, &mut NoTypes, out);
+}
+
+fn encode_typed(
+    value: RawBsonRef<'_>,
+    collator: Option<&Collator>,
+    types: &mut impl TypeSink,
+    out: &mut Vec<u8>,
+) {
     match collator {
-        None => encode_by(value, Simple, out),
-        Some(collator) => encode_by(value, collator, out),
+        None => encode_by(value, Simple, types, out),
+        Some(collator) => encode_by(value, collator, types, out),
     }
 }
 
-fn encode_by(value: RawBsonRef<'_>, strings: impl StringOrder, out: &mut Vec<u8>) {
+fn encode_by(
+    value: RawBsonRef<'_>,
+    strings: impl StringOrder,
+    types: &mut impl TypeSink,
+    out: &mut Vec<u8>,
+) {
     match value {
         RawBsonRef::MinKey => out.push(tag::MIN_KEY),
         RawBsonRef::Undefined => out.push(tag::UNDEFINED),
         RawBsonRef::Null => out.push(tag::NULL),
         RawBsonRef::MaxKey => out.push(tag::MAX_KEY),
-        RawBsonRef::Int32(v) => number::encode(Number::Int32(v), out),
-        RawBsonRef::Int64(v) => number::encode(Number::Int64(v), out),
-        RawBsonRef::Double(v) => number::encode(Number::Double(v), out),
-        RawBsonRef::Decimal128(_) => {
+        RawBsonRef::Int32(_)
+        | RawBsonRef::Int64(_)
+        | RawBsonRef::Double(_)
+        | RawBsonRef::Decimal128(_) => {
             if let Some(n) = Number::from_raw(value) {
                 number::encode(n, out);
+                number::note_type(value, types);
             }
         }
         RawBsonRef::String(v) | RawBsonRef::Symbol(v) => {
+            match value {
+                RawBsonRef::Symbol(_) => types.other(SYMBOL, &[]),
+                _ => types.usual(),
+            }
             out.push(tag::STRING);
             strings.with_sort_key(v, |bytes| encode_text(bytes, out));
         }
         RawBsonRef::Document(v) => {
             out.push(tag::DOCUMENT);
-            encode_fields(v, strings, out);
+            encode_fields(v, strings, types, out);
         }
         RawBsonRef::Array(v) => {
             out.push(tag::ARRAY);
-            encode_items(v, strings, out);
+            encode_items(v, strings, types, out);
         }
         RawBsonRef::Binary(v) => {
             let subtype = u8::from(v.subtype);
@@ -139,7 +168,7 @@ fn encode_by(value: RawBsonRef<'_>, strings: impl StringOrder, out: &mut Vec<u8>
         RawBsonRef::JavaScriptCodeWithScope(v) => {
             out.push(tag::CODE_WITH_SCOPE);
             encode_text(v.code.as_bytes(), out);
-            encode_fields(v.scope, strings, out);
+            encode_fields(v.scope, strings, types, out);
         }
     }
 }
@@ -159,21 +188,6 @@ pub fn encode_descending_collated(
     encode_collated(value, collator, out);
     for byte in &mut out[start..] {
         *byte = !*byte;
-    }
-}
-
-/// Appends what a value is under in a field of the given order; missing fields are null. Hashed
-/// fields take the value as it is: hash it first.
-pub fn encode_ordered(
-    value: Option<RawBsonRef<'_>>,
-    order: FieldOrder,
-    collator: Option<&Collator>,
-    out: &mut Vec<u8>,
-) {
-    let value = value.unwrap_or(RawBsonRef::Null);
-    match order {
-        FieldOrder::Ascending | FieldOrder::Hashed => encode_collated(value, collator, out),
-        FieldOrder::Descending => encode_descending_collated(value, collator, out),
     }
 }
 
@@ -216,20 +230,30 @@ fn encode_name(name: &str, out: &mut Vec<u8>) {
     out.push(END);
 }
 
-fn encode_fields(document: &RawDocument, strings: impl StringOrder, out: &mut Vec<u8>) {
+fn encode_fields(
+    document: &RawDocument,
+    strings: impl StringOrder,
+    types: &mut impl TypeSink,
+    out: &mut Vec<u8>,
+) {
     for element in elements(document) {
         let value = element.value();
         // The type decides before the name does. No rank may look like the end.
         out.push(canonical_rank(&value) + 1);
         encode_name(element.name(), out);
-        encode_by(value, strings, out);
+        encode_by(value, strings, types, out);
     }
     out.push(END);
 }
 
-fn encode_items(array: &RawArray, strings: impl StringOrder, out: &mut Vec<u8>) {
+fn encode_items(
+    array: &RawArray,
+    strings: impl StringOrder,
+    types: &mut impl TypeSink,
+    out: &mut Vec<u8>,
+) {
     for item in items(array) {
-        encode_by(item.value(), strings, out);
+        encode_by(item.value(), strings, types, out);
     }
     out.push(END);
 }

@@ -81,7 +81,7 @@ impl Executor {
         slot: &Arc<InterruptSlot>,
     ) -> Executor {
         let scan = VirtualScan::new(documents, request.query.filter.clone());
-        let root = plan::finish(Stage::new(scan), request, false);
+        let root = plan::finish(Stage::new(scan), request, false, None);
         let mut executor = Executor::run(view, root, Summary::Nothing, &request.query, slot);
         executor.is_sorted = request.query.order.pattern().is_some();
         executor
@@ -175,6 +175,11 @@ impl Executor {
     /// Whether the documents are found by a scan of the whole collection.
     pub fn scans_collection(&self) -> bool {
         matches!(self.stats.summary, Summary::Scan)
+    }
+
+    /// Whether the documents are a sample of the collection.
+    pub fn is_sample(&self) -> bool {
+        matches!(self.stats.summary, Summary::Sample)
     }
 
     /// Whether everything has to be read and sorted before anything is found.

@@ -32,7 +32,10 @@ impl<'a> Planned<'a> {
             let info = CollectionQueryInfo::of(collection);
             info.index_filters.of(&request.query)
         });
-        let solutions = plan::solutions(collection, &request, filter.as_deref())?;
+        let solutions = match plan::sample::solution(&view, &request)? {
+            Some(sample) => vec![sample],
+            None => plan::solutions(collection, &request, filter.as_deref())?,
+        };
         Ok(Planned {
             view,
             request,

@@ -1,5 +1,6 @@
 //! What is asked of a collection, and the state of it that is read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use banyan_query::Budget;
@@ -29,8 +30,13 @@ pub struct Request<'a> {
     /// The ends of a hinted index.
     pub min: Option<&'a RawDocument>,
     pub max: Option<&'a RawDocument>,
-    /// One document for each value at this path is enough.
-    pub distinct: Option<&'a str>,
+    /// One document for each value at a path is enough.
+    pub distinct: Option<Distinct>,
+    /// The paths that whoever reads looks at, without a projection; `None`: anything.
+    pub reads: Option<Arc<BTreeSet<String>>>,
+    /// So many documents are wanted, drawn at random. A plan that draws them says so
+    /// ([`crate::Executor::is_sample`]); any other finds all.
+    pub sample: Option<u64>,
     /// How many documents are taken from a plan that has no limit of its own.
     pub wanted: Option<u64>,
     pub show_record_id: bool,
@@ -48,6 +54,24 @@ pub struct Request<'a> {
 pub struct CreatedFrom<'a> {
     pub filter: Option<&'a RawDocument>,
     pub projection: Option<&'a RawDocument>,
+}
+
+/// The values at a path of which one document each is enough.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Distinct {
+    pub path: String,
+    pub of: DistinctOf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DistinctOf {
+    /// The values that there are, items of arrays each by itself.
+    Values,
+    /// Groups of documents with equal values, where a missing one is null. Any document of a group
+    /// will do, or it is the first in the query's order, or the last.
+    Groups,
+    First,
+    Last,
 }
 
 /// What becomes of the documents that are found.

@@ -67,7 +67,8 @@ impl SortPattern {
             let message = "cannot sort with keys that are parallel arrays";
             QueryError::new(ErrorKind::BadValue, message)
         })?;
-        Ok(keys.keys.into_iter().next().unwrap_or_default())
+        let first = keys.keys.into_iter().next();
+        Ok(first.map(|key| key.bytes).unwrap_or_default())
     }
 
     pub fn compare(&self, a: &RawDocument, b: &RawDocument) -> Result<Ordering, QueryError> {

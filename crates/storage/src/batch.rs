@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use banyan_document::key::Key;
 use bson::RawDocument;
 use fjall::Slice;
 
@@ -135,12 +136,18 @@ impl Batch {
         &mut self,
         collection: &Collection,
         index: &Arc<Index>,
-        key: &[u8],
+        key: &Key,
         record: &RecordId,
     ) {
         let form = index.entry_form();
         self.index_tally(collection.id, index).key_bytes += form.counted_bytes(key, record);
-        self.write_index_key(index, key, record, Some(form.value(record)));
+        self.retype_index_key(index, key, record);
+    }
+
+    /// Writes other type bits to a key that is there.
+    pub fn retype_index_key(&mut self, index: &Index, key: &Key, record: &RecordId) {
+        let value = index.entry_form().value(record, &key.types);
+        self.write_index_key(index, key, record, Some(value));
     }
 
     pub fn delete_index_key(
@@ -162,8 +169,8 @@ impl Batch {
         collection: CollectionId,
         index: &Arc<Index>,
         record: &RecordId,
-        before: Vec<Vec<u8>>,
-        after: Option<Vec<Vec<u8>>>,
+        before: Vec<Key>,
+        after: Option<Vec<Key>>,
     ) {
         self.build_writes.push(BuildWrite {
             collection,

@@ -3,20 +3,25 @@
 //! | keyspace | key | value |
 //! | --- | --- | --- |
 //! | records | collection id (u32) + record id | the document |
-//! | indexes, unique | index id (u32) + encoded fields | record id |
-//! | indexes, other | index id (u32) + encoded fields + record id | nothing |
+//! | indexes, unique | index id (u32) + encoded fields | type bits + record id |
+//! | indexes, other | index id (u32) + encoded fields + record id | type bits |
 //! | meta | see below | see below |
 //!
 //! All integers are big-endian, so byte order is numeric order. How record ids lie in keys, and that
 //! they keep their order there, [`crate::record_id`] says: a collection's records lie in insertion
-//! order, those of a clustered collection in the order of their `_id`s. Encoded fields come from `banyan_document::key` and are never a prefix of
-//! one another within one index, which is what lets a record id follow them.
+//! order, those of a clustered collection in the order of their `_id`s. Encoded fields come from
+//! `banyan_document::key` and are never a prefix of one another within one index, which is what lets
+//! a record id follow them. Type bits say what the encoded fields do not, so that they can be read
+//! again; most keys have none. A record id behind type bits has the form that it has behind encoded
+//! fields: it is read from the end, and what lies before it are the type bits.
 //!
 //! The meta keyspace holds the catalog (`c`), counts (`n`), what is to be removed (`d`), the next
 //! unused id (`i`), a mark of an unfinished import (`t`), and the caller's own keys, all under
 //! [`CALLER`]. Keys under `p` are only ever removed: they mark places in the engine's journal.
 
 use std::ops::Bound;
+
+use fjall::Slice;
 
 use crate::record_id::{LENGTH_BYTES, RecordId, RecordIdFormat};
 
@@ -116,29 +121,50 @@ pub(crate) fn record_key(collection: CollectionId, record: &RecordId) -> Vec<u8>
 /// Where the entries of an index have their record id, and what that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryForm {
-    /// Whether the id is the value, and not the end of the key.
+    /// Whether the id ends the value, and not the key.
     pub(crate) unique: bool,
     pub(crate) ids: RecordIdFormat,
 }
 
+/// An entry taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct EntryParts {
+    /// The end of the encoded fields in the key.
+    pub(crate) fields_end: usize,
+    /// The end of the type bits in the value.
+    pub(crate) types_end: usize,
+    pub(crate) record: RecordId,
+}
+
 impl EntryForm {
-    /// The end of the encoded fields in an entry's key, and the record that the entry names.
     #[inline]
-    pub(crate) fn split(self, key: &[u8], value: &[u8]) -> Option<(usize, RecordId)> {
-        let (end, record) = if self.unique {
-            let (_, record) = self.ids.split(value)?;
-            (key.len(), record)
+    pub(crate) fn split(self, key: &[u8], value: &[u8]) -> Option<EntryParts> {
+        let (fields_end, types_end, record) = if self.unique {
+            let (types_end, record) = self.ids.split(value)?;
+            (key.len(), types_end, record)
         } else {
-            self.ids.split(key)?
+            let (fields_end, record) = self.ids.split(key)?;
+            (fields_end, value.len(), record)
         };
-        (end >= ID_BYTES).then_some((end, record))
+        (fields_end >= ID_BYTES).then_some(EntryParts {
+            fields_end,
+            types_end,
+            record,
+        })
     }
 
-    /// The value of the entry that names a record.
-    pub(crate) fn value(self, record: &RecordId) -> fjall::Slice {
+    /// The value of the entry that names a record, with the type bits of its key.
+    pub(crate) fn value(self, record: &RecordId, types: &[u8]) -> Slice {
         match self.unique {
-            true => record.to_suffix(),
-            false => fjall::Slice::from([]),
+            true if types.is_empty() => record.to_suffix(),
+            true => {
+                let mut value = vec![0; types.len() + record.suffix_bytes()];
+                let (bits, suffix) = value.split_at_mut(types.len());
+                bits.copy_from_slice(types);
+                record.write_suffix(suffix);
+                value.into()
+            }
+            false => Slice::from(types),
         }
     }
 
@@ -264,7 +290,37 @@ mod tests {
             unique: false,
             ids: RecordIdFormat::Number,
         };
-        assert_eq!(form.split(&built, &[]), Some((4 + 4000, record)));
+        let parts = EntryParts {
+            fields_end: 4 + 4000,
+            types_end: 0,
+            record,
+        };
+        assert_eq!(form.split(&built, &[]), Some(parts));
+    }
+
+    #[test]
+    fn entries_are_taken_apart_as_they_were_put_together() {
+        let long: &[u8] = &[3; 300];
+        for record in [
+            RecordId::number(0x0102),
+            RecordId::bytes(b"id"),
+            RecordId::bytes(long),
+        ] {
+            let ids = match record.as_number() {
+                Some(_) => RecordIdFormat::Number,
+                None => RecordIdFormat::Bytes,
+            };
+            for (unique, types) in [(true, false), (true, true), (false, false), (false, true)] {
+                let types: &[u8] = if types { &[0, 9, 255] } else { &[] };
+                let form = EntryForm { unique, ids };
+                let value = form.value(&record, types);
+                let parts = form.with_key(7, b"fields", &record, |key| form.split(key, &value));
+                let parts = parts.unwrap();
+                assert_eq!(parts.fields_end, ID_BYTES + b"fields".len());
+                assert_eq!(&value[..parts.types_end], types);
+                assert_eq!(parts.record, record);
+            }
+        }
     }
 
     #[test]

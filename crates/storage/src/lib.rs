@@ -49,6 +49,6 @@ pub use kind::{ArrayPaths, IndexKind, KeyLayout};
 pub use overlay::{Overlay, OverlayView};
 pub use record::{Bytes, Record};
 pub use record_id::{RecordId, RecordIdFormat, RecordIdRef};
-pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot};
+pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot, TypeBits};
 pub use store::{Stats, Store, StoreOptions};
 pub use transfer::{Chunk, Divergence, ImportScope, Importer, Part, SliceEnd, Totals};

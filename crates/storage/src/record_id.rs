@@ -4,12 +4,12 @@
 //! Ids keep their order as keys of the engine, and where they follow the fields of an index entry.
 //! In a records key they say themselves what they are:
 //!
-//! | id | in a records key | after the fields of an index entry |
+//! | id | in a records key | behind the fields or the type bits of an index entry |
 //! | --- | --- | --- |
 //! | number (below 2^63) | 8 bytes | 8 bytes |
 //! | bytes | 80, then the bytes | the bytes, then their length (u16) |
 //!
-//! Behind an index entry an id is read from the end, so that its index has to know the form
+//! There an id is read from the end, so that its index has to know the form
 //! ([`RecordIdFormat`]). The bytes are an encoded value of `banyan_document::key`: none is a prefix
 //! of another, and none begins with ff.
 

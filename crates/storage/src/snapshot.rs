@@ -4,6 +4,7 @@
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
+use banyan_document::key::Key;
 use fjall::{Readable, Slice};
 
 use crate::StorageError;
@@ -112,6 +113,16 @@ impl Snapshot {
         index: &Index,
         key: &[u8],
     ) -> Result<Option<RecordId>, StorageError> {
+        let entry = self.unique_entry(index, key)?;
+        Ok(entry.map(|(record, _)| record))
+    }
+
+    /// Which record holds `key` in a unique index, and the key's type bits.
+    pub fn unique_entry(
+        &self,
+        index: &Index,
+        key: &[u8],
+    ) -> Result<Option<(RecordId, TypeBits)>, StorageError> {
         debug_assert!(index.unique);
         if key.len() > keys::INDEX_KEY_BYTES_MAX {
             return Ok(None);
@@ -120,38 +131,39 @@ impl Snapshot {
             let record = RecordId::bytes(key);
             let get = |key: &[u8]| self.get(Keyspace::Records, key);
             let found = keys::with_record_key(index.id, &record, get)?;
-            return Ok(found.map(|_| record));
+            return Ok(found.map(|_| (record, TypeBits::none())));
         }
         let found =
             keys::with_index_key(index.id, key, None, |key| self.get(Keyspace::Indexes, key))?;
         let Some(value) = found else { return Ok(None) };
         match index.record_ids.split(&value) {
-            Some((_, record)) => Ok(Some(record)),
+            Some((end, record)) => Ok(Some((record, TypeBits { value, end }))),
             None => Err(damaged_index(index.id)),
         }
     }
 
-    /// Whether an index holds `key` for `record`.
+    /// Whether an index holds `key` for `record`, with its type bits.
     pub fn has_index_key(
         &self,
         index: &Index,
-        key: &[u8],
+        key: &Key,
         record: &RecordId,
     ) -> Result<bool, StorageError> {
         if index.unique {
-            return Ok(self.unique_lookup(index, key)?.as_ref() == Some(record));
+            let held = self.unique_entry(index, key)?;
+            // The keys of a clustered index are their documents', whole.
+            let is_held = |(holder, types): (RecordId, TypeBits)| {
+                holder == *record && (index.is_clustered() || *types == *key.types)
+            };
+            return Ok(held.is_some_and(is_held));
         }
         if key.len() > keys::INDEX_KEY_BYTES_MAX {
             return Ok(false);
         }
         let found = keys::with_index_key(index.id, key, Some(record), |key| {
-            let overlay = self.overlay.as_ref();
-            match overlay.and_then(|overlay| overlay.get(Keyspace::Indexes, key)) {
-                Some(written) => Ok(written.is_some()),
-                None => self.view.contains_key(&self.keyspaces.indexes, key),
-            }
+            self.get(Keyspace::Indexes, key)
         })?;
-        Ok(found)
+        Ok(found.is_some_and(|types| *types == *key.types))
     }
 
     /// The keys of an index in key order (and by record id within a key), or in the opposite one.
@@ -213,6 +225,11 @@ impl Snapshot {
                 merge: None,
             }),
         }
+    }
+
+    /// Whether something is staged over it, which its counts know nothing of.
+    pub fn has_overlay(&self) -> bool {
+        self.overlay.is_some()
     }
 
     /// How many documents a collection counts, and their bytes, as of this view.
@@ -320,12 +337,41 @@ impl Iterator for RecordScan {
     }
 }
 
-/// The encoded fields of one index entry.
+/// The encoded fields of one index entry, and their type bits.
 #[derive(Clone)]
 pub struct IndexKey {
     entry: Slice,
     start: usize,
     end: usize,
+    types: TypeBits,
+}
+
+/// The type bits of an index entry. Those of a clustered index have none, whatever their keys are.
+#[derive(Clone)]
+pub struct TypeBits {
+    value: Slice,
+    end: usize,
+}
+
+impl TypeBits {
+    fn none() -> TypeBits {
+        let value = Slice::from([]);
+        TypeBits { value, end: 0 }
+    }
+}
+
+impl std::ops::Deref for TypeBits {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.value[..self.end]
+    }
+}
+
+impl IndexKey {
+    pub fn types(&self) -> &[u8] {
+        &self.types
+    }
 }
 
 impl std::ops::Deref for IndexKey {
@@ -358,25 +404,32 @@ impl Iterator for IndexScan {
             Err(error) => return Some(Err(error.into())),
         };
         let found = match self.entries {
-            Entries::Keys(form) => {
-                let split = form.split(&entry, &value);
-                split.map(|(end, record)| (keys::ID_BYTES..end, record))
-            }
+            Entries::Keys(form) => form.split(&entry, &value).map(|parts| {
+                let end = parts.types_end;
+                let types = TypeBits { value, end };
+                (keys::ID_BYTES..parts.fields_end, types, parts.record)
+            }),
             Entries::Records => {
                 let id = entry.get(keys::ID_BYTES..).and_then(RecordId::from_key);
                 id.and_then(|record| match record.as_ref() {
                     RecordIdRef::Bytes(key) => {
                         let end = entry.len();
-                        Some((end - key.len()..end, record))
+                        Some((end - key.len()..end, TypeBits::none(), record))
                     }
                     RecordIdRef::Number(_) => None,
                 })
             }
         };
-        let Some((Range { start, end }, record)) = found else {
+        let Some((Range { start, end }, types, record)) = found else {
             return Some(Err(damaged_index(self.index)));
         };
-        Some(Ok((IndexKey { entry, start, end }, record)))
+        let key = IndexKey {
+            entry,
+            start,
+            end,
+            types,
+        };
+        Some(Ok((key, record)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banyan_document::key::Keys;
+use banyan_document::key::{Key, Keys};
 use banyan_storage::build::{LoadEnd, LoadHost, LoadProgress};
 use banyan_storage::{
     Batch, BuildAddress, CatalogChange, Collection, Index, IndexBuild, IndexBuildDefinition,
@@ -97,7 +97,8 @@ impl World {
     fn document(&mut self, record: u64) -> RawDocumentBuf {
         let a = self.random(self.values) as i64;
         if self.arrays && self.random(3) == 0 {
-            let other = self.random(self.values) as i64;
+            // A key with type bits; equal to the other item, it is the same key.
+            let other = self.random(self.values) as f64;
             return rawdoc! { "_id": record as i64, "a": [a, other] };
         }
         rawdoc! { "_id": record as i64, "a": a }
@@ -150,7 +151,7 @@ impl World {
             let record = self.id(number);
             let index = &collection.builds[0].indexes[0];
             let keys = keys_of(index, &document);
-            let twice = |key: &Vec<u8>| seen.contains(key);
+            let twice = |key: &Key| seen.contains(&key.bytes);
             if keys.as_ref().is_none_or(|keys| keys.iter().any(twice)) {
                 let mut batch = Batch::new();
                 batch.delete_record(&collection, &record, &document);
@@ -158,7 +159,7 @@ impl World {
                 self.store.commit(batch).unwrap();
                 self.documents.remove(&number);
             } else {
-                seen.extend(keys.unwrap_or_default());
+                seen.extend(keys.unwrap_or_default().into_iter().map(|key| key.bytes));
             }
         }
     }
@@ -196,11 +197,16 @@ impl World {
             let keys = keys_of(index, document).unwrap();
             expected.extend(keys.into_iter().map(|key| (key, self.id(*number))));
         }
-        expected.sort();
+        // Of equal keys the one of the lower record comes first, whatever its type bits.
+        expected.sort_by_key(|(key, record): &(Key, u64)| (key.bytes.clone(), *record));
         let scan = self.store.snapshot();
         let scan = scan.scan_index(index, KeyRange::all(), false);
         let found: Vec<_> = scan
-            .map(|entry| entry.map(|(key, record)| (key.to_vec(), record)).unwrap())
+            .map(|entry| {
+                let (key, record) = entry.unwrap();
+                let (bytes, types) = (key.to_vec(), key.types().into());
+                (Key { bytes, types }, record)
+            })
             .collect();
         assert_eq!(found, expected);
         // Ids of bytes count, with their length.
@@ -218,7 +224,7 @@ fn definition(id: u32, key: RawDocumentBuf, unique: bool) -> IndexDefinition {
 }
 
 /// Values of a multiple of 50 have no keys in an index that is being built.
-fn keys_of(index: &Index, document: &RawDocument) -> Option<Vec<Vec<u8>>> {
+fn keys_of(index: &Index, document: &RawDocument) -> Option<Vec<Key>> {
     if document.get_i64("a").is_ok_and(|a| a % 50 == 49) {
         return None;
     }
@@ -377,7 +383,8 @@ fn records_that_share_a_unique_key_for_a_while_do_no_harm() {
     };
     let index = world.build().indexes[0].clone();
     let number = record.as_number().unwrap();
-    assert_eq!(keys_of(&index, &world.documents[&number]), Some(vec![key]));
+    let keys = keys_of(&index, &world.documents[&number]).unwrap();
+    assert_eq!(keys[0].bytes, key);
     world.mend();
     assert!(violation(&world).is_none());
     world.commit();

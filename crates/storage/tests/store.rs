@@ -14,7 +14,7 @@ use banyan_storage::{
     Batch, CatalogChange, Collection, ImportScope, Importer, IndexDefinition, KeyRange, Namespace,
     OpenError, Part, RecordId, SliceEnd, Snapshot, StorageError, Store, StoreOptions,
 };
-use bson::rawdoc;
+use bson::{RawDocumentBuf, rawdoc};
 use image::crash_image;
 
 fn open(path: &Path) -> Store {
@@ -117,8 +117,8 @@ fn records_and_keys_are_found_after_reopening() {
         .keys
         .remove(0);
     let range = KeyRange {
-        lower: std::ops::Bound::Included(key.clone()),
-        upper: std::ops::Bound::Included(key),
+        lower: std::ops::Bound::Included(key.bytes.clone()),
+        upper: std::ops::Bound::Included(key.bytes),
     };
     assert_eq!(view.scan_index(by_a, range, false).count(), 10);
     fill(&store, collection, 100..101);
@@ -739,4 +739,39 @@ fn a_damaged_engine_is_reported() {
         .err()
         .unwrap();
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+}
+
+/// A document `{_id: 1.0, a: NumberLong(7)}`: what the index returns is what was put.
+#[test]
+fn type_bits_come_back_with_their_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let collection = create(&store, "things");
+    let put = |document: RawDocumentBuf, retypes: bool| {
+        let mut batch = Batch::new();
+        for index in &collection.indexes {
+            let key = index.pattern.keys(&document).unwrap().keys.remove(0);
+            match retypes {
+                true => batch.retype_index_key(index, &key, 1),
+                false => batch.put_index_key(&collection, index, &key, 1),
+            }
+        }
+        store.commit(batch).unwrap();
+        let view = store.snapshot();
+        for index in &collection.indexes {
+            let key = index.pattern.keys(&document).unwrap().keys.remove(0);
+            assert!(view.has_index_key(index, &key, 1).unwrap());
+            let found: Vec<_> = view.scan_index(index, KeyRange::all(), false).collect();
+            let [Ok((entry, 1))] = found.as_slice() else {
+                panic!("another entry of {}", index.name);
+            };
+            assert_eq!((&**entry, entry.types()), (&*key.bytes, &*key.types));
+            let mut other = key.clone();
+            other.types = [9].into();
+            assert!(!view.has_index_key(index, &other, 1).unwrap());
+        }
+        collection.index("a_1").unwrap().key_bytes()
+    };
+    let bytes = put(rawdoc! { "_id": 1.0, "a": 7_i64 }, false);
+    assert_eq!(put(rawdoc! { "_id": 1_i64, "a": 7 }, true), bytes);
 }

@@ -1,7 +1,7 @@
 //! What this shard knows of one collection: its routing table, what has been written to each
 //! chunk, whether writes must wait, and whether a migration listens.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
@@ -372,6 +372,11 @@ impl ShardFilter for Filter {
         let mut chunks = self.table.overlapping(&range);
         chunks.any(|chunk| chunk.shard == self.shard)
     }
+
+    fn dependencies(&self, paths: &mut BTreeSet<String>) {
+        let fields = self.table.pattern().fields().iter();
+        paths.extend(fields.map(|field| field.name().to_owned()));
+    }
 }
 
 /// The part of what this shard owns that a statement is to be run for: it has been run for the rest
@@ -416,6 +421,10 @@ impl ShardFilter for Limits {
 
     fn owns_part_of(&self, min: &RawDocument, max: &RawDocument) -> bool {
         self.filter.owns_part_of(min, max)
+    }
+
+    fn dependencies(&self, paths: &mut BTreeSet<String>) {
+        self.filter.dependencies(paths);
     }
 }
 

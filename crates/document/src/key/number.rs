@@ -13,6 +13,9 @@
 //! the value in decimal (only decimals and long integers get here): its exponent and 34 digits.
 //! For negative numbers all payload is inverted.
 
+use bson::RawBsonRef;
+
+use super::types::{DECIMAL, DOUBLE, DOUBLE_BITS, LONG, NEGATIVE_ZERO, TypeSink};
 use crate::decimal::{Decimal, Finite};
 use crate::number::Number;
 
@@ -35,6 +38,91 @@ pub fn encode(value: Number, out: &mut Vec<u8>) {
         Number::Double(v) => encode_double(v, out),
         Number::Decimal(v) => encode_decimal(v, out),
     }
+}
+
+/// Tells of the type of a number, as far as its bytes do not.
+pub(super) fn note_type(value: RawBsonRef<'_>, types: &mut impl TypeSink) {
+    match value {
+        RawBsonRef::Int64(v) => {
+            let is_large = v.unsigned_abs() >= SMALL_LIMIT;
+            match i32::try_from(v).is_ok() || is_large && truncate_u64(v.unsigned_abs()).1 {
+                true => types.other(LONG, &[]),
+                false => types.usual(),
+            }
+        }
+        RawBsonRef::Double(v) if v.is_nan() => match v.to_bits() == f64::NAN.to_bits() {
+            true => types.usual(),
+            false => types.other(DOUBLE_BITS, &v.to_bits().to_be_bytes()),
+        },
+        RawBsonRef::Double(v) if v == 0.0 && v.is_sign_negative() => {
+            types.other(NEGATIVE_ZERO, &[]);
+        }
+        RawBsonRef::Double(v) if v.trunc() == v && v.abs() < SMALL_LIMIT as f64 => {
+            types.other(DOUBLE, &[]);
+        }
+        RawBsonRef::Decimal128(v) => types.other(DECIMAL, &v.bytes()),
+        _ => types.usual(),
+    }
+}
+
+/// What the bytes of a number say without its type.
+pub(super) enum Decoded {
+    /// A whole number below 2^55.
+    Whole(i64),
+    Double(f64),
+    /// A whole number of 64 bits that is no double.
+    Digits(i64),
+    /// Only a decimal can be this.
+    Decimal,
+}
+
+/// `take` hands out the next bytes, and what they are inverted with.
+pub(super) fn decode<'k>(
+    tag: u8,
+    take: &mut impl FnMut(usize) -> Option<(&'k [u8], u8)>,
+) -> Option<Decoded> {
+    if tag == NAN {
+        return Some(Decoded::Double(f64::NAN));
+    }
+    let negative = tag < ZERO;
+    let length = usize::from(tag.abs_diff(ZERO));
+    let invert = if negative { u8::MAX } else { 0 };
+    let signed = |magnitude: f64| if negative { -magnitude } else { magnitude };
+    if length < usize::from(LARGE) {
+        let (bytes, flip) = take(length)?;
+        let payload = bytes.iter().fold(0_u64, |payload, byte| {
+            payload << 8 | u64::from(byte ^ flip ^ invert)
+        });
+        if payload & 1 == 0 {
+            let whole = (payload >> 1) as i64;
+            return Some(Decoded::Whole(if negative { -whole } else { whole }));
+        }
+    } else if length > usize::from(LARGE) {
+        return None;
+    }
+    let (bytes, flip) = take(9)?;
+    let (below, marker) = bytes.split_first_chunk::<8>()?;
+    let below = f64::from_bits(u64::from_be_bytes(below.map(|byte| byte ^ flip ^ invert)));
+    if marker.first()? ^ flip ^ invert == 0 {
+        return Some(Decoded::Double(signed(below)));
+    }
+    let (bytes, flip) = take(18)?;
+    let bytes = <&[u8; 18]>::try_from(bytes).ok()?;
+    let bytes = bytes.map(|byte| byte ^ flip ^ invert);
+    let (exponent, coefficient) = bytes.split_first_chunk::<2>()?;
+    let exponent = i32::from(u16::from_be_bytes(*exponent)) - 0x8000;
+    let coefficient = u128::from_be_bytes(*coefficient.first_chunk()?);
+    let whole = match u32::try_from(-exponent)
+        .ok()
+        .and_then(|e| 10_u128.checked_pow(e))
+    {
+        Some(power) if coefficient.is_multiple_of(power) => coefficient / power,
+        _ => return Some(Decoded::Decimal),
+    };
+    Some(match i64::try_from(whole) {
+        Ok(whole) => Decoded::Digits(if negative { -whole } else { whole }),
+        Err(_) => Decoded::Decimal,
+    })
 }
 
 fn encode_integer(negative: bool, magnitude: u64, out: &mut Vec<u8>) {

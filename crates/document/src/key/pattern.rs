@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use thiserror::Error;
 
-use super::{encode_ordered, hash_collated};
+use super::{Key, KeyBuilder, KeyField, hash_collated};
 use crate::collation::Collator;
 use crate::element::{elements, field, items};
 use crate::number::Number;
@@ -88,15 +88,31 @@ impl KeyError {
     }
 }
 
-/// A document's keys: sorted, each once.
+/// A document's keys: sorted, none with the bytes of another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Keys {
-    pub keys: Vec<Vec<u8>>,
+    pub keys: Vec<Key>,
     /// The paths of the arrays that were met on the way, even of those that gave a single key.
     pub arrays: BTreeSet<Box<str>>,
 }
 
 impl Keys {
+    /// Of several keys with the same bytes the one with the least type bits is taken, whatever
+    /// order they were found in.
+    pub fn of(mut keys: Vec<Key>, arrays: BTreeSet<Box<str>>) -> Keys {
+        if keys.len() > 1 {
+            keys.sort_unstable();
+            keys.dedup_by(|next, key| next.bytes == key.bytes);
+        }
+        Keys { keys, arrays }
+    }
+
+    /// The one with these bytes.
+    pub fn get(&self, bytes: &[u8]) -> Option<&Key> {
+        let at = self.keys.binary_search_by(|key| key[..].cmp(bytes)).ok()?;
+        self.keys.get(at)
+    }
+
     pub fn is_multikey(&self) -> bool {
         !self.arrays.is_empty()
     }
@@ -178,7 +194,7 @@ impl KeyPattern {
     fn find_value(&self, document: &RawDocument, key: Option<&[u8]>) -> Option<RawDocumentBuf> {
         let mut found = None;
         let _ = self.generate(document, &mut |values| {
-            if found.is_none() && key.is_none_or(|key| self.encode(values) == key) {
+            if found.is_none() && key.is_none_or(|key| self.encode(values).bytes == key) {
                 found = Some(self.show(values));
             }
         });
@@ -191,20 +207,16 @@ impl KeyPattern {
         }
         let mut keys = Vec::with_capacity(1);
         let met = self.generate(document, &mut |values| {
-            if !sparse || values.iter().any(Option::is_some) {
+            if !sparse || values.iter().any(Leaf::is_some) {
                 keys.push(self.encode(values));
             }
         })?;
-        if keys.len() > 1 {
-            keys.sort_unstable();
-            keys.dedup();
-        }
         let path = |(field, depth): (usize, usize)| {
             let parts = self.fields[field].0.parts();
             parts[..depth].join(".").into_boxed_str()
         };
         let arrays = met.into_iter().map(path).collect();
-        Ok(Keys { keys, arrays })
+        Ok(Keys::of(keys, arrays))
     }
 
     /// The key under a single field that no array lies on, which is how most indexes are.
@@ -214,41 +226,52 @@ impl KeyPattern {
         };
         let mut passed = false;
         let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
-        let Slot::Value(value) = slot.follow(&mut |_| passed = true)? else {
-            return Ok(None);
-        };
-        if passed {
+        let slot = slot.follow(&mut |_| passed = true)?;
+        if passed || !matches!(slot, Slot::Value(_) | Slot::Missing { .. }) {
             return Ok(None);
         }
-        if sparse && value.is_none() {
+        let leaf = slot.leaf();
+        if sparse && !leaf.is_some() {
             return Ok(Some(Keys::default()));
         }
-        let mut key = Vec::with_capacity(16);
-        self.encode_field(value, *order, &mut key);
+        let mut key = KeyBuilder::with_capacity(16);
+        self.push(&mut key, (path, *order), leaf);
         Ok(Some(Keys {
-            keys: vec![key],
+            keys: vec![key.finish()],
             arrays: BTreeSet::new(),
         }))
     }
 
-    fn encode_field(&self, value: Option<RawBsonRef<'_>>, order: FieldOrder, out: &mut Vec<u8>) {
+    fn push(&self, key: &mut KeyBuilder, (path, order): (&Path, FieldOrder), leaf: Leaf<'_>) {
         let collator = self.collator.as_ref();
-        encode_ordered(stored(value, order, collator), order, collator, out);
-    }
-
-    fn encode(&self, values: &[Option<RawBsonRef<'_>>]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(16 * values.len());
-        for ((_, order), value) in self.fields.iter().zip(values) {
-            self.encode_field(*value, *order, &mut out);
+        if order == FieldOrder::Hashed {
+            return key.push_opaque(leaf.shown(order, collator));
         }
-        out
+        let field = match leaf {
+            Leaf::Value(value) => KeyField::Value(value),
+            Leaf::EmptyArray => KeyField::EmptyArray,
+            Leaf::Missing { rest } => KeyField::Missing {
+                documents: path.parts().len().saturating_sub(rest),
+            },
+        };
+        key.push(field, order, collator);
     }
 
-    fn show(&self, values: &[Option<RawBsonRef<'_>>]) -> RawDocumentBuf {
+    fn encode(&self, values: &[Leaf<'_>]) -> Key {
+        let mut key = KeyBuilder::with_capacity(16 * values.len());
+        for ((path, order), leaf) in self.fields.iter().zip(values) {
+            self.push(&mut key, (path, *order), *leaf);
+        }
+        key.finish()
+    }
+
+    fn show(&self, values: &[Leaf<'_>]) -> RawDocumentBuf {
         let mut writer = DocumentWriter::new();
-        for ((path, order), value) in self.fields.iter().zip(values) {
-            let value = stored(*value, *order, self.collator.as_ref()).unwrap_or(RawBsonRef::Null);
-            writer.append(&path.to_string(), value);
+        for ((path, order), leaf) in self.fields.iter().zip(values) {
+            writer.append(
+                &path.to_string(),
+                leaf.shown(*order, self.collator.as_ref()),
+            );
         }
         writer.finish()
     }
@@ -257,7 +280,7 @@ impl KeyPattern {
     fn generate<'a>(
         &self,
         document: &'a RawDocument,
-        f: &mut dyn FnMut(&[Option<RawBsonRef<'a>>]),
+        f: &mut dyn FnMut(&[Leaf<'a>]),
     ) -> Result<Met, KeyError> {
         let fields: Vec<Slot<'a, '_>> = self
             .fields
@@ -275,7 +298,7 @@ impl KeyPattern {
         &self,
         mut slots: Vec<Slot<'a, '_>>,
         met: &mut Met,
-        f: &mut dyn FnMut(&[Option<RawBsonRef<'a>>]),
+        f: &mut dyn FnMut(&[Leaf<'a>]),
     ) -> Result<(), KeyError> {
         let mut array: Option<(usize, &'a RawArray)> = None;
         for index in 0..slots.len() {
@@ -300,7 +323,7 @@ impl KeyPattern {
         let items = array.map(|(_, array)| items(array));
         let Some(items) = items.filter(|_| array.is_some_and(|(_, array)| !array.is_empty()))
         else {
-            let values: Vec<_> = slots.iter().map(Slot::value).collect();
+            let values: Vec<_> = slots.iter().map(Slot::leaf).collect();
             f(&values);
             return Ok(());
         };
@@ -327,24 +350,44 @@ impl KeyPattern {
     }
 }
 
-fn stored<'a>(
-    value: Option<RawBsonRef<'a>>,
-    order: FieldOrder,
-    collator: Option<&Collator>,
-) -> Option<RawBsonRef<'a>> {
-    match order {
-        FieldOrder::Hashed => {
-            let value = value.unwrap_or(RawBsonRef::Null);
-            Some(RawBsonRef::Int64(hash_collated(value, collator)))
+/// What a key has in a field.
+#[derive(Clone, Copy)]
+enum Leaf<'a> {
+    Value(RawBsonRef<'a>),
+    EmptyArray,
+    /// So many parts of the path lead to no document.
+    Missing {
+        rest: usize,
+    },
+}
+
+impl<'a> Leaf<'a> {
+    fn is_some(&self) -> bool {
+        !matches!(self, Leaf::Missing { .. })
+    }
+
+    /// The value that stands for it in a key.
+    fn shown(self, order: FieldOrder, collator: Option<&Collator>) -> RawBsonRef<'a> {
+        let value = match self {
+            Leaf::Value(value) => value,
+            Leaf::EmptyArray => RawBsonRef::Undefined,
+            Leaf::Missing { .. } => RawBsonRef::Null,
+        };
+        match order {
+            FieldOrder::Hashed => RawBsonRef::Int64(hash_collated(value, collator)),
+            FieldOrder::Ascending | FieldOrder::Descending => value,
         }
-        FieldOrder::Ascending | FieldOrder::Descending => value,
     }
 }
 
 /// How far a field has been followed.
 #[derive(Clone, Copy)]
 enum Slot<'a, 'p> {
-    Value(Option<RawBsonRef<'a>>),
+    Value(RawBsonRef<'a>),
+    /// So many parts of the path lead to no document.
+    Missing {
+        rest: usize,
+    },
     Open(RawBsonRef<'a>, &'p [Box<str>]),
     /// At an array, with what is left of the path.
     At(&'a RawArray, &'p [Box<str>]),
@@ -367,20 +410,21 @@ impl<'a, 'p> Slot<'a, 'p> {
                 };
                 if rest.is_empty() {
                     // An item named by its position is not taken apart.
-                    return Ok(Slot::Value(Some(item)));
+                    return Ok(Slot::Value(item));
                 }
                 (value, parts) = (item, rest);
                 continue;
             }
             let Some((part, rest)) = parts.split_first() else {
-                return Ok(Slot::Value(Some(value)));
+                return Ok(Slot::Value(value));
             };
-            match value
-                .as_document()
-                .and_then(|document| field(document, part))
-            {
+            let Some(document) = value.as_document() else {
+                let rest = parts.len() + 1;
+                return Ok(Slot::Missing { rest });
+            };
+            match field(document, part) {
                 Some(next) => (value, parts) = (next, rest),
-                None => return Ok(Slot::Value(None)),
+                None => return Ok(Slot::Missing { rest: parts.len() }),
             }
         }
     }
@@ -388,21 +432,26 @@ impl<'a, 'p> Slot<'a, 'p> {
     /// The field seen from inside one item of the array that it stopped at.
     fn enter(&self, item: RawBsonRef<'a>) -> Slot<'a, 'p> {
         match *self {
-            Slot::At(_, []) => Slot::Value(Some(item)),
+            Slot::At(_, []) => Slot::Value(item),
             // Arrays directly inside an array are not entered.
             Slot::At(_, rest) => match item {
                 RawBsonRef::Document(_) => Slot::Open(item, rest),
-                _ => Slot::Value(None),
+                _ => Slot::Missing {
+                    rest: rest.len() + 1,
+                },
             },
             other => other,
         }
     }
 
-    fn value(&self) -> Option<RawBsonRef<'a>> {
+    fn leaf(&self) -> Leaf<'a> {
         match *self {
-            Slot::Value(value) => value,
-            Slot::At(_, []) => Some(RawBsonRef::Undefined),
-            Slot::At(..) | Slot::Open(..) => None,
+            Slot::Value(value) => Leaf::Value(value),
+            Slot::Missing { rest } => Leaf::Missing { rest },
+            Slot::At(_, []) => Leaf::EmptyArray,
+            Slot::At(_, rest) | Slot::Open(_, rest) => Leaf::Missing {
+                rest: rest.len() + 1,
+            },
         }
     }
 }

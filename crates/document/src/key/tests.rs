@@ -1,6 +1,6 @@
 use std::cmp::Ordering;
 
-use bson::{Bson, Decimal128, RawBson, bson};
+use bson::{Bson, Decimal128, RawBson, RawDocumentBuf, bson};
 use proptest::prelude::*;
 
 use super::*;
@@ -213,6 +213,135 @@ proptest! {
     }
 }
 
+/// The value as it comes back out of the key of a document that has it at `a`.
+fn read_back(value: &Bson, order: FieldOrder) -> Bson {
+    let mut key = KeyBuilder::default();
+    key.push(KeyField::Value(raw(value).as_raw_bson_ref()), order, None);
+    // What follows must not matter, and has to be found.
+    key.push(KeyField::Value(RawBsonRef::Double(3.0)), order, None);
+    let key = key.finish();
+    let mut reader = KeyReader::new(&key.bytes, &key.types);
+    let mut passing = reader.clone();
+    let mut out = vec![0; 4];
+    assert_eq!(reader.read(order, "v", &mut out), Ok(FieldValue::Present));
+    passing.skip(order).unwrap();
+    assert_eq!(reader.position(), passing.position(), "{value}");
+    for mut reader in [reader, passing] {
+        let mut rest = Vec::new();
+        assert_eq!(reader.read(order, "w", &mut rest), Ok(FieldValue::Present));
+        assert_eq!(rest, [&[1, b'w', 0][..], &3.0_f64.to_le_bytes()].concat());
+        assert_eq!(reader.position(), key.bytes.len());
+    }
+    out.push(0);
+    let length = (out.len() as u32).to_le_bytes();
+    out[..4].copy_from_slice(&length);
+    let document = RawDocument::from_bytes(&out).unwrap();
+    Bson::try_from(document.get("v").unwrap().unwrap()).unwrap()
+}
+
+/// Equal in type and bytes: NaN with itself, 0 not with -0.
+fn check_read_back(value: &Bson) {
+    let bytes = |value: &Bson| {
+        let document = bson::Document::from_iter([("v".to_owned(), value.clone())]);
+        RawDocumentBuf::try_from(&document).unwrap().into_bytes()
+    };
+    for order in [FieldOrder::Ascending, FieldOrder::Descending] {
+        let read = read_back(value, order);
+        assert_eq!(bytes(&read), bytes(value), "{value:?} as {read:?}");
+    }
+}
+
+#[test]
+fn numbers_come_back_with_their_types() {
+    for number in numbers() {
+        check_read_back(&number);
+    }
+    check_read_back(&Bson::Double(f64::from_bits(0xfff8_0000_0000_0007)));
+    check_read_back(&Bson::Decimal128(Decimal128::from_bytes([0xff; 16])));
+    check_read_back(&Bson::Decimal128(Decimal128::from_bytes([0x6f; 16])));
+}
+
+#[test]
+fn composites_come_back_with_the_types_inside() {
+    let scope = bson::doc! { "a": 1.0, "b": "x\0\u{1}" };
+    let code = "f\0".to_owned();
+    check_read_back(&Bson::JavaScriptCodeWithScope(
+        bson::JavaScriptCodeWithScope { code, scope },
+    ));
+    check_read_back(&bson!([1, 2.0, [], {}, { "": [null, -0.0] }]));
+    check_read_back(&bson!({ "a": Bson::Symbol("s".into()), "b": { "c": 7_i64 }, "": Bson::Null }));
+    let items: Vec<Bson> = (0..300).map(Bson::Int32).collect();
+    check_read_back(&Bson::Array(items));
+}
+
+#[test]
+fn usual_types_take_no_space() {
+    let types = |document: &RawDocument| {
+        let pattern = KeyPattern::parse(&bson::rawdoc! {"a": 1, "b.c": -1}).unwrap();
+        let keys = pattern.keys(document).unwrap().keys;
+        keys[0].types.to_vec()
+    };
+    let usual: [RawDocumentBuf; 5] = [
+        bson::rawdoc! {"a": 7, "b": {"c": "x"}},
+        bson::rawdoc! {"a": 7.5, "b": {"c": 1_i64 << 40}},
+        bson::rawdoc! {"a": true, "b": {"c": i64::MAX}},
+        bson::rawdoc! {"a": bson::oid::ObjectId::from_bytes([7; 12]), "b": {"c": 1e300}},
+        bson::rawdoc! {},
+    ];
+    for document in usual {
+        assert!(types(&document).is_empty(), "{document:?}");
+    }
+    assert_eq!(types(&bson::rawdoc! {"a": 7, "b": {"c": 7.0}}), [0, 2]);
+    assert_eq!(types(&bson::rawdoc! {"a": 7.0, "b": {}}), [2, 8, 1]);
+}
+
+/// What a covered plan knows of a field that is not there.
+#[test]
+fn what_is_missing_is_known_from_null() {
+    let read = |document: &RawDocument| {
+        let pattern = KeyPattern::parse(&bson::rawdoc! {"a.b.c": 1}).unwrap();
+        let key = pattern.keys(document).unwrap().keys.remove(0);
+        let mut reader = KeyReader::new(&key.bytes, &key.types);
+        reader
+            .read(FieldOrder::Ascending, "c", &mut Vec::new())
+            .unwrap()
+    };
+    let missing = |documents| FieldValue::Missing { documents };
+    assert_eq!(read(&bson::rawdoc! {}), missing(0));
+    assert_eq!(read(&bson::rawdoc! {"a": 1}), missing(0));
+    assert_eq!(read(&bson::rawdoc! {"a": {}}), missing(1));
+    assert_eq!(read(&bson::rawdoc! {"a": {"b": "x"}}), missing(1));
+    assert_eq!(read(&bson::rawdoc! {"a": {"b": {"d": 1}}}), missing(2));
+    assert_eq!(
+        read(&bson::rawdoc! {"a": {"b": {"c": null}}}),
+        FieldValue::Present
+    );
+    assert_eq!(
+        read(&bson::rawdoc! {"a": {"b": {"c": []}}}),
+        FieldValue::EmptyArray
+    );
+}
+
+#[test]
+fn damaged_keys_are_refused() {
+    let key = encoded(&bson!({ "a": [1, 2.5, "x", decimal("1.5")] }));
+    for length in 0..key.len() {
+        let mut reader = KeyReader::new(&key[..length], &[]);
+        let read = reader.read(FieldOrder::Ascending, "v", &mut Vec::new());
+        assert_eq!(read, Err(Unreadable));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None,
+        ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_value_comes_back(value in value()) {
+        check_read_back(&value);
+    }
+}
+
 /// Prints the keys of the block's documents under each pattern, as values, with `*` where an
 /// array was met.
 #[test]
@@ -284,7 +413,7 @@ fn keys_sort_as_their_fields_do() {
     let key = |a: i32, b: &str| {
         let keys = pattern.keys(&bson::rawdoc! {"a": a, "b": b}).unwrap();
         assert!(!keys.is_multikey());
-        keys.keys[0].clone()
+        keys.keys[0].bytes.clone()
     };
     assert!(key(1, "b") < key(1, "a"));
     assert!(key(1, "ab") < key(1, "a"));

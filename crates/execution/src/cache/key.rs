@@ -27,7 +27,7 @@ pub enum PlanName {
 impl PlanName {
     pub fn of(solution: &Solution) -> PlanName {
         match &solution.access {
-            Access::Nothing | Access::Collection { .. } => PlanName::Collection,
+            Access::Nothing | Access::Collection { .. } | Access::Sample(_) => PlanName::Collection,
             Access::Index { bounds, .. } => PlanName::Index(scanned(bounds)),
             Access::Union(branches) => {
                 let names = branches.iter();

@@ -1,19 +1,20 @@
-//! DISTINCT_SCAN: one document for each value of an index's first field.
+//! DISTINCT_SCAN: one record for each value of a field of an index.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use banyan_document::key::{self, FieldOrder};
-use banyan_document::path::{self, Path};
+use banyan_document::key::{FieldOrder, FieldValue, KeyReader, Unreadable};
+use banyan_document::path::Path;
 use banyan_query::QueryError;
 use banyan_storage::keys::successor;
-use banyan_storage::{Collection, KeyRange, RecordId, StorageError};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use banyan_storage::{Collection, IndexKey, KeyRange, RecordId};
+use bson::spec::ElementType;
+use bson::{RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
-use super::fetch::document_of;
+use super::key_document::{KeyDocument, unreadable};
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
-use crate::error;
+use crate::error::{self, plan_killed};
 use crate::plan::IndexBounds;
 use crate::plan::explain::clamp;
 use crate::row::Row;
@@ -22,95 +23,204 @@ use crate::row::Row;
 /// value: a seek costs as much as many steps.
 const STEPS_MAX: usize = 16;
 
-/// The index is not multikey, and its bounds are all that is asked of the documents.
+/// The bounds are all that is asked of the documents, and confine the fields before this one to one
+/// value.
 ///
-/// Documents without the field share a key with those where it is null, so all of them are handed
-/// on.
+/// Documents without the field share keys with those where it is null. Where only values count, each
+/// of those keys is looked at.
 pub struct DistinctScan {
-    collection: Arc<Collection>,
     bounds: Arc<IndexBounds>,
-    path: Path,
-    order: FieldOrder,
+    reverse: bool,
+    field: usize,
+    reads: Reads,
+    /// Whether a missing value counts as one.
+    with_missing: bool,
     range: usize,
     scan: Option<banyan_storage::IndexScan>,
-    /// The lowest key of the range that may still come.
-    lower: Option<Vec<u8>>,
+    /// The entry that it has come to in its range.
+    last: Option<(Vec<u8>, RecordId)>,
     /// What the keys of the value that was handed on last begin with.
     passed: Option<Vec<u8>>,
     keys_examined: u64,
-    documents_examined: u64,
+}
+
+/// What is handed on.
+pub enum Reads {
+    /// Records, whose documents are fetched.
+    Records,
+    /// What the keys hold of the documents.
+    Keys(KeyDocument),
+    /// A document of the value alone: that of an item, where the path leads to or through arrays.
+    Items,
 }
 
 impl DistinctScan {
-    /// `None` if the index has no fields.
-    pub fn new(collection: Arc<Collection>, bounds: Arc<IndexBounds>) -> Option<DistinctScan> {
-        let (path, order) = bounds.index.pattern.fields.first()?.clone();
-        Some(DistinctScan {
-            collection,
+    pub fn new(bounds: Arc<IndexBounds>, reverse: bool, field: usize, reads: Reads) -> Self {
+        DistinctScan {
             bounds,
-            path,
-            order,
+            reverse,
+            field,
+            reads,
+            with_missing: false,
             range: 0,
             scan: None,
-            lower: None,
+            last: None,
             passed: None,
             keys_examined: 0,
-            documents_examined: 0,
-        })
+        }
+    }
+
+    /// A missing value counts, as null.
+    pub fn with_missing(mut self) -> DistinctScan {
+        self.with_missing = true;
+        self
     }
 
     /// The next record with another value. `None`: the ranges have ended.
-    fn step(&mut self, run: &mut Run<'_>) -> Result<Option<RecordId>, QueryError> {
+    fn step(&mut self, run: &mut Run<'_>) -> Result<Option<Member>, QueryError> {
         let mut steps = 0;
         loop {
-            let index = &self.bounds.index;
-            let Some(range) = self.bounds.ranges.get(self.range) else {
-                return Ok(None);
-            };
-            if let Some(passed) = self.passed.as_ref().filter(|_| steps >= STEPS_MAX) {
-                self.lower = successor(passed.clone());
+            if steps >= STEPS_MAX {
                 self.scan = None;
                 steps = 0;
             }
-            let scan = self.scan.get_or_insert_with(|| {
-                let lower = match &self.lower {
-                    Some(lower) => Bound::Included(lower.clone()),
-                    None => range.range.lower.clone(),
-                };
-                let upper = range.range.upper.clone();
-                run.snapshot
-                    .scan_index(index, KeyRange { lower, upper }, false)
-            });
-            let Some((key, record)) = scan.next().transpose().map_err(error::storage)? else {
+            if self.scan.is_none() && !self.seek(run) {
+                return Ok(None);
+            }
+            let next = self.scan.as_mut().and_then(Iterator::next);
+            let Some((key, record)) = next.transpose().map_err(error::storage)? else {
                 self.range += 1;
-                self.scan = None;
-                self.lower = None;
+                (self.scan, self.last, self.passed) = (None, None, None);
                 continue;
             };
             self.keys_examined += 1;
             run.examine_key()?;
-            match &self.passed {
-                Some(passed) if key.starts_with(passed) => steps += 1,
-                _ => {
-                    self.lower = Some(key.to_vec());
-                    return Ok(Some(record));
-                }
+            if let Some(passed) = &self.passed
+                && key.starts_with(passed)
+            {
+                steps += 1;
+                continue;
+            }
+            let read = self.read(&key, record);
+            let found = read.map_err(|_| unreadable(&self.bounds.index.name))?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
     }
 
-    /// What the keys of this document's value begin with; `None` where others may share them.
-    fn prefix(&self, document: &RawDocument) -> Option<Vec<u8>> {
-        let value = path::get(document, &self.path)?;
-        let mut prefix = Vec::with_capacity(16);
-        let collator = self.bounds.index.pattern.collator.as_ref();
-        match (value, self.order) {
-            (RawBsonRef::Null | RawBsonRef::Undefined | RawBsonRef::Array(_), _) => return None,
-            (_, FieldOrder::Hashed) => return None,
-            (value, order) => key::encode_ordered(Some(value), order, collator, &mut prefix),
-        }
-        Some(prefix)
+    /// Begins to scan what is left of the ranges. False: nothing is.
+    fn seek(&mut self, run: &Run<'_>) -> bool {
+        let bounds = &self.bounds;
+        let count = bounds.ranges.len();
+        let place = match self.reverse {
+            false => Some(self.range),
+            true => count.checked_sub(self.range + 1),
+        };
+        let Some(range) = place.and_then(|place| bounds.ranges.get(place)) else {
+            return false;
+        };
+        let (index, reverse) = (&bounds.index, self.reverse);
+        let scan = match (&self.passed, &self.last) {
+            (Some(passed), _) => {
+                let mut range = range.range.clone();
+                match reverse {
+                    false => {
+                        range.lower = match successor(passed.clone()) {
+                            Some(next) => Bound::Included(next),
+                            None => Bound::Excluded(passed.clone()),
+                        }
+                    }
+                    true => range.upper = Bound::Excluded(passed.clone()),
+                }
+                run.snapshot.scan_index(index, range, reverse)
+            }
+            (None, Some((key, record))) => {
+                let last = (key.as_slice(), record);
+                run.snapshot
+                    .scan_index_after(index, &range.range, reverse, last)
+            }
+            (None, None) => {
+                let KeyRange { lower, upper } = range.range.clone();
+                run.snapshot
+                    .scan_index(index, KeyRange { lower, upper }, reverse)
+            }
+        };
+        self.scan = Some(scan);
+        true
     }
+
+    /// `None`: there is no value in the field.
+    fn read(&mut self, key: &IndexKey, record: RecordId) -> Result<Option<Member>, Unreadable> {
+        let mut reader = KeyReader::new(key, key.types());
+        let mut fields = self.bounds.layout.fields.iter();
+        for (_, order) in fields.by_ref().take(self.field) {
+            reader.skip(*order)?;
+        }
+        let (path, order) = fields.next().ok_or(Unreadable)?;
+        let is_item = matches!(self.reads, Reads::Items);
+        let mut value = Vec::new();
+        if !self.with_missing && (self.is_readable() || is_item) {
+            let name = path.parts().last().map_or("", |name| name);
+            if reader.read(*order, name, &mut value)? != FieldValue::Present {
+                self.last = Some((key.to_vec(), record));
+                return Ok(None);
+            }
+        } else {
+            reader.skip(*order)?;
+        }
+        self.passed = Some(key[..reader.position()].to_vec());
+        let row = match &mut self.reads {
+            Reads::Records => None,
+            Reads::Keys(document) => {
+                let document = document.read(key, key.types());
+                Some(document.map_err(|_| Unreadable)?)
+            }
+            Reads::Items => Some(item(path, &value).ok_or(Unreadable)?),
+        };
+        let row = row.map(Row::Owned);
+        Ok(Some(Member { record, row }))
+    }
+
+    fn is_readable(&self) -> bool {
+        self.bounds.readable.get(self.field) == Some(&true)
+    }
+}
+
+/// A document with an element at a path. An array is put into an array: it is an item itself.
+fn item(path: &Path, element: &[u8]) -> Option<RawDocumentBuf> {
+    let (last, above) = path.parts().split_last()?;
+    let is_array = *element.first()? == ElementType::Array as u8;
+    let element = match is_array {
+        false => element.to_vec(),
+        true => {
+            let mut wrapped = vec![ElementType::Array as u8];
+            wrapped.extend_from_slice(last.as_bytes());
+            wrapped.push(0);
+            let value = element.get(last.len() + 2..)?;
+            let inner = [&[ElementType::Array as u8, b'0', 0], value].concat();
+            enclose(&inner, &mut wrapped);
+            wrapped
+        }
+    };
+    let mut element = element;
+    for name in above.iter().rev() {
+        let mut outer = vec![ElementType::EmbeddedDocument as u8];
+        outer.extend_from_slice(name.as_bytes());
+        outer.push(0);
+        enclose(&element, &mut outer);
+        element = outer;
+    }
+    let mut document = Vec::with_capacity(element.len() + 5);
+    enclose(&element, &mut document);
+    RawDocumentBuf::from_bytes(document).ok()
+}
+
+/// Appends a document of these elements.
+fn enclose(elements: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(elements.len() as u32 + 5).to_le_bytes());
+    out.extend_from_slice(elements);
+    out.push(0);
 }
 
 impl Operator for DistinctScan {
@@ -128,17 +238,11 @@ impl Operator for DistinctScan {
         let examined = self.keys_examined;
         let mut progress = Progress::More;
         while out.len() < most && run.work() {
-            let Some(record) = self.step(run)? else {
+            let Some(member) = self.step(run)? else {
                 progress = Progress::End;
                 break;
             };
-            let found = document_of(run, &self.collection, &record)?;
-            self.documents_examined += 1;
-            let document: &RawDocument = &found;
-            run.examine_document(document.as_bytes().len())?;
-            self.passed = self.prefix(document);
-            let row = Some(Row::Record(found));
-            out.push(Member { record, row });
+            out.push(member);
         }
         Ok((self.keys_examined - examined, progress))
     }
@@ -147,19 +251,27 @@ impl Operator for DistinctScan {
         self.scan = None;
     }
 
-    fn restore(&mut self, _: &Collection) -> Result<(), QueryError> {
-        // A distinct is answered at once, so it never goes on in another snapshot.
-        Err(error::storage(StorageError::Damaged {
-            place: self.collection.namespace.to_string(),
-            reason: "a distinct scan was resumed".into(),
-        }))
+    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
+        let bounds = &self.bounds;
+        let Some(index) = collection.index_by_id(bounds.index.id) else {
+            let name = &bounds.index.name;
+            return Err(plan_killed(&format!("index '{name}' dropped")));
+        };
+        let arrays = index.arrays();
+        let is_new =
+            |(path, _): &(Path, FieldOrder)| arrays.are_on(path) && !bounds.arrays.are_on(path);
+        if bounds.layout.fields.iter().any(is_new) {
+            return Err(plan_killed(
+                "an index became multikey between getMore calls",
+            ));
+        }
+        Ok(())
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
-        append_bounds(stage, &self.bounds, false);
+        append_bounds(stage, &self.bounds, self.reverse);
         if explainer.ran() {
             stage.append(cstr!("keysExamined"), clamp(self.keys_examined));
-            stage.append(cstr!("docsExamined"), clamp(self.documents_examined));
         }
     }
 }

@@ -1,25 +1,38 @@
-//! IXSCAN and COUNT_SCAN: the records that the keys inside an index's bounds name.
+//! IXSCAN and COUNT_SCAN: the records that the keys inside an index's bounds name, or what the keys
+//! hold of their documents.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use banyan_document::FieldOrder;
 use banyan_document::path::Path;
 use banyan_query::QueryError;
-use banyan_storage::{Collection, IndexKey, RecordId, StorageError};
+use banyan_query::filter::Filter;
+use banyan_storage::{Collection, IndexKey, RecordId};
 use bson::{RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
+use super::key_document::KeyDocument;
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error::{self, plan_killed};
 use crate::plan::explain::clamp;
 use crate::plan::{IndexBounds, ScanRange};
+use crate::row::Row;
+
+/// A record that a key names, and what was read from the key.
+type Found = (RecordId, Option<RawDocumentBuf>);
 
 pub struct IndexScan {
     bounds: Arc<IndexBounds>,
     reverse: bool,
     /// Whether only the number of records is asked for.
     counts_only: bool,
+    /// What is read from the keys.
+    document: Option<KeyDocument>,
+    /// What has to match of it.
+    filter: Option<Arc<Filter>>,
+    /// Whether it is handed on, and nothing fetched.
+    covers: bool,
     /// Whether nothing looks at the documents again: bounds say too little of arrays in an index
     /// that had none when the plan was made.
     exact: bool,
@@ -54,10 +67,13 @@ impl Position {
 impl IndexScan {
     pub fn new(bounds: Arc<IndexBounds>, reverse: bool, exact: bool) -> IndexScan {
         IndexScan {
-            seen: bounds.multikey.then(HashSet::new),
+            seen: bounds.may_repeat().then(HashSet::new),
             bounds,
             reverse,
             counts_only: false,
+            document: None,
+            filter: None,
+            covers: false,
             exact,
             done: 0,
             scan: None,
@@ -66,19 +82,25 @@ impl IndexScan {
         }
     }
 
-    /// Without a fetch above it, for a count.
-    pub fn counting(mut self) -> IndexScan {
-        self.counts_only = true;
+    /// Nothing of the documents is asked for: they are counted, or handed on without fields.
+    pub fn counting(mut self, hands_on: bool) -> IndexScan {
+        self.covers = hands_on;
+        self.counts_only = self.bounds.ranges.len() == 1;
         self
     }
 
-    /// The range that is being scanned.
-    fn range(&self) -> Option<&ScanRange> {
-        let ranges = &self.bounds.ranges;
-        match self.reverse {
-            false => ranges.get(self.done),
-            true => ranges.iter().rev().nth(self.done),
-        }
+    /// Matches the keys, which hold all that the filter looks at.
+    pub fn filtering(mut self, filter: Arc<Filter>, paths: &BTreeSet<String>) -> IndexScan {
+        self.document = Some(KeyDocument::new(&self.bounds, paths));
+        self.filter = Some(filter);
+        self
+    }
+
+    /// Hands on documents with what is at the paths, and at those that are filtered by.
+    pub fn covering(mut self, paths: &BTreeSet<String>) -> IndexScan {
+        self.document = Some(KeyDocument::new(&self.bounds, paths));
+        self.covers = true;
+        self
     }
 
     fn next_range(&mut self) {
@@ -87,22 +109,37 @@ impl IndexScan {
         self.last = Position::Start;
     }
 
-    /// The next key's record. `None`: the ranges have ended.
-    fn step(&mut self, run: &Run<'_>) -> Result<Option<RecordId>, StorageError> {
+    /// The next key's record, and what is read from the key. `None`: the ranges have ended.
+    fn step(&mut self, run: &Run<'_>) -> Result<Option<Found>, QueryError> {
         loop {
             if let Some(scan) = &mut self.scan {
-                if let Some((key, record)) = scan.next().transpose()? {
+                if let Some((key, record)) = scan.next().transpose().map_err(error::storage)? {
+                    let document = self.document.as_mut();
+                    let document = document.map(|d| d.read(&key, key.types())).transpose()?;
                     self.last = Position::Entry(key, record.clone());
-                    return Ok(Some(record));
+                    return Ok(Some((record, document)));
                 }
                 self.next_range();
             }
-            let index = &self.bounds.index;
-            let Some(ScanRange { range, point }) = self.range() else {
+            let bounds = self.bounds.clone();
+            let (index, ranges) = (&bounds.index, &bounds.ranges);
+            let range = match self.reverse {
+                false => ranges.get(self.done),
+                true => ranges.iter().rev().nth(self.done),
+            };
+            let Some(ScanRange { range, point }) = range else {
                 return Ok(None);
             };
             if let Some(key) = point.as_ref().filter(|_| index.unique) {
-                let found = run.snapshot.unique_lookup(index, key)?;
+                let found = run.snapshot.unique_entry(index, key);
+                let document = self.document.as_mut();
+                let found = match found.map_err(error::storage)? {
+                    Some((record, types)) => {
+                        let document = document.map(|d| d.read(key, &types)).transpose()?;
+                        Some((record, document))
+                    }
+                    None => None,
+                };
                 self.next_range();
                 if found.is_some() {
                     return Ok(found);
@@ -129,14 +166,22 @@ impl IndexScan {
             if !run.work() {
                 break;
             }
-            let Some(record) = self.step(run).map_err(error::storage)? else {
+            let Some((record, document)) = self.step(run)? else {
                 return Ok(Progress::End);
             };
             self.examined += 1;
             run.examine_key()?;
+            if let (Some(filter), Some(document)) = (&self.filter, &document)
+                && !filter.try_matches(document)?
+            {
+                continue;
+            }
             let seen = self.seen.as_mut();
             if seen.is_none_or(|seen| seen.insert(record.clone())) {
-                out.push(Member { record, row: None });
+                let row = self
+                    .covers
+                    .then(|| Row::Owned(document.unwrap_or_default()));
+                out.push(Member { record, row });
             }
         }
         Ok(Progress::More)
@@ -181,7 +226,8 @@ impl Operator for IndexScan {
             |(path, _): &(Path, FieldOrder)| arrays.are_on(path) && !bounds.arrays.are_on(path);
         if arrays != bounds.arrays && bounds.layout.fields.iter().any(is_new) {
             let mut confined = bounds.layout.fields[..bounds.confined].iter();
-            if self.exact && confined.any(is_new) {
+            // An array's items are in keys of their own, which say nothing of the whole.
+            if self.document.is_some() || self.exact && confined.any(is_new) {
                 return Err(plan_killed(
                     "an index became multikey between getMore calls",
                 ));
@@ -190,6 +236,10 @@ impl Operator for IndexScan {
             self.seen.get_or_insert_default();
         }
         Ok(())
+    }
+
+    fn filter(&self) -> Option<&Filter> {
+        self.filter.as_deref()
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {

@@ -1,10 +1,11 @@
-//! PROJECTION_DEFAULT and PROJECTION_SIMPLE: the parts of documents that are asked for.
+//! PROJECTION_DEFAULT, PROJECTION_SIMPLE and PROJECTION_COVERED: the parts of documents that are
+//! asked for.
 
 use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_query::projection::Projection;
+use banyan_query::projection;
 use banyan_storage::RecordId;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
@@ -14,7 +15,7 @@ use crate::row::Row;
 /// What becomes of each document on its way out.
 #[derive(Clone, Default)]
 pub struct Output {
-    pub projection: Option<Arc<Projection>>,
+    pub projection: Option<Arc<projection::Projection>>,
     /// What the projection was parsed from.
     pub source: Option<RawDocumentBuf>,
     /// The filter, for projections that ask where in an array it matched.
@@ -51,20 +52,43 @@ impl Output {
     }
 }
 
-pub struct ProjectionDefault {
+pub struct Projection {
     output: Output,
+    covered: Option<Covered>,
 }
 
-impl ProjectionDefault {
-    pub fn new(output: Output) -> ProjectionDefault {
-        ProjectionDefault { output }
+/// How documents come that were read from the keys of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Covered {
+    /// With fields that are not asked for.
+    More,
+    /// As they are asked for.
+    Exactly,
+}
+
+impl Projection {
+    /// Of whole documents.
+    pub fn new(output: Output) -> Projection {
+        Projection {
+            output,
+            covered: None,
+        }
+    }
+
+    pub fn covered(output: Output, covered: Covered) -> Projection {
+        Projection {
+            output,
+            covered: Some(covered),
+        }
     }
 }
 
-impl Operator for ProjectionDefault {
+impl Operator for Projection {
     fn name(&self) -> &'static str {
-        match &self.output.projection {
-            Some(projection) if projection.is_simple() => "PROJECTION_SIMPLE",
+        match (&self.output.projection, self.covered) {
+            (None, Some(_)) => "PROJECTION_COVERED",
+            (Some(projection), Some(_)) if projection.names_fields() => "PROJECTION_COVERED",
+            (Some(projection), None) if projection.is_simple() => "PROJECTION_SIMPLE",
             _ => "PROJECTION_DEFAULT",
         }
     }
@@ -82,6 +106,9 @@ impl Operator for ProjectionDefault {
             None => Progress::End,
         };
         let new = out.get_mut(before..).unwrap_or_default();
+        if self.covered == Some(Covered::Exactly) && !self.output.show_record_id {
+            return Ok((new.len() as u64, progress));
+        }
         for member in new.iter_mut() {
             if let Some(row) = member.row.take() {
                 member.row = Some(self.output.apply(row, &member.record)?);
@@ -96,7 +123,7 @@ impl Operator for ProjectionDefault {
 
     /// Not where nobody asked for anything but the record's id.
     fn is_shown(&self) -> bool {
-        self.output.projection.is_some()
+        self.output.projection.is_some() || self.covered.is_some()
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, _: Explainer) {

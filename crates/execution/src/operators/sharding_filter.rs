@@ -1,6 +1,7 @@
 //! SHARDING_FILTER: leaves out the documents that another shard owns.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use banyan_query::QueryError;
@@ -16,6 +17,9 @@ pub trait ShardFilter: Send + Sync {
 
     /// Whether it may own a document from `min` on and before `max`, values of the shard key.
     fn owns_part_of(&self, min: &RawDocument, max: &RawDocument) -> bool;
+
+    /// Adds the paths that decide it.
+    fn dependencies(&self, paths: &mut BTreeSet<String>);
 }
 
 pub struct ShardingFilter {

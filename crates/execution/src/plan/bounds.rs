@@ -3,12 +3,13 @@
 //! The leading fields of an index that are confined to points make prefixes; the first field that
 //! is confined to anything wider ends them. What comes after is left to the filter.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use banyan_document::Collator;
 use banyan_document::key::{self, FieldOrder};
-use banyan_document::path::Path;
+use banyan_document::path::{Path, position};
 use banyan_query::bounds::interval::{Interval, Intervals, KeyOrder, Value, confine};
 use banyan_query::bounds::{CONDITIONS_MAX, Condition, Conjunction};
 use banyan_query::filter::{Comparison, Predicate};
@@ -40,11 +41,15 @@ pub struct IndexBounds {
     pub ranges: Vec<ScanRange>,
     /// Whether every document inside matches the whole filter.
     pub exact: bool,
+    /// The filter's conjuncts that every document inside meets, by their numbers.
+    pub met: Vec<usize>,
     /// How many leading fields are confined to single points, and whether the next is confined.
     pub points: usize,
     pub confined: usize,
-    /// Whether one record may have several of the keys.
+    /// Whether one record may have several of the index's keys.
     pub multikey: bool,
+    /// Per field, whether its values can be read from the keys inside the bounds.
+    pub readable: Vec<bool>,
     /// Per field, whether the keys inside the bounds come in the order that the query has: with
     /// another collation, those do that hold no strings.
     pub in_order: Vec<bool>,
@@ -77,6 +82,33 @@ impl IndexBounds {
     pub fn is_unique_point(&self) -> bool {
         self.index.unique && self.ranges.len() <= 1 && self.ranges.iter().all(|r| r.point.is_some())
     }
+
+    /// Whether what is at the paths can be read from the keys.
+    pub fn covers(&self, paths: &BTreeSet<String>) -> bool {
+        paths.iter().all(|path| self.field_at(path).is_some())
+    }
+
+    /// The field of the keys that a path leads to, or through, and that can be read.
+    pub fn field_at(&self, path: &str) -> Option<usize> {
+        let leads = |known: &Path| {
+            let rest = path.strip_prefix(known.to_string().as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let mut fields = self.layout.fields.iter().zip(&self.readable);
+        fields.position(|((known, _), readable)| *readable && leads(known))
+    }
+
+    /// Whether one record may have several of the keys inside the bounds. Those of one range differ
+    /// in the fields that it does not confine to points.
+    pub fn may_repeat(&self) -> bool {
+        let is_one = self.ranges.len() <= 1;
+        let open = self
+            .layout
+            .fields
+            .get(if is_one { self.points } else { 0 }..);
+        let mut open = open.unwrap_or_default().iter();
+        self.multikey && open.any(|(path, _)| self.arrays.are_on(path))
+    }
 }
 
 /// The bounds that a conjunction gives an index: of an index over many paths, those for each of
@@ -99,7 +131,8 @@ fn of_layout(
     let fields = layout.fields.clone();
     let keys = key_order(index, conjunction.collator);
     let mut builder = Builder::after(layout.prefix.as_ref());
-    let mut covered = 0;
+    // The conditions that every document inside meets, and how many those are of.
+    let mut met: Vec<&Condition<'_>> = Vec::new();
     let mut excludes_missing = false;
     let mut per_field = Vec::with_capacity(fields.len());
     for (position, (path, order)) in fields.iter().enumerate() {
@@ -120,8 +153,9 @@ fn of_layout(
         };
         if let Some((confined, used)) = &confined
             && confined.exact
+            && (!in_arrays || is_exact_for_items(path, confined, used))
         {
-            covered += used;
+            met.extend(used);
         }
         per_field.push(confined.map(|(confined, _)| confined));
         builder.closed |= !builder.extend(per_field[position].as_ref(), *order);
@@ -138,7 +172,7 @@ fn of_layout(
         builder.confined = 1;
         if fields.len() == 1 {
             let exists = |c: &&Condition<'_>| matches!(c.predicate, Predicate::Exists);
-            covered = conjunction.conditions.iter().filter(exists).count();
+            met = conjunction.conditions.iter().filter(exists).collect();
         }
     }
     let collated = index.pattern.collator.is_some();
@@ -156,19 +190,29 @@ fn of_layout(
             })
     });
     let in_order = in_order.collect();
-    let exact = conjunction.complete
-        && covered == conjunction.conditions.len()
-        && !fields[..builder.confined]
-            .iter()
-            .any(|(path, _)| arrays.are_on(path))
-        && !builder.widened;
+    if builder.widened {
+        met.clear();
+    }
+    let exact = conjunction.complete && met.len() == conjunction.conditions.len();
+    let met = met
+        .iter()
+        .filter_map(|condition| condition.conjunct)
+        .collect();
+    let readable = fields.iter().zip(&per_field).enumerate();
+    let readable = readable.map(|(position, ((path, order), confined))| {
+        let confined = confined.as_ref().filter(|_| position < builder.used);
+        is_readable(index, &arrays, (path, *order), confined)
+    });
+    let readable = readable.collect();
     Some(IndexBounds {
         index: index.clone(),
         points: builder.points,
         confined: builder.confined,
         ranges: builder.finish(fields.len()),
         exact,
+        met,
         multikey: fields.iter().any(|(path, _)| arrays.are_on(path)),
+        readable,
         in_order,
         described,
         ends,
@@ -197,6 +241,35 @@ fn ends_of(per_field: &[Option<Intervals<'_>>]) -> RecordEnds {
     }
 }
 
+/// Whether a document with a key inside the intervals has met the conditions that they are made of,
+/// where the key may be that of an item of an array. A key of null or undefined may be of no item.
+fn is_exact_for_items(path: &Path, confined: &Intervals<'_>, used: &[&Condition<'_>]) -> bool {
+    let [condition] = used else { return false };
+    let nothing = Interval::new(RawBsonRef::MinKey, true, RawBsonRef::Null, true);
+    let composites = Interval::documents_and_arrays();
+    !condition.negated
+        && !path.parts().iter().any(|part| position(part).is_some())
+        && confined.intervals.iter().all(|interval| {
+            interval.intersect(&nothing).is_none() && interval.intersect(&composites).is_none()
+        })
+}
+
+/// Whether a document's value in a field can be told by its key: not that of an array, a hash or a
+/// collated string.
+fn is_readable(
+    index: &Index,
+    arrays: &ArrayPaths,
+    (path, order): (&Path, FieldOrder),
+    confined: Option<&Intervals<'_>>,
+) -> bool {
+    let may_hold_strings = || {
+        confined.is_none_or(|confined| confined.intervals.iter().any(Interval::may_hold_strings))
+    };
+    order != FieldOrder::Hashed
+        && !arrays.are_on(path)
+        && (index.pattern.collator.is_none() || !may_hold_strings())
+}
+
 /// Whether all values that meet a condition have keys in an index that has none of missing fields
 /// and none of documents and arrays but of what is in them.
 fn is_about_scalars(condition: &Condition<'_>, in_arrays: bool, keys: KeyOrder<'_>) -> bool {
@@ -222,6 +295,9 @@ fn key_order<'c>(index: &'c Index, collator: Option<&Collator>) -> KeyOrder<'c> 
 pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBounds> {
     let layout = index.kind.layouts(&[]).into_iter().next()?;
     let alike = key_order(index, collator).is_alike();
+    let arrays = index.arrays();
+    let readable = layout.fields.iter();
+    let readable = readable.map(|(path, order)| is_readable(index, &arrays, (path, *order), None));
     let full = layout
         .fields
         .iter()
@@ -233,24 +309,26 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
             point: None,
         }],
         exact: false,
+        met: Vec::new(),
         points: 0,
         confined: 0,
         multikey: index.is_multikey(),
+        readable: readable.collect(),
         in_order: vec![alike; layout.fields.len()],
         described: full.collect(),
         ends: RecordEnds::default(),
         layout,
-        arrays: index.arrays(),
+        arrays,
     })
 }
 
-/// What all conditions on one field allow together, and how many of them that accounts for.
-fn confine_field<'a>(
-    conditions: &[&Condition<'a>],
+/// What all conditions on one field allow together, and which of them that accounts for.
+fn confine_field<'c, 'a>(
+    conditions: &[&'c Condition<'a>],
     order: FieldOrder,
     multikey: bool,
     keys: KeyOrder<'_>,
-) -> Option<(Intervals<'a>, usize)> {
+) -> Option<(Intervals<'a>, Vec<&'c Condition<'a>>)> {
     if order == FieldOrder::Hashed {
         let mut points = conditions
             .iter()
@@ -261,10 +339,11 @@ fn confine_field<'a>(
             });
         let mut confined = points.next()?;
         confined.exact = false;
-        return Some((confined, 0));
+        return Some((confined, Vec::new()));
     }
     // What is put together in the end, and the item that it speaks of.
     let mut together: Vec<Intervals<'a>> = Vec::new();
+    let mut used: Vec<&Condition<'a>> = Vec::new();
     let mut item = None;
     for condition in conditions {
         if together.len() >= CONDITIONS_MAX {
@@ -276,18 +355,20 @@ fn confine_field<'a>(
         if together.is_empty() {
             item = condition.item;
             together.push(next);
+            used.push(condition);
             continue;
         }
         // In an array, one item may meet one condition and another the other.
         let same_value = !multikey || (item.is_some() && item == condition.item);
         if same_value {
             together.push(next);
+            used.push(condition);
         } else if next.is_points() && !together.iter().any(Intervals::is_points) {
             item = condition.item;
             together = vec![next];
+            used = vec![condition];
         }
     }
-    let used = together.len();
     let confined = Intervals::all(together)?;
     let anywhere = confined.intervals.iter().any(Interval::is_full);
     (!anywhere).then_some((confined, used))
@@ -567,7 +648,7 @@ mod tests {
         let index = index(key, &[]);
         let bounds = bounds(&index, &Conjunction::of(&parse(filter))).unwrap();
         let keys = index.kind.keys(document).unwrap().keys;
-        keys.iter().any(|key| {
+        keys.iter().map(|key| &key.bytes).any(|key| {
             bounds.ranges.iter().any(|range| {
                 let above = match &range.range.lower {
                     Bound::Included(lower) => key >= lower,
@@ -652,7 +733,7 @@ mod tests {
         let filter = rawdoc! { "a": 5, "b": { "$gt": 1, "$lt": 9 } };
         let (bounds, exact) = shown(key.clone(), &["a"], filter.clone());
         assert_eq!(bounds, [["[5, 5]"], ["(1, 9)"]]);
-        assert!(!exact);
+        assert!(exact, "one item is enough");
         let (bounds, exact) = shown(key, &["b"], rawdoc! { "a": { "$gt": 1, "$lt": 9 } });
         assert_eq!(bounds, [["(1, 9)"], ["[MinKey, MaxKey]"]]);
         assert!(exact, "no array is on the path that is confined");

@@ -1,17 +1,17 @@
 //! From a way to answer a query to a tree of operators.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use banyan_query::QueryError;
-use banyan_query::filter::Filter;
 use banyan_storage::Collection;
 
-use super::{Access, Branch, IndexBounds, Solution};
+use super::{Access, Branch, Covering, IndexBounds, Solution};
 use crate::operators::{
-    CollectionScan, DistinctScan, Eof, Fetch, IdLookup, IndexScan, Limit, Or, ProjectionDefault,
-    ShardingFilter, Skip, Sort, SortMerge, Stage,
+    CollectionScan, Covered, DistinctScan, Eof, Fetch, IdLookup, IndexScan, KeyDocument, Limit, Or,
+    Projection, RandomScan, Reads, ShardingFilter, Skip, Sort, SortMerge, Stage,
 };
-use crate::request::{Goal, Request};
+use crate::request::{DistinctOf, Goal, Request};
 
 /// The tree for a solution, from what finds the documents up to what is handed out.
 pub fn build(
@@ -20,11 +20,52 @@ pub fn build(
     solution: &Solution,
 ) -> Result<Stage, QueryError> {
     let root = find(collection, request, solution)?;
-    Ok(finish(root, request, solution.sorted))
+    if let (Access::Sample(_), Some(size)) = (&solution.access, request.sample) {
+        let own = match &request.shard_filter {
+            Some(filter) => Stage::over(root, ShardingFilter::new(filter.clone())),
+            None => root,
+        };
+        return Ok(Stage::over(own, Limit::new(size)));
+    }
+    Ok(finish(
+        root,
+        request,
+        solution.sorted,
+        covered(request, solution),
+    ))
+}
+
+/// How the documents come that were read from an index's keys, if they were.
+fn covered(request: &Request<'_>, solution: &Solution) -> Option<Covered> {
+    let covering = solution.covering.as_ref()?;
+    let covered = covering.covered.as_ref()?;
+    let Access::Index { bounds, .. } = &solution.access else {
+        return None;
+    };
+    let is_field = |path: &String| {
+        let mut fields = bounds.layout.fields.iter();
+        fields.any(|(known, _)| known.to_string() == *path)
+    };
+    let is_asked = match &request.query.projection {
+        None => true,
+        Some(projection) => {
+            let paths = projection.included_paths();
+            paths.is_some_and(|paths| paths.into_iter().collect::<BTreeSet<_>>() == *covered)
+        }
+    };
+    match is_asked && covered.iter().all(is_field) && covering.filtered.is_subset(covered) {
+        true => Some(Covered::Exactly),
+        false => Some(Covered::More),
+    }
 }
 
 /// What happens to the documents that were found, on their way out.
-pub fn finish(mut root: Stage, request: &Request<'_>, sorted: bool) -> Stage {
+pub fn finish(
+    mut root: Stage,
+    request: &Request<'_>,
+    sorted: bool,
+    covered: Option<Covered>,
+) -> Stage {
     if let Some(filter) = &request.shard_filter {
         root = Stage::over(root, ShardingFilter::new(filter.clone()));
     }
@@ -40,10 +81,14 @@ pub fn finish(mut root: Stage, request: &Request<'_>, sorted: bool) -> Stage {
     if let Some(limit) = query.limit.filter(|_| sort.is_none()) {
         root = Stage::over(root, Limit::new(limit));
     }
-    if query.projection.is_some() || request.show_record_id {
-        root = Stage::over(root, ProjectionDefault::new(request.output()));
+    let output = request.output();
+    match covered {
+        Some(covered) if request.goal == Goal::Documents => {
+            Stage::over(root, Projection::covered(output, covered))
+        }
+        _ if output.is_identity() => root,
+        _ => Stage::over(root, Projection::new(output)),
     }
-    root
 }
 
 /// What finds the documents that match.
@@ -59,11 +104,12 @@ fn find(
     let filter = filter.cloned();
     Ok(match &solution.access {
         Access::Nothing => Stage::new(Eof),
+        Access::Sample(ids) => Stage::new(RandomScan::new(collection.id, ids.clone())),
         Access::Collection { reverse } => {
             Stage::new(CollectionScan::new(collection.id, *reverse, filter))
         }
         Access::Index { bounds, reverse } => {
-            return from_index(collection, request, solution, bounds, *reverse, filter);
+            return from_index(collection, request, solution, bounds, *reverse);
         }
         Access::Union(branches) => from_union(collection, request, solution, branches)?,
     })
@@ -75,7 +121,6 @@ fn from_index(
     solution: &Solution,
     bounds: &Arc<IndexBounds>,
     reverse: bool,
-    filter: Option<Arc<Filter>>,
 ) -> Result<Stage, QueryError> {
     if bounds.index.is_clustered() {
         let shown = Some(&request.query.filter).filter(|filter| !filter.is_empty());
@@ -89,25 +134,45 @@ fn from_index(
             return Ok(Stage::new(IdLookup::new(collection.clone(), index, key)));
         }
     }
-    let alone = filter.is_none() && request.shard_filter.is_none();
-    match request.goal {
-        Goal::Count if alone => {
-            let scan = IndexScan::new(bounds.clone(), reverse, true);
-            return Ok(Stage::new(scan.counting()));
-        }
-        Goal::Count | Goal::Documents => {}
+    let covering = match &solution.covering {
+        Some(covering) => covering.clone(),
+        None => Arc::new(Covering::of(request, bounds, solution.sorted)),
+    };
+    if let Some(field) = solution.distinct {
+        let is_on_arrays = bounds.arrays.are_on(&bounds.layout.fields[field].0);
+        let reads = match &covering.covered {
+            _ if is_on_arrays => Reads::Items,
+            Some(paths) => Reads::Keys(KeyDocument::new(bounds, paths)),
+            None => Reads::Records,
+        };
+        let fetches = matches!(reads, Reads::Records);
+        let distinct = request.distinct.as_ref();
+        let of_values = distinct.is_none_or(|distinct| distinct.of == DistinctOf::Values);
+        let scan = DistinctScan::new(bounds.clone(), reverse, field, reads);
+        let scan = Stage::new(match of_values {
+            true => scan,
+            false => scan.with_missing(),
+        });
+        return Ok(match fetches {
+            true => Stage::over(scan, Fetch::new(collection.clone(), None)),
+            false => scan,
+        });
     }
-    if solution.distinct
-        && request.shard_filter.is_none()
-        && let Some(scan) = DistinctScan::new(collection.clone(), bounds.clone())
-    {
-        return Ok(Stage::new(scan));
+    let is_exact = covering.residual.is_none();
+    let mut scan = IndexScan::new(bounds.clone(), reverse, is_exact);
+    let mut paths = covering.filtered.clone();
+    if let Some(filter) = &covering.key_filter {
+        scan = scan.filtering(filter.clone(), &paths);
     }
-    let scan = IndexScan::new(bounds.clone(), reverse, filter.is_none());
-    Ok(Stage::over(
-        Stage::new(scan),
-        Fetch::new(collection.clone(), filter),
-    ))
+    if let Some(covered) = &covering.covered {
+        paths.extend(covered.iter().cloned());
+        return Ok(Stage::new(match paths.is_empty() {
+            true => scan.counting(request.goal == Goal::Documents),
+            false => scan.covering(&paths),
+        }));
+    }
+    let fetch = Fetch::new(collection.clone(), covering.residual.clone());
+    Ok(Stage::over(Stage::new(scan), fetch))
 }
 
 /// The bounds of a branch say nothing of the other conditions, so every document is matched.

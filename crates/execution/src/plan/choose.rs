@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
+use banyan_document::path::{Path, position};
 use banyan_query::bounds::{Conjunction, implies};
 use banyan_query::canonical::{Order, natural_direction};
 use banyan_query::sort::SortPattern;
@@ -15,9 +16,9 @@ use banyan_storage::{Collection, Index};
 use bson::RawBsonRef;
 
 use super::bounds::{self, IndexBounds};
-use super::{Access, Branch, Solution};
+use super::{Access, Branch, Covering, Solution};
 use crate::index_filters::{self, IndexFilter};
-use crate::request::Request;
+use crate::request::{DistinctOf, Request};
 use crate::{by_id, partial};
 
 /// More candidates are not tried.
@@ -46,12 +47,21 @@ pub fn solutions(
             Access::Collection { .. } => asks_nothing(&conjunction),
             _ => false,
         };
+        let covering = match &access {
+            // A record's `_id` leads to the record.
+            Access::Index { bounds, .. } if by_id && bounds.index.is_id() => None,
+            // There are no keys beside the documents.
+            Access::Index { bounds, .. } if bounds.index.is_clustered() => None,
+            Access::Index { bounds, .. } => Some(Arc::new(Covering::of(request, bounds, sorted))),
+            _ => None,
+        };
         Solution {
             access,
             sorted,
             exact,
             by_id,
-            distinct: false,
+            covering,
+            distinct: None,
         }
     };
     let sort = query.order.pattern();
@@ -84,17 +94,20 @@ pub fn solutions(
         // A plain `{_id: value}` needs no planner, whatever a filter says.
         filter: filter.filter(|_| !by_id || request.hint.is_some()),
     };
-    if let Some(bounds) = planner.distinct_bounds(request) {
+    if let Some((bounds, field, reverse)) = planner.distinct_bounds(request) {
         let access = Access::Index {
             bounds: Arc::new(bounds),
-            reverse: false,
+            reverse,
         };
-        let distinct = true;
+        let distinct = Some(field);
         let solution = solution(access, true);
-        return Ok(vec![Solution {
-            distinct,
-            ..solution
-        }]);
+        // Without an order a document of each group is not worth looking for one by one.
+        if sort.is_some() || is_of_values(request) || solution.is_covered() {
+            return Ok(vec![Solution {
+                distinct,
+                ..solution
+            }]);
+        }
     }
     let mut candidates = planner.candidates();
     if let Some(at) = candidates.iter().position(|c| c.bounds.is_unique_point()) {
@@ -140,6 +153,11 @@ pub fn solutions(
     Ok(solutions)
 }
 
+fn is_of_values(request: &Request<'_>) -> bool {
+    let distinct = request.distinct.as_ref();
+    distinct.is_some_and(|distinct| distinct.of == DistinctOf::Values)
+}
+
 /// Whether every document matches.
 fn asks_nothing(conjunction: &Conjunction<'_>) -> bool {
     conjunction.complete && conjunction.conditions.is_empty()
@@ -173,29 +191,70 @@ impl<'p> Planner<'p> {
         })
     }
 
-    /// The bounds of an index that begins with the field whose values are asked for, if they say
-    /// all that is asked of the documents.
-    fn distinct_bounds(&self, request: &Request<'_>) -> Option<IndexBounds> {
-        let path = request.distinct?;
-        let fits = |index: &&Arc<Index>| {
-            let first = index.pattern.fields.first();
-            !index.is_multikey()
-                && !index.is_clustered()
-                && first.is_some_and(|(first, order)| {
-                    *order != FieldOrder::Hashed && first.to_string() == path
-                })
-        };
-        // Equal values share a key only if they are equal to the query as well.
-        let is_in_order = |bounds: &IndexBounds| bounds.in_order.first() == Some(&true);
-        let mut indexes = self.indexes(self.conjunction).filter(fits);
-        indexes.find_map(|index| {
-            if asks_nothing(self.conjunction) {
-                // Documents that a sparse index leaves out have no value there.
-                return bounds::whole(index, self.conjunction.collator).filter(is_in_order);
+    /// The bounds of an index with the field of whose values one document each is enough, the place
+    /// of the field, and whether the index is read backwards. The bounds say all that is asked of
+    /// the documents, and only fields that are confined to one value come before the field, so that
+    /// equal values lie together.
+    fn distinct_bounds(&self, request: &Request<'_>) -> Option<(IndexBounds, usize, bool)> {
+        let distinct = request.distinct.as_ref();
+        let distinct = distinct.filter(|_| request.shard_filter.is_none())?;
+        if request.query.limit.is_some() || request.query.skip > 0 {
+            return None;
+        }
+        let asks_nothing = asks_nothing(self.conjunction);
+        let of_index = |index: &Arc<Index>| -> Option<(IndexBounds, usize, bool)> {
+            // It has no keys but its documents' ids: there is nothing to jump over.
+            if index.is_clustered() {
+                return None;
             }
-            let mut candidates = bounds::candidates(index, self.conjunction);
-            candidates.find(|bounds| bounds.exact && is_in_order(bounds))
-        })
+            let of_values = distinct.of == DistinctOf::Values;
+            let bounds = match asks_nothing {
+                // Documents that a sparse index leaves out have no value there.
+                true if index.sparse && !of_values => return None,
+                true => bounds::whole(index, self.conjunction.collator)?,
+                false => {
+                    let mut candidates = bounds::candidates(index, self.conjunction);
+                    candidates.find(|bounds| bounds.exact)?
+                }
+            };
+            let fields = &bounds.layout.fields;
+            let named = |(known, _): &(Path, FieldOrder)| known.to_string() == distinct.path;
+            let at = fields.iter().position(named)?;
+            let (known, order) = &fields[at];
+            let is_alone = bounds.layout.prefix.is_none() && at <= bounds.points;
+            // Equal values share a key only if they are equal to the query as well.
+            let is_in_order = bounds.in_order.get(at) == Some(&true);
+            let is_served = match bounds.arrays.are_on(known) {
+                false => true,
+                // Each item has a key. Of a document that matches all are wanted, and others may
+                // lie elsewhere; and no key tells what an item's position leads to.
+                true => {
+                    let mut parts = known.parts().iter();
+                    of_values
+                        && asks_nothing
+                        && at == 0
+                        && index.pattern.collator.is_none()
+                        && !parts.any(|part| position(part).is_some())
+                }
+            };
+            if *order == FieldOrder::Hashed || !is_alone || !is_in_order || !is_served {
+                return None;
+            }
+            // Of equal keys the one of the record that was inserted first comes first.
+            let natural = (at + 1 == fields.len() && !bounds.multikey).then_some(false);
+            let by_order = || match self.sort {
+                Some(sort) => order_of(&bounds, sort),
+                None => natural,
+            };
+            let reverse = match distinct.of {
+                DistinctOf::Values | DistinctOf::Groups => false,
+                DistinctOf::First => by_order()?,
+                DistinctOf::Last => !by_order()?,
+            };
+            Some((bounds, at, reverse))
+        };
+        let mut indexes = self.indexes(self.conjunction);
+        indexes.find_map(of_index)
     }
 
     /// The indexes that help with the filter or with the order.

@@ -3,7 +3,8 @@
 //!
 //! - [`bounds`] puts what a filter says about single paths (`banyan_query::bounds`) together into
 //!   ranges of one index;
-//! - [`choose`] names the ways that may serve;
+//! - [`choose`] names the ways that may serve, [`sample`] the one that draws records at random;
+//! - [`covering`] says what of the query the keys of an index answer;
 //! - `build` makes a tree of operators of one;
 //! - [`explain`] tells the outcome in MongoDB's words.
 //!
@@ -13,20 +14,29 @@
 pub mod bounds;
 mod build;
 pub mod choose;
+#[cfg(test)]
+mod covered_tests;
+pub mod covering;
 pub mod explain;
+pub mod sample;
+#[cfg(test)]
+mod sample_tests;
 pub mod summary;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use banyan_document::number::Number;
+use banyan_storage::RecordId;
 use bson::{RawBsonRef, RawDocument};
 
 pub use banyan_query::canonical::natural_direction;
 pub use bounds::{IndexBounds, ScanRange};
 pub(crate) use build::{build, finish};
 pub use choose::solutions;
+pub use covering::Covering;
 
 /// How the documents are found.
 #[derive(Debug, Clone)]
@@ -42,6 +52,8 @@ pub enum Access {
     },
     /// The branches of an `$or`; a record is taken once.
     Union(Vec<Branch>),
+    /// Records at random, out of this range of ids.
+    Sample(RangeInclusive<RecordId>),
 }
 
 /// A branch of an `$or`, with the index that finds its documents.
@@ -61,8 +73,11 @@ pub struct Solution {
     pub exact: bool,
     /// A plain `{_id: value}`.
     pub by_id: bool,
-    /// The index's first field is the one whose values are asked for, and nothing else is asked.
-    pub distinct: bool,
+    /// What an index's keys leave to do; `None`: there is no one index.
+    pub covering: Option<Arc<Covering>>,
+    /// Of an index whose keys give one document for each value of a field: the field's place in the
+    /// keys.
+    pub distinct: Option<usize>,
 }
 
 impl Solution {
@@ -72,7 +87,8 @@ impl Solution {
             sorted: true,
             exact: true,
             by_id: false,
-            distinct: false,
+            covering: None,
+            distinct: None,
         }
     }
 
@@ -85,11 +101,18 @@ impl Solution {
         }
     }
 
+    /// Whether no document is read.
+    pub fn is_covered(&self) -> bool {
+        let covering = self.covering.as_ref();
+        covering.is_some_and(|covering| covering.covered.is_some())
+    }
+
     /// What a unit of work costs, next to one of a scan of the collection.
     pub(crate) fn work_cost(&self) -> f64 {
         match &self.access {
-            Access::Nothing | Access::Collection { .. } => 1.0,
+            Access::Nothing | Access::Collection { .. } | Access::Sample(_) => 1.0,
             Access::Index { bounds, .. } if bounds.index.is_clustered() => 1.0,
+            Access::Index { .. } if self.is_covered() => 1.0,
             Access::Index { .. } | Access::Union(_) => KEY_AND_RECORD_COST,
         }
     }

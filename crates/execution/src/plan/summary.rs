@@ -15,6 +15,7 @@ pub enum Summary {
     #[default]
     Nothing,
     Scan,
+    Sample,
     ById,
     Index(Arc<Index>),
     /// A part of a clustered collection.
@@ -26,7 +27,7 @@ impl Summary {
     /// The plan's name in the plan cache.
     pub fn name(&self) -> PlanName {
         match self {
-            Summary::Nothing | Summary::Scan => PlanName::Collection,
+            Summary::Nothing | Summary::Scan | Summary::Sample => PlanName::Collection,
             Summary::ById => PlanName::Index(ID_INDEX_NAME.to_owned()),
             Summary::Index(index) | Summary::Clustered(index) => {
                 PlanName::Index(index.name.clone())
@@ -40,6 +41,7 @@ impl Summary {
     pub fn of(solution: &Solution) -> Summary {
         match &solution.access {
             Access::Nothing => Summary::Nothing,
+            Access::Sample(_) => Summary::Sample,
             Access::Collection { .. } => Summary::Scan,
             Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => Summary::ById,
             Access::Index { bounds, .. } if !bounds.index.is_clustered() => {
@@ -59,6 +61,7 @@ impl fmt::Display for Summary {
         match self {
             Summary::Nothing => f.write_str("EOF"),
             Summary::Scan => f.write_str("COLLSCAN"),
+            Summary::Sample => f.write_str("MULTI_ITERATOR"),
             Summary::ById => f.write_str("IDHACK"),
             Summary::Index(index) => index_scan(index, f),
             Summary::Clustered(_) => f.write_str("CLUSTERED_IXSCAN"),

@@ -232,6 +232,7 @@ fn name(access: &Access) -> String {
         Access::Union(parts) => format!("{} parts", parts.len()),
         Access::Collection { .. } => "collection".to_owned(),
         Access::Nothing => "nothing".to_owned(),
+        Access::Sample(_) => "sample".to_owned(),
     }
 }
 

@@ -1,12 +1,12 @@
 //! `distinct`: the different values of a field.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use banyan_document::path::{self, Path};
 use banyan_document::{Collator, key};
-use banyan_execution::{CreatedFrom, Request};
+use banyan_execution::{CreatedFrom, Distinct, DistinctOf, Request};
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
@@ -106,7 +106,11 @@ pub fn request<'a>(
             ..CreatedFrom::default()
         },
         hint: parameters.hint,
-        distinct: Some(parameters.key),
+        distinct: Some(Distinct {
+            path: parameters.key.to_owned(),
+            of: DistinctOf::Values,
+        }),
+        reads: Some(Arc::new(BTreeSet::from([parameters.key.to_owned()]))),
         ..Request::default()
     })
 }

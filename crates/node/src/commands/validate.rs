@@ -396,7 +396,7 @@ impl Findings {
 
 fn has_key(index: &Index, record: &Record, key: &[u8]) -> bool {
     let keys = effects::keys_of(index, record).unwrap_or_default().keys;
-    keys.iter().any(|known| known == key)
+    keys.iter().any(|known| known[..] == *key)
 }
 
 fn entry_document(index: &Index, id: &RecordId) -> RawDocumentBuf {
@@ -430,6 +430,8 @@ fn long(value: u64) -> i64 {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+
+    use banyan_document::key::Key;
 
     use banyan_storage::{Batch, CatalogChange, IndexDefinition, Namespace, Store, StoreOptions};
 
@@ -492,7 +494,7 @@ mod tests {
         test(&store, &ten(&store));
     }
 
-    fn key(collection: &Collection, n: i32) -> Vec<u8> {
+    fn key(collection: &Collection, n: i32) -> Key {
         let document = rawdoc! { "a": n };
         let mut keys = effects::keys_of(&collection.indexes[1], &document).unwrap();
         keys.keys.remove(0)

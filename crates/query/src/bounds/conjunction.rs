@@ -33,6 +33,8 @@ pub struct Condition<'f> {
     pub negated: bool,
     /// Conditions with the same number hold for the same item of an array (`$elemMatch`).
     pub item: Option<usize>,
+    /// Which of the filter's conjuncts says this and nothing else ([`Filter::conjuncts`]).
+    pub conjunct: Option<usize>,
 }
 
 impl<'f> Conjunction<'f> {
@@ -55,7 +57,14 @@ impl<'f> Conjunction<'f> {
         collator: Option<&'f Collator>,
     ) -> Conjunction<'f> {
         let mut conjunction = Conjunction::everything(collator);
-        conjunction.take(node, above);
+        match node {
+            Node::And(children) => {
+                for (number, child) in children.iter().enumerate() {
+                    conjunction.take_conjunct(number, child, above);
+                }
+            }
+            node => conjunction.take_conjunct(0, node, above),
+        }
         conjunction
     }
 
@@ -67,6 +76,21 @@ impl<'f> Conjunction<'f> {
         let mut conjunction = Conjunction::everything(collator);
         conjunction.take_negation(node, above);
         conjunction
+    }
+
+    fn take_conjunct(&mut self, number: usize, node: &'f Node, above: Option<&Path>) {
+        let known = self.conditions.len();
+        self.take(node, above);
+        let is_plain = match node {
+            Node::Path { .. } => true,
+            Node::Not(child) => matches!(**child, Node::Path { .. }),
+            _ => false,
+        };
+        if let [condition] = &mut self.conditions[known..]
+            && is_plain
+        {
+            condition.conjunct = Some(number);
+        }
     }
 
     /// Takes in a node over whole documents, or over those in the array at `above`.
@@ -124,6 +148,7 @@ impl<'f> Conjunction<'f> {
                 predicate,
                 negated: true,
                 item: None,
+                conjunct: None,
             }),
             Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } => self.complete = false,
             Node::AlwaysTrue => self.never = true,
@@ -156,6 +181,7 @@ impl<'f> Conjunction<'f> {
             predicate,
             negated: false,
             item: None,
+            conjunct: None,
         });
     }
 
@@ -167,6 +193,7 @@ impl<'f> Conjunction<'f> {
                 predicate,
                 negated,
                 item: Some(item),
+                conjunct: None,
             });
         };
         match node {

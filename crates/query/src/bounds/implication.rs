@@ -68,6 +68,7 @@ fn of_condition(
         predicate: needed,
         negated: false,
         item: None,
+        conjunct: None,
     };
     let own = KeyOrder::new(collator, collator);
     match (

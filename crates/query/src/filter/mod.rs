@@ -252,6 +252,32 @@ impl Filter {
         computes(&self.root)
     }
 
+    /// What has to hold at once.
+    pub fn conjuncts(&self) -> &[Node] {
+        match &self.root {
+            Node::And(children) => children,
+            Node::AlwaysTrue => &[],
+            other => std::slice::from_ref(other),
+        }
+    }
+
+    /// Some of the conjuncts, by their numbers. `None` if it is none of them.
+    pub fn part(&self, wanted: impl Fn(usize, &Node) -> bool) -> Option<Filter> {
+        let numbered = self.conjuncts().iter().enumerate();
+        let wanted = numbered.filter(|(number, node)| wanted(*number, node));
+        let mut nodes: Vec<Node> = wanted.map(|(_, node)| node.clone()).collect();
+        let root = match nodes.len() {
+            0 => return None,
+            1 => nodes.remove(0),
+            _ => Node::And(nodes),
+        };
+        Some(Filter {
+            root,
+            collator: self.collator.clone(),
+            budget: self.budget.clone(),
+        })
+    }
+
     pub fn root(&self) -> &Node {
         &self.root
     }
@@ -332,6 +358,13 @@ impl Node {
             Node::AlwaysTrue => true,
             _ => false,
         }
+    }
+}
+
+impl Node {
+    /// Adds the paths that it looks at; false if it may look at anything.
+    pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        dependencies(self, paths)
     }
 }
 

@@ -10,6 +10,8 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::context::Context;
@@ -80,6 +82,13 @@ impl Projection {
         is_simple(&self.fields)
     }
 
+    /// Whether all it does is name whole fields that stay.
+    pub fn names_fields(&self) -> bool {
+        let mut rules = self.fields.rules.iter();
+        let is_plain = |rule: &Rule| matches!(rule, Rule::Include | Rule::Exclude);
+        self.mode == Mode::Inclusion && rules.all(|(_, rule)| is_plain(rule))
+    }
+
     /// The dotted paths that an inclusion reads, if that is all it needs: enough to tell whether
     /// an index covers it.
     pub fn included_paths(&self) -> Option<Vec<String>> {
@@ -89,6 +98,11 @@ impl Projection {
         let mut paths = Vec::new();
         collect_paths(&self.fields, "", &mut paths);
         Some(paths)
+    }
+
+    /// Adds the dotted paths that it reads; false if it may read anything.
+    pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        self.mode == Mode::Inclusion && dependencies(&self.fields, "", paths)
     }
 
     pub fn apply(
@@ -105,6 +119,25 @@ fn is_simple(fields: &Fields) -> bool {
         Rule::Include | Rule::Exclude => true,
         Rule::Fields(inner) => is_simple(inner),
         Rule::Expression(_) | Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => false,
+    })
+}
+
+fn dependencies(fields: &Fields, above: &str, paths: &mut BTreeSet<String>) -> bool {
+    fields.rules.iter().all(|(name, rule)| {
+        let path = match above {
+            "" => name.to_string(),
+            above => format!("{above}.{name}"),
+        };
+        match rule {
+            Rule::Include => {
+                paths.insert(path);
+                true
+            }
+            Rule::Exclude => true,
+            Rule::Fields(inner) => dependencies(inner, &path, paths),
+            Rule::Expression(expression) => expression.dependencies(paths),
+            Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => false,
+        }
     })
 }
 

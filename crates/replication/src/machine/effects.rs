@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use banyan_document::key::{KeyError, Keys};
+use banyan_document::key::{Key, KeyError, Keys};
 use banyan_execution::partial;
 use banyan_storage::{
     Batch, Catalog, Collection, INDEX_KEY_BYTES_MAX, Index, RecordId, StorageError,
@@ -28,7 +28,7 @@ pub fn keys_of(index: &Index, document: &RawDocument) -> Result<Keys, KeyError> 
         }
     }
     let keys = index.kind.keys(document)?;
-    let too_large = |key: &&Vec<u8>| key.len() > INDEX_KEY_BYTES_MAX;
+    let too_large = |key: &&Key| key.len() > INDEX_KEY_BYTES_MAX;
     match keys.keys.iter().find(too_large) {
         Some(key) => Err(KeyError::TooLarge(key.len())),
         None => Ok(keys),
@@ -112,20 +112,15 @@ pub fn change_keys(
     new: &Keys,
 ) {
     batch.note_arrays(collection.id, index, &new.arrays);
-    // Both are sorted.
-    for key in old
-        .keys
-        .iter()
-        .filter(|key| new.keys.binary_search(key).is_err())
-    {
+    for key in old.keys.iter().filter(|key| new.get(key).is_none()) {
         batch.delete_index_key(collection, index, key, record);
     }
-    for key in new
-        .keys
-        .iter()
-        .filter(|key| old.keys.binary_search(key).is_err())
-    {
-        batch.put_index_key(collection, index, key, record);
+    for key in &new.keys {
+        match old.get(key) {
+            None => batch.put_index_key(collection, index, key, record),
+            Some(known) if known.types != key.types => batch.retype_index_key(index, key, record),
+            Some(_) => {}
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Unique indexes: no two records have one key.
 
 use banyan_document::Collator;
+use banyan_document::key::Key;
 use banyan_storage::{Collection, Index, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -15,7 +16,7 @@ pub fn check_unique(
     index: &Index,
     snapshot: &Snapshot,
     document: &RawDocument,
-    keys: &[Vec<u8>],
+    keys: &[Key],
     own_record: Option<&RecordId>,
 ) -> Result<(), CommandError> {
     for key in keys {

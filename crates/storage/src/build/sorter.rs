@@ -1,8 +1,9 @@
 //! Sorting index entries in bounded memory: what does not fit goes to disk in sorted runs, which
 //! are merged in the end.
 //!
-//! An entry is an encoded key with the record id behind it. Keys of one index are never a prefix of
-//! one another, so the order of the bytes is the order of the index.
+//! An entry is an encoded key with the record id behind it, then the type bits and their length. Keys
+//! of one index are never a prefix of one another, so the order of the bytes is the order of the
+//! index.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,8 +12,12 @@ use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use banyan_document::key::Key;
+
 use crate::record_id::{RecordId, RecordIdFormat};
 
+/// How the length of type bits is written: of a key of 60,000 bytes they may have more.
+const LENGTH_BYTES: usize = 4;
 /// Beyond this many runs, merging them reads too little of each at once.
 const RUN_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -45,16 +50,20 @@ impl Sorter {
         self.count
     }
 
-    pub(super) fn push(&mut self, key: &[u8], record: &RecordId) -> io::Result<()> {
+    pub(super) fn push(&mut self, key: &Key, record: &RecordId) -> io::Result<()> {
         let taken = self.bytes.len() + self.ends.len() * size_of::<usize>() * 3;
         let suffix_bytes = record.suffix_bytes();
-        if taken + key.len() + suffix_bytes > self.memory_bytes && !self.ends.is_empty() {
+        let length = key.len() + suffix_bytes + key.types.len() + LENGTH_BYTES;
+        if taken + length > self.memory_bytes && !self.ends.is_empty() {
             self.spill()?;
         }
         self.bytes.extend_from_slice(key);
         let end = self.bytes.len();
         self.bytes.resize(end + suffix_bytes, 0);
         record.write_suffix(&mut self.bytes[end..]);
+        self.bytes.extend_from_slice(&key.types);
+        let types = u32::try_from(key.types.len()).map_err(io::Error::other)?;
+        self.bytes.extend_from_slice(&types.to_be_bytes());
         self.ends.push(self.bytes.len());
         self.count += 1;
         Ok(())
@@ -70,7 +79,6 @@ impl Sorter {
     fn spill(&mut self) -> io::Result<()> {
         let mut writer = BufWriter::with_capacity(RUN_BUFFER_BYTES, scratch_file(&self.directory)?);
         for (start, end) in self.sorted() {
-            // An index key is shorter than 64 KiB.
             let length = u32::try_from(end - start).map_err(io::Error::other)?;
             writer.write_all(&length.to_le_bytes())?;
             writer.write_all(&self.bytes[start..end])?;
@@ -161,7 +169,7 @@ enum Source {
 }
 
 /// A key and its record.
-pub(super) type Entry = (Vec<u8>, RecordId);
+pub(super) type Entry = (Key, RecordId);
 
 impl Sorted {
     fn next_bytes(&mut self) -> io::Result<Option<Vec<u8>>> {
@@ -182,14 +190,23 @@ impl Sorted {
     }
 
     pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
-        let Some(mut entry) = self.next_bytes()? else {
+        let Some(entry) = self.next_bytes()? else {
             return Ok(None);
         };
-        let short = || io::Error::new(io::ErrorKind::InvalidData, "a run is damaged");
-        let (end, record) = self.record_ids.split(&entry).ok_or_else(short)?;
-        entry.truncate(end);
-        Ok(Some((entry, record)))
+        let taken_apart = take_apart(entry, self.record_ids);
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a run is damaged");
+        taken_apart.ok_or_else(damaged).map(Some)
     }
+}
+
+fn take_apart(mut bytes: Vec<u8>, record_ids: RecordIdFormat) -> Option<Entry> {
+    let length = u32::from_be_bytes(*bytes.last_chunk::<LENGTH_BYTES>()?);
+    bytes.truncate(bytes.len() - LENGTH_BYTES);
+    let types = bytes.split_off(bytes.len().checked_sub(length as usize)?);
+    let (end, record) = record_ids.split(&bytes)?;
+    bytes.truncate(end);
+    let types = types.into_boxed_slice();
+    Some((Key { bytes, types }, record))
 }
 
 #[cfg(test)]
@@ -207,7 +224,10 @@ mod tests {
         let mut seed = 7_u64;
         for record in 0..5000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
-            let key = (seed >> 52).to_be_bytes();
+            let key = Key {
+                bytes: (seed >> 52).to_be_bytes().to_vec(),
+                types: vec![7; (seed >> 40) as usize % 3].into(),
+            };
             sorter.push(&key, &id(record)).unwrap();
         }
         assert_eq!(sorter.count(), 5000);
@@ -230,7 +250,7 @@ mod tests {
             let (spilled, runs) = sorted_with(10_000, record_ids, id);
             assert_eq!(no_runs, 0);
             assert!(runs > 3, "{runs} runs");
-            assert!(in_memory.is_sorted());
+            assert!(in_memory.is_sorted_by_key(|(key, record)| (&key.bytes, record)));
             assert_eq!(in_memory.len(), 5000);
             assert_eq!(in_memory, spilled);
         }

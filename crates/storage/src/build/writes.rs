@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use banyan_document::key::Key;
 use fjall::{Readable, Slice};
 
 use super::Building;
@@ -19,9 +20,9 @@ pub(crate) struct BuildWrite {
     pub(crate) collection: CollectionId,
     pub(crate) index: Arc<Index>,
     pub(crate) record: RecordId,
-    pub(crate) before: Vec<Vec<u8>>,
+    pub(crate) before: Vec<Key>,
     /// `None`: the record's keys cannot be made.
-    pub(crate) after: Option<Vec<Vec<u8>>>,
+    pub(crate) after: Option<Vec<Key>>,
 }
 
 /// The keys of indexes under construction, as the batch that is being put together leaves them.
@@ -49,26 +50,29 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// The first key with a prefix.
-    fn first(&self, prefix: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+    /// The first entry whose key has a prefix.
+    fn first(&self, prefix: &[u8]) -> Result<Option<(Vec<u8>, Slice)>, StorageError> {
         let from = (Bound::Included(prefix.to_vec()), Bound::Unbounded);
-        let mut first: Option<Vec<u8>> = None;
+        let mut first: Option<(Vec<u8>, Slice)> = None;
         for (key, value) in self.written.range::<Vec<u8>, _>(from) {
             if !key.starts_with(prefix) {
                 break;
             }
-            if value.is_some() {
-                first = Some(key.clone());
+            if let Some(value) = value {
+                first = Some((key.clone(), value.clone()));
                 break;
             }
         }
         for guard in self.view.prefix(self.indexes, prefix) {
-            let key = guard.key()?;
-            if first.as_ref().is_some_and(|first| first[..] <= key[..]) {
+            let (key, value) = guard.into_inner()?;
+            if first
+                .as_ref()
+                .is_some_and(|(first, _)| first[..] <= key[..])
+            {
                 break;
             }
             if !self.written.contains_key(&key[..]) {
-                return Ok(Some(key.to_vec()));
+                return Ok(Some((key.to_vec(), value)));
             }
         }
         Ok(first)
@@ -80,7 +84,7 @@ impl<'a> Pending<'a> {
         &mut self,
         index: &Index,
         building: &Building,
-        key: &[u8],
+        key: &Key,
         record: &RecordId,
         absent: bool,
     ) -> Result<i64, StorageError> {
@@ -90,18 +94,25 @@ impl<'a> Pending<'a> {
             true => None,
             false => self.get(&place)?,
         };
+        let value = form.value(record, &key.types);
         match holder {
             None => {
-                self.written.insert(place, Some(form.value(record)));
+                self.written.insert(place, Some(value));
                 Ok(form.counted_bytes(key, record))
             }
             Some(holder) if index.unique && !holds(index, &holder, record) => {
                 building.note_duplicate();
                 let waiting = building.duplicate_key(index.id, key, Some(record));
-                self.written.insert(waiting, Some(Slice::from([])));
+                let types = Slice::from(&*key.types);
+                self.written.insert(waiting, Some(types));
                 Ok(0)
             }
-            Some(_) => Ok(0),
+            Some(holder) => {
+                if holder != value {
+                    self.written.insert(place, Some(value));
+                }
+                Ok(0)
+            }
         }
     }
 
@@ -130,10 +141,11 @@ impl<'a> Pending<'a> {
         if index.unique && building.may_have_duplicates() {
             let waiting = building.duplicate_key(index.id, key, None);
             // Keys are no prefixes of one another: what follows is a record id.
-            if let Some(next) = self.first(&waiting)?
+            if let Some((next, types)) = self.first(&waiting)?
                 && let Some((_, successor)) = index.record_ids.split(&next)
             {
-                self.written.insert(place, Some(form.value(&successor)));
+                let value = form.value(&successor, &types);
+                self.written.insert(place, Some(value));
                 self.written.insert(next, None);
                 return Ok(0);
             }
@@ -175,7 +187,8 @@ pub(crate) fn resolve(
         building.touch(index.id, &write.record, write.after.is_some());
         let after = write.after.unwrap_or_default();
         let mut grown = 0;
-        for key in write.before.iter().filter(|key| !after.contains(key)) {
+        let is_gone = |key: &&Key| !after.iter().any(|after| after.bytes == key.bytes);
+        for key in write.before.iter().filter(is_gone) {
             grown += pending.remove(index, &building, key, &write.record)?;
         }
         for key in &after {

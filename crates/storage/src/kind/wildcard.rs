@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use banyan_document::Collator;
 use banyan_document::element::{elements, items};
-use banyan_document::key::{self, FieldOrder, KeyError, KeyPattern, Keys};
+use banyan_document::key::{FieldOrder, Key, KeyBuilder, KeyError, KeyField, KeyPattern, Keys};
 use banyan_document::path::{Path, position};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -101,33 +101,33 @@ impl Wildcard {
                     (found.array)(path);
                 }
                 if array.is_empty() {
-                    self.hand_on(RawBsonRef::Undefined, path, found);
+                    self.hand_on(KeyField::EmptyArray, path, found);
                 }
                 for item in items(array) {
                     self.walk_value(item.value(), path, true, found);
                 }
             }
-            value => self.hand_on(value, path, found),
+            value => self.hand_on(KeyField::Value(value), path, found),
         }
     }
 
-    fn hand_on<'a>(&self, value: RawBsonRef<'a>, path: &str, found: &mut Found<'a, '_>) {
+    fn hand_on<'a>(&self, value: KeyField<'a>, path: &str, found: &mut Found<'a, '_>) {
         if self.fields.holds(path) {
             (found.value)(path, value);
         }
     }
 
-    fn encode(&self, path: &str, value: RawBsonRef<'_>) -> Vec<u8> {
-        let mut key = Vec::with_capacity(path.len() + 16);
-        key::encode(RawBsonRef::String(path), &mut key);
-        key::encode_collated(value, self.collator.as_ref(), &mut key);
-        key
+    fn encode(&self, path: &str, value: KeyField<'_>) -> Key {
+        let mut key = KeyBuilder::with_capacity(path.len() + 16);
+        key.push_opaque(RawBsonRef::String(path));
+        key.push(value, FieldOrder::Ascending, self.collator.as_ref());
+        key.finish()
     }
 }
 
 /// Who is told of what a document holds.
 struct Found<'a, 'f> {
-    value: &'f mut dyn FnMut(&str, RawBsonRef<'a>),
+    value: &'f mut dyn FnMut(&str, KeyField<'a>),
     array: &'f mut dyn FnMut(&str),
 }
 
@@ -146,20 +146,18 @@ impl IndexKind for Wildcard {
             },
         };
         self.walk(document, &mut found);
-        keys.sort_unstable();
-        keys.dedup();
-        Ok(Keys { keys, arrays })
+        Ok(Keys::of(keys, arrays))
     }
 
     fn value_of_key(&self, document: &RawDocument, key: &[u8]) -> Option<RawDocumentBuf> {
         let mut shown = None;
         let mut found = Found {
             value: &mut |path, value| {
-                if shown.is_none() && self.encode(path, value) == key {
+                if shown.is_none() && self.encode(path, value).bytes == key {
                     let mut values = rawdoc! {};
                     values.append(cstr!("$_path"), path);
                     if let Ok(name) = bson::raw::CString::try_from(path) {
-                        values.append(name, value);
+                        values.append(name, value.as_value());
                     }
                     shown = Some(values);
                 }
@@ -326,7 +324,7 @@ mod tests {
         assert_eq!(keys(rawdoc! { "a": "X" }), keys(rawdoc! { "a": "x" }));
         assert_ne!(keys(rawdoc! { "A": "x" }), keys(rawdoc! { "a": "x" }));
         let mut path = Vec::new();
-        key::encode(RawBsonRef::String("a"), &mut path);
+        banyan_document::key::encode(RawBsonRef::String("a"), &mut path);
         assert!(keys(rawdoc! { "a": "x" })[0].starts_with(&path));
     }
 

@@ -1,0 +1,77 @@
+//! What of a query the keys of an index answer, so that fewer documents need be read, or none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use banyan_query::filter::Filter;
+
+use super::IndexBounds;
+use crate::request::{Goal, Request};
+
+/// The work that is left to do above a scan of an index.
+#[derive(Debug, Clone)]
+pub struct Covering {
+    /// What of the filter is matched by the keys, beyond the bounds.
+    pub key_filter: Option<Arc<Filter>>,
+    /// What of it is matched by the documents.
+    pub residual: Option<Arc<Filter>>,
+    /// The paths that `key_filter` looks at.
+    pub filtered: BTreeSet<String>,
+    /// The paths that are read from the keys and nowhere else; `None`: documents are fetched.
+    pub covered: Option<BTreeSet<String>>,
+}
+
+impl Covering {
+    /// `sorted`: the keys come in the order that is asked for.
+    pub fn of(request: &Request<'_>, bounds: &IndexBounds, sorted: bool) -> Covering {
+        let filter = &request.query.filter;
+        let mut filtered = BTreeSet::new();
+        let mut is_left = vec![false; filter.conjuncts().len()];
+        let mut is_on_key = is_left.clone();
+        for (number, node) in filter.conjuncts().iter().enumerate() {
+            if bounds.exact || bounds.met.contains(&number) {
+                continue;
+            }
+            let mut paths = BTreeSet::new();
+            match node.dependencies(&mut paths) && bounds.covers(&paths) {
+                true => {
+                    filtered.extend(paths);
+                    is_on_key[number] = true;
+                }
+                false => is_left[number] = true,
+            }
+        }
+        let part = |wanted: &[bool]| filter.part(|number, _| wanted[number]).map(Arc::new);
+        let residual = part(&is_left);
+        let covered = match residual {
+            Some(_) => None,
+            None => needs(request, sorted).filter(|paths| bounds.covers(paths)),
+        };
+        Covering {
+            key_filter: part(&is_on_key),
+            residual,
+            filtered,
+            covered,
+        }
+    }
+}
+
+/// The paths that are looked at once the filter has matched; `None`: the whole document.
+fn needs(request: &Request<'_>, sorted: bool) -> Option<BTreeSet<String>> {
+    let mut paths = BTreeSet::new();
+    if let Some(filter) = &request.shard_filter {
+        filter.dependencies(&mut paths);
+    }
+    if request.goal == Goal::Count {
+        return Some(paths);
+    }
+    match (&request.query.projection, &request.reads) {
+        (Some(projection), _) if projection.dependencies(&mut paths) => {}
+        (None, Some(reads)) => paths.extend(reads.iter().cloned()),
+        _ => return None,
+    }
+    if let Some(sort) = request.query.order.pattern().filter(|_| !sorted) {
+        paths.extend(sort.fields().iter().map(|(path, _)| path.to_string()));
+    }
+    Some(paths)
+}
