@@ -73,6 +73,25 @@ pub fn plan<'a>(
     Ok(Ready::Planned(planned))
 }
 
+/// How many documents there are in a collection in the state that the command sees, where that is
+/// known without looking at them.
+pub fn known_count(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+) -> Result<Option<u64>, CommandError> {
+    let view = owned_view(ctx, collection)?;
+    let is_virtual = matches!(ctx.database(), "local" | "config");
+    if is_virtual || view.ownership.is_some() || view.snapshot.has_overlay() {
+        return Ok(None);
+    }
+    let Some(collection) = view.catalog.get(ctx.database(), collection) else {
+        return Ok(Some(0));
+    };
+    let counts = view.snapshot.counts(collection.id);
+    let (documents, _) = counts.map_err(errors::storage)?;
+    Ok(Some(u64::try_from(documents).unwrap_or_default()))
+}
+
 /// The documents of a collection that is not stored. `None`: it is.
 fn virtual_documents(
     ctx: &CommandContext<'_>,

@@ -1,14 +1,18 @@
 //! `aggregate`: a pipeline over a collection, as a cursor.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use banyan_execution::parallel::Sink;
-use banyan_execution::{Executor, InterruptSlot, PlanSummaryStats, Request, Row, RowStream, Rows};
+use banyan_execution::{
+    Distinct, DistinctOf, Executor, Goal, InterruptSlot, PlanSummaryStats, Request, Row, RowStream,
+    Rows,
+};
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{
-    self, Execution, Flow, Limit, Match, Output, Pipeline, Run, Sort, SortKey,
+    self, Dependencies, Execution, Flow, Group, Limit, Match, Output, Pipeline, Representative,
+    Run, Sample, Sort, SortKey,
 };
 use banyan_query::{Context, QueryError};
 use banyan_wire::{CommandError, ErrorCode};
@@ -244,9 +248,7 @@ pub fn rows(
                     },
                 ));
             };
-            let executor = open(ctx, parameters, collection, &mut pipeline)?;
-            let stats = executor.stats.clone();
-            (Input::Plan(Box::new(executor)), Some(stats))
+            open(ctx, parameters, collection, &mut pipeline)?
         }
     };
     let sources = pipeline_sources::of(ctx, &pipeline, &slot)?;
@@ -344,11 +346,38 @@ fn open(
     parameters: &Parameters<'_>,
     collection: &str,
     pipeline: &mut Pipeline,
-) -> Result<Executor, CommandError> {
+) -> Result<(Input, Option<Arc<PlanSummaryStats>>), CommandError> {
     let leading = Leading::of(pipeline)?;
+    let asks_nothing = leading.filter.is_empty() && parameters.hint.is_none();
     let request = leading.request(ctx, parameters);
+    let counts = request.goal == Goal::Count;
     take_leading(pipeline);
-    reads::plan(ctx, collection, request)?.open(ctx)
+    let known = match counts && asks_nothing {
+        true => reads::known_count(ctx, collection)?,
+        false => None,
+    };
+    let (count, stats) = match known {
+        Some(count) => (count, None),
+        None => {
+            let mut executor = reads::plan(ctx, collection, request)?.open(ctx)?;
+            let stats = Some(executor.stats.clone());
+            if executor.is_sample() {
+                pipeline.remove_first();
+            }
+            if !counts {
+                return Ok((Input::Plan(Box::new(executor)), stats));
+            }
+            let count = executor.count_up_to(u64::MAX).map_err(errors::query)?;
+            (count, stats)
+        }
+    };
+    if let Some(group) = pipeline.first().and_then(|stage| stage.get::<Group>()) {
+        let group = group.of_count(count).map_err(errors::query)?;
+        pipeline.replace_first(group);
+    }
+    // No documents make no group.
+    let documents = (count > 0).then(|| Ok(Row::Owned(rawdoc! {})));
+    Ok((Input::Listed(Box::new(documents.into_iter())), stats))
 }
 
 /// What the first stages ask of the collection.
@@ -358,15 +387,25 @@ struct Leading {
     sort: Option<SortKey>,
     /// A limit right behind them.
     limit: Option<u64>,
+    /// The paths that the stages behind read; `None`: whole documents.
+    reads: Option<Arc<BTreeSet<String>>>,
+    /// What a group right behind takes one document of each value for.
+    distinct: Option<Distinct>,
+    /// So many documents are drawn at random.
+    sample: Option<u64>,
+    /// A group right behind the filters counts documents, and does nothing else.
+    counts: bool,
 }
 
 impl Leading {
     fn of(pipeline: &Pipeline) -> Result<Leading, CommandError> {
         let mut filters = Vec::new();
         let (mut sort, mut limit) = (None, None);
+        let (mut taken, mut distinct, mut counts) = (0, None, false);
         for stage in pipeline.stages() {
             if let Some(matching) = stage.get::<Match>() {
                 filters.push(&matching.filter);
+                taken += 1;
                 continue;
             }
             if let Some(Limit(count)) = stage.get() {
@@ -374,9 +413,31 @@ impl Leading {
             } else if let Some(stage) = stage.get::<Sort>() {
                 sort = Some(stage.key.clone());
                 limit = stage.limit;
+                taken += 1;
             }
             break;
         }
+        if let Some(group) = pipeline
+            .stages()
+            .nth(taken)
+            .and_then(|stage| stage.get::<Group>())
+        {
+            counts = group.counts() && sort.is_none();
+            distinct = group.representative().map(|(path, document)| Distinct {
+                path,
+                of: match document {
+                    Representative::Any => DistinctOf::Groups,
+                    Representative::First => DistinctOf::First,
+                    Representative::Last => DistinctOf::Last,
+                },
+            });
+        }
+        let sample = pipeline.first().and_then(|stage| stage.get::<Sample>());
+        let sample = sample.map(|sample| sample.size);
+        let reads = match pipeline.dependencies_behind(taken) {
+            Dependencies::Whole => None,
+            Dependencies::Paths(paths) => Some(Arc::new(paths)),
+        };
         let filter = match filters.as_slice() {
             [only] => (*only).clone(),
             several => {
@@ -390,6 +451,10 @@ impl Leading {
             filter,
             sort,
             limit,
+            reads,
+            distinct,
+            sample,
+            counts,
         })
     }
 
@@ -403,6 +468,13 @@ impl Leading {
         Request {
             query: Arc::new(query),
             hint: parameters.hint,
+            reads: self.reads,
+            distinct: self.distinct,
+            sample: self.sample,
+            goal: match self.counts {
+                true => Goal::Count,
+                false => Goal::Documents,
+            },
             budget: ctx.budget(),
             ..Request::default()
         }

@@ -10,9 +10,9 @@ use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use indexmap::map::Entry as MapEntry;
 
-use banyan_document::{DocumentWriter, elements, key};
+use banyan_document::{DocumentWriter, Number, elements, key};
 
-use super::accumulator::{self, Accumulator, State};
+use super::accumulator::{self, Accumulator, Kind, State};
 use super::execute::{Drained, Flow, Next, Start, Step, append_count};
 use super::sort;
 use super::stage::{Division, Reads, Stage};
@@ -36,6 +36,14 @@ pub struct Group {
     accumulators: Arc<[Accumulator]>,
     mode: Mode,
     source: RawDocumentBuf,
+}
+
+/// Which document of a group is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Representative {
+    Any,
+    First,
+    Last,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +223,60 @@ impl Group {
         };
         let plain = self.mode == Mode::Complete && !field.starts_with('$') && !field.contains('.');
         plain.then_some(field)
+    }
+
+    /// Whether it puts all documents into one group and does nothing but count them.
+    pub fn counts(&self) -> bool {
+        let is_count = |accumulator: &Accumulator| {
+            let argument = accumulator.argument.as_constant();
+            matches!(accumulator.kind, Kind::Sum) && argument == Some(RawBsonRef::Int32(1))
+        };
+        self.mode != Mode::Merge
+            && self.id.as_constant().is_some()
+            && self.accumulators.iter().all(is_count)
+    }
+
+    /// A group that makes of one document what this one, which counts, makes of `count` documents.
+    pub fn of_count(&self, count: u64) -> Result<Arc<dyn Stage>, QueryError> {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let count = Number::narrow(count).to_raw();
+        let argument = Expression::parse(count, &Context::default())?;
+        let accumulator = |accumulator: &Accumulator| Accumulator {
+            field: accumulator.field.clone(),
+            kind: Kind::Sum,
+            argument: argument.clone(),
+        };
+        Ok(Arc::new(Group {
+            accumulators: self.accumulators.iter().map(accumulator).collect(),
+            ..self.with_mode(self.mode)
+        }))
+    }
+
+    /// The path whose values it groups by, where it needs no more than one document of each group:
+    /// any, the first or the last.
+    pub fn representative(&self) -> Option<(String, Representative)> {
+        let path = self
+            .id
+            .as_field_path()
+            .filter(|_| self.mode != Mode::Merge)?;
+        let mut kinds = self
+            .accumulators
+            .iter()
+            .map(|accumulator| &accumulator.kind);
+        let representative = match self.accumulators.first().map(|first| &first.kind) {
+            None => Representative::Any,
+            Some(Kind::First) => Representative::First,
+            Some(Kind::Last) => Representative::Last,
+            Some(_) => return None,
+        };
+        let is_alike = |kind: &Kind| match representative {
+            Representative::Any => true,
+            Representative::First => matches!(kind, Kind::First),
+            Representative::Last => matches!(kind, Kind::Last),
+        };
+        kinds
+            .all(is_alike)
+            .then(|| (path.to_string(), representative))
     }
 
     fn with_mode(&self, mode: Mode) -> Group {

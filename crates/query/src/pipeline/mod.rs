@@ -57,6 +57,7 @@ pub use dependencies::Dependencies;
 pub use execute::{Drained, Execution, Flow, Next, Run, Start, Step};
 pub use foreign::{Documents, Sources};
 pub use foreign_query::ForeignQuery;
+pub use group::{Group, Representative};
 pub use limit::{Limit, Skip};
 pub use lookup::Lookup;
 pub use matching::Match;
@@ -64,6 +65,7 @@ pub use output::{Merge, Output, WhenMatched, WhenNotMatched};
 pub use project::Projector;
 pub use redact::Redact;
 pub use replace::ReplaceRoot;
+pub use sample::Sample;
 pub use sort::{Sort, SortKey};
 pub use source::Source;
 pub use split::Split;
@@ -248,6 +250,18 @@ impl Pipeline {
     /// The fields that the pipeline reads of its input.
     pub fn dependencies(&self) -> Dependencies {
         Dependencies::of(&self.members)
+    }
+
+    /// The fields that the stages behind the first so many read of their input.
+    pub fn dependencies_behind(&self, stages: usize) -> Dependencies {
+        Dependencies::of(self.members.get(stages..).unwrap_or_default())
+    }
+
+    /// Puts a stage in the place of the first one.
+    pub fn replace_first(&mut self, stage: Arc<dyn Stage>) {
+        if let Some(first) = self.members.first_mut() {
+            first.stage = stage;
+        }
     }
 
     /// The part for the shards and the part for the router.
