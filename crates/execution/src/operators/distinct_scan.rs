@@ -20,7 +20,8 @@ use crate::plan::explain::clamp;
 use crate::row::Row;
 
 /// Keys of the same value are stepped over one by one so often before the scan seeks the next
-/// value: a seek costs as much as many steps.
+/// value: a seek costs as much as many steps. Behind a value of which there were more it seeks
+/// sooner: others may be many as well.
 const STEPS_MAX: usize = 16;
 
 /// The bounds are all that is asked of the documents, and confine the fields before this one to one
@@ -41,6 +42,8 @@ pub struct DistinctScan {
     last: Option<(Vec<u8>, RecordId)>,
     /// What the keys of the value that was handed on last begin with.
     passed: Option<Vec<u8>>,
+    /// So many steps are taken next before it seeks.
+    steps_max: usize,
     keys_examined: u64,
 }
 
@@ -66,6 +69,7 @@ impl DistinctScan {
             scan: None,
             last: None,
             passed: None,
+            steps_max: STEPS_MAX,
             keys_examined: 0,
         }
     }
@@ -80,8 +84,12 @@ impl DistinctScan {
     fn step(&mut self, run: &mut Run<'_>) -> Result<Option<Member>, QueryError> {
         let mut steps = 0;
         loop {
-            if steps >= STEPS_MAX {
+            if steps >= self.steps_max {
                 self.scan = None;
+                self.steps_max = match self.steps_max {
+                    STEPS_MAX => 1,
+                    steps => steps * 2,
+                };
                 steps = 0;
             }
             if self.scan.is_none() && !self.seek(run) {
@@ -100,6 +108,9 @@ impl DistinctScan {
             {
                 steps += 1;
                 continue;
+            }
+            if steps > 0 {
+                self.steps_max = STEPS_MAX;
             }
             let read = self.read(&key, record);
             let found = read.map_err(|_| unreadable(&self.bounds.index.name))?;

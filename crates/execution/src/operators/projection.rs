@@ -88,7 +88,7 @@ impl Operator for Projection {
         match (&self.output.projection, self.covered) {
             (None, Some(_)) => "PROJECTION_COVERED",
             (Some(projection), Some(_)) if projection.names_fields() => "PROJECTION_COVERED",
-            (Some(projection), None) if projection.is_simple() => "PROJECTION_SIMPLE",
+            (Some(projection), None) if projection.names_fields() => "PROJECTION_SIMPLE",
             _ => "PROJECTION_DEFAULT",
         }
     }

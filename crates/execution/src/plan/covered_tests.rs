@@ -279,6 +279,27 @@ fn only_what_is_left_of_a_filter_is_matched_by_documents() {
     assert_eq!(shown(scan), rawdoc! { "a": { "$mod": [2_i64, 1_i64] } });
 }
 
+/// The expression fails for documents that the other condition leaves out.
+#[test]
+fn an_expression_is_not_evaluated_before_what_leaves_documents_out() {
+    let fixture = Fixture::new();
+    let collection = fixture.collection("failing", &documents(), &indexes());
+    let fails = rawdoc! { "$expr": { "$bsonSize": "$a" } };
+    let filters = [
+        rawdoc! { "b": 1, "t": "never", "$expr": { "$bsonSize": "$a" } },
+        rawdoc! { "b": 1, "$and": [{ "t": "never" }, fails] },
+    ];
+    let hint = rawdoc! { "hint": "ba" };
+    for filter in filters {
+        let request = Request {
+            hint: hint.get("hint").unwrap(),
+            ..request(&filter, None)
+        };
+        let mut executor = fixture.open(&collection, &request);
+        assert!(executor.next_record().unwrap().is_none());
+    }
+}
+
 #[test]
 fn counts_by_keys_are_those_of_the_documents() {
     let fixture = Fixture::new();

@@ -25,21 +25,31 @@ impl Covering {
     /// `sorted`: the keys come in the order that is asked for.
     pub fn of(request: &Request<'_>, bounds: &IndexBounds, sorted: bool) -> Covering {
         let filter = &request.query.filter;
-        let mut filtered = BTreeSet::new();
-        let mut is_left = vec![false; filter.conjuncts().len()];
-        let mut is_on_key = is_left.clone();
-        for (number, node) in filter.conjuncts().iter().enumerate() {
+        let conjuncts = filter.conjuncts();
+        let mut is_left = vec![false; conjuncts.len()];
+        let mut on_key = Vec::new();
+        for (number, node) in conjuncts.iter().enumerate() {
             if bounds.exact || bounds.met.contains(&number) {
                 continue;
             }
             let mut paths = BTreeSet::new();
             match node.dependencies(&mut paths) && bounds.covers(&paths) {
-                true => {
-                    filtered.extend(paths);
-                    is_on_key[number] = true;
-                }
+                true => on_key.push((number, paths)),
                 false => is_left[number] = true,
             }
+        }
+        if is_left.contains(&true) {
+            // An expression may fail: not for a document that another condition leaves out.
+            on_key.retain(|(number, _)| {
+                is_left[*number] = conjuncts[*number].computes();
+                !is_left[*number]
+            });
+        }
+        let mut is_on_key = vec![false; conjuncts.len()];
+        let mut filtered = BTreeSet::new();
+        for (number, paths) in on_key {
+            is_on_key[number] = true;
+            filtered.extend(paths);
         }
         let part = |wanted: &[bool]| filter.part(|number, _| wanted[number]).map(Arc::new);
         let residual = part(&is_left);

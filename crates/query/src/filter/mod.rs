@@ -366,6 +366,11 @@ impl Node {
     pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         dependencies(self, paths)
     }
+
+    /// Whether it evaluates an expression or a script, which may fail.
+    pub fn computes(&self) -> bool {
+        computes(self)
+    }
 }
 
 fn bind(node: &Node, outer: &Variables) -> Node {

@@ -77,11 +77,6 @@ impl Projection {
         self.positional
     }
 
-    /// Whether all the projection does is name fields that stay or go.
-    pub fn is_simple(&self) -> bool {
-        is_simple(&self.fields)
-    }
-
     /// Whether all it does is name whole fields that stay.
     pub fn names_fields(&self) -> bool {
         let mut rules = self.fields.rules.iter();
@@ -92,7 +87,7 @@ impl Projection {
     /// The dotted paths that an inclusion reads, if that is all it needs: enough to tell whether
     /// an index covers it.
     pub fn included_paths(&self) -> Option<Vec<String>> {
-        if self.mode != Mode::Inclusion || !self.is_simple() {
+        if self.mode != Mode::Inclusion || !is_simple(&self.fields) {
             return None;
         }
         let mut paths = Vec::new();
