@@ -29,7 +29,7 @@ fn each_record_is_drawn_once_and_as_likely_as_any_other() {
     let collection = fixture.collection("drawn", &documents(200), &[]);
     // Gaps make nobody more likely.
     let mut batch = Batch::new();
-    for id in (0..200).filter(|id| id % 4 != 0) {
+    for id in (0..200_u64).filter(|id| !id.is_multiple_of(4)) {
         batch.delete_record(&collection, id + 1, &rawdoc! { "_id": id as i32 });
     }
     fixture.store.commit(batch).unwrap();
@@ -50,7 +50,7 @@ fn each_record_is_drawn_once_and_as_likely_as_any_other() {
     }
     // 4,200 draws of 150 records: 28 each, with a deviation of about 5.
     for (id, count) in counts.iter().enumerate() {
-        let is_there = id >= 200 || id % 4 == 0;
+        let is_there = id >= 200 || id.is_multiple_of(4);
         let expected = if is_there { 3..=75 } else { 0..=0 };
         assert!(expected.contains(count), "{id} was drawn {count} times");
     }
