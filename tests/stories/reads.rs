@@ -281,3 +281,53 @@ async fn fields_that_a_command_does_not_know_are_refused() -> Result<()> {
     }
     Ok(())
 }
+
+/// A value that changes its type and nothing else has another key to whoever reads keys.
+#[tokio::test]
+async fn covered_plans_follow_what_is_written() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let test = mongod.direct().await.database("test");
+    let things = test.collection::<Document>("things");
+    let indexes = vec![
+        doc! { "key": { "a": 1, "b.c": -1 }, "name": "ab" },
+        doc! { "key": { "t": 1 }, "name": "t" },
+    ];
+    things
+        .insert_one(doc! { "_id": 1, "a": 1, "b": { "c": 5_i64 } })
+        .await?;
+    test.run_command(doc! { "createIndexes": "things", "indexes": indexes })
+        .await?;
+    let written = [
+        doc! { "a": 1.0 },
+        doc! { "a": 1_i64, "b": {} },
+        doc! { "a": Bson::Null, "b": { "c": Bson::Null } },
+        doc! { "b": { "c": "x" } },
+    ];
+    for (number, fields) in written.into_iter().enumerate() {
+        let mut stored = doc! { "_id": 1 };
+        stored.extend(fields.clone());
+        things.replace_one(doc! { "_id": 1 }, &stored).await?;
+        let other = number as i32 + 2;
+        things
+            .insert_one(doc! { "_id": other, "a": 7, "t": [number as i32, 9] })
+            .await?;
+        let find = doc! {
+            "find": "things", "filter": { "a": { "$ne": 7 } }, "hint": "ab",
+            "projection": { "a": 1, "b.c": 1, "_id": 0 },
+        };
+        let reply = test.run_command(find.clone()).await?;
+        let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+        ensure!(*batch == [Bson::Document(fields)], "{reply}");
+        let explain = doc! { "explain": find, "verbosity": "executionStats" };
+        let explained = test.run_command(explain).await?;
+        let stats = explained.get_document("executionStats")?;
+        ensure!(stats.get_i32("totalDocsExamined")? == 0, "{stats}");
+    }
+    let values = things.distinct("t", doc! {}).await?;
+    ensure!(values == [0, 1, 2, 3, 9].map(Bson::Int32), "{values:?}");
+    let report = test
+        .run_command(doc! { "validate": "things", "full": true })
+        .await?;
+    ensure!(report.get_bool("valid")?, "{report}");
+    Ok(())
+}

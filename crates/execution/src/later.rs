@@ -186,6 +186,7 @@ mod tests {
     use crate::request::Request;
     use banyan_storage::{Batch, Collection, RecordId};
     use bson::{RawDocumentBuf, rawdoc};
+    use std::collections::BTreeSet;
 
     const DOCUMENTS: i32 = 100;
 
@@ -199,6 +200,10 @@ mod tests {
 
         fn owns_part_of(&self, min: &RawDocument, _: &RawDocument) -> bool {
             self.owns(min)
+        }
+
+        fn dependencies(&self, paths: &mut BTreeSet<String>) {
+            paths.insert("k".to_owned());
         }
     }
 

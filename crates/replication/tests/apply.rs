@@ -187,19 +187,20 @@ fn a_removal_is_told_before_its_first_document_goes() {
         "min": removal.min.clone(), "max": removal.max.clone(),
     };
     let document = |k: i32| rawdoc! { "_id": k, "k": k };
+    let record = |k: i32| RecordId::number(k as u64 + 1);
     let mut log = create(&clock);
     let (mut inserts, mut notes, mut deletes) = (
         EntryBuilder::new(),
         EntryBuilder::new(),
         EntryBuilder::new(),
     );
-    (0..10).for_each(|k| inserts.insert(COLLECTION, &RecordId::number(k as u64 + 1), &document(k)));
+    (0..10).for_each(|k| inserts.insert(COLLECTION, &record(k), &document(k)));
     // A note of a client says nothing.
     notes.noop(&rawdoc! { "msg": "range removal" });
     log.extend([&inserts, &notes].map(|entry| seal(entry, &clock)));
     let mut begins = EntryBuilder::new();
     begins.noop(&message);
-    (0..10).for_each(|k| deletes.delete(COLLECTION, &RecordId::number(k as u64 + 1), &document(k)));
+    (0..10).for_each(|k| deletes.delete(COLLECTION, &record(k), &document(k)));
     log.extend([&begins, &deletes].map(|entry| seal(entry, &clock)));
     for at_once in [1, log.len()] {
         let member = Member::new();

@@ -198,7 +198,7 @@ impl World {
             expected.extend(keys.into_iter().map(|key| (key, self.id(*number))));
         }
         // Of equal keys the one of the lower record comes first, whatever its type bits.
-        expected.sort_by_key(|(key, record): &(Key, u64)| (key.bytes.clone(), *record));
+        expected.sort_by_key(|(key, record): &(Key, RecordId)| (key.bytes.clone(), record.clone()));
         let scan = self.store.snapshot();
         let scan = scan.scan_index(index, KeyRange::all(), false);
         let found: Vec<_> = scan

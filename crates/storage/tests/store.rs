@@ -47,6 +47,26 @@ fn create(store: &Store, name: &str) -> Arc<Collection> {
     store.catalog().find(&namespace).unwrap().clone()
 }
 
+fn create_clustered(store: &Store, name: &str, indexes: &[RawDocumentBuf]) -> Arc<Collection> {
+    let definition = |spec: &RawDocumentBuf| IndexDefinition {
+        id: store.allocate_id(),
+        spec: spec.clone(),
+    };
+    let namespace = Namespace::new("db", name);
+    let mut batch = Batch::new();
+    batch.change_catalog(CatalogChange::CreateCollection {
+        id: store.allocate_id(),
+        namespace: namespace.clone(),
+        uuid: [1; 16],
+        options: rawdoc! { "clusteredIndex": {
+            "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true,
+        } },
+        indexes: indexes.iter().map(definition).collect(),
+    });
+    store.commit(batch).unwrap();
+    store.catalog().find(&namespace).unwrap().clone()
+}
+
 /// Inserts `{_id: n, a: n % 10}` for each n, with its keys, in one batch.
 fn fill(store: &Store, collection: &Arc<Collection>, numbers: std::ops::Range<i32>) {
     let mut batch = Batch::new();
@@ -148,21 +168,8 @@ fn fill_clustered(store: &Store, collection: &Arc<Collection>, ids: &[i32]) {
 fn a_clustered_collection_is_its_own_index() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut batch = Batch::new();
-    batch.change_catalog(CatalogChange::CreateCollection {
-        id: store.allocate_id(),
-        namespace: Namespace::new("db", "things"),
-        uuid: [1; 16],
-        options: rawdoc! { "clusteredIndex": {
-            "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true,
-        } },
-        indexes: vec![IndexDefinition {
-            id: store.allocate_id(),
-            spec: rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" },
-        }],
-    });
-    store.commit(batch).unwrap();
-    let collection = store.catalog().get("db", "things").unwrap().clone();
+    let by_a = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
+    let collection = create_clustered(&store, "things", &[by_a]);
     fill_clustered(&store, &collection, &[40, -7, 300, 0, 70_000, 12]);
     drop((store, collection));
 
@@ -190,8 +197,8 @@ fn a_clustered_collection_is_its_own_index() {
     }
     assert_eq!(view.unique_lookup(index, &key_of(13)).unwrap(), None);
     let range = KeyRange {
-        lower: std::ops::Bound::Excluded(key_of(0)),
-        upper: std::ops::Bound::Included(key_of(300)),
+        lower: std::ops::Bound::Excluded(key_of(0).bytes),
+        upper: std::ops::Bound::Included(key_of(300).bytes),
     };
     let ids = |scan: banyan_storage::IndexScan| -> Vec<i32> {
         let entries = scan.map(|entry| entry.unwrap());
@@ -746,32 +753,53 @@ fn a_damaged_engine_is_reported() {
 fn type_bits_come_back_with_their_key() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let collection = create(&store, "things");
+    types_come_back(&store, &create(&store, "things"), &id(1));
+    let clustered = create_clustered(
+        &store,
+        "clustered",
+        &[
+            rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" },
+            rawdoc! { "v": 2, "key": { "a": -1 }, "name": "a_-1", "unique": true },
+        ],
+    );
+    for record in [&b"\x12"[..], &[7; 500]] {
+        types_come_back(&store, &clustered, &RecordId::bytes(record));
+    }
+}
+
+fn types_come_back(store: &Store, collection: &Arc<Collection>, record: &RecordId) {
     let put = |document: RawDocumentBuf, retypes: bool| {
         let mut batch = Batch::new();
         for index in &collection.indexes {
             let key = index.pattern.keys(&document).unwrap().keys.remove(0);
             match retypes {
-                true => batch.retype_index_key(index, &key, 1),
-                false => batch.put_index_key(&collection, index, &key, 1),
+                true => batch.retype_index_key(index, &key, record),
+                false => batch.put_index_key(collection, index, &key, record),
             }
         }
         store.commit(batch).unwrap();
         let view = store.snapshot();
         for index in &collection.indexes {
             let key = index.pattern.keys(&document).unwrap().keys.remove(0);
-            assert!(view.has_index_key(index, &key, 1).unwrap());
+            assert!(view.has_index_key(index, &key, record).unwrap());
             let found: Vec<_> = view.scan_index(index, KeyRange::all(), false).collect();
-            let [Ok((entry, 1))] = found.as_slice() else {
+            let [Ok((entry, found))] = found.as_slice() else {
                 panic!("another entry of {}", index.name);
             };
+            assert_eq!(found, record);
             assert_eq!((&**entry, entry.types()), (&*key.bytes, &*key.types));
             let mut other = key.clone();
             other.types = [9].into();
-            assert!(!view.has_index_key(index, &other, 1).unwrap());
+            assert!(!view.has_index_key(index, &other, record).unwrap());
         }
         collection.index("a_1").unwrap().key_bytes()
     };
     let bytes = put(rawdoc! { "_id": 1.0, "a": 7_i64 }, false);
     assert_eq!(put(rawdoc! { "_id": 1_i64, "a": 7 }, true), bytes);
+    let mut batch = Batch::new();
+    for index in &collection.indexes {
+        let keys = index.pattern.keys(&rawdoc! { "_id": 1, "a": 7 }).unwrap();
+        batch.delete_index_key(collection, index, &keys.keys[0], record);
+    }
+    store.commit(batch).unwrap();
 }

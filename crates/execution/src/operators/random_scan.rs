@@ -1,7 +1,8 @@
 //! MULTI_ITERATOR: records drawn at random, each once.
 //!
 //! Ids are drawn out of the range that the collection's ids lie in; those of no record are passed
-//! over, so that each record is as likely as any other.
+//! over, so that each record is as likely as any other. They are numbers: those of a clustered
+//! collection cannot be drawn.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -16,12 +17,12 @@ use crate::row::Row;
 
 pub struct RandomScan {
     collection: CollectionId,
-    ids: RangeInclusive<RecordId>,
-    drawn: HashSet<RecordId>,
+    ids: RangeInclusive<u64>,
+    drawn: HashSet<u64>,
 }
 
 impl RandomScan {
-    pub fn new(collection: CollectionId, ids: RangeInclusive<RecordId>) -> RandomScan {
+    pub fn new(collection: CollectionId, ids: RangeInclusive<u64>) -> RandomScan {
         RandomScan {
             collection,
             ids,
@@ -57,12 +58,13 @@ impl Operator for RandomScan {
                 break;
             }
             draws += 1;
-            let record = rand::rng().random_range(self.ids.clone());
+            let number = rand::rng().random_range(self.ids.clone());
             run.examine_key()?;
-            if !self.drawn.insert(record) {
+            if !self.drawn.insert(number) {
                 continue;
             }
-            let found = run.snapshot.record(self.collection, record);
+            let record = RecordId::number(number);
+            let found = run.snapshot.record(self.collection, &record);
             let Some(found) = found.map_err(error::storage)? else {
                 continue;
             };

@@ -29,7 +29,6 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use banyan_document::number::Number;
-use banyan_storage::RecordId;
 use bson::{RawBsonRef, RawDocument};
 
 pub use banyan_query::canonical::natural_direction;
@@ -53,7 +52,7 @@ pub enum Access {
     /// The branches of an `$or`; a record is taken once.
     Union(Vec<Branch>),
     /// Records at random, out of this range of ids.
-    Sample(RangeInclusive<RecordId>),
+    Sample(RangeInclusive<u64>),
 }
 
 /// A branch of an `$or`, with the index that finds its documents.

@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 
 use banyan_query::QueryError;
-use banyan_storage::RecordId;
 
 use super::{Access, Solution};
 use crate::error;
@@ -33,7 +32,7 @@ pub fn solution(view: &View, request: &Request<'_>) -> Result<Option<Solution>, 
     }))
 }
 
-fn ids(view: &View, size: u64) -> Result<Option<RangeInclusive<RecordId>>, QueryError> {
+fn ids(view: &View, size: u64) -> Result<Option<RangeInclusive<u64>>, QueryError> {
     let Some(collection) = &view.collection else {
         return Ok(None);
     };
@@ -48,7 +47,8 @@ fn ids(view: &View, size: u64) -> Result<Option<RangeInclusive<RecordId>>, Query
     let end = |reverse| {
         let mut records = view.snapshot.records(collection.id, .., reverse);
         let found = records.next().transpose().map_err(error::storage)?;
-        Ok::<_, QueryError>(found.map(|(record, _)| record))
+        // Ids of bytes, those of a clustered collection, are not drawn.
+        Ok::<_, QueryError>(found.and_then(|(record, _)| record.as_number()))
     };
     let (Some(first), Some(last)) = (end(false)?, end(true)?) else {
         return Ok(None);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use banyan_storage::{Batch, Collection};
+use banyan_storage::{Batch, Collection, RecordId};
 use bson::{RawDocumentBuf, rawdoc};
 
 use crate::fixture::Fixture;
@@ -30,13 +30,15 @@ fn each_record_is_drawn_once_and_as_likely_as_any_other() {
     // Gaps make nobody more likely.
     let mut batch = Batch::new();
     for id in (0..200_u64).filter(|id| !id.is_multiple_of(4)) {
-        batch.delete_record(&collection, id + 1, &rawdoc! { "_id": id as i32 });
+        let record = RecordId::number(id + 1);
+        batch.delete_record(&collection, &record, &rawdoc! { "_id": id as i32 });
     }
     fixture.store.commit(batch).unwrap();
     let more: Vec<_> = documents(300).split_off(200);
     let mut batch = Batch::new();
     for (at, document) in more.iter().enumerate() {
-        batch.insert_record(&collection, 201 + at as u64, document);
+        let record = RecordId::number(201 + at as u64);
+        batch.insert_record(&collection, &record, document);
     }
     fixture.store.commit(batch).unwrap();
     let mut counts = [0_u32; 300];

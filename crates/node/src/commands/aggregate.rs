@@ -371,10 +371,7 @@ fn open(
             (count, stats)
         }
     };
-    if let Some(group) = pipeline.first().and_then(|stage| stage.get::<Group>()) {
-        let group = group.of_count(count).map_err(errors::query)?;
-        pipeline.replace_first(group);
-    }
+    put_count(pipeline, count).map_err(errors::query)?;
     // No documents make no group.
     let documents = (count > 0).then(|| Ok(Row::Owned(rawdoc! {})));
     Ok((Input::Listed(Box::new(documents.into_iter())), stats))
@@ -489,18 +486,39 @@ fn take_leading(pipeline: &mut Pipeline) {
     }
 }
 
+/// Has the group that counts make its result of one document, as the count is known.
+fn put_count(pipeline: &mut Pipeline, count: u64) -> Result<(), QueryError> {
+    if let Some(group) = pipeline.first().and_then(|stage| stage.get::<Group>()) {
+        let group = group.of_count(count)?;
+        pipeline.replace_first(group);
+    }
+    Ok(())
+}
+
 /// Runs the stages behind a plan for what they come to: how many documents they were given, and
 /// what `explain` tells of each. Nothing is written.
 fn run_stages(
     ctx: &CommandContext<'_>,
-    pipeline: &Pipeline,
+    pipeline: &mut Pipeline,
     executor: &mut Executor,
+    counts: bool,
 ) -> Result<(u64, Vec<RawDocumentBuf>), CommandError> {
+    let mut count = None;
+    if counts {
+        let found = executor.count_up_to(u64::MAX).map_err(errors::query)?;
+        put_count(pipeline, found).map_err(errors::query)?;
+        count = Some(found);
+    } else if executor.is_sample() {
+        pipeline.remove_first();
+    }
     let sources = pipeline_sources::of(ctx, pipeline, ctx.slot())?;
     let mut execution = pipeline.start(sources).map_err(errors::query)?;
     let mut returned = 0;
     let mut run = || {
-        if let Some(gathering) = pipeline.gathering()
+        if count.is_some_and(|count| count > 0) {
+            execution.push(&rawdoc! {})?;
+        } else if count.is_none()
+            && let Some(gathering) = pipeline.gathering()
             && let Some(parts) = divide(executor, gathering)?
         {
             parts
@@ -520,9 +538,10 @@ fn run_stages(
         Ok::<_, QueryError>(())
     };
     run().map_err(errors::query)?;
-    let found = match pipeline.is_empty() {
-        true => returned,
-        false => execution.received(),
+    let found = match (count, pipeline.is_empty()) {
+        (Some(count), _) => count,
+        (None, true) => returned,
+        (None, false) => execution.received(),
     };
     Ok((found, execution.explain(pipeline, executor.milliseconds())))
 }
@@ -561,9 +580,10 @@ pub fn explain(
     let mut stages = Vec::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
         let request = Leading::of(&pipeline)?.request(ctx, &parameters);
+        let counts = request.goal == Goal::Count;
         take_leading(&mut pipeline);
         let run = |executor: &mut Executor| {
-            let (found, run) = run_stages(ctx, &pipeline, executor)?;
+            let (found, run) = run_stages(ctx, &mut pipeline, executor, counts)?;
             stages = run;
             Ok(found)
         };

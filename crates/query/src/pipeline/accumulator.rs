@@ -28,7 +28,7 @@ pub(super) use table::find;
 pub(super) struct Accumulator {
     pub(super) field: Box<str>,
     /// Its name, with the `$`.
-    operator: &'static str,
+    pub(super) operator: &'static str,
     pub(super) kind: Kind,
     /// What is accumulated, document by document.
     pub(super) argument: Expression,

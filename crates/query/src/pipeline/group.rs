@@ -243,6 +243,7 @@ impl Group {
         let argument = Expression::parse(count, &Context::default())?;
         let accumulator = |accumulator: &Accumulator| Accumulator {
             field: accumulator.field.clone(),
+            operator: accumulator.operator,
             kind: Kind::Sum,
             argument: argument.clone(),
         };

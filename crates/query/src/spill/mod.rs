@@ -18,8 +18,8 @@ pub(crate) use file::damaged;
 pub use file::{SpillFile, SpillStore};
 pub(crate) use list::{Cursor, List};
 pub(crate) use merge::Merge;
-pub(crate) use run::RunWriter;
 use run::Run;
+pub(crate) use run::RunWriter;
 pub(crate) use table::Table;
 
 /// What can be written to a run and read again.

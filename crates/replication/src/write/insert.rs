@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use banyan_document::key::{KeyError, Keys};
+use banyan_document::key::{Key, KeyError, Keys};
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_document::{elements, field};
 use banyan_storage::{Collection, RecordId, RecordIdRef, Snapshot};
@@ -94,7 +94,10 @@ impl<'a> Candidate<'a> {
         if let (Some(index), Some(record)) = (&collection.clustered_index, &self.record)
             && let RecordIdRef::Bytes(key) = record.as_ref()
         {
-            let key = [key.to_vec()];
+            let key = [Key {
+                bytes: key.to_vec(),
+                ..Key::default()
+            }];
             let unit = &staging.unit;
             check_unique(
                 unit,
