@@ -102,7 +102,7 @@ async fn shard(cluster: &Cluster, client: &Client) -> Result<[usize; 2]> {
     admin.run_command(doc! { "balancerStop": 1 }).await?;
     let other = test.collection("other");
     // Secondaries are read as well.
-    let everywhere = WriteConcern::nodes(2);
+    let everywhere = WriteConcern::nodes(cluster.shards[0].members.len() as u32);
     other
         .insert_many((0..DOCUMENTS).map(|i| doc! { "_id": i }))
         .write_concern(everywhere.clone())
