@@ -23,9 +23,6 @@ use crate::{by_id, partial};
 
 /// More candidates are not tried.
 const CANDIDATES_MAX: usize = 16;
-/// Below so many documents an index that leaves anything out is taken without a trial against the
-/// collection.
-const SCAN_DOCUMENTS_MIN: u64 = 2_000;
 
 /// What may serve a query, the likelier ones first; at least one. An index filter names the only
 /// indexes that may.
@@ -125,10 +122,6 @@ pub fn solutions(
         std::cmp::Reverse((points, confined, candidate.sorted))
     });
     candidates.truncate(CANDIDATES_MAX);
-    let in_order = sort.is_some() && candidates.iter().any(|candidate| candidate.sorted);
-    // No other scan of a clustered collection reads less.
-    let clustered = |candidate: &Candidate| candidate.bounds.index.is_clustered();
-    let is_clustered = candidates.iter().any(clustered);
     let mut solutions: Vec<_> = candidates
         .into_iter()
         .map(|candidate| {
@@ -144,9 +137,9 @@ pub fn solutions(
     if let Some((parts, sorted)) = planner.union() {
         solutions.push(solution(Access::Union(parts), sorted));
     }
-    let is_small = collection.documents() < SCAN_DOCUMENTS_MIN;
-    let may_scan = !is_small && !in_order && !is_clustered && planner.filter.is_none();
-    if solutions.is_empty() || may_scan {
+    // Not beside an index: what matches may lie at the collection's beginning, so that a trial says
+    // nothing of the whole scan.
+    if solutions.is_empty() {
         let access = Access::Collection { reverse: false };
         solutions.push(solution(access, sort.is_none()));
     }

@@ -226,6 +226,18 @@ fn indexes_change_how_documents_are_found_and_not_which() {
     }
 }
 
+/// The documents that match lie where a scan begins: a trial of it would find them at once.
+#[test]
+fn no_scan_of_the_collection_is_tried_beside_an_index() {
+    let fixture = Fixture::new();
+    let documents: Vec<_> = (0..3000).map(|id| rawdoc! { "_id": id, "n": id }).collect();
+    let collection = fixture.collection("c", &documents, &[index(rawdoc! { "n": 1 }, "n_1")]);
+    let request = request(&rawdoc! { "n": { "$lt": 300 } }, None);
+    let found = fixture.solutions(&collection, &request);
+    let names: Vec<_> = found.iter().map(|way| name(&way.access)).collect();
+    assert_eq!(names, ["n_1"]);
+}
+
 fn name(access: &Access) -> String {
     match access {
         Access::Index { bounds, .. } => bounds.index.name.clone(),
