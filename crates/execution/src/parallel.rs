@@ -1,7 +1,6 @@
 //! One plan on all cores.
 //!
-//! What a large scan finds is taken in by sinks: a count, the groups of a `$group`, a sorter. The
-//! scan is divided among workers ([`crate::shares`]), each with operators and a sink of its own for
+//! What a large scan finds is taken in by sinks: a count, the groups of a `$group`. The scan is divided among workers ([`crate::shares`]), each with operators and a sink of its own for
 //! every share that it reads; the sinks are handed back in the order of the collection, to be put
 //! together.
 //!
@@ -74,6 +73,8 @@ struct State<S> {
     failed: Option<QueryError>,
     /// Workers beside the first.
     assistants: usize,
+    /// Whoever has not begun is not waited for.
+    is_over: bool,
 }
 
 /// Runs a plan over `shares`. `plan` makes the operators for a share; `None`: it cannot be divided.
@@ -104,11 +105,11 @@ where
             parts: Vec::new(),
             failed: None,
             assistants: 0,
+            is_over: false,
         }),
         left: Condvar::new(),
     });
-    let others = team.clone().recruit(&seed, &own);
-    debug_assert!(others < workers());
+    team.clone().recruit(&seed, &own);
     let mut share = Some(own);
     while let Some(own) = share {
         team.work(&seed, own, 0);
@@ -127,10 +128,10 @@ where
     M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
     S: Sink,
 {
-    /// As many more as there are cores and tickets; how many those are.
-    fn recruit(self: Arc<Self>, seed: &Stage, own: &Share) -> usize {
+    /// As many more as there are cores and tickets.
+    fn recruit(self: Arc<Self>, seed: &Stage, own: &Share) {
         let Ok(runtime) = Handle::try_current() else {
-            return 0;
+            return;
         };
         let mut others = 0;
         while others + 1 < workers()
@@ -138,9 +139,11 @@ where
             && let Some(assistant) = tickets::assistant()
         {
             others += 1;
-            self.state.lock().assistants += 1;
-            let presence = Presence(self.clone());
+            let team = self.clone();
             runtime.spawn_blocking(move || {
+                let Some(presence) = Presence::begin(team) else {
+                    return;
+                };
                 let team = &presence.0;
                 assistant.run(|| {
                     while !tickets::is_waited_for()
@@ -151,7 +154,6 @@ where
                 });
             });
         }
-        others
     }
 
     fn next(&self) -> Option<Share> {
@@ -169,9 +171,10 @@ where
             }
             let mut state = self.state.lock();
             if state.assistants == 0 {
-                drop(state);
                 // The last one may have left something.
-                return self.next();
+                let left = self.next();
+                state.is_over = left.is_none();
+                return left;
             }
             self.left.wait_for(&mut state, LOOK);
             drop(state);
@@ -241,6 +244,18 @@ fn broken() -> QueryError {
 
 /// An assistant at work; it has left when this is gone.
 struct Presence<M, S>(Arc<Team<M, S>>);
+
+impl<M, S> Presence<M, S> {
+    fn begin(team: Arc<Team<M, S>>) -> Option<Presence<M, S>> {
+        let mut state = team.state.lock();
+        if state.is_over {
+            return None;
+        }
+        state.assistants += 1;
+        drop(state);
+        Some(Presence(team))
+    }
+}
 
 impl<M, S> Drop for Presence<M, S> {
     fn drop(&mut self) {

@@ -90,14 +90,17 @@ fn split(remainders: &mut Vec<Remainder>) -> Option<usize> {
 }
 
 impl Share {
-    /// Up to which record id its reader reads next. `None`: nothing is left of it.
-    pub fn claim(&self) -> Option<u64> {
+    /// Up to which record id its reader may read, who has come to `record`. `None`: that one is not
+    /// its own any more.
+    pub fn claim(&self, record: u64) -> Option<u64> {
         let mut remainders = self.shares.0.lock();
         let remainder = remainders.get_mut(self.number)?;
-        if remainder.len() == 0 {
+        if record >= remainder.end {
+            remainder.next = remainder.end;
             return None;
         }
-        remainder.next = remainder.end.min(remainder.next.saturating_add(MORSEL));
+        let from = remainder.next.max(record);
+        remainder.next = remainder.end.min(from.saturating_add(MORSEL));
         Some(remainder.next)
     }
 
@@ -132,7 +135,7 @@ mod tests {
 
     fn read(share: &Share, read: &mut Vec<u64>) {
         let mut at = share.start;
-        while let Some(end) = share.claim() {
+        while let Some(end) = share.claim(at) {
             read.extend(at..end);
             at = end;
         }
@@ -143,12 +146,12 @@ mod tests {
         let shares = Shares::new(5, 50_005);
         let mut all = Vec::new();
         let first = shares.take().unwrap();
-        assert_eq!(first.claim(), Some(5 + MORSEL));
+        assert_eq!(first.claim(5), Some(5 + MORSEL));
         all.extend(5..5 + MORSEL);
         let second = shares.take().unwrap();
         assert_eq!((second.start, second.end), (25_517, 50_005));
         let third = shares.take().unwrap();
-        second.claim().unwrap();
+        second.claim(second.start).unwrap();
         all.extend(second.start..second.start + MORSEL);
         second.leave();
         let fourth = shares.take().unwrap();
@@ -157,7 +160,7 @@ mod tests {
             read(share, &mut all);
         }
         let mut at = 5 + MORSEL;
-        while let Some(end) = first.claim() {
+        while let Some(end) = first.claim(at) {
             all.extend(at..end);
             at = end;
         }

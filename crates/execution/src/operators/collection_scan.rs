@@ -141,8 +141,8 @@ impl CollectionScan {
         let (Some(share), Some(number)) = (&self.share, record.as_number()) else {
             return true;
         };
-        while number >= self.claimed {
-            match share.claim() {
+        if number >= self.claimed {
+            match share.claim(number) {
                 Some(end) => self.claimed = end,
                 None => return false,
             }
