@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use banyan_node::commands::table::BoxFuture;
 use banyan_sharding::RoutingTable;
-use banyan_wire::{CommandError, ErrorCode, Treatment};
+use banyan_wire::{CommandError, ErrorCode, RequestOptions};
 use bson::oid::ObjectId;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
 use tokio::time::Instant;
@@ -263,15 +263,15 @@ async fn align_all(
         body.append(bson::cstr!("maxTimeMS"), left);
     }
     // A shard that is not there is given up at the deadline as well.
-    let treatment = Treatment::write()
+    let request_options = RequestOptions::write()
         .idempotent()
         .timeout(Some(BUILD_TIMEOUT))
         .deadline(deadline.map(|deadline| deadline + GRACE));
-    let (body, treatment) = (&body, &treatment);
+    let (body, request_options) = (&body, &request_options);
     let asks = shards.iter().map(|shard| -> BoxFuture<'_, _> {
         Box::pin(async move {
             let set = role.shards.set(&shard.host)?;
-            let reply = set.command(treatment.clone(), "admin", body).await?;
+            let reply = set.command(request_options.clone(), "admin", body).await?;
             Ok::<_, CommandError>(reply)
         })
     });

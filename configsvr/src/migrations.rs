@@ -15,7 +15,7 @@ use crate::role::ConfigRole;
 const MOVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How long a move waits for a change of the collection's indexes; both shards wait with it.
-const DEFINITION_PATIENCE: Duration = Duration::from_secs(5);
+const DEFINITION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A move that is decided; the caller holds both shards' slots.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub async fn carry_out(role: &ConfigRole, order: &MoveOrder) -> Result<(), Comma
         let message = format!("the indexes of {} are being changed", order.ns);
         CommandError::new(ErrorCode::ConflictingOperationInProgress, message)
     };
-    let waiting = tokio::time::timeout(DEFINITION_PATIENCE, role.moves.read(&order.ns));
+    let waiting = tokio::time::timeout(DEFINITION_TIMEOUT, role.moves.read(&order.ns));
     let _indexes_stay = waiting.await.map_err(|_| busy())?;
     if index_changes::is_open(role, &order.ns).await? {
         return Err(busy());

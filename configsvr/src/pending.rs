@@ -104,11 +104,11 @@ async fn drop_database(role: &ConfigRole, name: &str) -> Result<(), CommandError
     }
     for shard in metadata.shards().await? {
         let set = role.shards.set(&shard.host)?;
-        let treatment = banyan_wire::Treatment::write()
+        let request_options = banyan_wire::RequestOptions::write()
             .idempotent()
             .timeout(Some(SHORT));
         match set
-            .command(treatment, name, &rawdoc! { "dropDatabase": 1 })
+            .command(request_options, name, &rawdoc! { "dropDatabase": 1 })
             .await
         {
             Ok(_) => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use banyan_node::local::Local;
 use banyan_sharding::{RoutingError, RoutingTable};
-use banyan_wire::{CommandError, ErrorCode, ReadMode, ReplicaSet, Treatment};
+use banyan_wire::{CommandError, ErrorCode, ReadMode, ReplicaSet, RequestOptions};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
 
@@ -40,18 +40,18 @@ pub struct RemoteConfig {
 impl RemoteConfig {
     pub async fn command(
         &self,
-        treatment: Treatment,
+        request_options: RequestOptions,
         body: &RawDocument,
     ) -> Result<RawDocumentBuf, CommandError> {
-        Ok(self.set.command(treatment, "admin", body).await?)
+        Ok(self.set.command(request_options, "admin", body).await?)
     }
 }
 
 impl ConfigReader for RemoteConfig {
     async fn find(&self, body: RawDocumentBuf) -> Result<Vec<RawDocumentBuf>, CommandError> {
         let timeout = Some(Duration::from_secs(30));
-        let treatment = Treatment::read(ReadMode::Primary).timeout(timeout);
-        let reply = self.set.command(treatment, "config", &body).await?;
+        let request_options = RequestOptions::read(ReadMode::Primary).timeout(timeout);
+        let reply = self.set.command(request_options, "config", &body).await?;
         let batch = reply
             .get_document("cursor")
             .and_then(|cursor| cursor.get_array("firstBatch"))

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use banyan_wire::{CommandError, PoolOptions, ReplicaSet, ReplicaSetError, Treatment};
+use banyan_wire::{CommandError, PoolOptions, ReplicaSet, ReplicaSetError, RequestOptions};
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 
@@ -34,8 +34,11 @@ impl Shards {
         body: &RawDocument,
         timeout: Duration,
     ) -> Result<RawDocumentBuf, CommandError> {
-        let treatment = Treatment::write().idempotent().timeout(Some(timeout));
-        Ok(self.set(host)?.command(treatment, "admin", body).await?)
+        let request_options = RequestOptions::write().idempotent().timeout(Some(timeout));
+        Ok(self
+            .set(host)?
+            .command(request_options, "admin", body)
+            .await?)
     }
 
     /// Runs a command that is not worth waiting for: a shard that has no primary right now is an
@@ -46,11 +49,14 @@ impl Shards {
         body: &RawDocument,
         timeout: Duration,
     ) -> Result<RawDocumentBuf, CommandError> {
-        let treatment = Treatment::write()
+        let request_options = RequestOptions::write()
             .idempotent()
             .timeout(Some(timeout))
-            .patience(timeout / 2);
-        Ok(self.set(host)?.command(treatment, "admin", body).await?)
+            .server_selection_timeout(timeout / 2);
+        Ok(self
+            .set(host)?
+            .command(request_options, "admin", body)
+            .await?)
     }
 
     /// Runs a command once: its outcome is unknown if the connection fails.
@@ -60,7 +66,10 @@ impl Shards {
         body: &RawDocument,
         timeout: Duration,
     ) -> Result<RawDocumentBuf, CommandError> {
-        let treatment = Treatment::write().timeout(Some(timeout));
-        Ok(self.set(host)?.command(treatment, "admin", body).await?)
+        let request_options = RequestOptions::write().timeout(Some(timeout));
+        Ok(self
+            .set(host)?
+            .command(request_options, "admin", body)
+            .await?)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_sharding::{ChunkVersion, RoutingError, RoutingTable};
-use banyan_wire::{CommandError, ErrorCode, ReplicaSet, Treatment};
+use banyan_wire::{CommandError, ErrorCode, ReplicaSet, RequestOptions};
 use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::{Mutex, RwLock};
@@ -133,7 +133,7 @@ impl Catalog {
         }
         let command = rawdoc! {"_configsvrCreateDatabase": name};
         self.config
-            .command(Treatment::write().idempotent(), "admin", &command)
+            .command(RequestOptions::write().idempotent(), "admin", &command)
             .await?;
         self.load_database(name).await?.ok_or_else(|| {
             let text = format!("database {name} was dropped while it was being created");

@@ -36,7 +36,7 @@ pub async fn resolved(
     let requests = vec![(shard, Outgoing::command(database, &command))];
     let answers = context
         .router
-        .send_all(requests, context.treatment(false))
+        .send_all(requests, context.request_options(false))
         .await;
     for answer in answers {
         let reply = answer.and_then(Answer::checked)?.reply;

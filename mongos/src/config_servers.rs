@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use banyan_wire::{
-    ClientError, CommandError, ErrorCode, Pool, PoolOptions, ReadMode, ReplicaSet, Treatment,
+    ClientError, CommandError, ErrorCode, Pool, PoolOptions, ReadMode, ReplicaSet, RequestOptions,
 };
 use bson::{RawArrayBuf, RawDocument, rawdoc};
 use tokio::time::Instant;
@@ -138,9 +138,9 @@ async fn look_for_primary(name: String, wanted: &ConfigDb) -> Result<Progress, C
         wanted.hosts.clone(),
         PoolOptions::default(),
     );
-    let look = Treatment::read(ReadMode::Primary)
+    let look = RequestOptions::read(ReadMode::Primary)
         .timeout(Some(ASK_TIMEOUT))
-        .patience(Duration::from_secs(2));
+        .server_selection_timeout(Duration::from_secs(2));
     match set.command(look, "admin", &rawdoc! {"ping": 1}).await {
         Ok(_) => {
             let address = format!("{name}/{}", set.members().join(","));

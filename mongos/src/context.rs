@@ -3,11 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use banyan_wire::{CommandError, Connection, Request, Treatment};
+use banyan_wire::{CommandError, Connection, Request, RequestOptions};
 use bson::RawDocumentBuf;
 use tokio::time::Instant;
 
-use crate::dispatch::treatment;
+use crate::dispatch::request_options;
 use crate::ending::Ending;
 use crate::router::Router;
 
@@ -23,8 +23,8 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// How the request, or one that is made for it, may be treated on its way to a shard.
-    pub fn treatment(&self, writes: bool) -> Treatment {
-        treatment(self.request, writes).deadline(self.deadline)
+    pub fn request_options(&self, writes: bool) -> RequestOptions {
+        request_options(self.request, writes).deadline(self.deadline)
     }
 
     /// What ends the work that is done here for the command.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_wire::{
-    CommandError, ErrorCode, Outgoing, ReadMode, ReadPreference, Request, Treatment,
+    CommandError, ErrorCode, Outgoing, ReadMode, ReadPreference, Request, RequestOptions,
 };
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use futures::future::join_all;
@@ -17,22 +17,22 @@ use crate::router::Router;
 
 /// How long a command is tried again while shards keep saying that its routing is stale. A
 /// migration's critical section is much shorter.
-const STALE_PATIENCE: Duration = Duration::from_secs(30);
+const STALE_RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 const STALE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// How a client's request may be treated on its way to a shard.
-pub fn treatment(request: &Request, writes: bool) -> Treatment {
+pub fn request_options(request: &Request, writes: bool) -> RequestOptions {
     if writes {
-        let treatment = Treatment::write();
+        let request_options = RequestOptions::write();
         // A shard recognises a statement of a numbered transaction that it has run before.
         let numbered = request.get("txnNumber").is_some();
         return if numbered {
-            treatment.idempotent()
+            request_options.idempotent()
         } else {
-            treatment
+            request_options
         };
     }
-    Treatment::read(read_preference(&request.body))
+    RequestOptions::read(read_preference(&request.body))
 }
 
 /// Which members may answer a read. One that has to see what came before goes to the primary,
@@ -59,13 +59,13 @@ impl Router {
     pub async fn send(
         &self,
         shard: &str,
-        treatment: Treatment,
+        request_options: RequestOptions,
         outgoing: &Outgoing,
     ) -> Result<Answer, CommandError> {
         let shard = self.shards.get(shard).await?;
-        let sent = shard.set.exchange(treatment.clone(), outgoing).await;
+        let sent = shard.set.exchange(request_options.clone(), outgoing).await;
         let (reply, member) =
-            sent.map_err(|error| shard_failed(&shard.id, error.into(), &treatment))?;
+            sent.map_err(|error| shard_failed(&shard.id, error.into(), &request_options))?;
         self.gossip.observe(&reply);
         Ok(Answer {
             shard: shard.id.clone(),
@@ -78,11 +78,11 @@ impl Router {
     pub async fn send_all(
         &self,
         requests: Vec<(Arc<str>, Outgoing)>,
-        treatment: Treatment,
+        request_options: RequestOptions,
     ) -> Vec<Result<Answer, CommandError>> {
         let sends = requests
             .iter()
-            .map(|(shard, outgoing)| self.send(shard, treatment.clone(), outgoing));
+            .map(|(shard, outgoing)| self.send(shard, request_options.clone(), outgoing));
         join_all(sends).await
     }
 
@@ -90,14 +90,14 @@ impl Router {
     pub async fn broadcast(
         &self,
         shards: &[Arc<str>],
-        treatment: Treatment,
+        request_options: RequestOptions,
         database: &str,
         command: &RawDocument,
     ) -> Vec<(Arc<str>, Result<RawDocumentBuf, CommandError>)> {
         let outgoing = Outgoing::command(database, command);
-        let treatment = &treatment;
+        let request_options = &request_options;
         let sends = shards.iter().map(|shard| async {
-            let answer = self.send(shard, treatment.clone(), &outgoing).await;
+            let answer = self.send(shard, request_options.clone(), &outgoing).await;
             (
                 shard.clone(),
                 answer.and_then(Answer::checked).map(|answer| answer.reply),
@@ -112,8 +112,11 @@ impl Router {
         database: &str,
         command: &RawDocument,
     ) -> Result<RawDocumentBuf, CommandError> {
-        let treatment = Treatment::write().idempotent();
-        let reply = self.config.command(treatment, database, command).await?;
+        let request_options = RequestOptions::write().idempotent();
+        let reply = self
+            .config
+            .command(request_options, database, command)
+            .await?;
         self.gossip.observe(&reply);
         Ok(reply)
     }
@@ -129,7 +132,7 @@ impl Router {
     where
         F: Future<Output = Result<T, CommandError>>,
     {
-        let mut patience = Patience::new();
+        let mut retries = StaleRetries::new();
         loop {
             let route = if create {
                 Some(self.catalog.route_or_create(ns).await?)
@@ -137,9 +140,9 @@ impl Router {
                 self.catalog.route(ns).await?
             };
             match attempt(route.clone()).await {
-                Err(error) if error.code.is_stale_routing() && patience.is_left() => {
+                Err(error) if error.code.is_stale_routing() && retries.is_left() => {
                     self.recover(route.as_deref(), &error).await?;
-                    patience.pause().await;
+                    retries.pause().await;
                 }
                 outcome => return outcome,
             }
@@ -169,15 +172,15 @@ impl Router {
 }
 
 /// How often and how quickly a stale request is tried again.
-pub struct Patience {
+pub struct StaleRetries {
     until: Instant,
     pause: Duration,
 }
 
-impl Patience {
-    pub fn new() -> Patience {
-        Patience {
-            until: Instant::now() + STALE_PATIENCE,
+impl StaleRetries {
+    pub fn new() -> StaleRetries {
+        StaleRetries {
+            until: Instant::now() + STALE_RETRY_TIMEOUT,
             pause: Duration::ZERO,
         }
     }
@@ -195,16 +198,20 @@ impl Patience {
     }
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience::new()
+impl Default for StaleRetries {
+    fn default() -> StaleRetries {
+        StaleRetries::new()
     }
 }
 
 /// A shard that can't be reached, told the way a driver understands: a numbered write may be sent
 /// again.
-fn shard_failed(shard: &str, error: CommandError, treatment: &Treatment) -> CommandError {
-    let writes = treatment.preference.mode == ReadMode::Primary && treatment.idempotent;
+fn shard_failed(
+    shard: &str,
+    error: CommandError,
+    request_options: &RequestOptions,
+) -> CommandError {
+    let writes = request_options.preference.mode == ReadMode::Primary && request_options.idempotent;
     let reachable =
         !error.code.is_network() && error.code != ErrorCode::FailedToSatisfyReadPreference;
     let text = format!("{} :: caused by :: shard {shard}", error.message);

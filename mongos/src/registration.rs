@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_wire::version::COMPATIBLE_VERSION;
-use banyan_wire::{CommandError, Treatment};
+use banyan_wire::{CommandError, RequestOptions};
 use bson::{DateTime, RawArrayBuf, rawdoc};
 use tracing::debug;
 
@@ -45,9 +45,9 @@ async fn register(router: &Router) -> Result<(), CommandError> {
         "upsert": true,
     };
     let command = rawdoc! {"update": "mongos", "updates": RawArrayBuf::from_iter([statement])};
-    let once = Treatment::write()
+    let once = RequestOptions::write()
         .idempotent()
-        .patience(Duration::from_secs(5));
+        .server_selection_timeout(Duration::from_secs(5));
     router.config.command(once, "config", &command).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use banyan_wire::{
-    CommandError, ErrorCode, PoolOptions, ReadMode, ReplicaSet, ReplicaSetError, Treatment,
+    CommandError, ErrorCode, PoolOptions, ReadMode, ReplicaSet, ReplicaSetError, RequestOptions,
 };
 use bson::{RawBsonRef, RawDocument, rawdoc};
 use parking_lot::RwLock;
@@ -145,7 +145,7 @@ pub async fn find_all(
     command.append(bson::raw::cstr!("filter"), filter);
     command.append(bson::raw::cstr!("sort"), sort);
     command.append(bson::raw::cstr!("batchSize"), 10_000);
-    let read = Treatment::read(ReadMode::Primary);
+    let read = RequestOptions::read(ReadMode::Primary);
     let mut out = Vec::new();
     let mut reply = config.command(read.clone(), "config", &command).await?;
     loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use banyan_document::Collator;
 use banyan_query::pipeline::{Documents, ForeignQuery, Sources};
 use banyan_query::{ErrorKind, QueryError};
-use banyan_wire::{CommandError, Outgoing, ReadMode, Treatment};
+use banyan_wire::{CommandError, Outgoing, ReadMode, RequestOptions};
 use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use tokio::runtime::Handle;
@@ -114,7 +114,7 @@ async fn open(
                     (shard, Outgoing::command(database, &command))
                 })
                 .collect();
-            let read = Treatment::read(ReadMode::Primary);
+            let read = RequestOptions::read(ReadMode::Primary);
             let mut remotes = Vec::new();
             for answer in router.send_all(requests, read).await {
                 remotes.push(Remote::open(answer.and_then(Answer::checked)?, None)?);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_wire::{CommandError, ReadPreference, Treatment};
+use banyan_wire::{CommandError, ReadPreference, RequestOptions};
 use bson::rawdoc;
 
 use crate::defaults::Known;
@@ -15,7 +15,7 @@ const REFRESH_EVERY: Duration = Duration::from_secs(5);
 impl Router {
     /// Asks the config servers.
     pub async fn refresh_defaults(&self) -> Result<Arc<Known>, CommandError> {
-        let read = Treatment::read(ReadPreference::default());
+        let read = RequestOptions::read(ReadPreference::default());
         let command = rawdoc! { "getDefaultRWConcern": 1 };
         let reply = self.config.command(read, "admin", &command).await?;
         Ok(self.defaults.note(reply))

@@ -26,7 +26,7 @@ use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::commands;
 use crate::context::Context;
-use crate::dispatch::Patience;
+use crate::dispatch::StaleRetries;
 use crate::fields;
 use crate::targeting::{self, Target};
 
@@ -314,7 +314,7 @@ impl<'a> Batch<'a> {
             .sequence(self.kind.batch_field(), statements);
         self.context
             .router
-            .send(&child.shard, self.context.treatment(true), &outgoing)
+            .send(&child.shard, self.context.request_options(true), &outgoing)
             .await
     }
 
@@ -554,7 +554,7 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
     let router = context.router;
     let mut batch = Batch::new(context, kind)?;
     let create = batch.may_create();
-    let mut patience = Patience::new();
+    let mut retries = StaleRetries::new();
     // What a part of the batch did is counted here, so from then on no shard's reply is the whole.
     let mut counted = false;
     loop {
@@ -586,9 +586,9 @@ pub async fn run(context: &Context<'_>, kind: Kind) -> Result<RawDocumentBuf, Co
         };
         match stale {
             None => return Ok(batch.reply()),
-            Some(error) if patience.is_left() => {
+            Some(error) if retries.is_left() => {
                 router.recover(Some(&route), &error).await?;
-                patience.pause().await;
+                retries.pause().await;
             }
             Some(error) => return Err(error),
         }

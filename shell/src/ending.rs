@@ -11,7 +11,7 @@ use mongodb::options::{SelectionCriteria, ServerAddress};
 /// Between two looks for what still runs: the command may only just be on its way.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A server that does not end it in this time is left alone.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Which operations are meant, in terms of `currentOp`.
 pub enum Whose {
@@ -49,7 +49,7 @@ pub async fn end<T>(
         }
     };
     // What goes on all the same loses its client now.
-    let _ = tokio::time::timeout(PATIENCE, ended).await;
+    let _ = tokio::time::timeout(TIMEOUT, ended).await;
 }
 
 async fn kill(

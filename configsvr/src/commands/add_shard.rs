@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
-use banyan_wire::{CommandError, ErrorCode, ReadMode, ReplicaSet, Treatment};
+use banyan_wire::{CommandError, ErrorCode, ReadMode, ReplicaSet, RequestOptions};
 use bson::{RawDocument, rawdoc};
 
 use super::{boxed, primary_only};
@@ -15,7 +15,7 @@ use crate::shards::SHORT;
 pub static SPEC: CommandSpec = primary_only("_configsvrAddShard", |ctx| boxed(run(ctx)));
 
 /// How long a server that was just started gets to answer, and to elect a primary.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
@@ -38,21 +38,21 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let _lock = role.membership.lock().await;
     role.initialize().await?;
-    let candidate = examine(role, address).await?;
+    let new_shard = examine(role, address).await?;
     let shards = role.metadata.shards().await?;
-    if let Some(known) = already_there(&shards, &candidate, name)? {
+    if let Some(known) = already_there(&shards, &new_shard, name)? {
         return Ok(rawdoc! { "shardAdded": known, "ok": 1.0 });
     }
-    let name = name.map_or_else(|| candidate.default_name(&shards), str::to_owned);
+    let name = name.map_or_else(|| new_shard.default_name(&shards), str::to_owned);
     if shards.iter().any(|shard| *shard.id == *name) {
         let message = format!("a shard named {name} is already part of the cluster");
         return Err(CommandError::new(ErrorCode::OperationFailed, message));
     }
-    let databases = its_databases(role, &candidate).await?;
-    claim(role, &candidate, &name).await?;
+    let databases = its_databases(role, &new_shard).await?;
+    claim(role, &new_shard, &name).await?;
     let entry = rawdoc! {
         "_id": name.as_str(),
-        "host": candidate.host.as_str(),
+        "host": new_shard.host.as_str(),
         "state": 1,
         "topologyTime": role.metadata.tick(),
     };
@@ -61,21 +61,21 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
         let entry = super::create_database::entry(role, database, &name, false);
         role.metadata.put("databases", &[entry]).await?;
     }
-    let details = rawdoc! { "name": name.as_str(), "host": candidate.host.as_str() };
+    let details = rawdoc! { "name": name.as_str(), "host": new_shard.host.as_str() };
     role.note("addShard", "", details).await;
-    tracing::info!(shard = name, host = candidate.host, "a shard was added");
+    tracing::info!(shard = name, host = new_shard.host, "a shard was added");
     Ok(rawdoc! { "shardAdded": name, "ok": 1.0 })
 }
 
 /// A server that wants to be a shard.
-struct Candidate {
+struct NewShard {
     /// What config.shards will say: all members of a set, not only those that were named.
     host: String,
     set_name: Option<String>,
     set: ReplicaSet,
 }
 
-impl Candidate {
+impl NewShard {
     fn default_name(&self, shards: &[ShardEntry]) -> String {
         if let Some(name) = &self.set_name {
             return name.clone();
@@ -87,13 +87,13 @@ impl Candidate {
 }
 
 /// Asks the server what it is.
-async fn examine(role: &ConfigRole, address: &str) -> Result<Candidate, CommandError> {
+async fn examine(role: &ConfigRole, address: &str) -> Result<NewShard, CommandError> {
     let failed = |message: String| CommandError::new(ErrorCode::OperationFailed, message);
     let set = role.shards.set(address)?;
-    let treatment = Treatment::read(ReadMode::Primary)
+    let request_options = RequestOptions::read(ReadMode::Primary)
         .timeout(Some(Duration::from_secs(5)))
-        .patience(PATIENCE);
-    let hello = set.command(treatment, "admin", &rawdoc! { "hello": 1 }).await.map_err(|error| {
+        .server_selection_timeout(TIMEOUT);
+    let hello = set.command(request_options, "admin", &rawdoc! { "hello": 1 }).await.map_err(|error| {
         failed(format!("failed to run command {{ hello: 1 }} when attempting to add shard {address} :: caused by :: {error}"))
     })?;
     if hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
@@ -122,7 +122,7 @@ async fn examine(role: &ConfigRole, address: &str) -> Result<Candidate, CommandE
         Some(name) => format!("{name}/{}", all_hosts(&hello, &set)?),
         None => address.to_owned(),
     };
-    Ok(Candidate {
+    Ok(NewShard {
         host,
         set_name: found.map(str::to_owned),
         set,
@@ -158,19 +158,19 @@ fn all_hosts(hello: &RawDocument, set: &ReplicaSet) -> Result<String, CommandErr
 /// Adding what is already there, in the same words, is no error.
 fn already_there(
     shards: &[ShardEntry],
-    candidate: &Candidate,
+    new_shard: &NewShard,
     name: Option<&str>,
 ) -> Result<Option<String>, CommandError> {
     let hosts = |text: &str| -> Vec<String> {
         let list = text.split_once('/').map_or(text, |(_, list)| list);
         list.split(',').map(str::to_owned).collect()
     };
-    let wanted = hosts(&candidate.host);
+    let wanted = hosts(&new_shard.host);
     let shares = |shard: &&ShardEntry| hosts(&shard.host).iter().any(|h| wanted.contains(h));
     let Some(known) = shards.iter().find(shares) else {
         return Ok(None);
     };
-    let same_set = known.host.split_once('/').map(|(set, _)| set) == candidate.set_name.as_deref();
+    let same_set = known.host.split_once('/').map(|(set, _)| set) == new_shard.set_name.as_deref();
     if same_set && name.is_none_or(|name| name == &*known.id) {
         return Ok(Some(known.id.to_string()));
     }
@@ -178,7 +178,7 @@ fn already_there(
         ErrorCode::IllegalOperation,
         format!(
             "A shard already exists containing the replica set or host '{}'",
-            candidate.host
+            new_shard.host
         ),
     ))
 }
@@ -186,11 +186,14 @@ fn already_there(
 /// The databases that the shard brings along; none of them may exist already.
 async fn its_databases(
     role: &ConfigRole,
-    candidate: &Candidate,
+    new_shard: &NewShard,
 ) -> Result<Vec<String>, CommandError> {
-    let treatment = Treatment::read(ReadMode::Primary).timeout(Some(SHORT));
+    let request_options = RequestOptions::read(ReadMode::Primary).timeout(Some(SHORT));
     let body = rawdoc! { "listDatabases": 1, "nameOnly": true };
-    let reply = candidate.set.command(treatment, "admin", &body).await?;
+    let reply = new_shard
+        .set
+        .command(request_options, "admin", &body)
+        .await?;
     let list = reply
         .get_array("databases")
         .ok()
@@ -209,7 +212,7 @@ async fn its_databases(
                 format!(
                     "can't add shard '{}' because a local database '{database}' exists in another \
                      {}",
-                    candidate.host, existing.primary
+                    new_shard.host, existing.primary
                 ),
             ));
         }
@@ -218,7 +221,7 @@ async fn its_databases(
 }
 
 /// Writes the shard's identity into it, which also makes it refuse any other cluster.
-async fn claim(role: &ConfigRole, candidate: &Candidate, name: &str) -> Result<(), CommandError> {
+async fn claim(role: &ConfigRole, new_shard: &NewShard, name: &str) -> Result<(), CommandError> {
     let identity = rawdoc! {
         "_id": "shardIdentity",
         "shardName": name,
@@ -226,17 +229,17 @@ async fn claim(role: &ConfigRole, candidate: &Candidate, name: &str) -> Result<(
         "configsvrConnectionString": role.connection_string().await?,
     };
     let body = rawdoc! { "_addShard": 1, "shardIdentity": identity };
-    let treatment = Treatment::write()
+    let request_options = RequestOptions::write()
         .idempotent()
         .timeout(Some(SHORT))
-        .patience(PATIENCE);
-    match candidate.set.command(treatment, "admin", &body).await {
+        .server_selection_timeout(TIMEOUT);
+    match new_shard.set.command(request_options, "admin", &body).await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == ErrorCode::CommandNotFound => Err(CommandError::new(
             ErrorCode::NoShardingEnabled,
             format!(
                 "{} must be started with --shardsvr to become a shard",
-                candidate.host
+                new_shard.host
             ),
         )),
         Err(error) => Err(error.into()),

@@ -17,7 +17,7 @@ pub static STOP: CommandSpec = primary_only("_configsvrBalancerStop", |ctx| boxe
 pub static STATUS: CommandSpec = primary_only("_configsvrBalancerStatus", |ctx| boxed(status(ctx)));
 
 /// How long a stop waits for the moves that are under way, unless `maxTimeMS` says less.
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn start(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
@@ -43,7 +43,7 @@ async fn stop(ctx: &CommandContext<'_>) -> CommandResult {
         .map(Duration::from_millis);
     if !role
         .slots
-        .wait_until_idle(patience.unwrap_or(STOP_PATIENCE))
+        .wait_until_idle(patience.unwrap_or(STOP_TIMEOUT))
         .await
     {
         let message = "the balancer is stopped, but a migration is still under way";

@@ -2,7 +2,7 @@
 
 use banyan_node::commands::table::{CommandResult, CommandSpec};
 use banyan_node::context::CommandContext;
-use banyan_wire::{CommandError, ErrorCode, Treatment};
+use banyan_wire::{CommandError, ErrorCode, RequestOptions};
 use bson::rawdoc;
 
 use super::{boxed, primary_only};
@@ -44,9 +44,9 @@ async fn collection(ctx: &CommandContext<'_>) -> CommandResult {
     };
     let shard = role.metadata.shard(&entry.primary).await?;
     let set = role.shards.set(&shard.host)?;
-    let treatment = Treatment::write().timeout(Some(SHORT));
+    let request_options = RequestOptions::write().timeout(Some(SHORT));
     let reply = set
-        .command(treatment, database, &rawdoc! { "drop": collection })
+        .command(request_options, database, &rawdoc! { "drop": collection })
         .await?;
     Ok(reply)
 }

@@ -17,7 +17,7 @@ use crate::role::ConfigRole;
 pub static SPEC: CommandSpec = primary_only("_configsvrMoveRange", |ctx| boxed(run(ctx)));
 
 /// How long an operator's move waits for the balancer's moves of the same shards.
-const SLOT_PATIENCE: Duration = Duration::from_secs(300);
+const SLOT_TIMEOUT: Duration = Duration::from_secs(300);
 
 async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
@@ -41,7 +41,7 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
             // Where it should be already.
             return Ok(rawdoc! { "millis": millis(started), "ok": 1.0 });
         }
-        let Some(_pair) = role.slots.take(&from, &to, SLOT_PATIENCE).await else {
+        let Some(_pair) = role.slots.take(&from, &to, SLOT_TIMEOUT).await else {
             let message = "Unable to start new balancer operation because this shard is currently \
                            donating or receiving a chunk";
             return Err(CommandError::new(

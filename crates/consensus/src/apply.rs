@@ -195,7 +195,7 @@ impl<S: StateMachine> Applier<S> {
             return None;
         }
         #[cfg(feature = "simulation")]
-        if crate::stage::world::planted(crate::stage::world::Bug::ApplyOutOfOrder)
+        if crate::simulated::world::planted(crate::simulated::world::Bug::ApplyOutOfOrder)
             && queue.jobs.len() > 1
         {
             queue.jobs.swap(0, 1);
@@ -251,7 +251,8 @@ impl<S: StateMachine> Applier<S> {
             // A snapshot may have brought the state further than the log.
             let later = position.index > applied.index;
             #[cfg(feature = "simulation")]
-            let later = later || crate::stage::world::planted(crate::stage::world::Bug::ApplyTwice);
+            let later =
+                later || crate::simulated::world::planted(crate::simulated::world::Bug::ApplyTwice);
             if later {
                 entries.push(item.committed);
             }

@@ -7,11 +7,10 @@
 //! Here is what every core does. `opening` is how it begins and `pump` what a round comes to; then
 //! `campaign`, `members` and `read_index` (who leads, who belongs, who confirms it), `fetching`
 //! (snapshots), and what only some sets have: `witness` (arbiters), `delay`, `forced`. What they
-//! remember is in `election`, `asking` and `caretaker`, which know no core.
+//! remember is in `election`, `asking` and `witness_state`, which know no core.
 
 mod asking;
 mod campaign;
-mod caretaker;
 mod delay;
 mod election;
 mod fetching;
@@ -24,6 +23,7 @@ mod read_index;
 #[cfg(test)]
 mod tests;
 mod witness;
+mod witness_state;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,16 +37,16 @@ use crate::log::{Disk, Log, LogError};
 use crate::machine::{Membership, PeerId, Position, SnapshotMeta};
 use crate::message::{self, Receiver};
 #[cfg(feature = "simulation")]
-use crate::stage::world::{Bug, planted};
+use crate::simulated::world::{Bug, planted};
 use crate::status::Role;
 use asking::Asking;
-use caretaker::Caretaker;
 use election::Election;
 pub(crate) use forced::ForceError;
 pub(crate) use members::Wish;
 use mix::mix;
 pub(crate) use opening::Settings;
 use opening::{raft_node, reconcile};
+use witness_state::WitnessState;
 
 /// An entry that is committed, and what the core made of it.
 pub(crate) struct Decided {
@@ -90,7 +90,7 @@ pub(crate) struct Core<D: Disk> {
     campaigns: u64,
     ticks: u64,
     since_heartbeat: usize,
-    caretaker: Caretaker,
+    witness_state: WitnessState,
     asking: Asking,
     election: Election,
     /// Entries are handed over only once their user says that they are due.
@@ -138,7 +138,7 @@ impl<D: Disk> Core<D> {
             campaigns: 0,
             ticks: 0,
             since_heartbeat: 0,
-            caretaker: Caretaker::default(),
+            witness_state: WitnessState::default(),
             asking: Asking::default(),
             election: Election::default(),
             delayed: false,
@@ -205,7 +205,7 @@ impl<D: Disk> Core<D> {
 
     /// It leads, and not only until somebody with data can.
     pub fn serves(&self) -> bool {
-        self.is_leader() && !self.caretaker.is_witness()
+        self.is_leader() && !self.witness_state.is_witness()
     }
 
     pub fn installing(&self) -> bool {
@@ -297,7 +297,7 @@ impl<D: Disk> Core<D> {
             message.log_term = self.node.raft.raft_log.last_term();
         }
         self.note_address(&message, frame.sender_address);
-        self.caretaker_heard(&message);
+        self.witness_heard(&message);
         if self.is_foreign(&message) && !self.compare_histories(&message) {
             return self.broken.is_none().then_some(from);
         }
@@ -347,7 +347,7 @@ impl<D: Disk> Core<D> {
     }
 
     fn may_campaign(&self) -> bool {
-        self.electable && !self.delayed && !self.caretaker.is_witness() && self.is_whole()
+        self.electable && !self.delayed && !self.witness_state.is_witness() && self.is_whole()
     }
 
     pub fn set_electable(&mut self, electable: bool) {
@@ -373,7 +373,7 @@ impl<D: Disk> Core<D> {
     }
 
     pub fn transfer_leadership(&mut self, to: PeerId) {
-        if self.is_leader() && !self.caretaker.is_without_data(to) {
+        if self.is_leader() && !self.witness_state.is_without_data(to) {
             self.node.transfer_leader(to);
         }
     }
@@ -387,7 +387,7 @@ impl<D: Disk> Core<D> {
 
     pub fn tick(&mut self) {
         self.ticks += 1;
-        self.tend_as_caretaker();
+        self.tend_witness();
         if self.is_leader() || self.may_campaign() {
             self.node.tick();
             self.beat();

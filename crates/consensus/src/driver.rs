@@ -13,11 +13,11 @@ mod inbox;
 mod keeping;
 mod lead;
 mod leadership;
-#[cfg(feature = "simulation")]
-mod on_stage;
 mod reads;
 mod round;
 mod rounds;
+#[cfg(feature = "simulation")]
+mod simulated;
 mod threads;
 mod timing;
 mod upkeep;
@@ -386,7 +386,7 @@ impl<S: StateMachine> Shared<S> {
     /// anything. That another member gets a vote is seen here before that member can use it.
     pub fn read_index(&self, answer: oneshot::Sender<u64>) {
         #[cfg(feature = "simulation")]
-        if crate::stage::world::planted(crate::stage::world::Bug::StaleRead) {
+        if crate::simulated::world::planted(crate::simulated::world::Bug::StaleRead) {
             self.applier
                 .wait_for(self.commit.load(Ordering::Acquire), answer);
             return;

@@ -62,7 +62,7 @@ impl<S: StateMachine> Group<S> {
     }
 
     #[cfg(feature = "simulation")]
-    pub(crate) fn shared_for_stage(&self) -> Arc<Shared<S>> {
+    pub(crate) fn shared_for_simulation(&self) -> Arc<Shared<S>> {
         self.shared.clone()
     }
 

@@ -23,10 +23,10 @@ mod log;
 mod machine;
 mod message;
 mod options;
+#[cfg(feature = "simulation")]
+pub mod simulated;
 #[cfg(test)]
 mod simulation;
-#[cfg(feature = "simulation")]
-pub mod stage;
 mod status;
 mod surroundings;
 

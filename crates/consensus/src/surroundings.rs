@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 pub(crate) fn now() -> Instant {
     #[cfg(feature = "simulation")]
-    if let Some(now) = crate::stage::world::now() {
+    if let Some(now) = crate::simulated::world::now() {
         return now;
     }
     Instant::now()
@@ -14,7 +14,7 @@ pub(crate) fn now() -> Instant {
 /// Milliseconds since 1970, by the wall clock. Nothing that has to be safe rests on it.
 pub(crate) fn wall_ms() -> i64 {
     #[cfg(feature = "simulation")]
-    if let Some(now) = crate::stage::world::wall_ms() {
+    if let Some(now) = crate::simulated::world::wall_ms() {
         return now;
     }
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -23,7 +23,7 @@ pub(crate) fn wall_ms() -> i64 {
 
 pub(crate) fn random() -> u64 {
     #[cfg(feature = "simulation")]
-    if let Some(number) = crate::stage::world::random() {
+    if let Some(number) = crate::simulated::world::random() {
         return number;
     }
     rand::random()

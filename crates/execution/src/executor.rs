@@ -18,7 +18,7 @@ use crate::parallel::{self, Counter, Sink};
 use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
 use crate::plan::{self, Solution};
-use crate::request::{Request, View};
+use crate::request::{ReadView, Request};
 use crate::row::{Row, RowStream};
 use crate::shares::Shares;
 use crate::stats::PlanSummaryStats;
@@ -60,7 +60,7 @@ pub struct Executor {
 
 impl Executor {
     pub(crate) fn new(
-        view: &View,
+        view: &ReadView,
         request: &Request<'_>,
         solution: &Solution,
         slot: &Arc<InterruptSlot>,
@@ -76,7 +76,7 @@ impl Executor {
     /// request has a sort.
     pub fn over(
         documents: Documents,
-        view: &View,
+        view: &ReadView,
         request: &Request<'_>,
         slot: &Arc<InterruptSlot>,
     ) -> Executor {
@@ -88,7 +88,7 @@ impl Executor {
     }
 
     fn run(
-        view: &View,
+        view: &ReadView,
         root: Stage,
         summary: Summary,
         query: &Arc<CanonicalQuery>,

@@ -16,7 +16,7 @@ use crate::interrupt::InterruptSlot;
 use crate::later::LaterStates;
 use crate::plan::{Solution, solutions};
 use crate::planned::Planned;
-use crate::request::{Request, View};
+use crate::request::{ReadView, Request};
 
 pub struct Fixture {
     _directory: tempfile::TempDir,
@@ -109,7 +109,7 @@ impl Fixture {
         later: Option<LaterStates>,
         slot: &Arc<InterruptSlot>,
     ) -> Executor {
-        let view = View {
+        let view = ReadView {
             collection: Some(collection.clone()),
             snapshot: self.store.snapshot(),
             later,

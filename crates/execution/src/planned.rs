@@ -13,20 +13,20 @@ use crate::executor::Executor;
 use crate::interrupt::InterruptSlot;
 use crate::operators::sort_pattern;
 use crate::plan::{self, Solution};
-use crate::request::{Request, View};
+use crate::request::{ReadView, Request};
 use crate::stats::Choice;
 use crate::trial;
 
 /// A request for which the ways that may serve are known, and nothing has been read.
 pub struct Planned<'a> {
-    view: View,
+    view: ReadView,
     request: Request<'a>,
     solutions: Vec<Solution>,
     has_index_filter: bool,
 }
 
 impl<'a> Planned<'a> {
-    pub fn new(view: View, request: Request<'a>) -> Result<Planned<'a>, QueryError> {
+    pub fn new(view: ReadView, request: Request<'a>) -> Result<Planned<'a>, QueryError> {
         let collection = view.collection.as_ref();
         let filter = collection.and_then(|collection| {
             let info = CollectionQueryInfo::of(collection);

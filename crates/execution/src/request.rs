@@ -12,7 +12,7 @@ use crate::later::LaterStates;
 use crate::operators::{Output, ShardFilter};
 
 /// The state of a collection that a plan reads.
-pub struct View {
+pub struct ReadView {
     /// `None`: it does not exist.
     pub collection: Option<Arc<Collection>>,
     pub snapshot: Snapshot,

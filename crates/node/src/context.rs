@@ -11,7 +11,7 @@ use banyan_execution::{Interrupt, InterruptSlot};
 use banyan_query::Budget;
 use banyan_replication::locks::Lock;
 use banyan_replication::set::write_concern::WriteConcern;
-use banyan_replication::snapshots::View;
+use banyan_replication::snapshots::PointInTime;
 use banyan_replication::write::context::{Operation, WriteContext};
 use banyan_replication::write::shard_rules::{ShardRules, Versions};
 use banyan_storage::{Catalog, Namespace, Snapshot};
@@ -202,7 +202,7 @@ pub struct CommandContext<'a> {
     pub deadline: Option<Instant>,
     pub concern: WriteConcern,
     /// What it reads, where that is not simply the newest state.
-    pub view: Option<View>,
+    pub view: Option<PointInTime>,
     /// The index of its last write in the log; 0 if it has not written.
     last_write: AtomicU64,
     /// Something it wrote was not committed within its write concern's time.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use banyan_document::Collator;
-use banyan_execution::{Documents, Executor, LaterStates, Planned, Request, ShardFilter, View};
+use banyan_execution::{Documents, Executor, LaterStates, Planned, ReadView, Request, ShardFilter};
 use banyan_query::Context;
 use banyan_query::canonical;
 use banyan_storage::{Catalog, Namespace, Snapshot};
@@ -54,7 +54,7 @@ pub fn plan<'a>(
         catalog,
         snapshot,
     } = owned;
-    let mut view = View {
+    let mut view = ReadView {
         collection: None,
         snapshot,
         later: None,

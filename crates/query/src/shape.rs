@@ -9,7 +9,7 @@ use banyan_document::Collator;
 use banyan_document::key::FieldOrder;
 
 use crate::canonical::{CanonicalQuery, Order};
-use crate::filter::{BitTest, Comparison, Filter, Node, Predicate};
+use crate::filter::{BitTest, Comparison, Filter, MatchNode, Predicate};
 
 /// Comparable as a whole; `hash` is for people and statistics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ fn name(name: &str, out: &mut String) {
     let _ = write!(out, "{}:{name}", name.len());
 }
 
-fn nodes(operator: &str, children: &[Node], out: &mut String) {
+fn nodes(operator: &str, children: &[MatchNode], out: &mut String) {
     out.push_str(operator);
     out.push('[');
     for child in children {
@@ -90,22 +90,22 @@ fn nodes(operator: &str, children: &[Node], out: &mut String) {
     out.push(']');
 }
 
-fn node(node: &Node, out: &mut String) {
+fn node(node: &MatchNode, out: &mut String) {
     match node {
-        Node::And(children) => nodes("and", children, out),
-        Node::Or(children) => nodes("or", children, out),
-        Node::Nor(children) => nodes("nor", children, out),
-        Node::Not(child) => nodes("not", std::slice::from_ref(child), out),
-        Node::Path { path, predicate } => {
+        MatchNode::And(children) => nodes("and", children, out),
+        MatchNode::Or(children) => nodes("or", children, out),
+        MatchNode::Nor(children) => nodes("nor", children, out),
+        MatchNode::Not(child) => nodes("not", std::slice::from_ref(child), out),
+        MatchNode::Path { path, predicate } => {
             name(&path.to_string(), out);
             out.push(' ');
             self::predicate(predicate, out);
         }
-        Node::Expression { .. } => out.push_str("expr"),
-        Node::Where(_) => out.push_str("where"),
-        Node::Schema { .. } => out.push_str("schema"),
-        Node::AlwaysTrue => out.push_str("true"),
-        Node::AlwaysFalse => out.push_str("false"),
+        MatchNode::Expression { .. } => out.push_str("expr"),
+        MatchNode::Where(_) => out.push_str("where"),
+        MatchNode::Schema { .. } => out.push_str("schema"),
+        MatchNode::AlwaysTrue => out.push_str("true"),
+        MatchNode::AlwaysFalse => out.push_str("false"),
     }
 }
 

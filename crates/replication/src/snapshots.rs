@@ -22,7 +22,7 @@ const TRIES: usize = 100;
 
 /// The state as of one time.
 #[derive(Clone)]
-pub struct View {
+pub struct PointInTime {
     pub catalog: Arc<Catalog>,
     pub snapshot: Snapshot,
     pub time: Timestamp,
@@ -33,19 +33,19 @@ pub struct Snapshots {
     /// By [`clock::to_bits`].
     kept: Mutex<BTreeMap<u64, Kept>>,
     /// The last one that every member keeps.
-    point: Mutex<Option<View>>,
+    point: Mutex<Option<PointInTime>>,
     /// Held by whoever has one made; when the last one was begun.
     pointing: tokio::sync::Mutex<Option<Instant>>,
 }
 
 struct Kept {
-    view: View,
+    view: PointInTime,
     used: Instant,
 }
 
 impl Snapshots {
     /// The newest state, kept.
-    pub fn take(&self, replica: &Replica, keep: Duration) -> Result<View, CommandError> {
+    pub fn take(&self, replica: &Replica, keep: Duration) -> Result<PointInTime, CommandError> {
         let view = newest(replica)?;
         self.keep(view.clone(), keep);
         Ok(view)
@@ -59,7 +59,7 @@ impl Snapshots {
         }
     }
 
-    pub fn newest_point(&self) -> Option<View> {
+    pub fn newest_point(&self) -> Option<PointInTime> {
         self.point.lock().clone()
     }
 
@@ -68,7 +68,7 @@ impl Snapshots {
     }
 
     /// One that was kept.
-    pub fn find(&self, time: Timestamp, keep: Duration) -> Option<View> {
+    pub fn find(&self, time: Timestamp, keep: Duration) -> Option<PointInTime> {
         let mut kept = self.kept.lock();
         forget_old(&mut kept, keep);
         kept.get(&clock::to_bits(time))
@@ -82,7 +82,7 @@ impl Snapshots {
         replica: &Replica,
         time: Timestamp,
         keep: Duration,
-    ) -> Result<View, CommandError> {
+    ) -> Result<PointInTime, CommandError> {
         if let Some(view) = self.find(time, keep) {
             return Ok(view);
         }
@@ -107,7 +107,7 @@ impl Snapshots {
         Ok(view)
     }
 
-    fn keep(&self, view: View, keep: Duration) {
+    fn keep(&self, view: PointInTime, keep: Duration) {
         let mut kept = self.kept.lock();
         forget_old(&mut kept, keep);
         while kept.len() >= KEPT_MAX {
@@ -145,7 +145,7 @@ fn forget_old(kept: &mut BTreeMap<u64, Kept>, keep: Duration) {
 }
 
 /// The newest state with its exact time: the applied position is part of what a snapshot sees.
-fn newest(replica: &Replica) -> Result<View, CommandError> {
+fn newest(replica: &Replica) -> Result<PointInTime, CommandError> {
     for _ in 0..TRIES {
         let catalog = replica.store.catalog();
         let snapshot = replica.store.snapshot();
@@ -155,7 +155,7 @@ fn newest(replica: &Replica) -> Result<View, CommandError> {
             .map_err(errors::storage)?;
         // The catalog is the one of this snapshot if it was the same before and after.
         if Arc::ptr_eq(&catalog, &replica.store.catalog()) {
-            return Ok(View {
+            return Ok(PointInTime {
                 catalog,
                 snapshot,
                 time,

@@ -287,16 +287,16 @@ fn an_arbiter_keeps_its_place_and_the_configuration() {
 #[test]
 fn a_member_without_indexes_keeps_those_on_id() {
     let log = busy_log(200);
-    let lean = Member::new();
-    lean.machine.set_build_indexes(false);
-    lean.apply(&log, 50);
+    let id_indexes_only = Member::new();
+    id_indexes_only.machine.set_build_indexes(false);
+    id_indexes_only.apply(&log, 50);
     // One that learns late what it is comes to the same.
     let late = Member::new();
     late.apply(&log, 50);
     late.machine.set_build_indexes(false);
     let full = Member::new();
     full.apply(&log, 50);
-    for member in [&lean, &late] {
+    for member in [&id_indexes_only, &late] {
         let catalog = member.store.catalog();
         let collection = catalog.get("db", "things").unwrap();
         assert_eq!(collection.indexes.len(), 1);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use banyan_consensus::{Committed, Group, Options, PeerId, StateMachine, SyncMode, Transport};
 use banyan_execution::tickets::Tickets;
 use banyan_execution::work::Work;
-use banyan_execution::{Interrupt, InterruptSlot, PlanSummaryStats, Planned, Request, View};
+use banyan_execution::{Interrupt, InterruptSlot, PlanSummaryStats, Planned, ReadView, Request};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::Filter;
@@ -21,7 +21,7 @@ use banyan_replication::machine::{Machine, Prepared};
 use banyan_replication::replica::Replica;
 use banyan_replication::write::catalog_ops;
 use banyan_replication::write::context::{Operation, WriteContext};
-use banyan_replication::write::insert::Candidate;
+use banyan_replication::write::insert::KeyedDocument;
 use banyan_replication::write::modify::{self, Action, Effect, Target};
 use banyan_replication::write::shard_rules::Versions;
 use banyan_replication::write::staging::Staging;
@@ -185,12 +185,12 @@ impl Member {
 async fn insert(staging: &mut Staging<'_>, document: &RawDocument) -> Result<(), CommandError> {
     staging.unit.begin_statement();
     let collection = staging.collection.clone().unwrap();
-    let mut candidate = Candidate::new(&collection, document)?;
-    while let Err(latch) = candidate.latch(staging, &collection) {
+    let mut keyed = KeyedDocument::new(&collection, document)?;
+    while let Err(latch) = keyed.latch(staging, &collection) {
         staging.wait_for(latch).await?;
     }
     let present = staging.unit.present();
-    candidate.stage(staging, &collection, &present)
+    keyed.stage(staging, &collection, &present)
 }
 
 fn target(filter: &RawDocument, multi: bool) -> Target<'_> {
@@ -258,7 +258,7 @@ fn find(
         query: Arc::new(query),
         ..Request::default()
     };
-    let view = View {
+    let view = ReadView {
         collection: Some(staging.unit.viewed(&collection).unwrap()),
         snapshot: staging.unit.read_view(),
         later: None,

@@ -623,8 +623,12 @@ fn a_member_may_take_less_than_everything() {
         (target, to)
     };
     assert!(collection.indexes.len() > 1);
-    let (lean, _dir) = import(ImportScope::IdIndexes);
-    let copy = lean.catalog().get("db", "things").unwrap().clone();
+    let (id_indexes_only, _dir) = import(ImportScope::IdIndexes);
+    let copy = id_indexes_only
+        .catalog()
+        .get("db", "things")
+        .unwrap()
+        .clone();
     assert_eq!(copy.indexes.len(), 1);
     assert_eq!(copy.documents(), 50);
     let (empty, _dir) = import(ImportScope::MetaKeys(&[b"last"]));

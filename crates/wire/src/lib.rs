@@ -48,7 +48,7 @@ pub use frame::{FrameError, FrameReader, HEADER_BYTES, MESSAGE_BYTES_MAX};
 pub use one_way::Overflow;
 pub use outgoing::Outgoing;
 pub use read_preference::{ReadMode, ReadPreference, TagSet};
-pub use replica_set::{ReplicaSet, ReplicaSetError, Treatment};
+pub use replica_set::{ReplicaSet, ReplicaSetError, RequestOptions};
 pub use request::{Doc, Origin, Request, Sequence};
 pub use server::{Options, Server, runtime, vital_runtime};
 pub use service::{Counters, Reply, Service};

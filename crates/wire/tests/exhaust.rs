@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use banyan_wire::message::{FLAG_EXHAUST_ALLOWED, FLAG_MORE_TO_COME, encode_msg};
 use banyan_wire::{
     Connection, FrameReader, Options, PoolOptions, ReadMode, ReadPreference, ReplicaSet, Reply,
-    Request, Server, Service, TagSet, Treatment,
+    Request, RequestOptions, Server, Service, TagSet,
 };
 use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
@@ -229,7 +229,7 @@ fn lead(members: &[Arc<Member>], leader: usize, term: u8) {
 }
 
 async fn served_by(set: &ReplicaSet, preference: impl Into<ReadPreference>) -> String {
-    let read = Treatment::read(preference).patience(Duration::from_secs(5));
+    let read = RequestOptions::read(preference).server_selection_timeout(Duration::from_secs(5));
     let reply = set.command(read, "a", &rawdoc! {"ping": 1}).await.unwrap();
     reply.get_str("from").unwrap().to_owned()
 }
@@ -261,7 +261,8 @@ async fn reads_go_where_the_preference_says_and_on_when_that_member_dies() {
     };
     assert_eq!(served_by(&set, tagged("0")).await, members[0].address);
     assert_eq!(served_by(&set, tagged("1")).await, members[1].address);
-    let none = Treatment::read(tagged("2")).patience(Duration::from_millis(20));
+    let none =
+        RequestOptions::read(tagged("2")).server_selection_timeout(Duration::from_millis(20));
     let error = set.command(none, "a", &rawdoc! {"ping": 1}).await;
     assert_eq!(error.unwrap_err().code().code(), 133);
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use banyan_wire::message::{self, encode_msg};
 use banyan_wire::{
     ClientError, CommandError, Compressor, Connection, ErrorCode, FrameReader, Options, Outgoing,
-    Pool, PoolOptions, ReadMode, ReplicaSet, Reply, Request, Server, Service, Treatment,
+    Pool, PoolOptions, ReadMode, ReplicaSet, Reply, Request, RequestOptions, Server, Service,
 };
 use bson::{RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
@@ -403,11 +403,13 @@ async fn a_set_client_finds_the_primary_again_after_a_restart() {
     let running = start().await;
     let set = ReplicaSet::parse(&running.address, PoolOptions::default()).unwrap();
     let ping = rawdoc! {"ping": 1};
-    let read = Treatment::read(ReadMode::Primary);
+    let read = RequestOptions::read(ReadMode::Primary);
     set.command(read.clone(), "admin", &ping).await.unwrap();
     running.shutdown.cancel();
     running.serving.await.unwrap();
-    let impatient = read.clone().patience(Duration::from_millis(100));
+    let impatient = read
+        .clone()
+        .server_selection_timeout(Duration::from_millis(100));
     let error = set.command(impatient, "admin", &ping).await.unwrap_err();
     assert_eq!(
         error.code(),
@@ -472,7 +474,7 @@ async fn a_primary_that_hangs_is_left_for_its_successor() {
     };
     lead(0);
     let set = ReplicaSet::parse(&format!("s/{}", hosts.join(",")), PoolOptions::default()).unwrap();
-    let read = Treatment::read(ReadMode::Primary).ask_others_after(Duration::from_millis(20));
+    let read = RequestOptions::read(ReadMode::Primary).ask_others_after(Duration::from_millis(20));
     set.command(read.clone(), "admin", &rawdoc! {"ping": 1})
         .await
         .unwrap();

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use banyan_execution::{CreatedFrom, Executor, Interrupt, InterruptSlot, Planned, Request, View};
+use banyan_execution::{
+    CreatedFrom, Executor, Interrupt, InterruptSlot, Planned, ReadView, Request,
+};
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
 use banyan_node::reads::{OwnedView, owned_view};
@@ -99,7 +101,7 @@ impl<'a> Prepared<'a> {
     fn feed(&self, feeders: Vec<Feeder>, interrupt: &Interrupt) -> Result<(), Failure> {
         let slot = Arc::new(InterruptSlot::default());
         slot.set(Some(interrupt.clone()));
-        let view = View {
+        let view = ReadView {
             collection: self.collection.clone(),
             snapshot: self.snapshot.clone(),
             later: None,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use banyan_configsvr::ConfigReader;
 use banyan_sharding::{Chunk, ShardKey};
-use banyan_wire::{CommandError, Treatment};
+use banyan_wire::{CommandError, RequestOptions};
 use bson::{RawArrayBuf, rawdoc};
 use tokio::sync::mpsc;
 
@@ -170,9 +170,9 @@ async fn commit(
         "max": chunk.range.max.document().to_owned(),
         "splitPoints": keys,
     };
-    let treatment = Treatment::write()
+    let request_options = RequestOptions::write()
         .idempotent()
         .timeout(Some(COMMIT_TIMEOUT));
-    identity.config.command(treatment, &body).await?;
+    identity.config.command(request_options, &body).await?;
     role.refresh(ns).await
 }

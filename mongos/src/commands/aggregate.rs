@@ -217,7 +217,7 @@ async fn split(
         .collect();
     let answers = context
         .router
-        .send_all(requests, context.treatment(false))
+        .send_all(requests, context.request_options(false))
         .await;
     let remotes = find::open_all(context, answers).await?;
     let sort = split.order.map(|order| order.pattern);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use banyan_wire::Treatment;
+use banyan_wire::RequestOptions;
 use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::{CommandResult, CommandSpec, Context, run};
@@ -24,10 +24,12 @@ async fn wait(context: &Context<'_>) -> CommandResult {
         command.append(cstr!("writeConcern"), concern);
     }
     let shards: Vec<Arc<str>> = router.shards.all().keys().cloned().collect();
-    let treatment = Treatment::write().idempotent().deadline(context.deadline);
+    let request_options = RequestOptions::write()
+        .idempotent()
+        .deadline(context.deadline);
     let mut unmet: Option<RawDocumentBuf> = None;
     for (_, reply) in router
-        .broadcast(&shards, treatment, "admin", &command)
+        .broadcast(&shards, request_options, "admin", &command)
         .await
     {
         let reply = reply?;

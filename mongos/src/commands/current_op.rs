@@ -23,10 +23,10 @@ async fn run(context: &Context<'_>) -> CommandResult {
         }
     }
     let shards: Vec<Arc<str>> = context.router.shards.all().keys().cloned().collect();
-    let treatment = context.treatment(false);
+    let request_options = context.request_options(false);
     let answers = context
         .router
-        .broadcast(&shards, treatment, "admin", &body.finish())
+        .broadcast(&shards, request_options, "admin", &body.finish())
         .await;
     let mut out = DocumentWriter::new();
     out.begin_array("inprog");

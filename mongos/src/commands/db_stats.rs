@@ -37,9 +37,9 @@ async fn run(context: &Context<'_>) -> CommandResult {
     if let Some(scale) = fields::get(&context.request.body, "scale") {
         command.append("scale", scale);
     }
-    let treatment = context.treatment(false);
+    let request_options = context.request_options(false);
     let answers = router
-        .broadcast(&shards, treatment, name, &command.finish())
+        .broadcast(&shards, request_options, name, &command.finish())
         .await;
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let mut raw: Vec<(String, RawDocumentBuf)> = Vec::new();

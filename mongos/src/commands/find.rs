@@ -124,7 +124,7 @@ async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> C
         .collect();
     let answers = context
         .router
-        .send_all(requests, context.treatment(false))
+        .send_all(requests, context.request_options(false))
         .await;
     let remotes = open_all(context, answers).await?;
     respond(context, &route.ns, remotes, shape, parts.single_batch).await

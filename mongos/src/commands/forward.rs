@@ -92,7 +92,7 @@ pub async fn forward(
     let outgoing = outgoing(request, route, shard);
     let answer = context
         .router
-        .send(shard, context.treatment(writes), &outgoing)
+        .send(shard, context.request_options(writes), &outgoing)
         .await?;
     match answer.error() {
         Some(error) if error.code.is_stale_routing() => Err(error),
@@ -143,8 +143,8 @@ pub async fn gather(
     requests: Vec<(Arc<str>, Outgoing)>,
     writes: bool,
 ) -> Result<Vec<Answer>, CommandError> {
-    let treatment = context.treatment(writes);
-    let answers = context.router.send_all(requests, treatment).await;
+    let request_options = context.request_options(writes);
+    let answers = context.router.send_all(requests, request_options).await;
     answers
         .into_iter()
         .map(|answer| answer.and_then(Answer::checked))

@@ -2,7 +2,7 @@
 //! shards or none, which the config servers see to.
 
 use banyan_document::DocumentWriter;
-use banyan_wire::{CommandError, ErrorCode, Treatment};
+use banyan_wire::{CommandError, ErrorCode, RequestOptions};
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::pass::GENERIC;
@@ -43,8 +43,8 @@ pub async fn coordinate(
     }
     let router = context.router;
     // Not twice: the second time an index that was dropped would be missing.
-    let treatment = Treatment::write().deadline(context.deadline);
-    let outcome = router.config.command(treatment, "admin", &body).await;
+    let request_options = RequestOptions::write().deadline(context.deadline);
+    let outcome = router.config.command(request_options, "admin", &body).await;
     let reply = outcome.map_err(|error| match CommandError::from(error) {
         error if error.code == ErrorCode::NamespaceNotSharded => {
             CommandError::new(ErrorCode::StaleConfig, error.message)

@@ -23,7 +23,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let (shard, number) = operation.rsplit_once(':').ok_or_else(wrong)?;
     let number: i64 = number.parse().map_err(|_| wrong())?;
     let outgoing = Outgoing::command("admin", &rawdoc! {"killOp": 1, "op": number});
-    let treatment = context.treatment(false);
-    let answer = context.router.send(shard, treatment, &outgoing).await;
+    let request_options = context.request_options(false);
+    let answer = context.router.send(shard, request_options, &outgoing).await;
     Ok(answer.and_then(Answer::checked)?.reply)
 }

@@ -36,9 +36,9 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let mut shards: Vec<Arc<str>> = router.shards.all().keys().cloned().collect();
     shards.push(CONFIG.into());
     let command = rawdoc! {"listDatabases": 1};
-    let treatment = context.treatment(false);
+    let request_options = context.request_options(false);
     let answers = router
-        .broadcast(&shards, treatment, "admin", &command)
+        .broadcast(&shards, request_options, "admin", &command)
         .await;
     let mut databases: BTreeMap<String, Database> = BTreeMap::new();
     for (shard, answer) in answers {

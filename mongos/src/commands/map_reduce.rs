@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use banyan_document::DocumentWriter;
-use banyan_wire::{CommandError, ErrorCode, Outgoing, Treatment};
+use banyan_wire::{CommandError, ErrorCode, Outgoing, RequestOptions};
 use bson::{RawBsonRef, RawDocument, rawdoc};
 use futures::future::join_all;
 
@@ -130,8 +130,8 @@ impl Parts {
             })
             .collect();
         // A part that is lost on the way is mapped again: it has changed nothing.
-        let treatment = context.treatment(false);
-        let asked = async { Ok(context.router.send_all(requests, treatment).await) };
+        let request_options = context.request_options(false);
+        let asked = async { Ok(context.router.send_all(requests, request_options).await) };
         let answers = while_awaited(context.connection, asked).await?;
         let mut parts = Parts {
             answers: Vec::new(),
@@ -162,8 +162,8 @@ impl Parts {
         let outcome = match self.finish_command(context, collation) {
             Ok(command) => {
                 let outgoing = Outgoing::command(&context.request.database, &command);
-                let treatment = Treatment::write().deadline(context.deadline);
-                let asked = context.router.send(home, treatment, &outgoing);
+                let request_options = RequestOptions::write().deadline(context.deadline);
+                let asked = context.router.send(home, request_options, &outgoing);
                 while_awaited(context.connection, asked).await
             }
             Err(error) => Err(error),

@@ -28,10 +28,10 @@ pub async fn route(context: &Context<'_>) -> Result<Option<Arc<Database>>, Comma
 pub async fn forward_cursor(context: &Context<'_>, database: &Database) -> CommandResult {
     let request = context.request;
     let outgoing = forward::passed_on(&request.body, &[], &RawDocumentBuf::new());
-    let treatment = context.treatment(false);
+    let request_options = context.request_options(false);
     let answer = context
         .router
-        .send(&database.primary, treatment, &outgoing)
+        .send(&database.primary, request_options, &outgoing)
         .await?;
     Ok(forward::adopt_cursor(context, answer))
 }

@@ -61,7 +61,7 @@ async fn distribution(
         .collect();
     let answers = context
         .router
-        .send_all(requests, context.treatment(false))
+        .send_all(requests, context.request_options(false))
         .await;
     let mut out = DocumentWriter::new();
     out.append_str("ns", &route.ns);

@@ -19,7 +19,7 @@ const GIGABYTES: f64 = 2.0;
 const DOCUMENT_BYTES: usize = 1024;
 const BATCH: usize = 1000;
 const WRITERS: usize = 4;
-const COPY_PATIENCE: Duration = Duration::from_secs(120);
+const COPY_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub async fn run(report: &mut Report) -> Result<()> {
     let gigabytes = match std::env::var("BANYAN_JOINING_GB") {
@@ -103,7 +103,7 @@ fn document(id: usize, random: &mut StdRng) -> Document {
 /// Copies the files of a server that runs: while its store tidies up after the load, some go away
 /// under the copy, and it begins again.
 fn copy(data: &Path) -> Result<Duration> {
-    let deadline = Instant::now() + COPY_PATIENCE;
+    let deadline = Instant::now() + COPY_TIMEOUT;
     loop {
         match copy_once(data) {
             Err(_) if Instant::now() < deadline => {}

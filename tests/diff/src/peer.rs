@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use bson::{Document, RawDocumentBuf};
 
 /// A reply that takes longer counts as none.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const OP_MSG: i32 = 2013;
 const HEADER_BYTES: usize = 16;
 /// Flags and the kind of the only section.
@@ -79,7 +79,7 @@ impl Peer {
 fn connect(address: &str) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 

@@ -22,7 +22,7 @@ use crate::watch::Watch;
 
 /// Load before the first harm and after the last.
 const CALM: Duration = Duration::from_millis(1500);
-const RECOVERY_PATIENCE: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Plan {
     pub number: u64,
@@ -99,7 +99,7 @@ pub async fn run(
             member.may_end = false;
         }
     }
-    set.all_answer(RECOVERY_PATIENCE).await?;
+    set.all_answer(RECOVERY_TIMEOUT).await?;
     set.complete().await?;
     set.settled().await;
     tokio::time::sleep(CALM).await;
@@ -244,7 +244,7 @@ async fn members_differ(set: &Set, round: &Round) -> Result<Vec<String>> {
             }
             let other = (1..set.len()).find(|&member| all[member] != all[0]);
             let Some(other) = other else { break };
-            if started.elapsed() > RECOVERY_PATIENCE / 2 {
+            if started.elapsed() > RECOVERY_TIMEOUT / 2 {
                 let differs = |(id, document): &(&Vec<u8>, &RawDocumentBuf)| {
                     all[other].get(*id) != Some(*document)
                 };
@@ -280,7 +280,7 @@ async fn times(set: &Set) -> Result<Vec<String>> {
             Ok(times)
         };
         let what = format!("member {member}'s log is read");
-        let times = within(RECOVERY_PATIENCE, &what, || async { read().await }).await;
+        let times = within(RECOVERY_TIMEOUT, &what, || async { read().await }).await;
         if times.is_empty() {
             bail!("member {member}'s log is empty")
         }

@@ -17,8 +17,8 @@ use crate::net::Net;
 use crate::power;
 
 const NAME: &str = "faults";
-const START_PATIENCE: Duration = Duration::from_secs(60);
-const COMMAND_PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the nemesis has done to a member's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Set {
                 .await?;
             anyhow::Ok(())
         };
-        tokio::time::timeout(COMMAND_PATIENCE, change).await?
+        tokio::time::timeout(COMMAND_TIMEOUT, change).await?
     }
 
     /// Until the set has all its members.
@@ -143,7 +143,7 @@ impl Set {
                     }
                 }
             }
-            if started.elapsed() > START_PATIENCE {
+            if started.elapsed() > START_TIMEOUT {
                 return Err(last.context("all members are in the set again"));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -195,7 +195,7 @@ impl Set {
 
     /// Waits until one leads and the others follow.
     pub async fn settled(&self) {
-        within(START_PATIENCE * 2, "the set settles", || async {
+        within(START_TIMEOUT * 2, "the set settles", || async {
             let admin = self.direct(0).await.database("admin");
             let status = admin.run_command(doc! { "replSetGetStatus": 1 }).await?;
             let states = banyan_tests::states(&status);

@@ -10,7 +10,7 @@ use mongodb::Client;
 use tokio::task::JoinSet;
 
 const PERIOD: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Seen {
@@ -69,7 +69,7 @@ async fn look(member: usize, client: Client, seen: Arc<Mutex<Seen>>) {
     loop {
         tokio::time::sleep(PERIOD).await;
         let hello = admin.run_command(doc! { "hello": 1 }).into_future();
-        let Ok(Ok(hello)) = tokio::time::timeout(PATIENCE, hello).await else {
+        let Ok(Ok(hello)) = tokio::time::timeout(TIMEOUT, hello).await else {
             continue;
         };
         let leads = hello.get_bool("isWritablePrimary").unwrap_or(false);

@@ -9,7 +9,7 @@ use crate::simulation::{Event, MILLI, SECOND, Simulation};
 use crate::state::{Attempt, Op, State};
 
 /// As long as a client waits for an answer before it tries again elsewhere.
-const PATIENCE: u64 = 2 * SECOND;
+const TIMEOUT: u64 = 2 * SECOND;
 
 pub type Outcome = Result<Position, ProposeError>;
 
@@ -67,7 +67,7 @@ impl<S: State> Simulation<S> {
             return;
         };
         if let Some(under_way) = &client.under_way {
-            if under_way.since + PATIENCE > self.now {
+            if under_way.since + TIMEOUT > self.now {
                 return;
             }
             client.under_way = None;

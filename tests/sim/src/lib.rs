@@ -9,7 +9,7 @@
 //! - [`storm`]: what befalls the set, and what its operator does
 //! - [`truth`]: what must hold
 //! - [`life`]: a life of a member: decides about every effect, and may end between any two
-//! - [`member`], [`network`], [`client`]: the rest of the stage
+//! - [`member`], [`network`], [`client`]: what surrounds them
 //! - [`state`]: what is asked of a state machine; [`model`]: one in memory; [`stored`]: the node's
 //!   own over a real store
 //!
@@ -32,7 +32,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Once;
 
-pub use banyan_consensus::stage::Bug;
+pub use banyan_consensus::simulated::Bug;
 pub use simulation::{Failure, Kind, Plan, Simulation, Summary};
 
 use model::Model;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use banyan_consensus::stage::{Effect, Fate, Outcome};
+use banyan_consensus::simulated::{Effect, Fate, Outcome};
 use parking_lot::Mutex;
 
 use crate::random::Random;

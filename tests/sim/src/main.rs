@@ -30,7 +30,7 @@ struct Flags {
     /// or both (one seed in eight over stores).
     #[arg(long, default_value = "both")]
     state: String,
-    /// A mistake to plant: see `Bug` in crates/consensus/src/stage.rs.
+    /// A mistake to plant: see `Bug` in crates/consensus/src/simulated.rs.
     #[arg(long, hide = true)]
     bug: Option<String>,
     /// Threads; each runs seeds of its own.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_consensus::stage::{self, Disk, Hands, LogView};
+use banyan_consensus::simulated::{self, Disk, LogView, Stepper};
 use banyan_consensus::{Group, Options, PeerId, Position, SyncMode};
 
 use crate::life::Life;
@@ -19,7 +19,7 @@ pub const ELECTION: Duration = Duration::from_millis(1000);
 pub struct Alive<S: State> {
     // Dropped first: the rest must outlive the group.
     pub group: Group<S::Machine>,
-    pub hands: Hands<S::Machine>,
+    pub stepper: Stepper<S::Machine>,
     pub machine: Arc<S::Machine>,
     pub life: Arc<Life>,
     disk: Arc<Disk>,
@@ -99,14 +99,14 @@ impl<S: State> Member<S> {
             ..Options::new(self.id, sync)
         };
         let opened = catch_unwind(AssertUnwindSafe(|| {
-            stage::open(&dir, disk.clone(), options, machine.clone(), wire)
+            simulated::open(&dir, disk.clone(), options, machine.clone(), wire)
         }));
         match opened {
-            Ok(Ok((group, hands))) if !life.is_dead() => {
+            Ok(Ok((group, stepper))) if !life.is_dead() => {
                 around.machines.lock().insert(self.id, machine.clone());
                 self.alive = Some(Alive {
                     group,
-                    hands,
+                    stepper,
                     machine,
                     life,
                     disk,
@@ -150,14 +150,14 @@ impl<S: State> Member<S> {
         around.machines.lock().remove(&self.id);
         let Alive {
             group,
-            hands,
+            stepper,
             machine,
             life,
             disk,
             ..
         } = alive;
         life.end();
-        drop((group, hands));
+        drop((group, stepper));
         self.leave(machine, &disk, power_cut, random)
     }
 
@@ -189,7 +189,7 @@ impl<S: State> Alive<S> {
     }
 
     fn compare(&mut self, id: PeerId, around: &Surroundings<S::Machine>) -> LogView {
-        let view = self.hands.look();
+        let view = self.stepper.look();
         let mut truth = around.truth.lock();
         let base = view.base;
         if base.index >= self.log_from + self.log.len() as u64 || base.index + 1 < self.log_from {
@@ -199,7 +199,7 @@ impl<S: State> Alive<S> {
         let mut same = (self.log_from + self.log.len() as u64 - 1).min(view.last);
         while same > base.index && same >= self.log_from {
             let known = self.log[(same - self.log_from) as usize].0;
-            if self.hands.term_of(same) == Some(known) {
+            if self.stepper.term_of(same) == Some(known) {
                 break;
             }
             same -= 1;
@@ -207,8 +207,8 @@ impl<S: State> Alive<S> {
         let same = same.max(base.index);
         self.log
             .truncate((same + 1).saturating_sub(self.log_from) as usize);
-        let mut before = self.hands.term_of(same).filter(|_| same > 0);
-        match self.hands.entries(same + 1, view.last + 1) {
+        let mut before = self.stepper.term_of(same).filter(|_| same > 0);
+        match self.stepper.entries(same + 1, view.last + 1) {
             Ok(entries) => {
                 for entry in entries {
                     truth.holds(id, entry.position, entry.hash, before);
@@ -243,7 +243,7 @@ impl<S: State> Alive<S> {
             return;
         };
         let has = newest.index <= view.base.index
-            || self.hands.term_of(newest.index) == Some(newest.term);
+            || self.stepper.term_of(newest.index) == Some(newest.term);
         if !has {
             truth.violated(|| {
                 format!(

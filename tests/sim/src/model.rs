@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use banyan_consensus::stage;
+use banyan_consensus::simulated;
 use banyan_consensus::{ApplyError, Committed, PeerId, Position, SnapshotMeta, StateMachine};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -68,7 +68,7 @@ impl Drop for Flight {
 }
 
 fn encode(op: Op, padding: u64) -> Vec<u8> {
-    let wall = stage::wall_ms().unwrap_or_default();
+    let wall = simulated::wall_ms().unwrap_or_default();
     let mut out = [
         op.client.to_le_bytes(),
         op.number.to_le_bytes(),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_consensus::stage::{self, Bug, describe};
+use banyan_consensus::simulated::{self, Bug, describe};
 use banyan_consensus::{Membership, PeerId, SyncMode};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -168,7 +168,7 @@ pub(crate) type ChangeOutcome = futures::future::BoxFuture<'static, Result<Membe
 impl<S: State> Simulation<S> {
     pub fn new(plan: Plan) -> Result<Simulation<S>, String> {
         let mut random = Random::new(plan.seed);
-        stage::enter(random.draw(), plan.bug);
+        simulated::enter(random.draw(), plan.bug);
         let home = crate::home().map_err(|error| error.to_string())?;
         let bulky = random.once_in(4);
         let around = Arc::new(Surroundings {
@@ -295,7 +295,7 @@ impl<S: State> Simulation<S> {
             return Err("nothing happens any more".to_owned());
         };
         self.now = at;
-        stage::set_time(Duration::from_micros(at));
+        simulated::set_time(Duration::from_micros(at));
         self.summary.events += 1;
         self.happen(event)?;
         self.ask_clients()?;
@@ -362,7 +362,7 @@ impl<S: State> Simulation<S> {
         let Some(alive) = &mut member.alive else {
             return;
         };
-        let sleeps = alive.hands.sleeps_for().unwrap_or_default().as_micros() as u64;
+        let sleeps = alive.stepper.sleeps_for().unwrap_or_default().as_micros() as u64;
         let at = (now + sleeps + slack).max(alive.busy_until);
         if alive
             .wakes_at
@@ -388,7 +388,7 @@ impl<S: State> Simulation<S> {
             return Ok(());
         }
         alive.life.take_spent();
-        alive.hands.turn();
+        alive.stepper.turn();
         alive.busy_until = now + alive.life.take_spent();
         if !self.survives(id)? {
             return Ok(());
@@ -412,8 +412,8 @@ impl<S: State> Simulation<S> {
         let Some(alive) = self.current(id, lives) else {
             return Ok(());
         };
-        let installing = alive.hands.look().installing;
-        let again = alive.hands.apply();
+        let installing = alive.stepper.look().installing;
+        let again = alive.stepper.apply();
         alive.applies = again;
         if !self.survives(id)? {
             return Ok(());
@@ -431,9 +431,9 @@ impl<S: State> Simulation<S> {
         let Some(alive) = self.current(id, lives) else {
             return Ok(());
         };
-        let before = alive.hands.look();
-        alive.hands.keep_up();
-        let after = alive.hands.look();
+        let before = alive.stepper.look();
+        alive.stepper.keep_up();
+        let after = alive.stepper.look();
         if before.base != after.base {
             self.summary.cut_logs += 1;
             self.tell(|| format!("{id} cuts its log after {:?}", after.base));
@@ -458,7 +458,7 @@ impl<S: State> Simulation<S> {
             self.crash(id, power_cut)?;
             return Ok(false);
         }
-        if alive.hands.has_failed() {
+        if alive.stepper.has_failed() {
             // Its process ends itself; the system below may go on, or not.
             let power_cut = self.random.once_in(2);
             self.summary.disk_failures += 1;
@@ -609,7 +609,7 @@ impl<S: State> Simulation<S> {
                 return Ok(false);
             };
             let (position, _) = S::digest(&alive.machine, false)?;
-            let membership = alive.hands.look().membership;
+            let membership = alive.stepper.look().membership;
             if position != newest || membership.voters().count() != size {
                 return Ok(false);
             }
@@ -663,6 +663,6 @@ impl<S: State> Drop for Simulation<S> {
             // Nobody looks at what it leaves.
             let _ = member.crash(false, &self.around, &mut self.random);
         }
-        stage::leave();
+        simulated::leave();
     }
 }

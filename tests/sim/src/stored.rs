@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use banyan_consensus::stage;
+use banyan_consensus::simulated;
 use banyan_consensus::{ApplyError, Committed, PeerId, Position, SnapshotMeta, StateMachine};
 use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{EntryBuilder, Header, Style};
@@ -57,7 +57,7 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 fn wall_ms() -> i64 {
-    stage::wall_ms().unwrap_or_else(clock::wall_ms)
+    simulated::wall_ms().unwrap_or_else(clock::wall_ms)
 }
 
 fn namespace() -> Namespace {

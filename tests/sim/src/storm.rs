@@ -92,7 +92,7 @@ impl<S: State> Simulation<S> {
             18 => {
                 let late = Duration::from_millis(self.random.below(400));
                 if let Some(alive) = self.alive(id) {
-                    alive.hands.delay_tick(late);
+                    alive.stepper.delay_tick(late);
                 }
             }
             _ => {

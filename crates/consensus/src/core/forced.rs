@@ -107,7 +107,7 @@ impl<D: Disk> Core<D> {
         if own == lost || !votes(own) || !votes(lost) || !voters.is_empty() {
             return refuse("this member and the lost one are not the only voters");
         }
-        if self.caretaker.is_witness() {
+        if self.witness_state.is_witness() {
             return refuse("this member has no data");
         }
         if self.may_be_passed_over(lost).map_err(ForceError::Log)? {

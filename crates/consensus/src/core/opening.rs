@@ -5,7 +5,7 @@ use raft::{Config, RawNode};
 use crate::log::{Disk, Log, LogError};
 use crate::machine::{PeerId, Position};
 #[cfg(feature = "simulation")]
-use crate::stage::world::{Bug, planted};
+use crate::simulated::world::{Bug, planted};
 
 /// Together these are less than what a transport keeps for one member: what is sent to one that is
 /// far behind is not dropped on the way.

@@ -8,7 +8,7 @@ use crate::log::{Disk, LogError, decode_membership};
 use crate::machine::Position;
 use crate::message;
 #[cfg(feature = "simulation")]
-use crate::stage::world::{Bug, planted};
+use crate::simulated::world::{Bug, planted};
 
 impl<D: Disk> Core<D> {
     /// Writes, sends and hands over until nothing is left to do. `sync`: entries count only once

@@ -15,17 +15,17 @@ use crate::machine::PeerId;
 
 /// So many election timeouts without a leader pass before a witness campaigns: those with data go
 /// first.
-const PATIENCE: u64 = 3;
+const CAMPAIGN_AFTER: u64 = 3;
 /// It leads for so many election timeouts at most; whoever could not be brought up by then needs
 /// more than its log.
 const OFFICE: u64 = 10;
 
 impl<D: Disk> Core<D> {
     pub fn set_witness(&mut self, witness: bool) {
-        if self.caretaker.witness == witness {
+        if self.witness_state.witness == witness {
             return;
         }
-        self.caretaker.witness = witness;
+        self.witness_state.witness = witness;
         self.log_mut().set_offers_snapshots(!witness);
         if witness {
             self.step_down();
@@ -36,16 +36,17 @@ impl<D: Disk> Core<D> {
 
     /// Those are never given the lead.
     pub fn set_witnesses(&mut self, witnesses: Vec<PeerId>) {
-        self.caretaker.witnesses = witnesses;
+        self.witness_state.witnesses = witnesses;
     }
 
     /// Somebody with data cannot be elected because of what only this witness has.
-    pub(super) fn caretaker_heard(&mut self, message: &Message) {
+    pub(super) fn witness_heard(&mut self, message: &Message) {
         let asks = matches!(
             message.msg_type,
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote
         );
-        if !asks || !self.caretaker.witness || self.caretaker.is_without_data(message.from) {
+        if !asks || !self.witness_state.witness || self.witness_state.is_without_data(message.from)
+        {
             return;
         }
         let lacks = !self
@@ -53,38 +54,38 @@ impl<D: Disk> Core<D> {
             .raft
             .raft_log
             .is_up_to_date(message.index, message.log_term);
-        self.caretaker.needed |= lacks;
+        self.witness_state.needed |= lacks;
     }
 
-    pub(super) fn tend_as_caretaker(&mut self) {
-        if !self.caretaker.witness {
+    pub(super) fn tend_witness(&mut self) {
+        if !self.witness_state.witness {
             return;
         }
         let timeout = self.settings.election_ticks as u64;
         if self.is_leader() {
-            self.caretaker.leaderless = 0;
-            self.caretaker.leading += 1;
-            if self.caretaker.leading > OFFICE * timeout {
+            self.witness_state.leaderless = 0;
+            self.witness_state.leading += 1;
+            if self.witness_state.leading > OFFICE * timeout {
                 self.step_down();
             } else {
                 self.hand_on();
             }
             return;
         }
-        self.caretaker.leading = 0;
+        self.witness_state.leading = 0;
         if self.leader().is_some() {
-            self.caretaker.leaderless = 0;
-            self.caretaker.needed = false;
+            self.witness_state.leaderless = 0;
+            self.witness_state.needed = false;
             return;
         }
-        self.caretaker.leaderless += 1;
+        self.witness_state.leaderless += 1;
         // Two witnesses should not disturb each other.
         let spread = mix(self.settings.seed ^ self.term()) % timeout;
-        if self.caretaker.needed
-            && self.caretaker.leaderless >= PATIENCE * timeout + spread
+        if self.witness_state.needed
+            && self.witness_state.leaderless >= CAMPAIGN_AFTER * timeout + spread
             && self.is_whole()
         {
-            self.caretaker.leaderless -= timeout;
+            self.witness_state.leaderless -= timeout;
             // Refused only while a change of members waits to be handed over.
             let _ = self.node.campaign();
         }
@@ -102,9 +103,9 @@ impl<D: Disk> Core<D> {
             .into_iter()
             .filter(|peer| peer.voter && peer.recent_active && peer.matched == last)
             .map(|peer| peer.id)
-            .filter(|&id| id != self.settings.id && !self.caretaker.is_without_data(id))
+            .filter(|&id| id != self.settings.id && !self.witness_state.is_without_data(id))
             .collect();
-        let turn = self.caretaker.leading / self.settings.election_ticks as u64;
+        let turn = self.witness_state.leading / self.settings.election_ticks as u64;
         if !heirs.is_empty() {
             self.node
                 .transfer_leader(heirs[turn as usize % heirs.len()]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 /// Entries that members or holders need are kept up to this many times the log's size.
-const PATIENCE: u64 = 4;
+const KEPT_LOG_SIZES: u64 = 4;
 
 pub(crate) struct Keeping {
     bytes_max: AtomicU64,
@@ -52,7 +52,7 @@ impl Keeping {
 
     /// Beyond this nobody's needs count.
     pub fn bytes_bound(&self) -> u64 {
-        self.bytes_max().saturating_mul(PATIENCE)
+        self.bytes_max().saturating_mul(KEPT_LOG_SIZES)
     }
 
     pub fn min_age_ms(&self) -> i64 {

@@ -13,7 +13,7 @@ use crate::machine::PeerId;
 const RETRY: Duration = Duration::from_millis(300);
 /// Those who are asked first have so long before everybody is.
 const HEAD_START: Duration = Duration::from_millis(5);
-const PATIENCE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Waiting {
     pub answer: oneshot::Sender<u64>,
@@ -44,8 +44,9 @@ impl Asked {
     /// tells it so.
     pub fn return_to(&mut self, reads: Vec<Waiting>, now: Instant) {
         self.waiting.extend(reads);
-        self.waiting
-            .retain(|read| now.duration_since(read.since) < PATIENCE && !read.answer.is_canceled());
+        self.waiting.retain(|read| {
+            now.duration_since(read.since) < READ_TIMEOUT && !read.answer.is_canceled()
+        });
     }
 }
 

@@ -85,7 +85,7 @@ impl<S: StateMachine> Shared<S> {
 
     fn must_sync(&self, rounds: &Rounds<S>) -> bool {
         #[cfg(feature = "simulation")]
-        if crate::stage::world::planted(crate::stage::world::Bug::AcknowledgeBeforeSync) {
+        if crate::simulated::world::planted(crate::simulated::world::Bug::AcknowledgeBeforeSync) {
             return self.options.sync == SyncMode::EveryEntry;
         }
         self.options.sync == SyncMode::EveryEntry || !rounds.core.is_alone()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(crate) use raft_engine::env::DefaultFileSystem as Files;
 
 #[cfg(feature = "simulation")]
-pub(crate) use crate::stage::files::Files;
+pub(crate) use crate::simulated::files::Files;
 
 /// Threads that read the log when it is opened.
 const RECOVERY_THREADS: usize = 2;
@@ -33,7 +33,7 @@ pub(crate) fn at(dir: &Path) -> (Arc<Files>, usize) {
 /// Syncs a file that the engine holds open.
 pub(crate) fn sync(path: &Path) -> std::io::Result<()> {
     #[cfg(feature = "simulation")]
-    if let Some(outcome) = crate::stage::files::sync(path) {
+    if let Some(outcome) = crate::simulated::files::sync(path) {
         return outcome;
     }
     File::open(path)?.sync_data()

@@ -12,7 +12,7 @@ use super::recent::Recent;
 use super::{Disk, LogError};
 
 /// What the writer shows to readers, after each write.
-pub(super) struct View<D> {
+pub(super) struct Written<D> {
     pub disk: D,
     /// Entries from here on can be read.
     pub first: u64,
@@ -22,7 +22,7 @@ pub(super) struct View<D> {
     pub damage: Option<String>,
 }
 
-pub(crate) struct LogReader<D>(Arc<Mutex<View<D>>>);
+pub(crate) struct LogReader<D>(Arc<Mutex<Written<D>>>);
 
 impl<D> Clone for LogReader<D> {
     fn clone(&self) -> LogReader<D> {
@@ -32,7 +32,7 @@ impl<D> Clone for LogReader<D> {
 
 impl<D: Disk> LogReader<D> {
     pub(super) fn new(disk: D, first: u64, last: u64) -> LogReader<D> {
-        LogReader(Arc::new(Mutex::new(View {
+        LogReader(Arc::new(Mutex::new(Written {
             disk,
             first,
             last,
@@ -41,7 +41,7 @@ impl<D: Disk> LogReader<D> {
         })))
     }
 
-    pub(super) fn update(&self, change: impl FnOnce(&mut View<D>)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut Written<D>)) {
         change(&mut self.0.lock());
     }
 

@@ -21,7 +21,7 @@ pub struct KeyDocument {
     /// As far as any is wanted: the order, and the last part of the path of one that is wanted.
     fields: Vec<(FieldOrder, Option<String>)>,
     /// Of paths with several parts: how the fields lie in the document.
-    tree: Option<Vec<Node>>,
+    tree: Option<Vec<FieldTree>>,
     /// Of each field: its element, and through how many documents its path leads.
     found: Vec<(Range<usize>, usize)>,
     elements: Vec<u8>,
@@ -29,9 +29,12 @@ pub struct KeyDocument {
     length: usize,
 }
 
-enum Node {
+enum FieldTree {
     Field(usize),
-    Inner { name: String, children: Vec<Node> },
+    Inner {
+        name: String,
+        children: Vec<FieldTree>,
+    },
 }
 
 impl KeyDocument {
@@ -50,7 +53,7 @@ impl KeyDocument {
             let parts = layout.fields[*number].0.parts();
             insert(&mut tree, &parts[..parts.len() - 1], *number);
         }
-        let is_flat = tree.iter().all(|node| matches!(node, Node::Field(_)));
+        let is_flat = tree.iter().all(|node| matches!(node, FieldTree::Field(_)));
         let mut prefix = Vec::new();
         if let Some(known) = &layout.prefix {
             banyan_document::key::encode(RawBsonRef::String(&known.value), &mut prefix);
@@ -127,13 +130,13 @@ impl KeyDocument {
         Ok(())
     }
 
-    fn write(&self, node: &Node, depth: usize, out: &mut Vec<u8>) {
+    fn write(&self, node: &FieldTree, depth: usize, out: &mut Vec<u8>) {
         match node {
-            Node::Field(number) => {
+            FieldTree::Field(number) => {
                 let (element, _) = &self.found[*number];
                 out.extend_from_slice(&self.elements[element.clone()]);
             }
-            Node::Inner { name, children } => {
+            FieldTree::Inner { name, children } => {
                 if !children.iter().any(|child| self.is_document(child, depth)) {
                     return;
                 }
@@ -151,32 +154,32 @@ impl KeyDocument {
     }
 
     /// Whether the path to a field leads through so many documents.
-    fn is_document(&self, node: &Node, depth: usize) -> bool {
+    fn is_document(&self, node: &FieldTree, depth: usize) -> bool {
         match node {
-            Node::Field(number) => self.found[*number].1 >= depth,
-            Node::Inner { children, .. } => {
+            FieldTree::Field(number) => self.found[*number].1 >= depth,
+            FieldTree::Inner { children, .. } => {
                 children.iter().any(|child| self.is_document(child, depth))
             }
         }
     }
 }
 
-fn insert(tree: &mut Vec<Node>, above: &[Box<str>], number: usize) {
+fn insert(tree: &mut Vec<FieldTree>, above: &[Box<str>], number: usize) {
     let Some((first, rest)) = above.split_first() else {
-        return tree.push(Node::Field(number));
+        return tree.push(FieldTree::Field(number));
     };
     let known = tree.iter().position(|node| match node {
-        Node::Inner { name, .. } => **name == **first,
-        Node::Field(_) => false,
+        FieldTree::Inner { name, .. } => **name == **first,
+        FieldTree::Field(_) => false,
     });
     let at = known.unwrap_or_else(|| {
-        tree.push(Node::Inner {
+        tree.push(FieldTree::Inner {
             name: first.to_string(),
             children: Vec::new(),
         });
         tree.len() - 1
     });
-    if let Node::Inner { children, .. } = &mut tree[at] {
+    if let FieldTree::Inner { children, .. } = &mut tree[at] {
         insert(children, rest, number);
     }
 }

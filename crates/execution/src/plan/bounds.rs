@@ -10,7 +10,7 @@ use std::sync::Arc;
 use banyan_document::Collator;
 use banyan_document::key::{self, FieldOrder};
 use banyan_document::path::{Path, position};
-use banyan_query::bounds::interval::{Interval, Intervals, KeyOrder, Value, confine};
+use banyan_query::bounds::interval::{Interval, Intervals, KeyOrder, Value, condition_intervals};
 use banyan_query::bounds::{CONDITIONS_MAX, Condition, Conjunction};
 use banyan_query::filter::{Comparison, Predicate};
 use banyan_query::{ErrorKind, QueryError};
@@ -275,7 +275,7 @@ fn is_readable(
 fn is_about_scalars(condition: &Condition<'_>, in_arrays: bool, keys: KeyOrder<'_>) -> bool {
     let nothing = Interval::new(RawBsonRef::Undefined, true, RawBsonRef::Null, true);
     let composites = Interval::documents_and_arrays();
-    confine(condition, in_arrays, keys).is_some_and(|confined| {
+    condition_intervals(condition, in_arrays, keys).is_some_and(|confined| {
         !condition.negated
             && confined.intervals.iter().all(|interval| {
                 let others = [&nothing, &composites];
@@ -334,7 +334,7 @@ fn confine_field<'c, 'a>(
             .iter()
             .filter(|c| is_equality(c))
             .filter_map(|c| {
-                let confined = confine(c, multikey, keys)?;
+                let confined = condition_intervals(c, multikey, keys)?;
                 confined.is_points().then_some(confined)
             });
         let mut confined = points.next()?;
@@ -349,7 +349,7 @@ fn confine_field<'c, 'a>(
         if together.len() >= CONDITIONS_MAX {
             break;
         }
-        let Some(next) = confine(condition, multikey, keys) else {
+        let Some(next) = condition_intervals(condition, multikey, keys) else {
             continue;
         };
         if together.is_empty() {

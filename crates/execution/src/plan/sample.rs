@@ -6,7 +6,7 @@ use banyan_query::QueryError;
 
 use super::{Access, Solution};
 use crate::error;
-use crate::request::{Request, View};
+use crate::request::{ReadView, Request};
 
 /// Of fewer documents, or for more than a twentieth of them, everything is read.
 const DOCUMENTS_MIN: u64 = 100;
@@ -15,7 +15,7 @@ const SHARE_MAX: u64 = 20;
 const IDS_PER_RECORD_MAX: u64 = 16;
 
 /// The plan that draws records, if one is to.
-pub fn solution(view: &View, request: &Request<'_>) -> Result<Option<Solution>, QueryError> {
+pub fn solution(view: &ReadView, request: &Request<'_>) -> Result<Option<Solution>, QueryError> {
     let Some(size) = request.sample else {
         return Ok(None);
     };
@@ -32,7 +32,7 @@ pub fn solution(view: &View, request: &Request<'_>) -> Result<Option<Solution>, 
     }))
 }
 
-fn ids(view: &View, size: u64) -> Result<Option<RangeInclusive<u64>>, QueryError> {
+fn ids(view: &ReadView, size: u64) -> Result<Option<RangeInclusive<u64>>, QueryError> {
     let Some(collection) = &view.collection else {
         return Ok(None);
     };

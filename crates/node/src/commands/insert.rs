@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use banyan_query::update::{lacks_timestamps, with_timestamps};
 use banyan_replication::sessions::StatementOutcome;
-use banyan_replication::write::insert::Candidate;
+use banyan_replication::write::insert::KeyedDocument;
 use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
@@ -75,18 +75,18 @@ async fn stage_some(
             "the collection is gone",
         ));
     };
-    let mut candidates: Vec<(usize, Candidate<'_>)> = Vec::new();
+    let mut keyed_documents: Vec<(usize, KeyedDocument<'_>)> = Vec::new();
     let mut busy = None;
-    while at < documents.len() && candidates.len() < TOGETHER_MAX {
+    while at < documents.len() && keyed_documents.len() < TOGETHER_MAX {
         if staging.settled(statements.of(at)).is_some() {
             report.n += 1;
             report.retried.push(statements.of(at));
             at += 1;
             continue;
         }
-        match Candidate::new(&collection, &documents[at]) {
-            Ok(mut candidate) => match candidate.latch(staging, &collection) {
-                Ok(()) => candidates.push((at, candidate)),
+        match KeyedDocument::new(&collection, &documents[at]) {
+            Ok(mut keyed) => match keyed.latch(staging, &collection) {
+                Ok(()) => keyed_documents.push((at, keyed)),
                 Err(latch) => {
                     busy = Some(latch);
                     break;
@@ -94,7 +94,7 @@ async fn stage_some(
             },
             Err(error) => {
                 // The documents before it come first: an ordered batch ends here.
-                if candidates.is_empty() {
+                if keyed_documents.is_empty() {
                     staging.ctx.work.insert_tried.add(1);
                     report.refuse(at, error);
                     return Ok(at + 1);
@@ -105,9 +105,9 @@ async fn stage_some(
         at += 1;
     }
     let present = staging.unit.present();
-    for (position, candidate) in candidates {
+    for (position, keyed) in keyed_documents {
         staging.ctx.work.insert_tried.add(1);
-        match candidate.stage(staging, &collection, &present) {
+        match keyed.stage(staging, &collection, &present) {
             Ok(()) => {
                 report.n += 1;
                 staging.settle(statements.of(position), StatementOutcome::Insert);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use banyan_document::Collator;
 use banyan_execution::error::plan_killed;
-use banyan_execution::{Executor, InterruptSlot, LaterStates, Planned, Request, Rest, Row, View};
+use banyan_execution::{
+    Executor, InterruptSlot, LaterStates, Planned, ReadView, Request, Rest, Row,
+};
 use banyan_query::QueryError;
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::pipeline::{Documents, ForeignQuery, Pipeline, Sources};
@@ -154,7 +156,7 @@ impl Sources for Collections {
             query: Arc::new(CanonicalQuery::of_filter(query.filter()?)),
             ..Request::default()
         };
-        let view = View {
+        let view = ReadView {
             collection: catalog.get(database, collection).cloned(),
             snapshot,
             later: self.state.later.clone(),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use banyan_replication::clock;
 use banyan_replication::machine::SNAPSHOT_POINT;
-use banyan_replication::snapshots::View;
+use banyan_replication::snapshots::PointInTime;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{Timestamp, rawdoc};
 
@@ -15,7 +15,7 @@ use crate::node::Node;
 
 /// Waits until this member can honour a command's read concern. What it then reads, if that is a
 /// certain state.
-pub async fn prepare(ctx: &CommandContext<'_>) -> Result<Option<View>, CommandError> {
+pub async fn prepare(ctx: &CommandContext<'_>) -> Result<Option<PointInTime>, CommandError> {
     let (concern, document) = match ctx.generic.read_concern {
         Some(document) => (ReadConcern::parse(document)?, document),
         None => return Ok(None),
@@ -155,7 +155,7 @@ pub async fn wait_until_applied(
 async fn snapshot_view(
     ctx: &CommandContext<'_>,
     at: Option<Timestamp>,
-) -> Result<View, CommandError> {
+) -> Result<PointInTime, CommandError> {
     let node = ctx.node;
     if ctx.database() == "local" {
         return Err(CommandError::new(
@@ -177,7 +177,10 @@ async fn snapshot_view(
 
 /// A snapshot whose time a later read can name at any member: the primary writes a no-op entry, and
 /// every member keeps the state as of it. Without a primary this member alone keeps one.
-async fn new_snapshot(ctx: &CommandContext<'_>, keep: Duration) -> Result<View, CommandError> {
+async fn new_snapshot(
+    ctx: &CommandContext<'_>,
+    keep: Duration,
+) -> Result<PointInTime, CommandError> {
     let node = ctx.node;
     let asked = Instant::now();
     let has_others = node.replication.config().is_some_and(|config| {
@@ -210,7 +213,7 @@ async fn new_snapshot(ctx: &CommandContext<'_>, keep: Duration) -> Result<View, 
 /// How long a primary may take for a no-op entry before a snapshot is taken without it.
 const POINT_TIMEOUT: Duration = Duration::from_secs(1);
 
-async fn bring_point(ctx: &CommandContext<'_>) -> Result<View, CommandError> {
+async fn bring_point(ctx: &CommandContext<'_>) -> Result<PointInTime, CommandError> {
     let node = ctx.node;
     let message = rawdoc! { "msg": SNAPSHOT_POINT };
     let late = || CommandError::new(ErrorCode::ExceededTimeLimit, "no no-op entry in time");

@@ -7,7 +7,7 @@ use banyan_document::path::{Path, position};
 use bson::RawBsonRef;
 
 use super::PathOf;
-use crate::filter::{Comparison, Filter, Node, Predicate};
+use crate::filter::{Comparison, Filter, MatchNode, Predicate};
 
 /// Everything that has to hold at once.
 #[derive(Debug, Default)]
@@ -52,13 +52,13 @@ impl<'f> Conjunction<'f> {
     }
 
     fn of_node(
-        node: &'f Node,
+        node: &'f MatchNode,
         above: Option<&Path>,
         collator: Option<&'f Collator>,
     ) -> Conjunction<'f> {
         let mut conjunction = Conjunction::everything(collator);
         match node {
-            Node::And(children) => {
+            MatchNode::And(children) => {
                 for (number, child) in children.iter().enumerate() {
                     conjunction.take_conjunct(number, child, above);
                 }
@@ -69,7 +69,7 @@ impl<'f> Conjunction<'f> {
     }
 
     fn of_negation(
-        node: &'f Node,
+        node: &'f MatchNode,
         above: Option<&Path>,
         collator: Option<&'f Collator>,
     ) -> Conjunction<'f> {
@@ -78,12 +78,12 @@ impl<'f> Conjunction<'f> {
         conjunction
     }
 
-    fn take_conjunct(&mut self, number: usize, node: &'f Node, above: Option<&Path>) {
+    fn take_conjunct(&mut self, number: usize, node: &'f MatchNode, above: Option<&Path>) {
         let known = self.conditions.len();
         self.take(node, above);
         let is_plain = match node {
-            Node::Path { .. } => true,
-            Node::Not(child) => matches!(**child, Node::Path { .. }),
+            MatchNode::Path { .. } => true,
+            MatchNode::Not(child) => matches!(**child, MatchNode::Path { .. }),
             _ => false,
         };
         if let [condition] = &mut self.conditions[known..]
@@ -94,65 +94,69 @@ impl<'f> Conjunction<'f> {
     }
 
     /// Takes in a node over whole documents, or over those in the array at `above`.
-    fn take(&mut self, node: &'f Node, above: Option<&Path>) {
+    fn take(&mut self, node: &'f MatchNode, above: Option<&Path>) {
         let collator = self.collator;
         match node {
-            Node::And(children) => children.iter().for_each(|child| self.take(child, above)),
-            Node::Or(children) => {
+            MatchNode::And(children) => children.iter().for_each(|child| self.take(child, above)),
+            MatchNode::Or(children) => {
                 let branches = children.iter();
                 self.take_branches(
                     branches.map(|child| Conjunction::of_node(child, above, collator)),
                 );
             }
-            Node::Nor(children) => {
+            MatchNode::Nor(children) => {
                 children
                     .iter()
                     .for_each(|child| self.take_negation(child, above));
             }
-            Node::Not(child) => self.take_negation(child, above),
-            Node::Path { path, predicate } => self.take_path(joined(above, path), predicate),
-            Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } => self.complete = false,
-            Node::AlwaysTrue => {}
-            Node::AlwaysFalse => self.never = true,
+            MatchNode::Not(child) => self.take_negation(child, above),
+            MatchNode::Path { path, predicate } => self.take_path(joined(above, path), predicate),
+            MatchNode::Expression { .. } | MatchNode::Where(_) | MatchNode::Schema { .. } => {
+                self.complete = false
+            }
+            MatchNode::AlwaysTrue => {}
+            MatchNode::AlwaysFalse => self.never = true,
         }
     }
 
-    fn take_negation(&mut self, node: &'f Node, above: Option<&Path>) {
+    fn take_negation(&mut self, node: &'f MatchNode, above: Option<&Path>) {
         let collator = self.collator;
         match node {
-            Node::And(children) => {
+            MatchNode::And(children) => {
                 let branches = children.iter();
                 self.take_branches(
                     branches.map(|child| Conjunction::of_negation(child, above, collator)),
                 );
             }
-            Node::Or(children) => {
+            MatchNode::Or(children) => {
                 children
                     .iter()
                     .for_each(|child| self.take_negation(child, above));
             }
-            Node::Nor(children) => {
+            MatchNode::Nor(children) => {
                 let branches = children.iter();
                 self.take_branches(
                     branches.map(|child| Conjunction::of_node(child, above, collator)),
                 );
             }
-            Node::Not(child) => self.take(child, above),
+            MatchNode::Not(child) => self.take(child, above),
             // It is weaker than the `$expr` beside it.
-            Node::Path {
+            MatchNode::Path {
                 predicate: Predicate::ExprCompare(..),
                 ..
             } => self.complete = false,
-            Node::Path { path, predicate } => self.conditions.push(Condition {
+            MatchNode::Path { path, predicate } => self.conditions.push(Condition {
                 path: joined(above, path),
                 predicate,
                 negated: true,
                 item: None,
                 conjunct: None,
             }),
-            Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } => self.complete = false,
-            Node::AlwaysTrue => self.never = true,
-            Node::AlwaysFalse => {}
+            MatchNode::Expression { .. } | MatchNode::Where(_) | MatchNode::Schema { .. } => {
+                self.complete = false
+            }
+            MatchNode::AlwaysTrue => self.never = true,
+            MatchNode::AlwaysFalse => {}
         }
     }
 
@@ -186,7 +190,7 @@ impl<'f> Conjunction<'f> {
     }
 
     /// Takes in a node over the items of the array at `path`.
-    fn take_item(&mut self, node: &'f Node, path: &PathOf<'f>, item: usize) {
+    fn take_item(&mut self, node: &'f MatchNode, path: &PathOf<'f>, item: usize) {
         let mut push = |predicate, negated| {
             self.conditions.push(Condition {
                 path: path.clone(),
@@ -197,18 +201,18 @@ impl<'f> Conjunction<'f> {
             });
         };
         match node {
-            Node::And(children) => {
+            MatchNode::And(children) => {
                 children
                     .iter()
                     .for_each(|child| self.take_item(child, path, item));
             }
-            Node::Path { predicate, .. } => match predicate {
+            MatchNode::Path { predicate, .. } => match predicate {
                 // What an item that is an array holds is in no key.
                 Predicate::ElemMatchObject(_) | Predicate::ElemMatchValue(_) => {}
                 _ => push(predicate, false),
             },
-            Node::Not(child) => {
-                if let Node::Path { predicate, .. } = &**child {
+            MatchNode::Not(child) => {
+                if let MatchNode::Path { predicate, .. } = &**child {
                     push(predicate, true);
                 }
             }

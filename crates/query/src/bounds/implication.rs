@@ -3,16 +3,16 @@
 use banyan_document::Collator;
 use banyan_document::path::Path;
 
-use super::interval::{KeyOrder, confine};
+use super::interval::{KeyOrder, condition_intervals};
 use super::{Condition, Conjunction};
-use crate::filter::{Filter, Node, Predicate};
+use crate::filter::{Filter, MatchNode, Predicate};
 
 /// Whether what meets the conjunction matches `needed`. `false` also where that is not known.
 pub fn implies(conjunction: &Conjunction<'_>, needed: &Filter) -> bool {
     of_node(conjunction, needed.root(), needed.collator())
 }
 
-fn of_node(conjunction: &Conjunction<'_>, needed: &Node, collator: Option<&Collator>) -> bool {
+fn of_node(conjunction: &Conjunction<'_>, needed: &MatchNode, collator: Option<&Collator>) -> bool {
     if conjunction.never {
         return true;
     }
@@ -24,16 +24,16 @@ fn of_node(conjunction: &Conjunction<'_>, needed: &Node, collator: Option<&Colla
         })
     };
     match needed {
-        Node::And(children) => {
+        MatchNode::And(children) => {
             let mut children = children.iter();
             children.all(|child| of_node(conjunction, child, collator))
         }
-        Node::Or(children) => {
+        MatchNode::Or(children) => {
             let mut each = children.iter();
             each.any(|child| of_node(conjunction, child, collator)) || by_branches()
         }
-        Node::AlwaysTrue => true,
-        Node::Path { path, predicate } => {
+        MatchNode::AlwaysTrue => true,
+        MatchNode::Path { path, predicate } => {
             let mut conditions = conjunction.conditions.iter();
             let order = KeyOrder::new(collator, conjunction.collator);
             let implied = conditions
@@ -72,8 +72,8 @@ fn of_condition(
     };
     let own = KeyOrder::new(collator, collator);
     match (
-        confine(condition, false, order),
-        confine(&needed, false, own),
+        condition_intervals(condition, false, order),
+        condition_intervals(&needed, false, own),
     ) {
         (Some(have), Some(need)) => need.exact && have.is_within(&need),
         _ => false,

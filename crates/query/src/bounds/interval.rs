@@ -299,7 +299,7 @@ impl<'a> Intervals<'a> {
 
 /// Where the values lie that meet a condition. `arrays`: the path may lead through arrays or to
 /// one, whose items are then meant. `None`: anywhere.
-pub fn confine<'a>(
+pub fn condition_intervals<'a>(
     condition: &Condition<'a>,
     arrays: bool,
     order: KeyOrder<'_>,

@@ -36,7 +36,7 @@ pub fn intervals_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Ve
             break;
         }
         if *condition.path == *path
-            && let Some(confined) = interval::confine(condition, false, order)
+            && let Some(confined) = interval::condition_intervals(condition, false, order)
         {
             found.push(confined);
         } else if let Some(value) = pinned(condition, path)

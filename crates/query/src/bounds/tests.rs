@@ -2,7 +2,7 @@ use banyan_document::Collator;
 use banyan_document::extjson;
 use banyan_document::path::Path;
 
-use super::interval::{Intervals, KeyOrder, confine};
+use super::interval::{Intervals, KeyOrder, condition_intervals};
 use super::{Conjunction, equality_of, implies, intervals_of};
 use crate::{Context, Filter, golden};
 
@@ -80,8 +80,12 @@ fn show(
             .item
             .map_or(String::new(), |n| format!(" item {n}"));
         let order = KeyOrder::new(keys.as_ref(), conjunction.collator);
-        let [plain, arrays] =
-            [false, true].map(|arrays| text(confine(condition, arrays, order), keys.is_some()));
+        let [plain, arrays] = [false, true].map(|arrays| {
+            text(
+                condition_intervals(condition, arrays, order),
+                keys.is_some(),
+            )
+        });
         let arrays = match arrays == plain {
             true => String::new(),
             false => format!(" | arrays: {arrays}"),

@@ -97,22 +97,22 @@ struct Paths<'p> {
 
 /// A name below a document, or a position in an array.
 #[derive(Clone, Copy)]
-enum Step<'a> {
+enum PathPart<'a> {
     Field(&'a str),
     Item(usize),
 }
 
 impl<'p> Depth<'p> {
     /// One step further; `None` if the value there is to be told as a whole.
-    fn below(&self, step: Step<'_>) -> Option<Depth<'p>> {
+    fn below(&self, step: PathPart<'_>) -> Option<Depth<'p>> {
         let Depth::Paths(paths) = self else {
             return Some(Depth::WhileShorter);
         };
         let mut further: Vec<&Paths<'_>> = Vec::new();
         for path in paths {
             match step {
-                Step::Field(name) => further.extend(path.below.get(name)),
-                Step::Item(index) => {
+                PathPart::Field(name) => further.extend(path.below.get(name)),
+                PathPart::Item(index) => {
                     further.extend(path.below.get(index.to_string().as_str()));
                     further.extend(path.anywhere().map(|(_, below)| below));
                 }
@@ -160,7 +160,7 @@ fn document<'a>(before: &'a RawDocument, after: &'a RawDocument, depth: &Depth<'
             continue;
         }
         if !same(was, is) {
-            match value(was, is, Step::Field(is.name()), depth) {
+            match value(was, is, PathPart::Field(is.name()), depth) {
                 Some(below) => diff.add_below(is.name(), below),
                 None => diff.updates.push(is.clone()),
             }
@@ -182,7 +182,7 @@ fn document<'a>(before: &'a RawDocument, after: &'a RawDocument, depth: &Depth<'
 fn value<'a>(
     was: &Element<'a>,
     is: &Element<'a>,
-    step: Step<'_>,
+    step: PathPart<'_>,
     depth: &Depth<'_>,
 ) -> Option<Below<'a>> {
     let further = depth.below(step)?;
@@ -212,7 +212,7 @@ fn array<'a>(
     for (index, is) in items(after).enumerate() {
         let item = match old.next() {
             Some(was) if same(&was, &is) => continue,
-            Some(was) => value(&was, &is, Step::Item(index), depth),
+            Some(was) => value(&was, &is, PathPart::Item(index), depth),
             None => None,
         };
         diff.bytes += ELEMENT_BYTES + 1 + index.checked_ilog10().unwrap_or(0) as usize + 1;

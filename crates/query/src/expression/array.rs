@@ -6,7 +6,7 @@ use banyan_document::Number;
 
 use super::arena::{ArrayBuilder, byte_len, check_size};
 use super::env::Env;
-use super::node::{Arguments, Node, Run, Special};
+use super::node::{Arguments, ExpressionNode, Run, Special};
 use super::operator::{Form, NamedCodes, Operator, Parameter, required};
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
@@ -413,11 +413,11 @@ enum ArrayOrder {
 
 #[derive(Debug)]
 struct SortArray {
-    input: Node,
+    input: ExpressionNode,
     order: ArrayOrder,
 }
 
-fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
     let RawBsonRef::Document(document) = value else {
         return error(
             2942500,
@@ -459,7 +459,7 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
     let Some(order) = order else {
         return error(2942503, "$sortArray requires 'sortBy' to be specified");
     };
-    Ok(Node::special(SortArray { input, order }))
+    Ok(ExpressionNode::special(SortArray { input, order }))
 }
 
 fn sort_pattern(pattern: &RawDocument, parser: &Parser<'_>) -> Result<SortPattern> {
@@ -509,7 +509,7 @@ impl Special for SortArray {
         }
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
     }
 }
@@ -529,12 +529,12 @@ fn sorted<'a>(
 
 #[derive(Debug)]
 struct Zip {
-    inputs: Vec<Node>,
-    defaults: Vec<Node>,
+    inputs: Vec<ExpressionNode>,
+    defaults: Vec<ExpressionNode>,
     longest: bool,
 }
 
-fn zip(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+fn zip(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
     let RawBsonRef::Document(document) = value else {
         return error(
             34460,
@@ -595,7 +595,7 @@ fn zip(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
     if !defaults.is_empty() && defaults.len() != inputs.len() {
         return error(34467, "defaults and inputs must have the same length");
     }
-    Ok(Node::special(Zip {
+    Ok(ExpressionNode::special(Zip {
         inputs,
         defaults,
         longest,
@@ -654,7 +654,7 @@ impl Special for Zip {
         env.array(builder)
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         self.inputs.iter().chain(&self.defaults).for_each(visit);
     }
 }

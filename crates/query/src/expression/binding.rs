@@ -6,7 +6,7 @@ use banyan_document::number::Number;
 
 use super::arena::{ArrayBuilder, byte_len};
 use super::env::Env;
-use super::node::{Node, Special};
+use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{Parser, check_variable_name, malformed};
 use super::value::{Value, check_depth, describe, error, is_nullish, is_true, items, type_name};
@@ -89,11 +89,11 @@ fn element_name<'a>(value: Option<RawBsonRef<'a>>) -> Result<&'a str, QueryError
 struct Let {
     /// The slot of the first variable; the others have those after it.
     first: usize,
-    variables: Vec<Node>,
-    body: Node,
+    variables: Vec<ExpressionNode>,
+    body: ExpressionNode,
 }
 
-fn bind(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn bind(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let document = object(value, "$let", 16874)?;
     let [vars, body] = parameters(document, "$let", ["vars", "in"], 16875)?;
     let vars = needed(vars, "vars", "$let", 16876)?;
@@ -116,10 +116,10 @@ fn bind(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryErr
         .collect();
     let first = names.first().map_or(0, |(_, slot)| *slot);
     let body = parser.scoped(&names, body)?;
-    if variables.iter().all(Node::is_constant) && body.is_constant() {
+    if variables.iter().all(ExpressionNode::is_constant) && body.is_constant() {
         return Ok(body);
     }
-    Ok(Node::special(Let {
+    Ok(ExpressionNode::special(Let {
         first,
         variables,
         body,
@@ -135,7 +135,7 @@ impl Special for Let {
         self.body.evaluate(&env.bind_all(self.first, &values))
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         self.variables.iter().for_each(&mut *visit);
         visit(&self.body);
     }
@@ -147,12 +147,12 @@ impl Special for Let {
 
 #[derive(Debug)]
 struct Map {
-    input: Node,
+    input: ExpressionNode,
     slot: usize,
-    body: Node,
+    body: ExpressionNode,
 }
 
-fn map(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn map(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let document = object(value, "$map", 16878)?;
     let [input, name, body] = parameters(document, "$map", ["input", "as", "in"], 16879)?;
     let input = needed(input, "input", "$map", 16880)?;
@@ -161,7 +161,7 @@ fn map(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryErro
     let input = parser.operand(input)?;
     let slot = parser.new_slot();
     let body = parser.scoped(&[(name, slot)], body)?;
-    Ok(Node::special(Map { input, slot, body }))
+    Ok(ExpressionNode::special(Map { input, slot, body }))
 }
 
 impl Special for Map {
@@ -187,7 +187,7 @@ impl Special for Map {
         env.array(builder)
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
         visit(&self.body);
     }
@@ -195,13 +195,13 @@ impl Special for Map {
 
 #[derive(Debug)]
 struct Filter {
-    input: Node,
+    input: ExpressionNode,
     slot: usize,
-    condition: Node,
-    limit: Option<Node>,
+    condition: ExpressionNode,
+    limit: Option<ExpressionNode>,
 }
 
-fn filter(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn filter(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let document = object(value, "$filter", 28646)?;
     let [input, name, condition, limit] =
         parameters(document, "$filter", ["input", "as", "cond", "limit"], 28647)?;
@@ -212,7 +212,7 @@ fn filter(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryE
     let limit = limit.map(|limit| parser.operand(limit)).transpose()?;
     let slot = parser.new_slot();
     let condition = parser.scoped(&[(name, slot)], condition)?;
-    Ok(Node::special(Filter {
+    Ok(ExpressionNode::special(Filter {
         input,
         slot,
         condition,
@@ -278,7 +278,7 @@ impl Special for Filter {
         env.array(builder)
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
         visit(&self.condition);
         self.limit.iter().for_each(visit);
@@ -287,14 +287,14 @@ impl Special for Filter {
 
 #[derive(Debug)]
 struct Reduce {
-    input: Node,
-    initial: Node,
+    input: ExpressionNode,
+    initial: ExpressionNode,
     this: usize,
     value: usize,
-    body: Node,
+    body: ExpressionNode,
 }
 
-fn reduce(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn reduce(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
             40075,
@@ -326,7 +326,7 @@ fn reduce(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryE
     let initial = parser.operand(initial)?;
     let (this, value) = (parser.new_slot(), parser.new_slot());
     let body = parser.scoped(&[("this", this), ("value", value)], body)?;
-    Ok(Node::special(Reduce {
+    Ok(ExpressionNode::special(Reduce {
         input,
         initial,
         this,
@@ -374,7 +374,7 @@ impl Special for Reduce {
             .copy(result.as_ref().map(RawBson::as_raw_bson_ref))
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         [&self.input, &self.initial, &self.body]
             .into_iter()
             .for_each(visit);

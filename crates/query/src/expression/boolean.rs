@@ -3,7 +3,7 @@
 use bson::RawBsonRef;
 
 use super::env::Env;
-use super::node::{Node, Special};
+use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{NO_LIMIT, Parser};
 use super::value::{Value, is_true};
@@ -22,7 +22,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// $and and $or: the first operand that decides ends the evaluation.
 #[derive(Debug)]
 struct Junction {
-    operands: Vec<Node>,
+    operands: Vec<ExpressionNode>,
     decides: bool,
 }
 
@@ -31,9 +31,9 @@ fn junction(
     decides: bool,
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<Node, QueryError> {
+) -> Result<ExpressionNode, QueryError> {
     let operands = parser.arguments(name, 0, NO_LIMIT, value)?;
-    Ok(Node::special(Junction { operands, decides }))
+    Ok(ExpressionNode::special(Junction { operands, decides }))
 }
 
 impl Special for Junction {
@@ -46,11 +46,11 @@ impl Special for Junction {
         Ok(Some(RawBsonRef::Boolean(!self.decides)))
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         self.operands.iter().for_each(visit);
     }
 
-    fn junction(&self) -> Option<(&[Node], bool)> {
+    fn junction(&self) -> Option<(&[ExpressionNode], bool)> {
         Some((&self.operands, self.decides))
     }
 }

@@ -1,29 +1,29 @@
 //! What an expression that has to be true says about single fields.
 
 use super::field::FieldPath;
-use super::node::Node;
+use super::node::ExpressionNode;
 use crate::comparison::Comparison;
 
 /// Calls `found` for each comparison of a field with what reads no document, under any `$and`.
 pub(super) fn collect<'n>(
-    node: &'n Node,
-    found: &mut dyn FnMut(&'n FieldPath, Comparison, &'n Node),
+    node: &'n ExpressionNode,
+    found: &mut dyn FnMut(&'n FieldPath, Comparison, &'n ExpressionNode),
 ) {
     match node {
-        Node::Special(special) => {
+        ExpressionNode::Special(special) => {
             if let Some((parts, false)) = special.junction() {
                 parts.iter().for_each(|part| collect(part, found));
             }
         }
-        Node::Call(call) => {
+        ExpressionNode::Call(call) => {
             let Some(comparison) = comparison(call.operator) else {
                 return;
             };
             match call.arguments.as_slice() {
-                [Node::Field(path), operand] if !operand.reads_root() => {
+                [ExpressionNode::Field(path), operand] if !operand.reads_root() => {
                     found(path, comparison, operand);
                 }
-                [operand, Node::Field(path)] if !operand.reads_root() => {
+                [operand, ExpressionNode::Field(path)] if !operand.reads_root() => {
                     found(path, comparison.reversed(), operand);
                 }
                 _ => {}

@@ -4,7 +4,7 @@ use bson::RawBsonRef;
 
 use super::compared::comparison;
 use super::field::FieldPath;
-use super::node::Node;
+use super::node::ExpressionNode;
 use crate::comparison::Comparison;
 
 pub(crate) enum Condition<'e> {
@@ -18,9 +18,9 @@ pub(crate) enum Condition<'e> {
 }
 
 impl<'e> Condition<'e> {
-    pub(super) fn of(node: &'e Node) -> Condition<'e> {
+    pub(super) fn of(node: &'e ExpressionNode) -> Condition<'e> {
         match node {
-            Node::Special(special) => match special.junction() {
+            ExpressionNode::Special(special) => match special.junction() {
                 Some((operands, decides)) => {
                     let operands = operands.iter().map(Condition::of).collect();
                     match decides {
@@ -30,21 +30,21 @@ impl<'e> Condition<'e> {
                 }
                 None => Condition::Other,
             },
-            Node::Call(call) => compared(call.operator, &call.arguments),
+            ExpressionNode::Call(call) => compared(call.operator, &call.arguments),
             _ => Condition::Other,
         }
     }
 }
 
-fn compared<'e>(operator: &str, arguments: &'e [Node]) -> Condition<'e> {
+fn compared<'e>(operator: &str, arguments: &'e [ExpressionNode]) -> Condition<'e> {
     let Some(comparison) = comparison(operator) else {
         return Condition::Other;
     };
     match arguments {
-        [Node::Field(path), Node::Constant(value)] => {
+        [ExpressionNode::Field(path), ExpressionNode::Constant(value)] => {
             Condition::Compare(path, comparison, value.as_raw_bson_ref())
         }
-        [Node::Constant(value), Node::Field(path)] => {
+        [ExpressionNode::Constant(value), ExpressionNode::Field(path)] => {
             Condition::Compare(path, comparison.reversed(), value.as_raw_bson_ref())
         }
         _ => Condition::Other,

@@ -3,7 +3,7 @@
 use bson::RawBsonRef;
 
 use super::env::Env;
-use super::node::{Node, Special};
+use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
@@ -17,16 +17,16 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 #[derive(Debug)]
 struct Cond {
-    test: Node,
-    then: Node,
-    otherwise: Node,
+    test: ExpressionNode,
+    then: ExpressionNode,
+    otherwise: ExpressionNode,
 }
 
-fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let RawBsonRef::Document(document) = value else {
         let mut arguments = parser.arguments("$cond", 3, 3, value)?.into_iter();
-        let mut next = || arguments.next().unwrap_or(Node::Missing);
-        return Ok(Node::special(Cond {
+        let mut next = || arguments.next().unwrap_or(ExpressionNode::Missing);
+        return Ok(ExpressionNode::special(Cond {
             test: next(),
             then: next(),
             otherwise: next(),
@@ -52,7 +52,7 @@ fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryErr
     let Some(otherwise) = otherwise else {
         return error(17082, "Missing 'else' parameter to $cond");
     };
-    Ok(Node::special(Cond {
+    Ok(ExpressionNode::special(Cond {
         test,
         then,
         otherwise,
@@ -68,7 +68,7 @@ impl Special for Cond {
         }
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         [&self.test, &self.then, &self.otherwise]
             .into_iter()
             .for_each(visit);
@@ -77,10 +77,10 @@ impl Special for Cond {
 
 #[derive(Debug)]
 struct IfNull {
-    operands: Vec<Node>,
+    operands: Vec<ExpressionNode>,
 }
 
-fn if_null(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn if_null(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let operands = parser.arguments("$ifNull", 0, NO_LIMIT, value)?;
     if operands.len() < 2 {
         return error(
@@ -91,7 +91,7 @@ fn if_null(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, Query
             ),
         );
     }
-    Ok(Node::special(IfNull { operands }))
+    Ok(ExpressionNode::special(IfNull { operands }))
 }
 
 impl Special for IfNull {
@@ -108,18 +108,18 @@ impl Special for IfNull {
         last.evaluate(env)
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         self.operands.iter().for_each(visit);
     }
 }
 
 #[derive(Debug)]
 struct Switch {
-    branches: Vec<(Node, Node)>,
-    default: Option<Node>,
+    branches: Vec<(ExpressionNode, ExpressionNode)>,
+    default: Option<ExpressionNode>,
 }
 
-fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
             40060,
@@ -157,8 +157,8 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryE
         return error(40068, "$switch requires at least one branch");
     }
     let decided = branches.iter().all(|(case, _)| match case {
-        Node::Constant(value) => !is_true(Some(value.as_raw_bson_ref())),
-        Node::Missing => true,
+        ExpressionNode::Constant(value) => !is_true(Some(value.as_raw_bson_ref())),
+        ExpressionNode::Missing => true,
         _ => false,
     });
     if decided && default.is_none() {
@@ -168,10 +168,13 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryE
              default",
         );
     }
-    Ok(Node::special(Switch { branches, default }))
+    Ok(ExpressionNode::special(Switch { branches, default }))
 }
 
-fn branch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<(Node, Node), QueryError> {
+fn branch(
+    value: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<(ExpressionNode, ExpressionNode), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
             40062,
@@ -227,7 +230,7 @@ impl Special for Switch {
         }
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         for (case, then) in &self.branches {
             visit(case);
             visit(then);

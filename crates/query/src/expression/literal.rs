@@ -5,15 +5,19 @@ use bson::RawBsonRef;
 use banyan_document::number::Number;
 
 use super::env::Env;
-use super::node::{Node, Special};
+use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::Parser;
 use super::value::{Value, error};
 use crate::error::QueryError;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::special("$const", |value, _| Ok(Node::constant(value.into()))),
-    Operator::special("$literal", |value, _| Ok(Node::constant(value.into()))),
+    Operator::special("$const", |value, _| {
+        Ok(ExpressionNode::constant(value.into()))
+    }),
+    Operator::special("$literal", |value, _| {
+        Ok(ExpressionNode::constant(value.into()))
+    }),
     Operator::special("$rand", rand),
     Operator::special("$sampleRate", sample_rate),
 ];
@@ -26,7 +30,7 @@ enum Random {
     Below(f64),
 }
 
-fn rand(value: RawBsonRef<'_>, _: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn rand(value: RawBsonRef<'_>, _: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     let empty = match value {
         RawBsonRef::Document(document) => document.is_empty(),
         RawBsonRef::Array(array) => array.is_empty(),
@@ -35,12 +39,14 @@ fn rand(value: RawBsonRef<'_>, _: &mut Parser<'_>) -> Result<Node, QueryError> {
     if !empty {
         return error(3040501, "$rand does not currently accept arguments");
     }
-    Ok(Node::special(Random::Double))
+    Ok(ExpressionNode::special(Random::Double))
 }
 
-fn sample_rate(value: RawBsonRef<'_>, _: &mut Parser<'_>) -> Result<Node, QueryError> {
+fn sample_rate(value: RawBsonRef<'_>, _: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
     match Number::from_raw(value).map(Number::to_f64) {
-        Some(rate) if (0.0..=1.0).contains(&rate) => Ok(Node::special(Random::Below(rate))),
+        Some(rate) if (0.0..=1.0).contains(&rate) => {
+            Ok(ExpressionNode::special(Random::Below(rate)))
+        }
         _ => error(
             crate::error::ErrorKind::BadValue.code() as u32,
             "numeric argument to $sampleRate must be in [0, 1]",
@@ -57,7 +63,7 @@ impl Special for Random {
         }))
     }
 
-    fn operands(&self, _: &mut dyn FnMut(&Node)) {}
+    fn operands(&self, _: &mut dyn FnMut(&ExpressionNode)) {}
 
     fn deterministic(&self) -> bool {
         false

@@ -60,7 +60,7 @@ pub use field::FieldPath;
 pub use value::Value;
 
 pub(crate) use accumulate::{parse_fractions, percentile};
-pub(crate) use node::Node;
+pub(crate) use node::ExpressionNode;
 pub(crate) use object::merge_documents;
 pub(crate) use parse::{Parser, check_variable_name, malformed};
 pub(crate) use table::is_operator;
@@ -73,7 +73,7 @@ pub(crate) fn parser(context: &Context) -> Parser<'_> {
 /// A parsed expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
-    node: Node,
+    node: ExpressionNode,
     source: Arc<Source>,
     /// What evaluating may use.
     budget: Budget,
@@ -174,7 +174,7 @@ impl Expression {
     /// The path, if the expression is a plain path into the document (`$a.b`).
     pub fn as_field_path(&self) -> Option<&FieldPath> {
         match &self.node {
-            Node::Field(path) => Some(path),
+            ExpressionNode::Field(path) => Some(path),
             _ => None,
         }
     }

@@ -17,7 +17,7 @@ use crate::budget::Budget;
 use crate::error::QueryError;
 
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub(crate) enum ExpressionNode {
     Constant(Arc<RawBson>),
     /// `$$REMOVE`, and an optional argument that was not given.
     Missing,
@@ -35,8 +35,8 @@ pub(crate) enum Node {
         slot: usize,
         path: Option<FieldPath>,
     },
-    Document(Arc<[(Box<str>, Node)]>),
-    Array(Arc<[Node]>),
+    Document(Arc<[(Box<str>, ExpressionNode)]>),
+    Array(Arc<[ExpressionNode]>),
     Call(Arc<Call>),
     Special(Arc<dyn Special>),
     /// A constant that costs too much to be worked out while parsing.
@@ -46,7 +46,7 @@ pub(crate) enum Node {
 /// Worked out when it is first needed, and kept unless it is large.
 #[derive(Debug)]
 pub(crate) struct Deferred {
-    node: Node,
+    node: ExpressionNode,
     kept: OnceLock<Kept>,
 }
 
@@ -64,7 +64,7 @@ const DEFERRED_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) struct Call {
     pub(super) operator: &'static str,
     pub(super) run: Run,
-    pub(super) arguments: Vec<Node>,
+    pub(super) arguments: Vec<ExpressionNode>,
     pub(super) given: u32,
 }
 
@@ -100,10 +100,10 @@ pub(crate) trait Special: Debug + Send + Sync {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError>;
 
     /// Calls `visit` for every operand, for the analysis of what fields are read.
-    fn operands(&self, visit: &mut dyn FnMut(&Node));
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode));
 
     /// The operands of `$and` (false) or `$or` (true): the value that decides.
-    fn junction(&self) -> Option<(&[Node], bool)> {
+    fn junction(&self) -> Option<(&[ExpressionNode], bool)> {
         None
     }
 
@@ -113,25 +113,30 @@ pub(crate) trait Special: Debug + Send + Sync {
     }
 }
 
-impl Node {
-    pub(crate) fn constant(value: RawBson) -> Node {
-        Node::Constant(Arc::new(value))
+impl ExpressionNode {
+    pub(crate) fn constant(value: RawBson) -> ExpressionNode {
+        ExpressionNode::Constant(Arc::new(value))
     }
 
     /// A variable whose value is not known here.
-    pub(super) fn unbound(path: Option<FieldPath>) -> Node {
-        Node::Variable {
+    pub(super) fn unbound(path: Option<FieldPath>) -> ExpressionNode {
+        ExpressionNode::Variable {
             slot: usize::MAX,
             path,
         }
     }
 
-    pub(super) fn special(special: impl Special + 'static) -> Node {
-        Node::Special(Arc::new(special))
+    pub(super) fn special(special: impl Special + 'static) -> ExpressionNode {
+        ExpressionNode::Special(Arc::new(special))
     }
 
-    pub(super) fn call(operator: &'static str, run: Run, arguments: Vec<Node>, given: u32) -> Node {
-        Node::Call(Arc::new(Call {
+    pub(super) fn call(
+        operator: &'static str,
+        run: Run,
+        arguments: Vec<ExpressionNode>,
+        given: u32,
+    ) -> ExpressionNode {
+        ExpressionNode::Call(Arc::new(Call {
             operator,
             run,
             arguments,
@@ -140,16 +145,16 @@ impl Node {
     }
 
     pub(super) fn is_constant(&self) -> bool {
-        matches!(self, Node::Constant(_) | Node::Missing)
+        matches!(self, ExpressionNode::Constant(_) | ExpressionNode::Missing)
     }
 
     /// Whether it depends on no document, though it may not have been worked out yet.
     pub(super) fn is_fixed(&self) -> bool {
-        self.is_constant() || matches!(self, Node::Deferred(_))
+        self.is_constant() || matches!(self, ExpressionNode::Deferred(_))
     }
 
-    pub(super) fn deferred(node: Node) -> Node {
-        Node::Deferred(Arc::new(Deferred {
+    pub(super) fn deferred(node: ExpressionNode) -> ExpressionNode {
+        ExpressionNode::Deferred(Arc::new(Deferred {
             node,
             kept: OnceLock::new(),
         }))
@@ -162,8 +167,8 @@ impl Node {
         collator: Option<&Collator>,
     ) -> Option<RawBsonRef<'_>> {
         match self {
-            Node::Constant(value) => Some(value.as_raw_bson_ref()),
-            Node::Deferred(deferred) => {
+            ExpressionNode::Constant(value) => Some(value.as_raw_bson_ref()),
+            ExpressionNode::Deferred(deferred) => {
                 let (root, arena) = (RawDocumentBuf::new(), Arena::new());
                 deferred
                     .kept(&Env::new(arena.root(&root), budget).with_collator(collator))
@@ -177,21 +182,21 @@ impl Node {
 
     pub(crate) fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
         match self {
-            Node::Constant(value) => {
+            ExpressionNode::Constant(value) => {
                 env.budget.spend(1)?;
                 Ok(Some(value.as_raw_bson_ref()))
             }
-            Node::Missing => Ok(None),
-            Node::Root => Ok(Some(RawBsonRef::Document(env.root()))),
-            Node::Field(path) => {
+            ExpressionNode::Missing => Ok(None),
+            ExpressionNode::Root => Ok(Some(RawBsonRef::Document(env.root()))),
+            ExpressionNode::Field(path) => {
                 let first = env.field(path.first())?;
                 path.read_below(first, env.arena)
             }
-            Node::Variable { slot, path: None } => {
+            ExpressionNode::Variable { slot, path: None } => {
                 env.budget.spend(1)?;
                 Ok(env.variable(*slot))
             }
-            Node::Variable {
+            ExpressionNode::Variable {
                 slot,
                 path: Some(path),
             } => {
@@ -199,11 +204,11 @@ impl Node {
                 env.budget.spend_bytes(value.map_or(0, byte_len))?;
                 path.read_from(value, env.arena)
             }
-            Node::Outer { slot, path: None } => {
+            ExpressionNode::Outer { slot, path: None } => {
                 env.budget.spend(1)?;
                 env.outer(*slot)
             }
-            Node::Outer {
+            ExpressionNode::Outer {
                 slot,
                 path: Some(path),
             } => {
@@ -211,7 +216,7 @@ impl Node {
                 env.budget.spend_bytes(value.map_or(0, byte_len))?;
                 path.read_from(value, env.arena)
             }
-            Node::Document(fields) => {
+            ExpressionNode::Document(fields) => {
                 let mut writer = DocumentWriter::new();
                 for (name, node) in fields.iter() {
                     if let Some(value) = node.evaluate(env)? {
@@ -222,7 +227,7 @@ impl Node {
                 }
                 env.document(writer)
             }
-            Node::Array(nodes) => {
+            ExpressionNode::Array(nodes) => {
                 let mut builder = ArrayBuilder::new();
                 for node in nodes.iter() {
                     let value = node.evaluate(env)?.unwrap_or(RawBsonRef::Null);
@@ -231,29 +236,34 @@ impl Node {
                 }
                 env.array(builder)
             }
-            Node::Call(call) => call.evaluate(env),
-            Node::Special(special) => {
+            ExpressionNode::Call(call) => call.evaluate(env),
+            ExpressionNode::Special(special) => {
                 env.budget.spend(1)?;
                 special.evaluate(env)
             }
-            Node::Deferred(deferred) => deferred.evaluate(env),
+            ExpressionNode::Deferred(deferred) => deferred.evaluate(env),
         }
     }
 
-    pub(super) fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    pub(super) fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         match self {
-            Node::Constant(_) | Node::Missing | Node::Root | Node::Field(_) => {}
-            Node::Variable { .. } | Node::Outer { .. } | Node::Deferred(_) => {}
-            Node::Document(fields) => fields.iter().for_each(|(_, node)| visit(node)),
-            Node::Array(nodes) => nodes.iter().for_each(visit),
-            Node::Call(call) => call.arguments.iter().for_each(visit),
-            Node::Special(special) => special.operands(visit),
+            ExpressionNode::Constant(_)
+            | ExpressionNode::Missing
+            | ExpressionNode::Root
+            | ExpressionNode::Field(_) => {}
+            ExpressionNode::Variable { .. }
+            | ExpressionNode::Outer { .. }
+            | ExpressionNode::Deferred(_) => {}
+            ExpressionNode::Document(fields) => fields.iter().for_each(|(_, node)| visit(node)),
+            ExpressionNode::Array(nodes) => nodes.iter().for_each(visit),
+            ExpressionNode::Call(call) => call.arguments.iter().for_each(visit),
+            ExpressionNode::Special(special) => special.operands(visit),
         }
     }
 
     /// Whether the value depends on the document.
     pub(super) fn reads_root(&self) -> bool {
-        let mut reads = matches!(self, Node::Root | Node::Field(_));
+        let mut reads = matches!(self, ExpressionNode::Root | ExpressionNode::Field(_));
         self.operands(&mut |node| reads |= node.reads_root());
         reads
     }
@@ -261,8 +271,8 @@ impl Node {
     /// Adds the paths read from the root; false if the whole document is needed.
     pub(crate) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         match self {
-            Node::Root => return false,
-            Node::Field(path) => {
+            ExpressionNode::Root => return false,
+            ExpressionNode::Field(path) => {
                 paths.insert(path.to_string());
             }
             _ => {}

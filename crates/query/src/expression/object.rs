@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::arena::{ArrayBuilder, byte_len, check_size};
 use super::env::Env;
-use super::node::{Arguments, Node, Special};
+use super::node::{Arguments, ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
@@ -243,13 +243,13 @@ fn binary_size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
 #[derive(Debug)]
 struct GetField {
     name: Box<str>,
-    input: Node,
+    input: ExpressionNode,
 }
 
 /// The constant name that the field operators take.
 fn constant_name(
     operator: &str,
-    node: &Node,
+    node: &ExpressionNode,
     parser: &Parser<'_>,
     codes: (u32, u32),
 ) -> Result<Box<str>> {
@@ -275,7 +275,7 @@ fn constant_name(
     }
 }
 
-fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
     let long_form = match value {
         RawBsonRef::Document(document) => {
             let first = document.iter().next().and_then(std::result::Result::ok);
@@ -285,7 +285,7 @@ fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
         }
         _ => None,
     };
-    let (mut name, mut input) = (None, Node::Root);
+    let (mut name, mut input) = (None, ExpressionNode::Root);
     match long_form {
         None => name = Some(parser.operand(value)?),
         Some(document) => {
@@ -315,7 +315,7 @@ fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
         return error(3041702, "$getField requires 'field' to be specified");
     };
     let name = constant_name("$getField", &name, parser, (5654601, 5654602))?;
-    Ok(Node::special(GetField { name, input }))
+    Ok(ExpressionNode::special(GetField { name, input }))
 }
 
 impl Special for GetField {
@@ -327,7 +327,7 @@ impl Special for GetField {
         }
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
     }
 }
@@ -336,15 +336,15 @@ impl Special for GetField {
 struct SetField {
     operator: &'static str,
     name: Box<str>,
-    input: Node,
-    value: Node,
+    input: ExpressionNode,
+    value: ExpressionNode,
 }
 
 fn set_field(
     operator: &'static str,
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<Node> {
+) -> Result<ExpressionNode> {
     let RawBsonRef::Document(document) = value else {
         return error(
             4161100,
@@ -381,11 +381,11 @@ fn set_field(
     };
     let value = match value {
         Some(value) => value,
-        None if operator == "$unsetField" => Node::Missing,
+        None if operator == "$unsetField" => ExpressionNode::Missing,
         None => return missing(4161103, "value"),
     };
     let name = constant_name(operator, &name, parser, (4161106, 4161107))?;
-    Ok(Node::special(SetField {
+    Ok(ExpressionNode::special(SetField {
         operator,
         name,
         input,
@@ -426,7 +426,7 @@ impl Special for SetField {
         env.document(writer)
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
         visit(&self.value);
     }

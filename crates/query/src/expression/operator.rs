@@ -2,7 +2,7 @@
 
 use bson::RawBsonRef;
 
-use super::node::{Node, Run};
+use super::node::{ExpressionNode, Run};
 use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::error;
 use crate::error::{ErrorKind, QueryError};
@@ -24,7 +24,7 @@ pub(super) enum Form {
         codes: NamedCodes,
     },
     /// Parses itself: binds variables, stops early, or prepares something.
-    Special(fn(RawBsonRef<'_>, &mut Parser<'_>) -> Result<Node, QueryError>),
+    Special(fn(RawBsonRef<'_>, &mut Parser<'_>) -> Result<ExpressionNode, QueryError>),
     /// MongoDB has it and this server does not yet.
     NotImplemented,
 }
@@ -75,7 +75,7 @@ impl Operator {
 
     pub const fn special(
         name: &'static str,
-        parse: fn(RawBsonRef<'_>, &mut Parser<'_>) -> Result<Node, QueryError>,
+        parse: fn(RawBsonRef<'_>, &mut Parser<'_>) -> Result<ExpressionNode, QueryError>,
     ) -> Operator {
         Operator {
             name,
@@ -95,11 +95,11 @@ impl Operator {
         &self,
         value: RawBsonRef<'_>,
         parser: &mut Parser<'_>,
-    ) -> Result<Node, QueryError> {
+    ) -> Result<ExpressionNode, QueryError> {
         match &self.form {
             Form::Positional { min, max, run } => {
                 let arguments = parser.arguments(self.name, *min, *max, value)?;
-                Ok(Node::call(self.name, *run, arguments, u32::MAX))
+                Ok(ExpressionNode::call(self.name, *run, arguments, u32::MAX))
             }
             Form::Named {
                 parameters,
@@ -107,7 +107,7 @@ impl Operator {
                 codes,
             } => {
                 let (arguments, given) = named(self.name, parameters, *codes, value, parser)?;
-                Ok(Node::call(self.name, *run, arguments, given))
+                Ok(ExpressionNode::call(self.name, *run, arguments, given))
             }
             Form::Special(parse) => parse(value, parser),
             Form::NotImplemented => Err(QueryError::new(
@@ -139,14 +139,14 @@ fn named(
     codes: NamedCodes,
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<(Vec<Node>, u32), QueryError> {
+) -> Result<(Vec<ExpressionNode>, u32), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
             codes.not_object,
             format!("{operator} only supports an object as its argument"),
         );
     };
-    let mut arguments = vec![Node::Missing; parameters.len()];
+    let mut arguments = vec![ExpressionNode::Missing; parameters.len()];
     let mut given = 0;
     for element in document.iter() {
         let (name, value) = element.map_err(malformed)?;

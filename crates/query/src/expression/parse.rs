@@ -14,7 +14,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 use super::arena::Arena;
 use super::env::Env;
 use super::field::FieldPath;
-use super::node::Node;
+use super::node::ExpressionNode;
 use super::value::{error, items, show_document};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -26,8 +26,11 @@ const DEPTH_MAX: usize = 200;
 pub(super) const NO_LIMIT: usize = usize::MAX;
 
 /// Reads `{$name: value}`, or refuses a name that is not an operator's.
-pub(super) type ReadOperator =
-    fn(name: &str, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node, QueryError>;
+pub(super) type ReadOperator = fn(
+    name: &str,
+    value: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<ExpressionNode, QueryError>;
 
 pub(crate) struct Parser<'c> {
     pub(super) context: &'c Context,
@@ -56,7 +59,7 @@ impl<'c> Parser<'c> {
     }
 
     /// Any operand: a `$path`, a `$$variable`, an object, an array or a literal.
-    pub(crate) fn operand(&mut self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    pub(crate) fn operand(&mut self, value: RawBsonRef<'_>) -> Result<ExpressionNode, QueryError> {
         self.context.budget.spend_part()?;
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -69,14 +72,14 @@ impl<'c> Parser<'c> {
             RawBsonRef::String(text) if text.starts_with('$') => self.path(text),
             RawBsonRef::Document(document) => self.object(document),
             RawBsonRef::Array(array) => self.array(array),
-            other => Ok(Node::constant(other.into())),
+            other => Ok(ExpressionNode::constant(other.into())),
         };
         self.depth -= 1;
         node
     }
 
     /// An operator or an object of expressions.
-    pub(crate) fn object(&mut self, document: &RawDocument) -> Result<Node, QueryError> {
+    pub(crate) fn object(&mut self, document: &RawDocument) -> Result<ExpressionNode, QueryError> {
         let mut fields = Vec::new();
         for element in document.iter() {
             let (name, value) = element.map_err(malformed)?;
@@ -110,15 +113,15 @@ impl<'c> Parser<'c> {
             }
             fields.push((Box::from(name), self.operand(value)?));
         }
-        self.fold(Node::Document(fields.into()))
+        self.fold(ExpressionNode::Document(fields.into()))
     }
 
-    pub(crate) fn array(&mut self, array: &RawArray) -> Result<Node, QueryError> {
+    pub(crate) fn array(&mut self, array: &RawArray) -> Result<ExpressionNode, QueryError> {
         let nodes = self.operands(array)?;
-        self.fold(Node::Array(nodes.into()))
+        self.fold(ExpressionNode::Array(nodes.into()))
     }
 
-    pub(super) fn operands(&mut self, array: &RawArray) -> Result<Vec<Node>, QueryError> {
+    pub(super) fn operands(&mut self, array: &RawArray) -> Result<Vec<ExpressionNode>, QueryError> {
         items(array).map(|item| self.operand(item)).collect()
     }
 
@@ -129,7 +132,7 @@ impl<'c> Parser<'c> {
         min: usize,
         max: usize,
         value: RawBsonRef<'_>,
-    ) -> Result<Vec<Node>, QueryError> {
+    ) -> Result<Vec<ExpressionNode>, QueryError> {
         let arguments = match value {
             RawBsonRef::Array(array) => self.operands(array)?,
             other => vec![self.operand(other)?],
@@ -155,16 +158,20 @@ impl<'c> Parser<'c> {
         Ok(arguments)
     }
 
-    fn operator(&mut self, name: &str, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn operator(
+        &mut self,
+        name: &str,
+        value: RawBsonRef<'_>,
+    ) -> Result<ExpressionNode, QueryError> {
         let node = (self.read_operator)(name, value, self)?;
         match &node {
-            Node::Call(_) => self.fold(node),
-            Node::Special(special) if special.deterministic() => self.fold(node),
+            ExpressionNode::Call(_) => self.fold(node),
+            ExpressionNode::Special(special) if special.deterministic() => self.fold(node),
             _ => Ok(node),
         }
     }
 
-    fn path(&mut self, text: &str) -> Result<Node, QueryError> {
+    fn path(&mut self, text: &str) -> Result<ExpressionNode, QueryError> {
         let Some(variable) = text.strip_prefix("$$") else {
             let path = &text[1..];
             if path.is_empty() {
@@ -187,9 +194,9 @@ impl<'c> Parser<'c> {
         }
     }
 
-    fn field(&self, path: FieldPath) -> Node {
+    fn field(&self, path: FieldPath) -> ExpressionNode {
         self.paths.set(self.paths.get().saturating_add(1));
-        Node::Field(path)
+        ExpressionNode::Field(path)
     }
 
     /// How many reads of the document's fields what was parsed so far may take.
@@ -198,43 +205,49 @@ impl<'c> Parser<'c> {
     }
 
     /// A variable that the expression binds itself, or a `$lookup` around it.
-    fn variable(&self, name: &str, path: Option<FieldPath>) -> Option<Node> {
+    fn variable(&self, name: &str, path: Option<FieldPath>) -> Option<ExpressionNode> {
         if let Some(slot) = self.lookup(name) {
-            return Some(Node::Variable { slot, path });
+            return Some(ExpressionNode::Variable { slot, path });
         }
         let slot = self.context.scope.slot(name)?;
-        Some(Node::Outer { slot, path })
+        Some(ExpressionNode::Outer { slot, path })
     }
 
-    fn system_variable(&self, name: &str, path: Option<FieldPath>) -> Result<Node, QueryError> {
+    fn system_variable(
+        &self,
+        name: &str,
+        path: Option<FieldPath>,
+    ) -> Result<ExpressionNode, QueryError> {
         let constant = match name {
             "ROOT" | "CURRENT" => {
-                return Ok(path.map_or(Node::Root, |path| self.field(path)));
+                return Ok(path.map_or(ExpressionNode::Root, |path| self.field(path)));
             }
-            "REMOVE" => return Ok(Node::Missing),
+            "REMOVE" => return Ok(ExpressionNode::Missing),
             "NOW" => RawBson::DateTime(self.context.now),
             "DESCEND" | "PRUNE" | "KEEP" => RawBson::String(name.to_ascii_lowercase()),
             "CLUSTER_TIME" => match self.context.cluster_time {
                 Some(time) => RawBson::Timestamp(time),
-                None if self.context.runs_elsewhere => return Ok(Node::unbound(path)),
+                None if self.context.runs_elsewhere => return Ok(ExpressionNode::unbound(path)),
                 None => {
                     return error(51144, "Builtin variable '$$CLUSTER_TIME' is not available");
                 }
             },
             _ => match self.user_variable(name) {
                 Some(value) => value.clone(),
-                None if self.context.runs_elsewhere => return Ok(Node::unbound(path)),
+                None if self.context.runs_elsewhere => return Ok(ExpressionNode::unbound(path)),
                 None => {
                     return error(17276, format!("Use of undefined variable: {name}"));
                 }
             },
         };
         match path {
-            None => Ok(Node::constant(constant)),
+            None => Ok(ExpressionNode::constant(constant)),
             Some(path) => {
                 let arena = Arena::new();
                 let value = path.read_from(Some(constant.as_raw_bson_ref()), &arena)?;
-                Ok(value.map_or(Node::Missing, |v| Node::constant(v.into())))
+                Ok(value.map_or(ExpressionNode::Missing, |v| {
+                    ExpressionNode::constant(v.into())
+                }))
             }
         }
     }
@@ -257,7 +270,7 @@ impl<'c> Parser<'c> {
     }
 
     /// Evaluates a node that depends on no document, unless that costs too much for now.
-    fn fold(&self, node: Node) -> Result<Node, QueryError> {
+    fn fold(&self, node: ExpressionNode) -> Result<ExpressionNode, QueryError> {
         let (mut constant, mut fixed) = (true, true);
         node.operands(&mut |operand| {
             constant &= operand.is_constant();
@@ -267,7 +280,7 @@ impl<'c> Parser<'c> {
             return Ok(node);
         }
         let Some(allowance) = self.context.folding.allowance().filter(|_| constant) else {
-            return Ok(Node::deferred(node));
+            return Ok(ExpressionNode::deferred(node));
         };
         let (root, arena) = (bson::rawdoc! {}, Arena::new());
         let folded = node
@@ -275,10 +288,14 @@ impl<'c> Parser<'c> {
                 &Env::new(arena.root(&root), &allowance)
                     .with_collator(self.context.collator.as_ref()),
             )
-            .map(|value| value.map_or(Node::Missing, |value| Node::constant(value.into())));
+            .map(|value| {
+                value.map_or(ExpressionNode::Missing, |value| {
+                    ExpressionNode::constant(value.into())
+                })
+            });
         self.context.folding.settle(&allowance);
         match folded {
-            Err(_) if allowance.is_exhausted() => Ok(Node::deferred(node)),
+            Err(_) if allowance.is_exhausted() => Ok(ExpressionNode::deferred(node)),
             folded => folded,
         }
     }
@@ -294,7 +311,7 @@ impl<'c> Parser<'c> {
         &mut self,
         variables: &[(&str, usize)],
         body: RawBsonRef<'_>,
-    ) -> Result<Node, QueryError> {
+    ) -> Result<ExpressionNode, QueryError> {
         for (name, slot) in variables {
             self.scope.entry(Box::from(*name)).or_default().push(*slot);
         }

@@ -8,7 +8,7 @@ use banyan_document::DocumentWriter;
 
 use super::arena::{ArrayBuilder, check_size};
 use super::env::Env;
-use super::node::{Node, Special};
+use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{Parser, malformed};
 use super::value::{Value, error, is_nullish, type_name};
@@ -60,14 +60,14 @@ impl Answer {
 #[derive(Debug)]
 struct RegexMatch {
     answer: Answer,
-    input: Node,
-    regex: Node,
-    options: Node,
+    input: ExpressionNode,
+    regex: ExpressionNode,
+    options: ExpressionNode,
     /// Compiled once where the pattern is constant, as it nearly always is.
     compiled: Option<Pattern>,
 }
 
-fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Node> {
+fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
     let operator = answer.operator();
     let RawBsonRef::Document(document) = value else {
         return error(
@@ -78,7 +78,7 @@ fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resu
             ),
         );
     };
-    let (mut input, mut regex, mut options) = (None, None, Node::Missing);
+    let (mut input, mut regex, mut options) = (None, None, ExpressionNode::Missing);
     for element in document.iter() {
         let (name, value) = element.map_err(malformed)?;
         match name.as_str() {
@@ -103,16 +103,18 @@ fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resu
         options,
         compiled: None,
     };
-    if let (Node::Constant(regex), Node::Constant(_) | Node::Missing) =
-        (&parsed.regex, &parsed.options)
+    if let (
+        ExpressionNode::Constant(regex),
+        ExpressionNode::Constant(_) | ExpressionNode::Missing,
+    ) = (&parsed.regex, &parsed.options)
     {
         let options = match &parsed.options {
-            Node::Constant(options) => Some(options.as_raw_bson_ref()),
+            ExpressionNode::Constant(options) => Some(options.as_raw_bson_ref()),
             _ => None,
         };
         parsed.compiled = compile(answer.operator(), Some(regex.as_raw_bson_ref()), options)?;
     }
-    Ok(Node::special(parsed))
+    Ok(ExpressionNode::special(parsed))
 }
 
 /// `None` where there is no pattern.
@@ -264,7 +266,7 @@ impl Special for RegexMatch {
         }
     }
 
-    fn operands(&self, visit: &mut dyn FnMut(&Node)) {
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         [&self.input, &self.regex, &self.options]
             .into_iter()
             .for_each(visit);

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use bson::RawBsonRef;
 
-use super::node::Node;
+use super::node::ExpressionNode;
 use super::operator::Operator;
 use super::parse::Parser;
 use super::{
@@ -58,7 +58,7 @@ pub(super) fn parse(
     name: &str,
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<Node, QueryError> {
+) -> Result<ExpressionNode, QueryError> {
     match TABLE.get(name) {
         Some(operator) => operator.parse(value, parser),
         None => Err(QueryError::new(

@@ -4,7 +4,7 @@ use banyan_document::Collator;
 use banyan_document::path::Path;
 use bson::RawDocumentBuf;
 
-use super::{Filter, Node, Predicate, serialise};
+use super::{Filter, MatchNode, Predicate, serialise};
 use crate::budget::Budget;
 use crate::error::QueryError;
 
@@ -20,7 +20,7 @@ impl Filter {
         budget: &Budget,
     ) -> Result<Option<Divided>, QueryError> {
         let conjuncts = match &self.root {
-            Node::And(children) => children.as_slice(),
+            MatchNode::And(children) => children.as_slice(),
             other => std::slice::from_ref(other),
         };
         let (mut moved, mut left) = (Vec::new(), Vec::new());
@@ -61,13 +61,13 @@ pub(crate) struct Part {
 
 impl Part {
     fn of(
-        mut conjuncts: Vec<Node>,
+        mut conjuncts: Vec<MatchNode>,
         collator: Option<&Collator>,
         budget: &Budget,
     ) -> Result<Part, QueryError> {
         let node = match conjuncts.len() {
             1 => conjuncts.remove(0),
-            _ => Node::And(conjuncts),
+            _ => MatchNode::And(conjuncts),
         };
         Ok(Part {
             // What an `$expr` implies is added after this, and is not to be written.
@@ -77,27 +77,29 @@ impl Part {
     }
 }
 
-fn renamed(node: &Node, rename: &mut Rename<'_>) -> Option<Node> {
-    let mut each = |children: &[Node]| {
+fn renamed(node: &MatchNode, rename: &mut Rename<'_>) -> Option<MatchNode> {
+    let mut each = |children: &[MatchNode]| {
         let children = children.iter().map(|child| renamed(child, rename));
         children.collect::<Option<Vec<_>>>()
     };
     Some(match node {
-        Node::And(children) => Node::And(each(children)?),
-        Node::Or(children) => Node::Or(each(children)?),
-        Node::Nor(children) => Node::Nor(each(children)?),
-        Node::Not(child) => Node::Not(Box::new(renamed(child, rename)?)),
-        Node::Path {
+        MatchNode::And(children) => MatchNode::And(each(children)?),
+        MatchNode::Or(children) => MatchNode::Or(each(children)?),
+        MatchNode::Nor(children) => MatchNode::Nor(each(children)?),
+        MatchNode::Not(child) => MatchNode::Not(Box::new(renamed(child, rename)?)),
+        MatchNode::Path {
             predicate: Predicate::ExprCompare(..),
             ..
         } => return None,
-        Node::Path { path, predicate } => Node::Path {
+        MatchNode::Path { path, predicate } => MatchNode::Path {
             path: rename(path, predicate)?,
             predicate: predicate.clone(),
         },
-        Node::AlwaysTrue => Node::AlwaysTrue,
-        Node::AlwaysFalse => Node::AlwaysFalse,
-        Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } => return None,
+        MatchNode::AlwaysTrue => MatchNode::AlwaysTrue,
+        MatchNode::AlwaysFalse => MatchNode::AlwaysFalse,
+        MatchNode::Expression { .. } | MatchNode::Where(_) | MatchNode::Schema { .. } => {
+            return None;
+        }
     })
 }
 
@@ -109,9 +111,9 @@ enum Implied {
     Wholly,
 }
 
-fn implied(node: &Node) -> Implied {
+fn implied(node: &MatchNode) -> Implied {
     match node {
-        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
             let mut parts = children.iter().map(implied);
             let first = parts.next().unwrap_or(Implied::Nowhere);
             match parts.all(|part| part == first) {
@@ -119,13 +121,13 @@ fn implied(node: &Node) -> Implied {
                 false => Implied::Partly,
             }
         }
-        Node::Not(child) => implied(child),
-        Node::Path {
+        MatchNode::Not(child) => implied(child),
+        MatchNode::Path {
             predicate: Predicate::ExprCompare(..),
             ..
         } => Implied::Wholly,
         // A scope is not written.
-        Node::Where(_) => Implied::Partly,
+        MatchNode::Where(_) => Implied::Partly,
         _ => Implied::Nowhere,
     }
 }

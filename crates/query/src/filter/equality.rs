@@ -7,7 +7,7 @@ use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef};
 
 use super::normalise::sorted_values;
-use super::{Comparison, Filter, Node, Predicate};
+use super::{Comparison, Filter, MatchNode, Predicate};
 use crate::budget::Budget;
 use crate::error::QueryError;
 
@@ -40,7 +40,7 @@ impl Filter {
                 patterns: Vec::new(),
             },
         };
-        let root = Node::Path { path, predicate };
+        let root = MatchNode::Path { path, predicate };
         Ok(Some(Filter {
             root,
             collator: collator.cloned(),

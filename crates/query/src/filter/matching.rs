@@ -10,7 +10,7 @@ use banyan_document::number::Number;
 use banyan_document::path::{Leaf, Visit, visit_with};
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
-use super::{Comparison, Node, Predicate, Where};
+use super::{Comparison, MatchNode, Predicate, Where};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::pattern::Pattern;
@@ -20,7 +20,7 @@ const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
 /// `position` is set by the last path that matched inside an array.
 pub(super) fn matches(
-    node: &Node,
+    node: &MatchNode,
     document: &RawDocument,
     mut position: Option<&mut Option<usize>>,
     collator: Option<&Collator>,
@@ -28,7 +28,7 @@ pub(super) fn matches(
 ) -> Result<bool, QueryError> {
     budget.spend(1)?;
     match node {
-        Node::And(children) => {
+        MatchNode::And(children) => {
             for child in children {
                 if !matches(child, document, position.as_deref_mut(), collator, budget)? {
                     return Ok(false);
@@ -36,19 +36,19 @@ pub(super) fn matches(
             }
             Ok(true)
         }
-        Node::Or(children) => any(children, |child| {
+        MatchNode::Or(children) => any(children, |child| {
             matches(child, document, None, collator, budget)
         }),
-        Node::Nor(children) => Ok(!any(children, |child| {
+        MatchNode::Nor(children) => Ok(!any(children, |child| {
             matches(child, document, None, collator, budget)
         })?),
-        Node::Not(child) => Ok(!matches(child, document, None, collator, budget)?),
+        MatchNode::Not(child) => Ok(!matches(child, document, None, collator, budget)?),
         // The `$expr` that it was derived from decides.
-        Node::Path {
+        MatchNode::Path {
             predicate: Predicate::ExprCompare(..),
             ..
         } => Ok(true),
-        Node::Path { path, predicate } => matches_path(
+        MatchNode::Path { path, predicate } => matches_path(
             document,
             path.parts(),
             predicate,
@@ -56,17 +56,17 @@ pub(super) fn matches(
             collator,
             budget,
         ),
-        Node::Expression { expression, .. } => expression.is_true(document),
-        Node::Where(code) => code.is_true(document),
-        Node::Schema { schema, .. } => schema.accepts(RawBsonRef::Document(document), budget),
-        Node::AlwaysTrue => Ok(true),
-        Node::AlwaysFalse => Ok(false),
+        MatchNode::Expression { expression, .. } => expression.is_true(document),
+        MatchNode::Where(code) => code.is_true(document),
+        MatchNode::Schema { schema, .. } => schema.accepts(RawBsonRef::Document(document), budget),
+        MatchNode::AlwaysTrue => Ok(true),
+        MatchNode::AlwaysFalse => Ok(false),
     }
 }
 
 fn any(
-    children: &[Node],
-    mut f: impl FnMut(&Node) -> Result<bool, QueryError>,
+    children: &[MatchNode],
+    mut f: impl FnMut(&MatchNode) -> Result<bool, QueryError>,
 ) -> Result<bool, QueryError> {
     for child in children {
         if f(child)? {
@@ -168,14 +168,14 @@ impl Predicate {
 
 /// Runs the tree over one value, whatever the paths in it.
 pub(super) fn matches_value(
-    node: &Node,
+    node: &MatchNode,
     value: RawBsonRef<'_>,
     collator: Option<&Collator>,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
     budget.spend(1)?;
     match node {
-        Node::And(children) => {
+        MatchNode::And(children) => {
             for child in children {
                 if !matches_value(child, value, collator, budget)? {
                     return Ok(false);
@@ -183,36 +183,39 @@ pub(super) fn matches_value(
             }
             Ok(true)
         }
-        Node::Or(children) => any(children, |child| {
+        MatchNode::Or(children) => any(children, |child| {
             matches_value(child, value, collator, budget)
         }),
-        Node::Nor(children) => Ok(!any(children, |child| {
+        MatchNode::Nor(children) => Ok(!any(children, |child| {
             matches_value(child, value, collator, budget)
         })?),
-        Node::Not(child) => Ok(!matches_value(child, value, collator, budget)?),
-        Node::Path { predicate, .. } => predicate.holds(Some(value), &mut None, collator, budget),
-        Node::AlwaysTrue => Ok(true),
-        Node::Expression { .. } | Node::Where(_) | Node::Schema { .. } | Node::AlwaysFalse => {
-            Ok(false)
+        MatchNode::Not(child) => Ok(!matches_value(child, value, collator, budget)?),
+        MatchNode::Path { predicate, .. } => {
+            predicate.holds(Some(value), &mut None, collator, budget)
         }
+        MatchNode::AlwaysTrue => Ok(true),
+        MatchNode::Expression { .. }
+        | MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::AlwaysFalse => Ok(false),
     }
 }
 
 /// Whether an item satisfies the `$elemMatch` predicates in a tree that stands for the array.
 pub(super) fn item_matches(
-    node: &Node,
+    node: &MatchNode,
     item: RawBsonRef<'_>,
     collator: Option<&Collator>,
     budget: &Budget,
 ) -> Result<bool, QueryError> {
     match node {
-        Node::Path {
+        MatchNode::Path {
             predicate: Predicate::ElemMatchObject(inner),
             ..
         } => as_document(item).map_or(Ok(false), |document| {
             matches(inner, document, None, collator, budget)
         }),
-        Node::Path {
+        MatchNode::Path {
             predicate: Predicate::ElemMatchValue(inner),
             ..
         } => matches_value(inner, item, collator, budget),

@@ -49,7 +49,7 @@ pub use schema::Schema;
 /// A parsed filter.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    root: Node,
+    root: MatchNode,
     /// How strings are compared; without one, by their bytes.
     collator: Option<Collator>,
     /// What running it may use.
@@ -57,12 +57,12 @@ pub struct Filter {
 }
 
 #[derive(Clone, Debug)]
-pub enum Node {
+pub enum MatchNode {
     /// Without children: everything matches.
-    And(Vec<Node>),
-    Or(Vec<Node>),
-    Nor(Vec<Node>),
-    Not(Box<Node>),
+    And(Vec<MatchNode>),
+    Or(Vec<MatchNode>),
+    Nor(Vec<MatchNode>),
+    Not(Box<MatchNode>),
     Path {
         path: Path,
         predicate: Predicate,
@@ -106,9 +106,9 @@ pub enum Predicate {
     /// The array as a whole, like the two below.
     Size(i64),
     /// Some document in the array matches.
-    ElemMatchObject(Box<Node>),
+    ElemMatchObject(Box<MatchNode>),
     /// Some item of the array matches; the paths inside are empty and mean the item.
-    ElemMatchValue(Box<Node>),
+    ElemMatchValue(Box<MatchNode>),
 }
 
 /// The types that `$type` asks for.
@@ -169,7 +169,7 @@ impl Filter {
     /// The filter that every document matches, of a query with this collation.
     pub fn all_in(collator: Option<Collator>) -> Filter {
         Filter {
-            root: Node::And(Vec::new()),
+            root: MatchNode::And(Vec::new()),
             collator,
             budget: Budget::unlimited(),
         }
@@ -182,10 +182,14 @@ impl Filter {
         budget: &Budget,
     ) -> Result<Filter, QueryError> {
         let children = filters.into_iter().map(|filter| filter.root.clone());
-        Filter::of(Node::And(children.collect()), collator, budget)
+        Filter::of(MatchNode::And(children.collect()), collator, budget)
     }
 
-    fn of(root: Node, collator: Option<Collator>, budget: &Budget) -> Result<Filter, QueryError> {
+    fn of(
+        root: MatchNode,
+        collator: Option<Collator>,
+        budget: &Budget,
+    ) -> Result<Filter, QueryError> {
         Ok(Filter {
             root: normalise::normalise(root, collator.as_ref(), budget)?,
             collator,
@@ -232,11 +236,11 @@ impl Filter {
     /// The expressions that have to be true for a document to match.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expression> {
         let nodes = match &self.root {
-            Node::And(children) => children,
+            MatchNode::And(children) => children,
             other => std::slice::from_ref(other),
         };
         nodes.iter().filter_map(|node| match node {
-            Node::Expression { expression, .. } => Some(&**expression),
+            MatchNode::Expression { expression, .. } => Some(&**expression),
             _ => None,
         })
     }
@@ -253,23 +257,23 @@ impl Filter {
     }
 
     /// What has to hold at once.
-    pub fn conjuncts(&self) -> &[Node] {
+    pub fn conjuncts(&self) -> &[MatchNode] {
         match &self.root {
-            Node::And(children) => children,
-            Node::AlwaysTrue => &[],
+            MatchNode::And(children) => children,
+            MatchNode::AlwaysTrue => &[],
             other => std::slice::from_ref(other),
         }
     }
 
     /// Some of the conjuncts, by their numbers. `None` if it is none of them.
-    pub fn part(&self, wanted: impl Fn(usize, &Node) -> bool) -> Option<Filter> {
+    pub fn part(&self, wanted: impl Fn(usize, &MatchNode) -> bool) -> Option<Filter> {
         let numbered = self.conjuncts().iter().enumerate();
         let wanted = numbered.filter(|(number, node)| wanted(*number, node));
-        let mut nodes: Vec<Node> = wanted.map(|(_, node)| node.clone()).collect();
+        let mut nodes: Vec<MatchNode> = wanted.map(|(_, node)| node.clone()).collect();
         let root = match nodes.len() {
             0 => return None,
             1 => nodes.remove(0),
-            _ => Node::And(nodes),
+            _ => MatchNode::And(nodes),
         };
         Some(Filter {
             root,
@@ -278,7 +282,7 @@ impl Filter {
         })
     }
 
-    pub fn root(&self) -> &Node {
+    pub fn root(&self) -> &MatchNode {
         &self.root
     }
 
@@ -309,7 +313,7 @@ impl Filter {
     /// The value that a filter of nothing but `{_id: value}` asks for.
     pub fn id_equality(&self) -> Option<RawBsonRef<'_>> {
         match &self.root {
-            Node::Path {
+            MatchNode::Path {
                 path,
                 predicate: Predicate::Compare(Comparison::Eq, value),
             } if path.parts().len() == 1 && path.head() == "_id" => Some(value.as_raw_bson_ref()),
@@ -321,7 +325,7 @@ impl Filter {
 /// Which items of an array an `$elemMatch` asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct ItemFilter {
-    node: Node,
+    node: MatchNode,
     /// How strings are compared; without one, by their bytes.
     collator: Option<Collator>,
     /// What running it may use.
@@ -339,7 +343,7 @@ pub(crate) fn element_matcher(
         .operators(&Path::field(""), document, &mut children)?;
     let collator = context.collator.clone();
     Ok(ItemFilter {
-        node: normalise::normalise(Node::And(children), collator.as_ref(), &context.budget)?,
+        node: normalise::normalise(MatchNode::And(children), collator.as_ref(), &context.budget)?,
         collator,
         budget: context.budget.clone(),
     })
@@ -351,17 +355,17 @@ impl ItemFilter {
     }
 }
 
-impl Node {
+impl MatchNode {
     fn is_trivially_true(&self) -> bool {
         match self {
-            Node::And(children) => children.is_empty(),
-            Node::AlwaysTrue => true,
+            MatchNode::And(children) => children.is_empty(),
+            MatchNode::AlwaysTrue => true,
             _ => false,
         }
     }
 }
 
-impl Node {
+impl MatchNode {
     /// Adds the paths that it looks at; false if it may look at anything.
     pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         dependencies(self, paths)
@@ -373,58 +377,61 @@ impl Node {
     }
 }
 
-fn bind(node: &Node, outer: &Variables) -> Node {
-    let each = |children: &[Node]| children.iter().map(|child| bind(child, outer)).collect();
+fn bind(node: &MatchNode, outer: &Variables) -> MatchNode {
+    let each = |children: &[MatchNode]| children.iter().map(|child| bind(child, outer)).collect();
     match node {
-        Node::And(children) => Node::And(each(children)),
-        Node::Or(children) => Node::Or(each(children)),
-        Node::Nor(children) => Node::Nor(each(children)),
-        Node::Not(child) => Node::Not(Box::new(bind(child, outer))),
-        Node::Expression { expression, source } => Node::Expression {
+        MatchNode::And(children) => MatchNode::And(each(children)),
+        MatchNode::Or(children) => MatchNode::Or(each(children)),
+        MatchNode::Nor(children) => MatchNode::Nor(each(children)),
+        MatchNode::Not(child) => MatchNode::Not(Box::new(bind(child, outer))),
+        MatchNode::Expression { expression, source } => MatchNode::Expression {
             expression: Box::new(expression.bind(outer)),
             source: source.clone(),
         },
-        Node::Path { .. }
-        | Node::Where(_)
-        | Node::Schema { .. }
-        | Node::AlwaysTrue
-        | Node::AlwaysFalse => node.clone(),
+        MatchNode::Path { .. }
+        | MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => node.clone(),
     }
 }
 
-fn dependencies(node: &Node, paths: &mut BTreeSet<String>) -> bool {
+fn dependencies(node: &MatchNode, paths: &mut BTreeSet<String>) -> bool {
     match node {
-        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
             let mut each = children.iter();
             each.all(|child| dependencies(child, paths))
         }
-        Node::Not(child) => dependencies(child, paths),
-        Node::Path { path, .. } => {
+        MatchNode::Not(child) => dependencies(child, paths),
+        MatchNode::Path { path, .. } => {
             paths.insert(path.to_string());
             true
         }
-        Node::Expression { expression, .. } => expression.dependencies(paths),
+        MatchNode::Expression { expression, .. } => expression.dependencies(paths),
         // The whole document.
-        Node::Where(_) | Node::Schema { .. } => false,
-        Node::AlwaysTrue | Node::AlwaysFalse => true,
+        MatchNode::Where(_) | MatchNode::Schema { .. } => false,
+        MatchNode::AlwaysTrue | MatchNode::AlwaysFalse => true,
     }
 }
 
-fn computes(node: &Node) -> bool {
+fn computes(node: &MatchNode) -> bool {
     match node {
-        Node::And(children) | Node::Or(children) | Node::Nor(children) => {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
             children.iter().any(computes)
         }
-        Node::Not(child) => computes(child),
-        Node::Expression { .. } | Node::Where(_) => true,
-        Node::Path { .. } | Node::Schema { .. } | Node::AlwaysTrue | Node::AlwaysFalse => false,
+        MatchNode::Not(child) => computes(child),
+        MatchNode::Expression { .. } | MatchNode::Where(_) => true,
+        MatchNode::Path { .. }
+        | MatchNode::Schema { .. }
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => false,
     }
 }
 
-fn suits_an_index(node: &Node) -> bool {
+fn suits_an_index(node: &MatchNode) -> bool {
     match node {
-        Node::And(children) | Node::Or(children) => children.iter().all(suits_an_index),
-        Node::Path { predicate, .. } => match predicate {
+        MatchNode::And(children) | MatchNode::Or(children) => children.iter().all(suits_an_index),
+        MatchNode::Path { predicate, .. } => match predicate {
             Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) => true,
             Predicate::In { patterns, .. } => patterns.is_empty(),
             _ => false,
@@ -433,14 +440,14 @@ fn suits_an_index(node: &Node) -> bool {
     }
 }
 
-fn collect_equalities<'a>(node: &'a Node, found: &mut Vec<(&'a Path, RawBsonRef<'a>)>) {
+fn collect_equalities<'a>(node: &'a MatchNode, found: &mut Vec<(&'a Path, RawBsonRef<'a>)>) {
     match node {
-        Node::And(children) => {
+        MatchNode::And(children) => {
             for child in children {
                 collect_equalities(child, found);
             }
         }
-        Node::Path {
+        MatchNode::Path {
             path,
             predicate: Predicate::Compare(Comparison::Eq, value),
         } => {

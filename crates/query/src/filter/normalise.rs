@@ -13,7 +13,7 @@ use banyan_document::compare::compare_collated;
 use banyan_document::path::Path;
 use bson::RawBson;
 
-use super::{BitTest, Comparison, Node, Predicate, rewrite};
+use super::{BitTest, Comparison, MatchNode, Predicate, rewrite};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::merge_sort;
@@ -23,46 +23,49 @@ use crate::pattern::Pattern;
 const COMPARED_BYTES: usize = 256;
 
 pub(super) fn normalise(
-    node: Node,
+    node: MatchNode,
     collator: Option<&Collator>,
     budget: &Budget,
-) -> Result<Node, QueryError> {
+) -> Result<MatchNode, QueryError> {
     budget.spend_part()?;
     Ok(match node {
-        Node::And(children) => conjunction(normalised(children, collator, budget)?, budget)?,
-        Node::Or(children) => {
+        MatchNode::And(children) => conjunction(normalised(children, collator, budget)?, budget)?,
+        MatchNode::Or(children) => {
             disjunction(normalised(children, collator, budget)?, collator, budget)?
         }
-        Node::Nor(children) => {
+        MatchNode::Nor(children) => {
             let mut children = sorted(normalised(children, collator, budget)?, order, budget)?;
             if children.len() == 1 {
-                Node::Not(Box::new(children.remove(0)))
+                MatchNode::Not(Box::new(children.remove(0)))
             } else {
-                Node::Nor(children)
+                MatchNode::Nor(children)
             }
         }
-        Node::Not(child) => Node::Not(Box::new(normalise(*child, collator, budget)?)),
-        Node::Path { path, predicate } => Node::Path {
+        MatchNode::Not(child) => MatchNode::Not(Box::new(normalise(*child, collator, budget)?)),
+        MatchNode::Path { path, predicate } => MatchNode::Path {
             path,
             predicate: simplified(predicate, collator, budget)?,
         },
-        Node::Expression { expression, source } => {
+        MatchNode::Expression { expression, source } => {
             let implied = rewrite::implied(&expression);
-            let mut children = vec![Node::Expression { expression, source }];
+            let mut children = vec![MatchNode::Expression { expression, source }];
             if let Some(implied) = implied {
                 children.push(normalise(implied, collator, budget)?);
             }
             conjunction(children, budget)?
         }
-        Node::Where(_) | Node::Schema { .. } | Node::AlwaysTrue | Node::AlwaysFalse => node,
+        MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => node,
     })
 }
 
 fn normalised(
-    children: Vec<Node>,
+    children: Vec<MatchNode>,
     collator: Option<&Collator>,
     budget: &Budget,
-) -> Result<Vec<Node>, QueryError> {
+) -> Result<Vec<MatchNode>, QueryError> {
     let children = children.into_iter();
     children
         .map(|child| normalise(child, collator, budget))
@@ -91,13 +94,13 @@ fn sorted<T>(
 }
 
 /// A conjunction of normalised children.
-fn conjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError> {
+fn conjunction(children: Vec<MatchNode>, budget: &Budget) -> Result<MatchNode, QueryError> {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
         match child {
-            Node::And(inner) => flat.extend(inner),
-            Node::AlwaysTrue => {}
-            Node::AlwaysFalse => return Ok(Node::AlwaysFalse),
+            MatchNode::And(inner) => flat.extend(inner),
+            MatchNode::AlwaysTrue => {}
+            MatchNode::AlwaysFalse => return Ok(MatchNode::AlwaysFalse),
             other => flat.push(other),
         }
     }
@@ -105,41 +108,41 @@ fn conjunction(children: Vec<Node>, budget: &Budget) -> Result<Node, QueryError>
     Ok(if flat.len() == 1 {
         flat.remove(0)
     } else {
-        Node::And(flat)
+        MatchNode::And(flat)
     })
 }
 
 /// A disjunction of normalised children.
 fn disjunction(
-    children: Vec<Node>,
+    children: Vec<MatchNode>,
     collator: Option<&Collator>,
     budget: &Budget,
-) -> Result<Node, QueryError> {
+) -> Result<MatchNode, QueryError> {
     let mut flat = Vec::with_capacity(children.len());
     for child in children {
         match child {
-            Node::Or(inner) => flat.extend(inner),
-            Node::AlwaysFalse => {}
+            MatchNode::Or(inner) => flat.extend(inner),
+            MatchNode::AlwaysFalse => {}
             other => flat.push(other),
         }
     }
-    if flat.len() > 1 && flat.iter().any(Node::is_trivially_true) {
-        return Ok(Node::AlwaysTrue);
+    if flat.len() > 1 && flat.iter().any(MatchNode::is_trivially_true) {
+        return Ok(MatchNode::AlwaysTrue);
     }
     let mut flat = sorted(join_equalities(flat, collator, budget)?, order, budget)?;
     Ok(match flat.len() {
-        0 => Node::AlwaysFalse,
+        0 => MatchNode::AlwaysFalse,
         1 => flat.remove(0),
-        _ => Node::Or(flat),
+        _ => MatchNode::Or(flat),
     })
 }
 
 /// Equalities (and patterns) of one path as one `$in`.
 fn join_equalities(
-    children: Vec<Node>,
+    children: Vec<MatchNode>,
     collator: Option<&Collator>,
     budget: &Budget,
-) -> Result<Vec<Node>, QueryError> {
+) -> Result<Vec<MatchNode>, QueryError> {
     let mut counts: HashMap<Path, usize> = HashMap::new();
     for path in children.iter().filter_map(equality_path) {
         budget.spend_part()?;
@@ -154,7 +157,7 @@ fn join_equalities(
         budget.spend_part()?;
         let several = equality_path(&child).is_some_and(|path| counts[path] > 1);
         match child {
-            Node::Path { path, predicate } if several => {
+            MatchNode::Path { path, predicate } if several => {
                 let (values, patterns) = joined.entry(path).or_default();
                 match predicate {
                     Predicate::Compare(_, value) => values.push(value),
@@ -168,14 +171,14 @@ fn join_equalities(
     let joined = joined.into_iter().map(|(path, (values, patterns))| {
         let values = sorted_values(values, collator, budget)?;
         let predicate = Predicate::In { values, patterns };
-        Ok(Node::Path { path, predicate })
+        Ok(MatchNode::Path { path, predicate })
     });
     joined.chain(others.into_iter().map(Ok)).collect()
 }
 
-fn equality_path(node: &Node) -> Option<&Path> {
+fn equality_path(node: &MatchNode) -> Option<&Path> {
     match node {
-        Node::Path {
+        MatchNode::Path {
             path,
             predicate: Predicate::Compare(Comparison::Eq, _) | Predicate::Regex(_),
         } => Some(path),
@@ -232,7 +235,7 @@ pub(super) fn sorted_values(
 }
 
 /// MongoDB's canonical order: by kind, by path, by children.
-pub(super) fn order(a: &Node, b: &Node) -> Ordering {
+pub(super) fn order(a: &MatchNode, b: &MatchNode) -> Ordering {
     rank(a)
         .cmp(&rank(b))
         .then_with(|| dotted(a).cmp(dotted(b)))
@@ -244,14 +247,14 @@ pub(super) fn order(a: &Node, b: &Node) -> Ordering {
         })
 }
 
-fn children(node: &Node) -> &[Node] {
+fn children(node: &MatchNode) -> &[MatchNode] {
     match node {
-        Node::And(children) | Node::Or(children) | Node::Nor(children) => children,
-        Node::Not(child) => std::slice::from_ref(child),
-        Node::Path { predicate, .. } => match predicate {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => children,
+        MatchNode::Not(child) => std::slice::from_ref(child),
+        MatchNode::Path { predicate, .. } => match predicate {
             Predicate::ElemMatchObject(inner) => std::slice::from_ref(inner),
             Predicate::ElemMatchValue(inner) => match &**inner {
-                Node::And(children) => children,
+                MatchNode::And(children) => children,
                 _ => std::slice::from_ref(inner),
             },
             _ => &[],
@@ -261,9 +264,9 @@ fn children(node: &Node) -> &[Node] {
 }
 
 /// The bytes of a path as it is written.
-fn dotted(node: &Node) -> impl Iterator<Item = u8> + '_ {
+fn dotted(node: &MatchNode) -> impl Iterator<Item = u8> + '_ {
     let parts = match node {
-        Node::Path { path, .. } => path.parts(),
+        MatchNode::Path { path, .. } => path.parts(),
         _ => &[],
     };
     parts.iter().enumerate().flat_map(|(at, part)| {
@@ -272,18 +275,18 @@ fn dotted(node: &Node) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-fn rank(node: &Node) -> u8 {
+fn rank(node: &MatchNode) -> u8 {
     match node {
-        Node::And(_) => 0,
-        Node::Or(_) => 1,
-        Node::Path { predicate, .. } => predicate_rank(predicate),
-        Node::Not(_) => 18,
-        Node::Nor(_) => 19,
-        Node::Where(_) => 21,
-        Node::Expression { .. } => 22,
-        Node::AlwaysFalse => 23,
-        Node::AlwaysTrue => 24,
-        Node::Schema { .. } => 30,
+        MatchNode::And(_) => 0,
+        MatchNode::Or(_) => 1,
+        MatchNode::Path { predicate, .. } => predicate_rank(predicate),
+        MatchNode::Not(_) => 18,
+        MatchNode::Nor(_) => 19,
+        MatchNode::Where(_) => 21,
+        MatchNode::Expression { .. } => 22,
+        MatchNode::AlwaysFalse => 23,
+        MatchNode::AlwaysTrue => 24,
+        MatchNode::Schema { .. } => 30,
     }
 }
 

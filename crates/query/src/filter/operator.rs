@@ -10,7 +10,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::bits::{BitTest, Bits};
 use super::parse::{Parser, bad, equality, is_operators};
-use super::{Comparison, Node, Predicate, TypeSet, parse};
+use super::{Comparison, MatchNode, Predicate, TypeSet, parse};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{describe, is_true};
 use crate::pattern::{Compiler, Pattern};
@@ -19,7 +19,7 @@ use crate::pattern::{Compiler, Pattern};
 /// another one.
 struct Operator {
     name: &'static str,
-    parse: for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<Node>, QueryError>,
+    parse: for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<MatchNode>, QueryError>,
     /// Whether it can be all there is to a condition.
     stands_alone: bool,
 }
@@ -100,7 +100,7 @@ static OPERATORS: &[Operator] = &[
     within("$geoIntersects", not_implemented),
 ];
 
-type Parse = for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<Node>, QueryError>;
+type Parse = for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<MatchNode>, QueryError>;
 
 const fn row(name: &'static str, parse: Parse) -> Operator {
     Operator {
@@ -119,7 +119,7 @@ const fn within(name: &'static str, parse: Parse) -> Operator {
     }
 }
 
-fn not_implemented(_: &At<'_, '_>, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+fn not_implemented(_: &At<'_, '_>, element: &Element<'_>) -> Result<Option<MatchNode>, QueryError> {
     let message = format!("{} is not supported", element.name());
     Err(QueryError::new(ErrorKind::NotImplemented, message))
 }
@@ -138,26 +138,30 @@ struct At<'p, 'd> {
 }
 
 impl At<'_, '_> {
-    fn node(&self, predicate: Predicate) -> Node {
-        Node::Path {
+    fn node(&self, predicate: Predicate) -> MatchNode {
+        MatchNode::Path {
             path: self.path.clone(),
             predicate,
         }
     }
 
-    fn test(&self, predicate: Predicate) -> Result<Option<Node>, QueryError> {
+    fn test(&self, predicate: Predicate) -> Result<Option<MatchNode>, QueryError> {
         Ok(Some(self.node(predicate)))
     }
 
-    fn negation(&self, predicate: Predicate) -> Result<Option<Node>, QueryError> {
-        Ok(Some(Node::Not(Box::new(self.node(predicate)))))
+    fn negation(&self, predicate: Predicate) -> Result<Option<MatchNode>, QueryError> {
+        Ok(Some(MatchNode::Not(Box::new(self.node(predicate)))))
     }
 
-    fn range(&self, op: Comparison, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+    fn range(
+        &self,
+        op: Comparison,
+        element: &Element<'_>,
+    ) -> Result<Option<MatchNode>, QueryError> {
         self.test(range(self.path, op, element.value())?)
     }
 
-    fn bits(&self, test: BitTest, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+    fn bits(&self, test: BitTest, element: &Element<'_>) -> Result<Option<MatchNode>, QueryError> {
         self.test(bits(self, test, element)?)
     }
 }
@@ -188,7 +192,7 @@ impl Parser<'_> {
         &self,
         path: &Path,
         document: &RawDocument,
-        children: &mut Vec<Node>,
+        children: &mut Vec<MatchNode>,
     ) -> Result<(), QueryError> {
         let siblings = Siblings {
             document,
@@ -209,12 +213,12 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn not(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn not(&self, path: &Path, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         let inner = match value {
             RawBsonRef::RegularExpression(pattern) => {
                 let (pattern, options) = (pattern.pattern.as_str(), pattern.options.as_str());
                 let pattern = self.patterns.compile(pattern, options)?;
-                Node::Path {
+                MatchNode::Path {
                     path: path.clone(),
                     predicate: Predicate::Regex(pattern),
                 }
@@ -225,14 +229,14 @@ impl Parser<'_> {
             RawBsonRef::Document(document) => {
                 let mut children = Vec::new();
                 self.operators(path, document, &mut children)?;
-                Node::And(children)
+                MatchNode::And(children)
             }
             _ => return Err(bad("$not needs a regex or a document")),
         };
-        Ok(Node::Not(Box::new(inner)))
+        Ok(MatchNode::Not(Box::new(inner)))
     }
 
-    fn all(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn all(&self, path: &Path, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         let RawBsonRef::Array(array) = value else {
             return Err(bad("$all needs an array"));
         };
@@ -267,19 +271,19 @@ impl Parser<'_> {
                 }
                 other => equality(other)?,
             };
-            children.push(Node::Path {
+            children.push(MatchNode::Path {
                 path: path.clone(),
                 predicate,
             });
         }
         Ok(if children.is_empty() {
-            Node::AlwaysFalse
+            MatchNode::AlwaysFalse
         } else {
-            Node::And(children)
+            MatchNode::And(children)
         })
     }
 
-    fn elem_match(&self, path: &Path, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn elem_match(&self, path: &Path, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         let RawBsonRef::Document(document) = value else {
             return Err(bad("$elemMatch needs an Object"));
         };
@@ -289,11 +293,11 @@ impl Parser<'_> {
             let mut children = Vec::new();
             self.nested()
                 .operators(&Path::field(""), document, &mut children)?;
-            Predicate::ElemMatchValue(Box::new(Node::And(children)))
+            Predicate::ElemMatchValue(Box::new(MatchNode::And(children)))
         } else {
             Predicate::ElemMatchObject(Box::new(self.nested().document(document)?))
         };
-        Ok(Node::Path {
+        Ok(MatchNode::Path {
             path: path.clone(),
             predicate,
         })

@@ -8,7 +8,7 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
-use super::{Comparison, Node, Predicate, Schema, Where};
+use super::{Comparison, MatchNode, Predicate, Schema, Where};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -17,18 +17,18 @@ use crate::javascript::JavaScript;
 use crate::pattern::Compiler;
 
 /// What an operator without a path makes of its operand. `None`: nothing.
-type Parse = fn(&Parser<'_>, &Element<'_>) -> Result<Option<Node>, QueryError>;
+type Parse = fn(&Parser<'_>, &Element<'_>) -> Result<Option<MatchNode>, QueryError>;
 
 /// The operators that stand without a path.
 static PATHLESS: &[(&str, Parse)] = &[
     ("$and", |parser, element| {
-        Ok(Some(Node::And(parser.branches(element)?)))
+        Ok(Some(MatchNode::And(parser.branches(element)?)))
     }),
     ("$or", |parser, element| {
-        Ok(Some(Node::Or(parser.branches(element)?)))
+        Ok(Some(MatchNode::Or(parser.branches(element)?)))
     }),
     ("$nor", |parser, element| {
-        Ok(Some(Node::Nor(parser.branches(element)?)))
+        Ok(Some(MatchNode::Nor(parser.branches(element)?)))
     }),
     ("$comment", |_, _| Ok(None)),
     ("$expr", |parser, element| {
@@ -39,11 +39,11 @@ static PATHLESS: &[(&str, Parse)] = &[
     }),
     ("$alwaysTrue", |_, element| {
         require_one("$alwaysTrue", element.value())?;
-        Ok(Some(Node::AlwaysTrue))
+        Ok(Some(MatchNode::AlwaysTrue))
     }),
     ("$alwaysFalse", |_, element| {
         require_one("$alwaysFalse", element.value())?;
-        Ok(Some(Node::AlwaysFalse))
+        Ok(Some(MatchNode::AlwaysFalse))
     }),
     ("$jsonSchema", |parser, element| {
         parser.schema(element.value()).map(Some)
@@ -100,7 +100,7 @@ impl<'c> Parser<'c> {
         }
     }
 
-    pub(super) fn document(&self, filter: &RawDocument) -> Result<Node, QueryError> {
+    pub(super) fn document(&self, filter: &RawDocument) -> Result<MatchNode, QueryError> {
         let mut children = Vec::new();
         for element in elements(filter) {
             self.spend()?;
@@ -111,7 +111,7 @@ impl<'c> Parser<'c> {
         }
         Ok(match children.len() {
             1 => children.remove(0),
-            _ => Node::And(children),
+            _ => MatchNode::And(children),
         })
     }
 
@@ -120,7 +120,7 @@ impl<'c> Parser<'c> {
         &self,
         name: &str,
         value: RawBsonRef<'_>,
-        children: &mut Vec<Node>,
+        children: &mut Vec<MatchNode>,
     ) -> Result<(), QueryError> {
         let path = parse_path(name)?;
         if let RawBsonRef::Document(document) = value
@@ -135,11 +135,11 @@ impl<'c> Parser<'c> {
             }
             other => equality(other)?,
         };
-        children.push(Node::Path { path, predicate });
+        children.push(MatchNode::Path { path, predicate });
         Ok(())
     }
 
-    fn logical(&self, element: &Element<'_>) -> Result<Option<Node>, QueryError> {
+    fn logical(&self, element: &Element<'_>) -> Result<Option<MatchNode>, QueryError> {
         let name = element.name();
         match PATHLESS.iter().find(|(known, _)| *known == name) {
             Some((_, parse)) => parse(self, element),
@@ -154,7 +154,7 @@ impl<'c> Parser<'c> {
         }
     }
 
-    fn branches(&self, element: &Element<'_>) -> Result<Vec<Node>, QueryError> {
+    fn branches(&self, element: &Element<'_>) -> Result<Vec<MatchNode>, QueryError> {
         let RawBsonRef::Array(array) = element.value() else {
             return Err(bad(format!("{} must be an array", element.name())));
         };
@@ -172,16 +172,16 @@ impl<'c> Parser<'c> {
             .collect()
     }
 
-    fn expression(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn expression(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         self.require_top_level("$expr")?;
-        Ok(Node::Expression {
+        Ok(MatchNode::Expression {
             expression: Box::new(Expression::parse(value, self.context)?),
             source: value.into(),
         })
     }
 
     /// A share of the documents: `$expr` with `$rand`.
-    fn sample_rate(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn sample_rate(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         let Some(rate) = Number::from_raw(value).map(Number::to_f64) else {
             return Err(bad("argument to $sampleRate must be a numeric type"));
         };
@@ -194,24 +194,24 @@ impl<'c> Parser<'c> {
             rate => rawdoc! { "$lt": [{ "$rand": {} }, { "$const": rate }] },
         };
         let value = RawBsonRef::Document(&expression);
-        Ok(Node::Expression {
+        Ok(MatchNode::Expression {
             expression: Box::new(Expression::parse(value, self.context)?),
             source: value.into(),
         })
     }
 
-    fn schema(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn schema(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         let RawBsonRef::Document(document) = value else {
             let message = "$jsonSchema must be an object";
             return Err(QueryError::new(ErrorKind::TypeMismatch, message));
         };
-        Ok(Node::Schema {
+        Ok(MatchNode::Schema {
             schema: Box::new(Schema::parse(document, self)?),
             source: document.to_owned(),
         })
     }
 
-    fn javascript(&self, value: RawBsonRef<'_>) -> Result<Node, QueryError> {
+    fn javascript(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         self.require_top_level("$where")?;
         let (code, scope) = match value {
             RawBsonRef::String(code) | RawBsonRef::JavaScriptCode(code) => (code, None),
@@ -223,7 +223,7 @@ impl<'c> Parser<'c> {
             None if self.context.runs_elsewhere => Arc::new(NoEngine),
             None => return Err(bad("no globalScriptEngine in $where parsing")),
         };
-        Ok(Node::Where(Where {
+        Ok(MatchNode::Where(Where {
             code: code.to_string(),
             scope,
             engine,

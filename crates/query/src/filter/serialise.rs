@@ -4,47 +4,47 @@ use banyan_document::DocumentWriter;
 use banyan_document::kind;
 use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
-use super::{BitTest, Comparison, Node, Predicate};
+use super::{BitTest, Comparison, MatchNode, Predicate};
 use crate::pattern::Pattern;
 
-pub(super) fn node(node: &Node) -> RawDocumentBuf {
+pub(super) fn node(node: &MatchNode) -> RawDocumentBuf {
     let mut writer = DocumentWriter::new();
     write(node, &mut writer);
     writer.finish()
 }
 
 /// Appends the fields of a node to the document that is open.
-fn write(node: &Node, out: &mut DocumentWriter) {
+fn write(node: &MatchNode, out: &mut DocumentWriter) {
     match node {
-        Node::And(children) if children.is_empty() => {}
-        Node::And(children) => branches("$and", children, out),
-        Node::Or(children) => branches("$or", children, out),
-        Node::Nor(children) => branches("$nor", children, out),
-        Node::Not(child) => match &**child {
-            Node::Path { path, predicate } => {
+        MatchNode::And(children) if children.is_empty() => {}
+        MatchNode::And(children) => branches("$and", children, out),
+        MatchNode::Or(children) => branches("$or", children, out),
+        MatchNode::Nor(children) => branches("$nor", children, out),
+        MatchNode::Not(child) => match &**child {
+            MatchNode::Path { path, predicate } => {
                 out.begin_document(&path.to_string());
                 out.begin_document("$not");
                 test(predicate, out);
                 out.end();
                 out.end();
             }
-            Node::And(children) if children.is_empty() => out.append_i32("$alwaysFalse", 1),
+            MatchNode::And(children) if children.is_empty() => out.append_i32("$alwaysFalse", 1),
             other => branches("$nor", std::slice::from_ref(other), out),
         },
-        Node::Path { path, predicate } => {
+        MatchNode::Path { path, predicate } => {
             out.begin_document(&path.to_string());
             test(predicate, out);
             out.end();
         }
-        Node::Expression { source, .. } => out.append("$expr", source.as_raw_bson_ref()),
-        Node::Where(code) => out.append("$where", RawBsonRef::JavaScriptCode(&code.code)),
-        Node::Schema { source, .. } => out.append_doc("$jsonSchema", source),
-        Node::AlwaysTrue => out.append_i32("$alwaysTrue", 1),
-        Node::AlwaysFalse => out.append_i32("$alwaysFalse", 1),
+        MatchNode::Expression { source, .. } => out.append("$expr", source.as_raw_bson_ref()),
+        MatchNode::Where(code) => out.append("$where", RawBsonRef::JavaScriptCode(&code.code)),
+        MatchNode::Schema { source, .. } => out.append_doc("$jsonSchema", source),
+        MatchNode::AlwaysTrue => out.append_i32("$alwaysTrue", 1),
+        MatchNode::AlwaysFalse => out.append_i32("$alwaysFalse", 1),
     }
 }
 
-fn branches(name: &str, children: &[Node], out: &mut DocumentWriter) {
+fn branches(name: &str, children: &[MatchNode], out: &mut DocumentWriter) {
     out.begin_array(name);
     for child in children {
         out.push_document();
@@ -122,11 +122,11 @@ fn test(predicate: &Predicate, out: &mut DocumentWriter) {
 }
 
 /// What is asked of one item of an array, side by side: `$gt: 1, $lt: 5`.
-fn item_tests(node: &Node, out: &mut DocumentWriter) {
+fn item_tests(node: &MatchNode, out: &mut DocumentWriter) {
     match node {
-        Node::And(children) => children.iter().for_each(|child| item_tests(child, out)),
-        Node::Path { predicate, .. } => test(predicate, out),
-        Node::Not(child) => {
+        MatchNode::And(children) => children.iter().for_each(|child| item_tests(child, out)),
+        MatchNode::Path { predicate, .. } => test(predicate, out),
+        MatchNode::Not(child) => {
             out.begin_document("$not");
             item_tests(child, out);
             out.end();

@@ -13,7 +13,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{Collator, DocumentWriter, Number, compare_collated, elements, key};
 
 use super::accumulator::{self, Accumulator, State};
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::granularity::Granularity;
 use super::stage::{Reads, Stage};
 use crate::budget::Budget;
@@ -182,9 +182,9 @@ impl Stage for BucketAuto {
         }
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let arguments = self.accumulators.iter().map(|a| &a.argument);
-        Ok(Box::new(BucketAutoStep {
+        Ok(Box::new(BucketAutoRun {
             group_by: self.group_by.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
             input: Input::Reading(Sorter::of(&consumer::BUCKET_AUTO, None, start.budget)),
@@ -194,7 +194,7 @@ impl Stage for BucketAuto {
     }
 }
 
-struct BucketAutoStep {
+struct BucketAutoRun {
     stage: Arc<BucketAuto>,
     group_by: Expression,
     arguments: Vec<Expression>,
@@ -254,7 +254,7 @@ impl Buckets {
     }
 }
 
-impl Step for BucketAutoStep {
+impl StageRun for BucketAutoRun {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         let Input::Reading(sorter) = &mut self.input else {
@@ -304,7 +304,7 @@ impl Step for BucketAutoStep {
     }
 }
 
-impl BucketAutoStep {
+impl BucketAutoRun {
     fn bucket(
         &mut self,
         buckets: &mut Buckets,

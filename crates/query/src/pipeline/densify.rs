@@ -13,7 +13,7 @@ use indexmap::IndexMap;
 
 use banyan_document::{DocumentWriter, Number, compare, key};
 
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::sort;
 use super::specification::{Fields, missing, wrong_type};
 use super::stage::{Reads, Stage};
@@ -353,8 +353,8 @@ impl Stage for Densify {
         Reads::AndPasses
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(DensifyStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(DensifyRun {
             densify: self,
             partitions: IndexMap::new(),
             first: None,
@@ -369,7 +369,7 @@ impl Stage for Densify {
     }
 }
 
-struct DensifyStep {
+struct DensifyRun {
     densify: Arc<Densify>,
     partitions: IndexMap<Box<[u8]>, Partition>,
     /// The least and the greatest value so far.
@@ -397,7 +397,7 @@ struct Waiting {
     partition: usize,
 }
 
-impl Step for DensifyStep {
+impl StageRun for DensifyRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         while self.waiting.is_some() {
             if self.resume(next)? == Flow::Stop {
@@ -472,7 +472,7 @@ impl Step for DensifyStep {
     }
 }
 
-impl DensifyStep {
+impl DensifyRun {
     /// The document's partition, by its place.
     fn partition(
         &mut self,

@@ -6,7 +6,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::stage::Stage;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -74,22 +74,22 @@ impl Stage for LiteralDocuments {
         true
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let documents = match &self.known {
             Some(documents) => documents.clone(),
             None => evaluate(&self.expression.bind(start.variables))?,
         };
-        Ok(Box::new(DocumentsStep {
+        Ok(Box::new(DocumentsRun {
             documents: documents.into_iter(),
         }))
     }
 }
 
-struct DocumentsStep {
+struct DocumentsRun {
     documents: std::vec::IntoIter<RawDocumentBuf>,
 }
 
-impl Step for DocumentsStep {
+impl StageRun for DocumentsRun {
     /// There is no input: this is the first stage.
     fn push(&mut self, _: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         Ok(Flow::Stop)

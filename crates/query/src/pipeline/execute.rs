@@ -17,22 +17,22 @@ use crate::variables::Variables;
 /// A result is no document that a user stores: something may be told about the largest of those.
 const RESULT_BYTES_MAX: usize = MAX_DOCUMENT_BYTES + COMMAND_SLACK_BYTES;
 
-/// Results wait here until they are taken; when there are so many, the steps pause.
+/// Results wait here until they are taken; when there are so many, the runs pause.
 const OUTPUT_DOCUMENTS: usize = 256;
 const OUTPUT_BYTES: usize = 1024 * 1024;
 
-/// Whether a step wants more documents.
+/// Whether a run wants more documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Continue,
-    /// Take the results away before anything else comes: steps that make many documents of one
+    /// Take the results away before anything else comes: runs that make many documents of one
     /// keep the rest until then.
     Full,
     /// Nothing that comes after this can change the result: stop reading.
     Stop,
 }
 
-/// Whether a step that held documents back has handed them all on.
+/// Whether a run that held documents back has handed them all on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     More,
@@ -50,7 +50,7 @@ pub struct Start<'s> {
 }
 
 /// A stage at work.
-pub trait Step: Any + Send {
+pub trait StageRun: Any + Send {
     /// Takes a document. One that hands on several for it stops at [`Flow::Full`], keeps the
     /// rest for `resume`, and returns what it was told.
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError>;
@@ -60,11 +60,11 @@ pub trait Step: Any + Send {
         Ok(Flow::Continue)
     }
 
-    /// Takes over what another step of the same stage has gathered of the documents that come after
+    /// Takes over what another run of the same stage has gathered of the documents that come after
     /// those that it has seen itself. Asked of stages that gather ([`Stage::gathers`]).
     ///
     /// [`Stage::gathers`]: super::Stage::gathers
-    fn absorb(&mut self, _: Box<dyn Step>, _: &Budget) -> Result<(), QueryError> {
+    fn absorb(&mut self, _: Box<dyn StageRun>, _: &Budget) -> Result<(), QueryError> {
         Ok(())
     }
 
@@ -83,9 +83,9 @@ pub(super) fn append_count(out: &mut DocumentWriter, name: &str, count: u64) {
     out.append_i64(name, i64::try_from(count).unwrap_or(i64::MAX));
 }
 
-/// A step in its place.
+/// A run in its place.
 struct Placed {
-    step: Box<dyn Step>,
+    run: Box<dyn StageRun>,
     /// How many documents it was given.
     received: u64,
 }
@@ -93,7 +93,7 @@ struct Placed {
 /// Hands on what it is given: the stage is somebody else's.
 pub(super) struct Pass;
 
-impl Step for Pass {
+impl StageRun for Pass {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         next.push(document)
     }
@@ -129,9 +129,9 @@ impl Output {
     }
 }
 
-/// The steps after the one that is running.
+/// The runs after the one that is running.
 pub struct Next<'s> {
-    steps: &'s mut [Placed],
+    runs: &'s mut [Placed],
     output: &'s mut Output,
     pub budget: &'s Budget,
 }
@@ -140,15 +140,15 @@ impl Next<'_> {
     pub fn push(&mut self, document: &RawDocument) -> Result<Flow, QueryError> {
         let bytes = document.as_bytes().len();
         self.budget.spend_bytes(bytes)?;
-        match self.steps.split_first_mut() {
+        match self.runs.split_first_mut() {
             Some((placed, rest)) => {
                 placed.received += 1;
                 let next = &mut Next {
-                    steps: rest,
+                    runs: rest,
                     output: self.output,
                     budget: self.budget,
                 };
-                placed.step.push(document, next)
+                placed.run.push(document, next)
             }
             None => {
                 if bytes > RESULT_BYTES_MAX {
@@ -168,14 +168,14 @@ impl Next<'_> {
 }
 
 pub struct Execution {
-    steps: Vec<Placed>,
+    runs: Vec<Placed>,
     output: Output,
     budget: Budget,
-    /// The step being drained; those before it have nothing left.
+    /// The run being drained; those before it have nothing left.
     draining: usize,
-    /// The results were full: some step may have kept something.
+    /// The results were full: some run may have kept something.
     paused: bool,
-    /// A step has said that it needs nothing more.
+    /// A run has said that it needs nothing more.
     stopped: bool,
 }
 
@@ -186,7 +186,7 @@ impl Execution {
         budget: &Budget,
         variables: &Variables,
     ) -> Result<Execution, QueryError> {
-        let mut steps = Vec::with_capacity(members.len());
+        let mut runs = Vec::with_capacity(members.len());
         for (index, member) in members.iter().enumerate() {
             let start = Start {
                 needed: Dependencies::of(&members[index + 1..]),
@@ -194,13 +194,13 @@ impl Execution {
                 budget,
                 variables,
             };
-            steps.push(Placed {
-                step: member.stage.clone().step(&start)?,
+            runs.push(Placed {
+                run: member.stage.clone().run(&start)?,
                 received: 0,
             });
         }
         Ok(Execution {
-            steps,
+            runs,
             output: Output::default(),
             budget: budget.clone(),
             draining: 0,
@@ -227,21 +227,21 @@ impl Execution {
     /// Takes over what another execution of the first stages of the same pipeline, up to one that
     /// gathers, has seen of the documents that come next.
     pub fn absorb(&mut self, mut later: Execution) -> Result<(), QueryError> {
-        for (placed, later) in self.steps.iter_mut().zip(&later.steps) {
+        for (placed, later) in self.runs.iter_mut().zip(&later.runs) {
             placed.received += later.received;
         }
-        let Some(gatherer) = later.steps.pop() else {
+        let Some(gatherer) = later.runs.pop() else {
             return Ok(());
         };
-        match self.steps.get_mut(later.steps.len()) {
-            Some(placed) => placed.step.absorb(gatherer.step, &self.budget),
+        match self.runs.get_mut(later.runs.len()) {
+            Some(placed) => placed.run.absorb(gatherer.run, &self.budget),
             None => Ok(()),
         }
     }
 
-    /// How many documents the first step was given.
+    /// How many documents the first run was given.
     pub fn received(&self) -> u64 {
-        self.steps.first().map_or(0, |placed| placed.received)
+        self.runs.first().map_or(0, |placed| placed.received)
     }
 
     /// Call it when the input has ended, until it returns false; results are to be popped between
@@ -250,10 +250,10 @@ impl Execution {
         while self.paused {
             self.resume()?;
         }
-        let Some((step, mut next)) = self.at(self.draining) else {
+        let Some((run, mut next)) = self.at(self.draining) else {
             return Ok(false);
         };
-        if step.drain(&mut next)? == Drained::Done {
+        if run.drain(&mut next)? == Drained::Done {
             self.draining += 1;
         }
         self.paused = self.output.flow() == Flow::Full;
@@ -273,17 +273,17 @@ impl Execution {
         }
     }
 
-    /// Has the steps hand on what they kept, the last one first, until the results are full again.
+    /// Has the runs hand on what they kept, the last one first, until the results are full again.
     fn resume(&mut self) -> Result<(), QueryError> {
-        for index in (0..self.steps.len()).rev() {
-            let Some((step, mut next)) = self.at(index) else {
+        for index in (0..self.runs.len()).rev() {
+            let Some((run, mut next)) = self.at(index) else {
                 break;
             };
-            match step.resume(&mut next)? {
+            match run.resume(&mut next)? {
                 Flow::Continue => {}
                 Flow::Full => return Ok(()),
                 Flow::Stop => {
-                    // What the steps before it have is of no use.
+                    // What the runs before it have is of no use.
                     self.stopped = true;
                     break;
                 }
@@ -295,12 +295,12 @@ impl Execution {
 
     /// The stages of its pipeline with what became of each, as `explain` shows them.
     pub fn explain(&self, pipeline: &Pipeline, milliseconds: u64) -> Vec<RawDocumentBuf> {
-        let stages = pipeline.stages().zip(&self.steps).enumerate();
+        let stages = pipeline.stages().zip(&self.runs).enumerate();
         let explained = stages.map(|(index, (stage, placed))| {
             let mut writer = DocumentWriter::new();
             stage.serialize(&mut writer);
-            placed.step.explain(&mut writer);
-            let following = self.steps.get(index + 1);
+            placed.run.explain(&mut writer);
+            let following = self.runs.get(index + 1);
             let returned = following.map_or(self.output.received, |following| following.received);
             append_count(&mut writer, "nReturned", returned);
             append_count(&mut writer, "executionTimeMillisEstimate", milliseconds);
@@ -318,21 +318,21 @@ impl Execution {
         Ok(count)
     }
 
-    /// A step, and those after it.
-    fn at(&mut self, index: usize) -> Option<(&mut Box<dyn Step>, Next<'_>)> {
-        let (placed, rest) = self.steps.get_mut(index..)?.split_first_mut()?;
+    /// A run, and those after it.
+    fn at(&mut self, index: usize) -> Option<(&mut Box<dyn StageRun>, Next<'_>)> {
+        let (placed, rest) = self.runs.get_mut(index..)?.split_first_mut()?;
         let next = Next {
-            steps: rest,
+            runs: rest,
             output: &mut self.output,
             budget: &self.budget,
         };
-        Some((&mut placed.step, next))
+        Some((&mut placed.run, next))
     }
 
-    /// The steps from one on.
+    /// The runs from one on.
     fn after(&mut self, index: usize) -> Next<'_> {
         Next {
-            steps: self.steps.get_mut(index..).unwrap_or_default(),
+            runs: self.runs.get_mut(index..).unwrap_or_default(),
             output: &mut self.output,
             budget: &self.budget,
         }

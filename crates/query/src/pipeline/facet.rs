@@ -7,7 +7,7 @@ use bson::{RawBsonRef, RawDocument};
 use banyan_document::DocumentWriter;
 
 use super::Pipeline;
-use super::execute::{Drained, Execution, Flow, Next, Start, Step};
+use super::execute::{Drained, Execution, Flow, Next, StageRun, Start};
 use super::stage::Stage;
 use super::table::parse_nested;
 use crate::context::Context;
@@ -76,7 +76,7 @@ impl Stage for Facet {
         }
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let mut running = Vec::with_capacity(self.facets.len());
         for (name, pipeline) in &self.facets {
             running.push(Running {
@@ -86,7 +86,7 @@ impl Stage for Facet {
                 writer: open_array(name),
             });
         }
-        Ok(Box::new(FacetStep {
+        Ok(Box::new(FacetRun {
             running,
             holding: start.budget.holding(&consumer::FACET),
             done: false,
@@ -121,13 +121,13 @@ impl Running {
 /// What stands before an item of an array: its type and its index.
 const INDEX_BYTES: usize = 8;
 
-struct FacetStep {
+struct FacetRun {
     running: Vec<Running>,
     holding: Holding,
     done: bool,
 }
 
-impl Step for FacetStep {
+impl StageRun for FacetRun {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         for running in self.running.iter_mut().filter(|r| !r.stopped) {
             running.stopped = running.execution.push(document)? == Flow::Stop;

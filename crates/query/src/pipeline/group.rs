@@ -13,7 +13,7 @@ use indexmap::map::Entry as MapEntry;
 use banyan_document::{DocumentWriter, Number, elements, key};
 
 use super::accumulator::{self, Accumulator, Kind, State};
-use super::execute::{Drained, Flow, Next, Start, Step, append_count};
+use super::execute::{Drained, Flow, Next, StageRun, Start, append_count};
 use super::sort;
 use super::stage::{Division, Reads, Stage};
 use crate::budget::Budget;
@@ -334,8 +334,8 @@ impl Stage for Group {
         self.mode != Mode::Merge && self.accumulators.iter().all(is_exact)
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(GroupStep::new(self, start)))
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(GroupRun::new(self, start)))
     }
 }
 
@@ -409,7 +409,7 @@ struct Given<'g> {
     arguments: &'g [Expression],
 }
 
-pub(super) struct GroupStep {
+pub(super) struct GroupRun {
     group: Arc<Group>,
     id: Expression,
     /// What each accumulator is given.
@@ -431,12 +431,12 @@ pub(super) struct GroupStep {
     output_bytes: u64,
 }
 
-impl GroupStep {
-    pub(super) fn new(group: Arc<Group>, start: &Start<'_>) -> GroupStep {
+impl GroupRun {
+    pub(super) fn new(group: Arc<Group>, start: &Start<'_>) -> GroupRun {
         let arguments = group.accumulators.iter().map(|a| &a.argument);
         let read = arguments.clone().map(Expression::reads);
         let zeros = || vec![0; group.accumulators.len()].into();
-        GroupStep {
+        GroupRun {
             reads: read.fold(group.id.reads(), u32::saturating_add),
             id: group.id.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
@@ -521,9 +521,9 @@ impl GroupStep {
     }
 }
 
-impl GroupStep {
+impl GroupRun {
     /// Adds the groups of later documents.
-    fn absorb_groups(&mut self, mut later: GroupStep, budget: &Budget) -> Result<(), QueryError> {
+    fn absorb_groups(&mut self, mut later: GroupRun, budget: &Budget) -> Result<(), QueryError> {
         self.spills += later.spills;
         for (peak, later) in self.peaks.iter_mut().zip(&later.peaks) {
             *peak = (*peak).max(*later);
@@ -583,10 +583,10 @@ impl GroupStep {
     }
 }
 
-impl Step for GroupStep {
-    fn absorb(&mut self, later: Box<dyn Step>, budget: &Budget) -> Result<(), QueryError> {
+impl StageRun for GroupRun {
+    fn absorb(&mut self, later: Box<dyn StageRun>, budget: &Budget) -> Result<(), QueryError> {
         let later: Box<dyn Any> = later;
-        match later.downcast::<GroupStep>() {
+        match later.downcast::<GroupRun>() {
             Ok(later) if self.groups.is_empty() && self.runs.is_none() => {
                 *self = *later;
                 Ok(())

@@ -7,7 +7,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::{DocumentWriter, Number};
 
-use super::execute::{Flow, Next, Start, Step};
+use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Changes, Division, Reads, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
@@ -89,8 +89,8 @@ impl Stage for Limit {
         }
     }
 
-    fn step(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(LimitStep { left: self.0 }))
+    fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(LimitRun { left: self.0 }))
     }
 }
 
@@ -111,16 +111,16 @@ impl Stage for Skip {
         Changes::nothing()
     }
 
-    fn step(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(SkipStep { left: self.0 }))
+    fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(SkipRun { left: self.0 }))
     }
 }
 
-struct LimitStep {
+struct LimitRun {
     left: u64,
 }
 
-impl Step for LimitStep {
+impl StageRun for LimitRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         if self.left == 0 {
             return Ok(Flow::Stop);
@@ -131,11 +131,11 @@ impl Step for LimitStep {
     }
 }
 
-struct SkipStep {
+struct SkipRun {
     left: u64,
 }
 
-impl Step for SkipStep {
+impl StageRun for SkipRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         if self.left > 0 {
             self.left -= 1;

@@ -18,7 +18,7 @@ use bson::{RawBsonRef, RawDocument};
 use banyan_document::{DocumentWriter, field};
 
 use super::Pipeline;
-use super::execute::{Flow, Next, Start, Step};
+use super::execute::{Flow, Next, StageRun, Start};
 use super::foreign::{From, Reader};
 use super::matching::Match;
 use super::pushdown::{self, Leading};
@@ -35,7 +35,7 @@ use banyan_document::Collator;
 
 pub(super) use graph::parse as parse_graph;
 use join::{Join, Take};
-use unwinding::UnwindingStep;
+use unwinding::UnwindingRun;
 
 #[derive(Clone, Debug)]
 pub struct Lookup {
@@ -309,11 +309,11 @@ impl Stage for Lookup {
         self.unwind.is_none()
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let finder = Finder::new(self.clone(), start)?;
         Ok(match &self.unwind {
-            Some(unwind) => Box::new(UnwindingStep::new(finder, unwind.clone(), start)),
-            None => Box::new(LookupStep {
+            Some(unwind) => Box::new(UnwindingRun::new(finder, unwind.clone(), start)),
+            None => Box::new(LookupRun {
                 finder,
                 holding: start.budget.holding(&consumer::LOOKUP_RESULT),
             }),
@@ -321,12 +321,12 @@ impl Stage for Lookup {
     }
 }
 
-struct LookupStep {
+struct LookupRun {
     finder: Finder,
     holding: Holding,
 }
 
-impl Step for LookupStep {
+impl StageRun for LookupRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         let mut found = DocumentWriter::new();
         found.begin_array("");

@@ -7,7 +7,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Flow, Next, Start, Step};
+use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Changes, Division, Reads, Stage};
 use crate::budget::Budget;
 use crate::context::Context;
@@ -94,18 +94,18 @@ impl Stage for Match {
         Division::Shards
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(MatchStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(MatchRun {
             filter: self.filter_within(start.variables),
         }))
     }
 }
 
-struct MatchStep {
+struct MatchRun {
     filter: Arc<Filter>,
 }
 
-impl Step for MatchStep {
+impl StageRun for MatchRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         if self.filter.try_matches(document)? {
             next.push(document)

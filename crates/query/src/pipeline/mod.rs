@@ -2,8 +2,8 @@
 //!
 //! `stage.rs` says what a stage is; each has a file of its own, and a row in `table.rs`. What was
 //! parsed is put into the form in which it runs by the passes in `optimizer`. A running pipeline
-//! (`execute.rs`) pushes borrowed documents through its steps: nothing is copied on the way
-//! unless a stage makes a new document, and only what leaves the last step is owned. Steps that
+//! (`execute.rs`) pushes borrowed documents through the runs of its stages: nothing is copied on the
+//! way unless a stage makes a new document, and only what leaves the last run is owned. Runs that
 //! hold documents back (`$group`, `$sort`) hand them on when the input has ended.
 //!
 //! What needs other collections is left to the caller: `$lookup` and its like read through
@@ -54,7 +54,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::variables::{Slots, Variables};
 
 pub use dependencies::Dependencies;
-pub use execute::{Drained, Execution, Flow, Next, Run, Start, Step};
+pub use execute::{Drained, Execution, Flow, Next, Run, StageRun, Start};
 pub use foreign::{Documents, Sources};
 pub use foreign_query::ForeignQuery;
 pub use group::{Group, Representative};

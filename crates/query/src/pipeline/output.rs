@@ -7,7 +7,7 @@ use banyan_document::{Collator, DocumentWriter};
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::Pipeline;
-use super::execute::{Pass, Start, Step};
+use super::execute::{Pass, StageRun, Start};
 use super::stage::Stage;
 use super::table::parse_nested;
 use crate::context::Context;
@@ -35,7 +35,7 @@ impl Stage for Write {
     }
 
     /// Whoever runs the pipeline writes its results.
-    fn step(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         Ok(Box::new(Pass))
     }
 }

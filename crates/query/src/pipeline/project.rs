@@ -9,13 +9,15 @@ use banyan_document::path::position;
 use banyan_document::{Collator, DocumentWriter, Element, Number, elements, items};
 
 use super::dependencies::Needed;
-use super::execute::{Flow, Next, Start, Step};
+use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Changes, Division, Reads, Stage};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, error, show_document};
-use crate::expression::{self, Arena, Env, FieldPath, Node, Parser, check_size, is_operator};
+use crate::expression::{
+    self, Arena, Env, ExpressionNode, FieldPath, Parser, check_size, is_operator,
+};
 use crate::names::Named;
 use crate::variables::Variables;
 
@@ -55,7 +57,7 @@ enum Action {
     Include,
     Exclude,
     /// With what it was parsed from.
-    Compute(Node, RawBson),
+    Compute(ExpressionNode, RawBson),
     Nested(Tree),
 }
 
@@ -701,7 +703,7 @@ impl Stage for Projector {
                     };
                     tree.visit(&mut keep, name);
                 }
-                Action::Compute(Node::Field(path), _) if path.parts().len() == 1 => {
+                Action::Compute(ExpressionNode::Field(path), _) if path.parts().len() == 1 => {
                     renamed.insert(name.to_string(), path.to_string());
                 }
                 _ => {}
@@ -722,8 +724,8 @@ impl Stage for Projector {
         true
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(ProjectStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(ProjectRun {
             projector: self,
             needed: Needed::of(&start.needed),
             variables: start.variables.clone(),
@@ -757,14 +759,14 @@ impl Places {
     }
 }
 
-struct ProjectStep {
+struct ProjectRun {
     projector: Arc<Projector>,
     needed: Needed,
     variables: Variables,
     arena: Arena,
 }
 
-impl Step for ProjectStep {
+impl StageRun for ProjectRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());

@@ -6,7 +6,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::{DocumentWriter, elements, items};
 
-use super::execute::{Flow, Next, Start, Step};
+use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Division, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
@@ -41,14 +41,14 @@ impl Stage for Redact {
         Division::Shards
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(RedactStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(RedactRun {
             expression: self.expression.bind(start.variables),
         }))
     }
 }
 
-struct RedactStep {
+struct RedactRun {
     expression: Expression,
 }
 
@@ -58,7 +58,7 @@ enum Decision {
     Descend,
 }
 
-impl RedactStep {
+impl RedactRun {
     fn decide(&self, document: &RawDocument) -> Result<Decision, QueryError> {
         let arena = Arena::new();
         match self.expression.evaluate(document, &arena)? {
@@ -132,7 +132,7 @@ impl RedactStep {
     }
 }
 
-impl Step for RedactStep {
+impl StageRun for RedactRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         match self.decide(document)? {
             Decision::Keep => next.push(document),

@@ -7,7 +7,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Flow, Next, Start, Step};
+use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Division, Reads, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
@@ -53,8 +53,8 @@ impl Stage for ReplaceRoot {
         true
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(ReplaceStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(ReplaceRun {
             expression: self.expression.bind(start.variables),
             called: self.called,
             arena: Arena::new(),
@@ -114,13 +114,13 @@ pub(super) fn parse_with(
     Ok(())
 }
 
-struct ReplaceStep {
+struct ReplaceRun {
     expression: Expression,
     called: &'static str,
     arena: Arena,
 }
 
-impl Step for ReplaceStep {
+impl StageRun for ReplaceRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         match self.expression.evaluate(document, &self.arena)? {

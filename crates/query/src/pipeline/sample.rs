@@ -8,7 +8,7 @@ use rand::Rng;
 
 use banyan_document::{DocumentWriter, Number};
 
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::stage::{Division, Reads, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
@@ -72,8 +72,8 @@ impl Stage for Sample {
         }
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(SampleStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(SampleRun {
             size: self.size,
             state: State::Reading(Sorter::of(
                 &consumer::SAMPLE,
@@ -85,7 +85,7 @@ impl Stage for Sample {
 }
 
 /// Sorts by a number drawn for each document, and keeps the first.
-struct SampleStep {
+struct SampleRun {
     size: u64,
     state: State,
 }
@@ -96,7 +96,7 @@ enum State {
     Done,
 }
 
-impl Step for SampleStep {
+impl StageRun for SampleRun {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         let State::Reading(sorter) = &mut self.state else {
             return Ok(Flow::Stop);

@@ -8,7 +8,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, Number};
 
 use super::dependencies::Pruner;
-use super::execute::{Drained, Flow, Next, Start, Step, append_count};
+use super::execute::{Drained, Flow, Next, StageRun, Start, append_count};
 use super::limit::Limit;
 use super::stage::{Changes, Division, Reads, Stage};
 use crate::context::Context;
@@ -125,11 +125,11 @@ impl Stage for Sort {
         true
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let limit = self
             .limit
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        Ok(Box::new(SortStep {
+        Ok(Box::new(SortRun {
             key: self.key.clone(),
             pruner: Pruner::new(&start.needed),
             state: State::Reading(Sorter::new(limit, start.budget)),
@@ -137,7 +137,7 @@ impl Stage for Sort {
     }
 }
 
-struct SortStep {
+struct SortRun {
     key: SortKey,
     pruner: Pruner,
     state: State,
@@ -149,7 +149,7 @@ enum State {
     Done(SortStats),
 }
 
-impl SortStep {
+impl SortRun {
     fn stats(&self) -> SortStats {
         match &self.state {
             State::Reading(sorter) => sorter.stats(),
@@ -159,7 +159,7 @@ impl SortStep {
     }
 }
 
-impl Step for SortStep {
+impl StageRun for SortRun {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         let State::Reading(sorter) = &mut self.state else {
             return Ok(Flow::Stop);

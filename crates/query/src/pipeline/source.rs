@@ -6,7 +6,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Pass, Start, Step};
+use super::execute::{Pass, StageRun, Start};
 use super::stage::Stage;
 use crate::error::{ErrorKind, QueryError};
 
@@ -48,7 +48,7 @@ impl Stage for Source {
     }
 
     /// Whoever runs the pipeline answers the stage, and pushes its documents.
-    fn step(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         Ok(Box::new(Pass))
     }
 }

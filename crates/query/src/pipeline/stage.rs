@@ -9,7 +9,7 @@ use bson::RawDocumentBuf;
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Start, Step};
+use super::execute::{StageRun, Start};
 use super::output::Output;
 use super::sort::SortKey;
 use crate::error::QueryError;
@@ -23,7 +23,7 @@ pub trait Stage: Any + fmt::Debug + Send + Sync {
     fn serialize(&self, out: &mut DocumentWriter);
 
     /// The stage at work.
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError>;
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError>;
 
     /// Adds the paths that it reads, and says what its results are made of.
     fn reads(&self, _paths: &mut BTreeSet<String>) -> Reads {
@@ -52,7 +52,7 @@ pub trait Stage: Any + fmt::Debug + Send + Sync {
     }
 
     /// Whether it gathers its input before it hands anything on, and several of it that have seen a
-    /// part each can be put together ([`Step::absorb`]).
+    /// part each can be put together ([`StageRun::absorb`]).
     fn gathers(&self) -> bool {
         false
     }

@@ -7,7 +7,7 @@ use bson::{RawBsonRef, RawDocument};
 use banyan_document::DocumentWriter;
 
 use super::Pipeline;
-use super::execute::{Drained, Flow, Next, Start, Step};
+use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::foreign::{Documents, From, Reader};
 use super::foreign_query::ForeignQuery;
 use super::pushdown::{self, Leading};
@@ -101,8 +101,8 @@ impl Stage for UnionWith {
         names.extend(self.pipeline.collections_read());
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(UnionStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(UnionRun {
             reader: Reader::new(self.from.as_ref(), start.sources, "$unionWith")?,
             union: self,
             variables: start.variables.clone(),
@@ -112,7 +112,7 @@ impl Stage for UnionWith {
     }
 }
 
-struct UnionStep {
+struct UnionRun {
     union: Arc<UnionWith>,
     reader: Reader,
     variables: Variables,
@@ -120,7 +120,7 @@ struct UnionStep {
     running: Option<Documents>,
 }
 
-impl Step for UnionStep {
+impl StageRun for UnionRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         next.push(document)
     }

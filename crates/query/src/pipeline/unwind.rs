@@ -9,7 +9,7 @@ use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, Element, elements};
 
 use super::dependencies::Dependencies;
-use super::execute::{Flow, Next, Start, Step};
+use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Changes, Division, Reads, Stage};
 use crate::context::Context;
 use crate::error::QueryError;
@@ -167,9 +167,9 @@ impl Stage for Unwind {
         true
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         if self.path.parts().len() == 1 && self.include_array_index.is_none() {
-            return Ok(Box::new(FlatStep {
+            return Ok(Box::new(FlatRun {
                 name: self.path.first().into(),
                 preserve: self.preserve_null_and_empty_arrays,
                 needed: start.needed.clone(),
@@ -179,7 +179,7 @@ impl Stage for Unwind {
                 holding: start.budget.holding(&consumer::UNWIND),
             }));
         }
-        Ok(Box::new(DeepStep {
+        Ok(Box::new(DeepRun {
             unwind: self,
             rest: None,
             holding: start.budget.holding(&consumer::UNWIND),
@@ -255,7 +255,7 @@ fn as_document(array: &RawArray) -> Result<&RawDocument, QueryError> {
 
 /// The array is a field of the document itself. Its other fields are laid out once and each
 /// element is put between them; those that no later stage reads are left out.
-struct FlatStep {
+struct FlatRun {
     name: Box<str>,
     preserve: bool,
     needed: Dependencies,
@@ -266,7 +266,7 @@ struct FlatStep {
     holding: Holding,
 }
 
-impl Step for FlatStep {
+impl StageRun for FlatRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         while self.rest.is_some() {
             if self.resume(next)? == Flow::Stop {
@@ -322,7 +322,7 @@ impl Step for FlatStep {
     }
 }
 
-impl FlatStep {
+impl FlatRun {
     fn emit_each(
         &mut self,
         array: &RawDocument,
@@ -373,7 +373,7 @@ impl FlatStep {
 }
 
 /// The array lies deeper, or its positions are asked for.
-struct DeepStep {
+struct DeepRun {
     unwind: Arc<Unwind>,
     rest: Option<DeepRest>,
     holding: Holding,
@@ -393,7 +393,7 @@ struct Place<'a> {
     index: Option<i64>,
 }
 
-impl Step for DeepStep {
+impl StageRun for DeepRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         while self.rest.is_some() {
             if self.resume(next)? == Flow::Stop {
@@ -464,7 +464,7 @@ impl Step for DeepStep {
     }
 }
 
-impl DeepStep {
+impl DeepRun {
     fn emit_each(
         &self,
         document: &RawDocument,

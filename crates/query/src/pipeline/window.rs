@@ -21,7 +21,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, key};
 
 use super::dependencies::Needed;
-use super::execute::{Drained, Flow, Next, Start, Step, append_count};
+use super::execute::{Drained, Flow, Next, StageRun, Start, append_count};
 use super::project::Projector;
 use super::sort::SortKey;
 use super::specification::{Fields, missing};
@@ -210,8 +210,8 @@ impl Stage for SetWindowFields {
         Changes::at(self.outputs.iter().map(|output| &*output.path))
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
-        Ok(Box::new(WindowStep {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        Ok(Box::new(WindowRun {
             partition: self.partition.as_ref().map(|by| by.bind(start.variables)),
             stage: self,
             variables: start.variables.clone(),
@@ -226,7 +226,7 @@ impl Stage for SetWindowFields {
     }
 }
 
-struct WindowStep {
+struct WindowRun {
     stage: Arc<SetWindowFields>,
     partition: Option<Expression>,
     /// The variables of the `$lookup` stages around.
@@ -272,7 +272,7 @@ impl Done {
     }
 }
 
-impl Step for WindowStep {
+impl StageRun for WindowRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
         let Input::Reading(sorter) = &mut self.input else {
@@ -332,7 +332,7 @@ impl Step for WindowStep {
     }
 }
 
-impl WindowStep {
+impl WindowRun {
     /// Sorts what has come, once.
     fn sort(&mut self, budget: &Budget) -> Result<(), QueryError> {
         let Input::Reading(sorter) = &mut self.input else {

@@ -5,7 +5,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::filter::{Filter, Node};
+use crate::filter::{Filter, MatchNode};
 use crate::names::Named;
 
 #[derive(Clone, Debug)]
@@ -68,13 +68,13 @@ impl ArrayFilter {
 }
 
 /// All paths of the filter start with one name.
-fn find_identifier(node: &Node, found: &mut Option<String>) -> Result<(), QueryError> {
+fn find_identifier(node: &MatchNode, found: &mut Option<String>) -> Result<(), QueryError> {
     match node {
-        Node::And(children) | Node::Or(children) | Node::Nor(children) => children
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => children
             .iter()
             .try_for_each(|child| find_identifier(child, found)),
-        Node::Not(child) => find_identifier(child, found),
-        Node::Path { path, .. } => {
+        MatchNode::Not(child) => find_identifier(child, found),
+        MatchNode::Path { path, .. } => {
             match found {
                 Some(known) if known != path.head() => {
                     let mut names = [known.as_str(), path.head()];
@@ -90,10 +90,10 @@ fn find_identifier(node: &Node, found: &mut Option<String>) -> Result<(), QueryE
             }
             Ok(())
         }
-        Node::Expression { .. }
-        | Node::Where(_)
-        | Node::Schema { .. }
-        | Node::AlwaysTrue
-        | Node::AlwaysFalse => Ok(()),
+        MatchNode::Expression { .. }
+        | MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => Ok(()),
     }
 }

@@ -232,15 +232,16 @@ impl Applying<'_> {
     }
 
     fn definitions(&mut self, entry: &Entry<'_>, index: u64) -> Result<(), EffectError> {
-        let lean = self.machine.lean.load(Ordering::Acquire);
+        let id_indexes_only = self.machine.id_indexes_only.load(Ordering::Acquire);
         for operation in entry.operations() {
             match operation? {
                 Operation::Catalog(CatalogChange::CreateIndex { index, .. }, _)
-                    if lean && !names_id_index(&index) => {}
-                Operation::Catalog(CatalogChange::StartIndexBuild { .. }, _) if lean => {}
+                    if id_indexes_only && !names_id_index(&index) => {}
+                Operation::Catalog(CatalogChange::StartIndexBuild { .. }, _) if id_indexes_only => {
+                }
                 Operation::Catalog(mut change, _) => {
                     if let CatalogChange::CreateCollection { indexes, .. } = &mut change
-                        && lean
+                        && id_indexes_only
                     {
                         indexes.retain(names_id_index);
                     }

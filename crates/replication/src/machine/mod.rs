@@ -72,7 +72,7 @@ pub struct Machine {
     /// An arbiter: keeps the log's position and the set's configuration, and no data.
     dataless: AtomicBool,
     /// Keeps no indexes but those on `_id`.
-    lean: AtomicBool,
+    id_indexes_only: AtomicBool,
     counters: Counters,
     pub(crate) latest_numbers: LatestNumbers,
     configuration: RwLock<Option<RawDocumentBuf>>,
@@ -103,7 +103,7 @@ impl Machine {
             base: Base::default(),
             swept_ms: AtomicI64::new(0),
             dataless: AtomicBool::new(false),
-            lean: AtomicBool::new(false),
+            id_indexes_only: AtomicBool::new(false),
             counters: Counters::default(),
             latest_numbers: LatestNumbers::default(),
             configuration: RwLock::default(),
@@ -299,7 +299,7 @@ impl Machine {
 
     /// A member that builds no indexes keeps those on `_id` alone.
     pub fn set_build_indexes(&self, build: bool) {
-        if self.lean.swap(!build, Ordering::AcqRel) != build || build {
+        if self.id_indexes_only.swap(!build, Ordering::AcqRel) != build || build {
             return;
         }
         let mut batch = Batch::new();
@@ -325,7 +325,7 @@ impl Machine {
     }
 
     pub fn is_lean(&self) -> bool {
-        self.lean.load(Ordering::Acquire)
+        self.id_indexes_only.load(Ordering::Acquire)
     }
 
     fn tidy(&self, batch: Batch, what: &str) {
@@ -342,7 +342,7 @@ impl Machine {
     fn import_scope(&self) -> ImportScope {
         if self.dataless.load(Ordering::Acquire) {
             ImportScope::MetaKeys(&[APPLIED, CONFIGURATION])
-        } else if self.lean.load(Ordering::Acquire) {
+        } else if self.id_indexes_only.load(Ordering::Acquire) {
             ImportScope::IdIndexes
         } else {
             ImportScope::Everything

@@ -19,7 +19,7 @@ use super::ReplicationCoordinator;
 /// How long a member keeps the question when it has nothing new to tell.
 pub const POLL: Duration = Duration::from_secs(1);
 /// After this long the member is taken to be stopped.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Keeps the members being asked while it lives.
@@ -145,7 +145,7 @@ impl ReplicationCoordinator {
         let pool = self.peers.vital_pool(host)?;
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let body = rawdoc! { "_appliedProgress": 1, "after": after };
-        let reply = pool.command("admin", &body, Some(PATIENCE)).await.ok()?;
+        let reply = pool.command("admin", &body, Some(TIMEOUT)).await.ok()?;
         applied_index(&reply)
     }
 

@@ -17,7 +17,7 @@ const BUSY_PERIOD: Duration = Duration::from_millis(10);
 const WAITING_PERIOD: Duration = Duration::from_millis(100);
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
 /// A change that is not committed in this time is looked at again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// A learner this close to the end of the log may vote.
 const CAUGHT_UP_ENTRIES: u64 = 200;
 /// A member of higher priority is given the lead when it has been well for so long.
@@ -61,7 +61,7 @@ impl ReplicationCoordinator {
         };
         tracing::info!(?change, "changing the members of the group");
         let changing = group.change_membership(change.clone());
-        match tokio::time::timeout(PATIENCE, changing).await {
+        match tokio::time::timeout(TIMEOUT, changing).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(?change, %error, "the group could not be changed"),
             Err(_) => tracing::warn!(?change, "the change of the group takes long"),

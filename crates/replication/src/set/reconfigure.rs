@@ -27,7 +27,7 @@ const LEAP_LEAST: i64 = 10_000;
 const LEAP_MOST: i64 = 110_000;
 const FORCED_LEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a set with a majority may take to find a primary.
-const ELECTION_PATIENCE: Duration = Duration::from_secs(5);
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 const ELECTION_POLL: Duration = Duration::from_millis(200);
 /// How long a changed configuration is waited for to show in the group.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(2);
@@ -264,7 +264,7 @@ impl ReplicationCoordinator {
                 let heartbeat = answer.outcome.as_ref();
                 voted && heartbeat.is_ok_and(|heartbeat| self.is_same_set(heartbeat))
             });
-            if voters.count() < old.majority() || started.elapsed() >= ELECTION_PATIENCE {
+            if voters.count() < old.majority() || started.elapsed() >= ELECTION_TIMEOUT {
                 break (answers, status);
             }
             tokio::time::sleep(ELECTION_POLL).await;

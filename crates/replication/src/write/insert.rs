@@ -19,7 +19,7 @@ use crate::machine::effects;
 use crate::op_observer::Change;
 
 /// A document with `_id` in front, and the keys it will have, index by index.
-pub struct Candidate<'a> {
+pub struct KeyedDocument<'a> {
     pub document: Cow<'a, RawDocument>,
     keys: Vec<Keys>,
     /// In a clustered collection, where the document says it itself.
@@ -28,11 +28,11 @@ pub struct Candidate<'a> {
     meets_staged: bool,
 }
 
-impl<'a> Candidate<'a> {
+impl<'a> KeyedDocument<'a> {
     pub fn new(
         collection: &Collection,
         document: &'a RawDocument,
-    ) -> Result<Candidate<'a>, CommandError> {
+    ) -> Result<KeyedDocument<'a>, CommandError> {
         let document = with_id(document)?;
         let keys = collection
             .indexes
@@ -40,7 +40,7 @@ impl<'a> Candidate<'a> {
             .map(|index| effects::keys_of(index, &document))
             .collect::<Result<_, _>>();
         let keys = keys.map_err(no_keys)?;
-        Ok(Candidate {
+        Ok(KeyedDocument {
             record: record_id(collection, &document)?,
             document,
             keys,

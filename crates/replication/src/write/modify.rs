@@ -14,7 +14,7 @@ use banyan_storage::{Collection, Index, Record, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::insert::Candidate;
+use super::insert::KeyedDocument;
 use super::staging::Staging;
 use super::unique::check_unique;
 use crate::entry::Style;
@@ -22,7 +22,7 @@ use crate::errors;
 use crate::latches::{Attempt, LatchKey};
 use crate::machine::effects;
 use crate::op_observer::Change;
-use banyan_execution::{Executor, Planned, Request, View};
+use banyan_execution::{Executor, Planned, ReadView, Request};
 
 /// Which records a statement is about.
 pub struct Target<'a> {
@@ -57,7 +57,7 @@ struct Found {
     position: Option<ArrayPosition>,
 }
 
-enum Step {
+enum StatementState {
     Done,
     Busy(LatchKey),
 }
@@ -97,8 +97,8 @@ pub async fn run(
     }
     loop {
         match one(staging, &collection, target, action, &mut effect).await? {
-            Step::Busy(latch) => staging.wait_for(latch).await?,
-            Step::Done => return Ok(effect),
+            StatementState::Busy(latch) => staging.wait_for(latch).await?,
+            StatementState::Done => return Ok(effect),
         }
     }
 }
@@ -122,7 +122,7 @@ fn plan<'a>(
         shard_filter: staging.ownership.clone(),
         ..Request::default()
     };
-    let view = View {
+    let view = ReadView {
         collection: Some(staging.unit.viewed(collection)?),
         snapshot: staging.unit.read_view(),
         // Who goes on in a later state may meet what it has changed itself.
@@ -153,7 +153,7 @@ async fn one(
     target: &Target<'_>,
     action: &Action<'_>,
     effect: &mut Effect,
-) -> Result<Step, CommandError> {
+) -> Result<StatementState, CommandError> {
     if let (Some(id), Some(index)) = (target.id(collection), collection.id_index()) {
         return one_by_id(staging, collection, index, id, target, action, effect);
     }
@@ -170,7 +170,7 @@ async fn one(
         let mut missed = false;
         while let Some((record, _)) = executor.next_record().map_err(errors::query)? {
             match latch_and_match(staging, collection, target, action, &record)? {
-                Latched::Busy(latch) => return Ok(Step::Busy(latch)),
+                Latched::Busy(latch) => return Ok(StatementState::Busy(latch)),
                 Latched::Gone => missed = true,
                 Latched::Found(found) => {
                     return change(staging, collection, target, action, found, effect);
@@ -179,7 +179,7 @@ async fn one(
         }
         // A sort has kept the first only. If that was changed meanwhile, another one is the first.
         if target.sort.is_none() || !missed {
-            return Ok(Step::Done);
+            return Ok(StatementState::Done);
         }
         staging.ctx.check_interrupt()?;
     };
@@ -199,18 +199,18 @@ fn one_by_id(
     target: &Target<'_>,
     action: &Action<'_>,
     effect: &mut Effect,
-) -> Result<Step, CommandError> {
+) -> Result<StatementState, CommandError> {
     let snapshot = staging.unit.read_view();
     let found = snapshot
         .unique_lookup(id_index, &by_id::key(id_index, id))
         .map_err(errors::storage)?;
     staging.ctx.work.found_by_id(found.is_some());
     let Some(record) = found else {
-        return Ok(Step::Done);
+        return Ok(StatementState::Done);
     };
     match latch_and_match(staging, collection, target, action, &record)? {
-        Latched::Busy(latch) => Ok(Step::Busy(latch)),
-        Latched::Gone => Ok(Step::Done),
+        Latched::Busy(latch) => Ok(StatementState::Busy(latch)),
+        Latched::Gone => Ok(StatementState::Done),
         Latched::Found(found) => change(staging, collection, target, action, found, effect),
     }
 }
@@ -269,7 +269,7 @@ fn change(
     action: &Action<'_>,
     found: Found,
     effect: &mut Effect,
-) -> Result<Step, CommandError> {
+) -> Result<StatementState, CommandError> {
     let before: &RawDocument = &found.document;
     match action {
         Action::Delete => {
@@ -288,7 +288,7 @@ fn change(
                 if let Some(latch) =
                     replace(staging, collection, &found.record, before, &after, &style)?
                 {
-                    return Ok(Step::Busy(latch));
+                    return Ok(StatementState::Busy(latch));
                 }
                 staging.ctx.work.modified.add(1);
                 effect.modified += 1;
@@ -304,7 +304,7 @@ fn change(
     effect.matched += 1;
     effect.before = target.keep_documents.then(|| before.to_owned());
     staging.unit.claim();
-    Ok(Step::Done)
+    Ok(StatementState::Done)
 }
 
 /// Stages a later state; the latch that it has to wait for first, if a unique key is taken.
@@ -450,7 +450,7 @@ fn some(
             Latched::Busy(latch) => return Ok(Stretch::Busy(record, latch)),
             Latched::Gone => {}
             Latched::Found(found) => {
-                if let Step::Busy(latch) =
+                if let StatementState::Busy(latch) =
                     change(staging, collection, target, action, found, effect)?
                 {
                     return Ok(Stretch::Busy(record, latch));
@@ -477,16 +477,16 @@ pub async fn upsert(
     let document = update
         .upsert_document(&target.filter, context)
         .map_err(errors::query)?;
-    let mut candidate = Candidate::new(&collection, &document)?;
-    if let Err(latch) = candidate.latch(staging, &collection) {
+    let mut keyed = KeyedDocument::new(&collection, &document)?;
+    if let Err(latch) = keyed.latch(staging, &collection) {
         staging.wait_for(latch).await?;
         return Ok(None);
     }
     let present = staging.unit.present();
-    match candidate.stage(staging, &collection, &present) {
+    match keyed.stage(staging, &collection, &present) {
         Ok(()) => {
             staging.ctx.work.upserted.add(1);
-            Ok(Some(candidate.document.clone().into_owned()))
+            Ok(Some(keyed.document.clone().into_owned()))
         }
         Err(error)
             if error.code == ErrorCode::DuplicateKey

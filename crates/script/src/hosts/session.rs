@@ -20,7 +20,7 @@ use crate::frame::Kind;
 use crate::host::EXCEEDED_MEMORY_LIMIT;
 
 /// A session waits so long for its host before it looks for another one.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 /// How often one that looks for another host looks whether it was interrupted.
 const WAIT_STEP: Duration = Duration::from_millis(50);
 
@@ -125,7 +125,7 @@ impl Session {
     ) -> Result<MutexGuard<'h, Option<Host>>, JobError> {
         let callers = &*self.callers;
         let mut at = *seat.get_or_insert_with(|| callers.choose());
-        let mut patience = PATIENCE;
+        let mut patience = TIMEOUT;
         loop {
             if let Some(host) = callers.seats[at].host.try_lock_for(patience) {
                 return Ok(host);

@@ -1,11 +1,11 @@
 //! A client of a replica set, or of a single server: finds the member to talk to.
 //!
-//! The view of the set ([`view`]) is taken with `hello` when it is first needed and again when a
+//! The topology of the set ([`topology`]) is taken with `hello` when it is first needed and again when a
 //! member refuses or can't be reached. A set that is used all the time is also watched
 //! ([`monitor`]): its members tell of changes by themselves.
 
 mod monitor;
-mod view;
+mod topology;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -27,7 +27,7 @@ use crate::message::COMMAND_DEPTH_MAX;
 use crate::outgoing::Outgoing;
 use crate::read_preference::{ReadMode, ReadPreference};
 use crate::selection::Kind;
-use view::{Greeting, View};
+use topology::{Greeting, Topology};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaSetError {
@@ -70,16 +70,16 @@ impl From<ReplicaSetError> for CommandError {
     }
 }
 
-/// How a request may be treated.
+/// How a request is sent, and how often it may be sent again.
 #[derive(Clone, Debug)]
-pub struct Treatment {
+pub struct RequestOptions {
     pub preference: ReadPreference,
     /// Running it twice does no harm, so it is sent again when nobody knows whether it ran.
     pub idempotent: bool,
     /// For one attempt.
     pub timeout: Option<Duration>,
-    /// How long to look for a member that answers.
-    pub patience: Duration,
+    /// How long a member that serves is looked for, as the drivers' option of this name.
+    pub server_selection_timeout: Duration,
     /// A primary that takes longer to answer makes the others be asked who the primary is.
     pub ask_others_after: Duration,
     /// When all of it is given up, whatever it is that is waited for: the end of the client's
@@ -88,56 +88,59 @@ pub struct Treatment {
 }
 
 /// An election takes a second or two; a restart of the whole set a little longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(20);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const ASK_OTHERS_AFTER: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// How often in a row another member is tried without looking at the set again.
 const AT_ONCE_MAX: u32 = 3;
 
-impl Treatment {
-    pub fn read(preference: impl Into<ReadPreference>) -> Treatment {
-        Treatment {
+impl RequestOptions {
+    pub fn read(preference: impl Into<ReadPreference>) -> RequestOptions {
+        RequestOptions {
             preference: preference.into(),
             idempotent: true,
             timeout: None,
-            patience: PATIENCE,
+            server_selection_timeout: SERVER_SELECTION_TIMEOUT,
             ask_others_after: ASK_OTHERS_AFTER,
             deadline: None,
         }
     }
 
-    pub fn write() -> Treatment {
-        Treatment {
+    pub fn write() -> RequestOptions {
+        RequestOptions {
             idempotent: false,
-            ..Treatment::read(ReadMode::Primary)
+            ..RequestOptions::read(ReadMode::Primary)
         }
     }
 
-    pub fn ask_others_after(self, ask_others_after: Duration) -> Treatment {
-        Treatment {
+    pub fn ask_others_after(self, ask_others_after: Duration) -> RequestOptions {
+        RequestOptions {
             ask_others_after,
             ..self
         }
     }
 
-    pub fn timeout(self, timeout: Option<Duration>) -> Treatment {
-        Treatment { timeout, ..self }
+    pub fn timeout(self, timeout: Option<Duration>) -> RequestOptions {
+        RequestOptions { timeout, ..self }
     }
 
-    pub fn idempotent(self) -> Treatment {
-        Treatment {
+    pub fn idempotent(self) -> RequestOptions {
+        RequestOptions {
             idempotent: true,
             ..self
         }
     }
 
-    pub fn patience(self, patience: Duration) -> Treatment {
-        Treatment { patience, ..self }
+    pub fn server_selection_timeout(self, server_selection_timeout: Duration) -> RequestOptions {
+        RequestOptions {
+            server_selection_timeout,
+            ..self
+        }
     }
 
-    pub fn deadline(self, deadline: Option<Instant>) -> Treatment {
-        Treatment { deadline, ..self }
+    pub fn deadline(self, deadline: Option<Instant>) -> RequestOptions {
+        RequestOptions { deadline, ..self }
     }
 }
 
@@ -151,8 +154,8 @@ struct Inner {
     seeds: Vec<String>,
     options: PoolOptions,
     pools: Mutex<HashMap<String, Pool>>,
-    view: RwLock<Arc<View>>,
-    /// Sent when the view has changed.
+    topology: RwLock<Arc<Topology>>,
+    /// Sent when the topology has changed.
     changes: watch::Sender<()>,
     looking: tokio::sync::Mutex<()>,
     monitored: OnceLock<()>,
@@ -185,7 +188,7 @@ impl ReplicaSet {
             seeds,
             options,
             pools: Mutex::default(),
-            view: RwLock::default(),
+            topology: RwLock::default(),
             changes: watch::Sender::new(()),
             looking: tokio::sync::Mutex::default(),
             monitored: OnceLock::new(),
@@ -211,8 +214,8 @@ impl ReplicaSet {
 
     /// The address of the primary that was last seen.
     pub fn primary(&self) -> Option<String> {
-        let view = self.view();
-        view.primary().map(|pool| pool.address().to_owned())
+        let topology = self.topology();
+        topology.primary().map(|pool| pool.address().to_owned())
     }
 
     pub fn pool(&self, address: &str) -> Pool {
@@ -222,12 +225,12 @@ impl ReplicaSet {
     /// Runs a command (without `$db`); an `ok: 0` reply is an error.
     pub async fn command(
         &self,
-        treatment: Treatment,
+        request_options: RequestOptions,
         database: &str,
         body: &RawDocument,
     ) -> Result<RawDocumentBuf, ReplicaSetError> {
         let (reply, pool) = self
-            .exchange(treatment, &Outgoing::command(database, body))
+            .exchange(request_options, &Outgoing::command(database, body))
             .await?;
         if validate_with_depth(reply.as_bytes(), COMMAND_DEPTH_MAX).is_err() {
             let address = pool.address().to_owned();
@@ -245,16 +248,16 @@ impl ReplicaSet {
 
     /// Sends a prepared request and returns the reply whatever it says, with the member that gave
     /// it. Members that refuse because of their state, and (for what is idempotent) failed
-    /// connections, are looked past until the treatment's patience or its deadline ends.
+    /// connections, are looked past until the request_options's server_selection_timeout or its deadline ends.
     pub async fn exchange(
         &self,
-        treatment: Treatment,
+        request_options: RequestOptions,
         request: &Outgoing,
     ) -> Result<(RawDocumentBuf, Pool), ReplicaSetError> {
-        let Some(deadline) = treatment.deadline else {
-            return self.patiently(treatment, request).await;
+        let Some(deadline) = request_options.deadline else {
+            return self.patiently(request_options, request).await;
         };
-        let exchange = self.patiently(treatment, request);
+        let exchange = self.patiently(request_options, request);
         match tokio::time::timeout_at(deadline, exchange).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ReplicaSetError::Expired),
@@ -263,49 +266,54 @@ impl ReplicaSet {
 
     async fn patiently(
         &self,
-        treatment: Treatment,
+        request_options: RequestOptions,
         request: &Outgoing,
     ) -> Result<(RawDocumentBuf, Pool), ReplicaSetError> {
         let started = Instant::now();
         let mut last = "no member is known".to_owned();
         let mut attempts = 0;
         loop {
-            let view = self.view();
-            if let Some(pool) = view.choose(&treatment.preference, self.turn()) {
-                match self.watched(pool, &treatment, request).await {
-                    Ok(reply) => match refusal(&reply, treatment.idempotent) {
-                        Some(error) if started.elapsed() < treatment.patience => {
+            let topology = self.topology();
+            if let Some(pool) = topology.choose(&request_options.preference, self.turn()) {
+                match self.watched(pool, &request_options, request).await {
+                    Ok(reply) => match refusal(&reply, request_options.idempotent) {
+                        Some(error)
+                            if started.elapsed() < request_options.server_selection_timeout =>
+                        {
                             last = format!("{}: {error}", pool.address());
-                            self.lost(pool, &view, Kind::Other);
+                            self.lost(pool, &topology, Kind::Other);
                         }
                         _ => return Ok((reply, pool.clone())),
                     },
                     Err(error) => {
-                        let again = treatment.idempotent || !error.may_have_run();
+                        let again = request_options.idempotent || !error.may_have_run();
                         let timeout = matches!(error, ClientError::Timeout { .. });
                         pool.clear();
-                        self.lost(pool, &view, Kind::Unknown);
-                        if timeout || !again || started.elapsed() >= treatment.patience {
+                        self.lost(pool, &topology, Kind::Unknown);
+                        if timeout
+                            || !again
+                            || started.elapsed() >= request_options.server_selection_timeout
+                        {
                             return Err(error.into());
                         }
                         last = error.to_string();
                     }
                 }
                 // Another member may serve it right away.
-                let view = self.view();
-                let elsewhere = view.choose(&treatment.preference, 0);
+                let topology = self.topology();
+                let elsewhere = topology.choose(&request_options.preference, 0);
                 attempts += 1;
                 if elsewhere.is_some() && attempts <= AT_ONCE_MAX {
                     continue;
                 }
             }
-            if started.elapsed() >= treatment.patience {
-                return Err(self.no_member(&treatment, last));
+            if started.elapsed() >= request_options.server_selection_timeout {
+                return Err(self.no_member(&request_options, last));
             }
             attempts += 1;
             let looked = tokio::select! {
-                looked = self.look(view.generation, &treatment.preference) => looked,
-                () = self.suits(&treatment.preference) => Ok(()),
+                looked = self.look(topology.generation, &request_options.preference) => looked,
+                () = self.suits(&request_options.preference) => Ok(()),
             };
             // A member that calls itself primary and refuses all the same is given a moment.
             let pause = looked.is_err() || attempts > 1;
@@ -324,22 +332,22 @@ impl ReplicaSet {
     async fn watched(
         &self,
         pool: &Pool,
-        treatment: &Treatment,
+        request_options: &RequestOptions,
         request: &Outgoing,
     ) -> Result<RawDocumentBuf, ClientError> {
-        let mut exchange = pin!(pool.exchange(request, treatment.timeout));
-        if treatment.preference.mode != ReadMode::Primary {
+        let mut exchange = pin!(pool.exchange(request, request_options.timeout));
+        if request_options.preference.mode != ReadMode::Primary {
             return exchange.await;
         }
         let mut changes = self.inner.changes.subscribe();
-        let mut ask_at = Instant::now() + treatment.ask_others_after;
+        let mut ask_at = Instant::now() + request_options.ask_others_after;
         loop {
             let primary = tokio::select! {
                 biased;
                 outcome = &mut exchange => return outcome,
-                _ = changes.changed() => self.view().primary().cloned(),
+                _ = changes.changed() => self.topology().primary().cloned(),
                 () = tokio::time::sleep_until(ask_at) => {
-                    ask_at = Instant::now() + treatment.ask_others_after;
+                    ask_at = Instant::now() + request_options.ask_others_after;
                     self.other_primary(pool).await
                 }
             };
@@ -364,7 +372,7 @@ impl ReplicaSet {
     /// Resolves once a member is known that suits.
     async fn suits(&self, preference: &ReadPreference) {
         let mut changes = self.inner.changes.subscribe();
-        while self.view().choose(preference, 0).is_none() {
+        while self.topology().choose(preference, 0).is_none() {
             if changes.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -375,8 +383,8 @@ impl ReplicaSet {
         self.inner.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn no_member(&self, treatment: &Treatment, last: String) -> ReplicaSetError {
-        let mode = treatment.preference.mode.name();
+    fn no_member(&self, request_options: &RequestOptions, last: String) -> ReplicaSetError {
+        let mode = request_options.preference.mode.name();
         let set = match &self.inner.name {
             Some(name) => name.clone(),
             None => self.inner.seeds.join(","),
@@ -384,38 +392,40 @@ impl ReplicaSet {
         ReplicaSetError::NoMember {
             set,
             mode,
-            waited: treatment.patience,
+            waited: request_options.server_selection_timeout,
             last,
         }
     }
 
-    fn view(&self) -> Arc<View> {
-        self.inner.view.read().clone()
+    fn topology(&self) -> Arc<Topology> {
+        self.inner.topology.read().clone()
     }
 
     /// The next request does without this member until it is heard of again; unless it has been
     /// since it was `seen` to suit.
-    fn lost(&self, pool: &Pool, seen: &View, kind: Kind) {
-        self.inner
-            .change(|view| match view.heard_at(pool) == seen.heard_at(pool) {
-                true => view.lost(pool, kind),
-                false => view.clone(),
-            });
+    fn lost(&self, pool: &Pool, seen: &Topology, kind: Kind) {
+        self.inner.change(
+            |topology| match topology.heard_at(pool) == seen.heard_at(pool) {
+                true => topology.lost(pool, kind),
+                false => topology.clone(),
+            },
+        );
     }
 
     /// Asks everybody unless somebody else has since `generation`; an error says what was seen
     /// instead of a member that suits.
     async fn look(&self, generation: u64, preference: &ReadPreference) -> Result<(), String> {
         let _one_at_a_time = self.inner.looking.lock().await;
-        let view = self.view();
-        if view.generation != generation && view.choose(preference, 0).is_some() {
+        let topology = self.topology();
+        if topology.generation != generation && topology.choose(preference, 0).is_some() {
             return Ok(());
         }
         let (greetings, failures) = self.greet_everyone().await;
         for (pool, greeting) in greetings {
-            self.inner.change(|view| view.heard(&pool, greeting, None));
+            self.inner
+                .change(|topology| topology.heard(&pool, greeting, None));
         }
-        if self.view().choose(preference, 0).is_some() {
+        if self.topology().choose(preference, 0).is_some() {
             Ok(())
         } else {
             Err(failures.join("; "))
@@ -451,7 +461,8 @@ impl ReplicaSet {
                     greetings.push((pool, greeting));
                 }
                 Ok((pool, Err(reason))) => {
-                    self.inner.change(|view| view.lost(&pool, Kind::Unknown));
+                    self.inner
+                        .change(|topology| topology.lost(&pool, Kind::Unknown));
                     failures.push(reason);
                 }
                 Err(error) => failures.push(error.to_string()),
@@ -463,11 +474,11 @@ impl ReplicaSet {
 
 impl Inner {
     fn members(&self) -> Vec<String> {
-        let view = self.view.read();
-        if view.hosts.is_empty() {
+        let topology = self.topology.read();
+        if topology.hosts.is_empty() {
             self.seeds.clone()
         } else {
-            view.hosts.clone()
+            topology.hosts.clone()
         }
     }
 
@@ -488,10 +499,10 @@ impl Inner {
         pools.entry(address.to_owned()).or_insert_with(make).clone()
     }
 
-    fn change(&self, next: impl FnOnce(&View) -> View) {
-        let mut view = self.view.write();
-        *view = Arc::new(next(&view));
-        drop(view);
+    fn change(&self, next: impl FnOnce(&Topology) -> Topology) {
+        let mut topology = self.topology.write();
+        *topology = Arc::new(next(&topology));
+        drop(topology);
         self.changes.send_replace(());
     }
 }

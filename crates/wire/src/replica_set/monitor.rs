@@ -9,7 +9,7 @@ use bson::raw::cstr;
 use bson::rawdoc;
 use tokio::task::AbortHandle;
 
-use super::view::Greeting;
+use super::topology::Greeting;
 use super::{HELLO_TIMEOUT, Inner, ReplicaSet, greet};
 use crate::client::Pool;
 use crate::selection::Kind;
@@ -111,13 +111,13 @@ fn note(
     match answer {
         Ok(greeting) => {
             let version = greeting.version;
-            inner.change(|view| view.heard(pool, greeting, took));
+            inner.change(|topology| topology.heard(pool, greeting, took));
             version
         }
         Err(error) => {
             tracing::debug!(address = pool.address(), error, "a member does not answer");
             pool.clear();
-            inner.change(|view| view.lost(pool, Kind::Unknown));
+            inner.change(|topology| topology.lost(pool, Kind::Unknown));
             None
         }
     }

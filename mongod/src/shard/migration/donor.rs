@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use banyan_node::read_concern;
 use banyan_sharding::{Chunk, ChunkRange, ShardKey};
-use banyan_wire::{CommandError, ErrorCode, Treatment};
+use banyan_wire::{CommandError, ErrorCode, RequestOptions};
 use bson::oid::ObjectId;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -234,11 +234,11 @@ impl<'a> Session<'a> {
         request: RawDocumentBuf,
         timeout: Duration,
     ) -> Result<RawDocumentBuf, CommandError> {
-        let treatment = Treatment::write()
+        let request_options = RequestOptions::write()
             .timeout(Some(timeout))
-            .patience(Duration::from_secs(5));
+            .server_selection_timeout(Duration::from_secs(5));
         let peer = self.role.peer(&coordinator.to_host)?;
-        Ok(peer.command(treatment, "admin", &request).await?)
+        Ok(peer.command(request_options, "admin", &request).await?)
     }
 
     async fn start_recipient(
@@ -334,14 +334,14 @@ impl<'a> Session<'a> {
         coordinator: &CoordinatorDocument,
     ) -> Result<Result<(), CommandError>, CommandError> {
         let identity = self.role.identified()?;
-        let treatment = Treatment::write()
+        let request_options = RequestOptions::write()
             .idempotent()
             .timeout(Some(COMMIT_TIMEOUT));
         let mut command = coordinator.commit_command();
         if let Some(changed) = self.donor.indexes_changed {
             command.append(cstr!("indexesChanged"), changed);
         }
-        let sent = identity.config.command(treatment, &command).await;
+        let sent = identity.config.command(request_options, &command).await;
         let certain = match &sent {
             Ok(_) => true,
             Err(error) => is_refusal(error.code),

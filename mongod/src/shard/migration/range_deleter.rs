@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_wire::{CommandError, Treatment};
+use banyan_wire::{CommandError, RequestOptions};
 use bson::oid::ObjectId;
 use bson::rawdoc;
 
@@ -153,13 +153,13 @@ async fn came_to_an_end(role: &ShardRole, task: &Task) -> bool {
         return true;
     };
     let body = rawdoc! { "_shardsvrMigrationIsOpen": task.ns.as_str(), "migrationId": task.id };
-    let treatment = Treatment::write()
+    let request_options = RequestOptions::write()
         .idempotent()
         .timeout(Some(ASK_TIMEOUT))
-        .patience(ASK_TIMEOUT);
+        .server_selection_timeout(ASK_TIMEOUT);
     let asked = async {
         let peer = role.peer(host)?;
-        peer.command(treatment, "admin", &body)
+        peer.command(request_options, "admin", &body)
             .await
             .map_err(CommandError::from)
     };

@@ -13,7 +13,7 @@ use crate::shard::keys::documents_in_range;
 use crate::shard::state::ShardRole;
 use banyan_replication::sessions::histories::History;
 use banyan_sharding::ChunkRange;
-use banyan_wire::{CommandError, ErrorCode, Treatment};
+use banyan_wire::{CommandError, ErrorCode, RequestOptions};
 use bson::oid::ObjectId;
 use bson::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -170,12 +170,12 @@ async fn ask(
     request: &RawDocument,
 ) -> Result<RawDocumentBuf, CommandError> {
     recipient.check()?;
-    let treatment = Treatment::write()
+    let request_options = RequestOptions::write()
         .timeout(Some(ASK_TIMEOUT))
-        .patience(Duration::from_secs(5));
+        .server_selection_timeout(Duration::from_secs(5));
     Ok(role
         .peer(&recipient.from_host)?
-        .command(treatment, "admin", request)
+        .command(request_options, "admin", request)
         .await?)
 }
 

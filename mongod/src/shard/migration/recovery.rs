@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use banyan_wire::{CommandError, Treatment};
+use banyan_wire::{CommandError, RequestOptions};
 use bson::oid::ObjectId;
 use bson::rawdoc;
 
@@ -64,8 +64,8 @@ pub async fn find_out(
                     "epoch": coordinator.epoch,
                     "lastmod": coordinator.lastmod,
                 };
-                let treatment = Treatment::write().idempotent().timeout(Some(TIMEOUT));
-                identity.config.command(treatment, &body).await?;
+                let request_options = RequestOptions::write().idempotent().timeout(Some(TIMEOUT));
+                identity.config.command(request_options, &body).await?;
             }
             let collection = role.collection(&coordinator.ns);
             role.read_table(&collection, term).await?;
@@ -136,11 +136,11 @@ pub async fn conclude(
         let body = rawdoc! {
             "_recvChunkFinish": coordinator.ns.as_str(), "migrationId": coordinator.id, "committed": committed,
         };
-        let treatment = Treatment::write().idempotent().timeout(Some(TIMEOUT));
+        let request_options = RequestOptions::write().idempotent().timeout(Some(TIMEOUT));
         let told = async {
             Ok(role
                 .peer(&coordinator.to_host)?
-                .command(treatment, "admin", &body)
+                .command(request_options, "admin", &body)
                 .await?)
         };
         if let Err(error) = told.await.map_err(|error: CommandError| error) {

@@ -102,7 +102,7 @@ async fn first(
     let requests = for_each(route, shards, &command.finish());
     let answers = context
         .router
-        .send_all(requests, context.treatment(false))
+        .send_all(requests, context.request_options(false))
         .await;
     let remotes = find::open_all(context, answers).await?;
     let shape = Shape {

@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::power;
 
 const NAME: &str = "durability";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Member {
     pub process: Process,
@@ -142,7 +142,7 @@ impl Bed {
     pub async fn settled(&mut self) -> Result<bool> {
         let started = Instant::now();
         let mut last = String::new();
-        while started.elapsed() < PATIENCE {
+        while started.elapsed() < TIMEOUT {
             if !self.died()?.is_empty() {
                 return Ok(false);
             }
@@ -166,7 +166,7 @@ impl Bed {
             })
             .collect();
         bail!(
-            "not settled within {PATIENCE:?}: {last}\n{}",
+            "not settled within {TIMEOUT:?}: {last}\n{}",
             logs.join("\n--\n")
         )
     }
@@ -188,7 +188,7 @@ impl Bed {
 
     pub async fn primary(&self) -> Result<usize> {
         let started = Instant::now();
-        while started.elapsed() < PATIENCE {
+        while started.elapsed() < TIMEOUT {
             for (number, member) in self.members.iter().enumerate() {
                 if !member.runs {
                     continue;
@@ -202,7 +202,7 @@ impl Bed {
             }
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
-        Err(anyhow!("nobody leads within {PATIENCE:?}"))
+        Err(anyhow!("nobody leads within {TIMEOUT:?}"))
     }
 
     pub async fn client(&self, member: usize) -> Result<Client> {

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 
 use super::load::{DATABASE, Gone, Shared};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const INDEX: &str = "tags_pad";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +93,8 @@ impl Definer {
         command.insert("writeConcern", shared.concern.clone());
         self.pending = Some((name.clone(), makes));
         let answer = std::future::IntoFuture::into_future(database.run_command(command.clone()));
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Err(_) => bail!("no answer within {PATIENCE:?} to {command}"),
+        match tokio::time::timeout(TIMEOUT, answer).await {
+            Err(_) => bail!("no answer within {TIMEOUT:?} to {command}"),
             Ok(Err(_)) => Ok(false),
             Ok(Ok(reply)) if reply.contains_key("writeConcernError") => Ok(false),
             Ok(Ok(reply)) => {

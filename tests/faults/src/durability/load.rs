@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 pub const DATABASE: &str = "durability";
 /// So many statements of a session go in one command.
 const NUMBERED_STATEMENTS: i64 = 5;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const DOCUMENTS_MAX: usize = 60;
 const OP_MSG: i32 = 2013;
 const DUPLICATE_KEY: i32 = 11000;
@@ -71,8 +71,8 @@ enum Answer {
 
 async fn ask(database: &Database, command: &Document) -> Result<Answer> {
     let answer = database.run_command(command.clone()).into_future();
-    match tokio::time::timeout(PATIENCE, answer).await {
-        Err(_) => bail!("no answer within {PATIENCE:?} to {command}"),
+    match tokio::time::timeout(TIMEOUT, answer).await {
+        Err(_) => bail!("no answer within {TIMEOUT:?} to {command}"),
         Ok(Err(error)) => match &*error.kind {
             mongodb::error::ErrorKind::Command(known) if !is_passing(known.code) => {
                 bail!("{error} answers {command}")
@@ -105,8 +105,8 @@ async fn ask_numbered(host: &str, command: &Document) -> Result<Answer> {
         stream.read_exact(&mut reply).await?;
         bson::deserialize_from_slice::<Document>(&reply).map_err(std::io::Error::other)
     };
-    let reply = match tokio::time::timeout(PATIENCE, asked).await {
-        Err(_) => bail!("no answer within {PATIENCE:?} to {command}"),
+    let reply = match tokio::time::timeout(TIMEOUT, asked).await {
+        Err(_) => bail!("no answer within {TIMEOUT:?} to {command}"),
         Ok(Err(_)) => return Ok(Answer::None),
         Ok(Ok(reply)) => reply,
     };

@@ -17,7 +17,7 @@ use super::load::{DATABASE, Gone, Shared, Writer};
 
 const WRITERS: i64 = 6;
 const LOAD_MAX: Duration = Duration::from_millis(1500);
-const EQUAL_PATIENCE: Duration = Duration::from_secs(60);
+const EQUAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A bed with its writers, over many rounds.
 pub struct Trial {
@@ -331,7 +331,7 @@ impl Trial {
                 return Ok(());
             }
             ensure!(
-                started.elapsed() < EQUAL_PATIENCE,
+                started.elapsed() < EQUAL_TIMEOUT,
                 "the members differ: {hashes:#?}"
             );
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -20,9 +20,9 @@ const DUPLICATE_KEY: i32 = 11000;
 /// The server says that it did nothing, and the driver has not tried before.
 const NOT_PRIMARY: [i32; 3] = [10107, 13435, 13436];
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than any member is stopped for: such a client hears what it answers afterwards.
-const STUBBORN_PATIENCE: Duration = Duration::from_secs(15);
+const STUBBORN_TIMEOUT: Duration = Duration::from_secs(15);
 const REST: Duration = Duration::from_millis(60);
 
 /// Connections to the set and to each member alone.
@@ -50,7 +50,7 @@ impl Clients {
             options.retry_reads = Some(false);
             options.server_selection_timeout = Some(Duration::from_secs(1));
             // A member that is stopped must not lose these clients: they ask it on.
-            options.connect_timeout = Some(STUBBORN_PATIENCE);
+            options.connect_timeout = Some(STUBBORN_TIMEOUT);
             options.min_pool_size = Some(4);
             options.max_pool_size = Some(80);
             direct.push(Client::with_options(options)?);
@@ -155,8 +155,8 @@ impl Worker {
 
     pub fn patience(&self) -> Duration {
         match self.route {
-            Route::Stubborn | Route::Member(_) => STUBBORN_PATIENCE,
-            _ => PATIENCE,
+            Route::Stubborn | Route::Member(_) => STUBBORN_TIMEOUT,
+            _ => TIMEOUT,
         }
     }
 

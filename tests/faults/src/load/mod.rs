@@ -33,9 +33,9 @@ use keys::Keys;
 pub const DATABASE: &str = "faults";
 const COUNTERS: u32 = 3;
 const CAUSAL_KEYS: u32 = 4;
-const SETUP_PATIENCE: Duration = Duration::from_secs(60);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a worker may take to notice the end of a round.
-const END_PATIENCE: Duration = Duration::from_secs(40);
+const END_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Everything that the clients of one round have seen.
 pub struct Histories {
@@ -113,7 +113,7 @@ impl Round {
                 document
             })
             .collect();
-        within(SETUP_PATIENCE, "documents to begin with", || async {
+        within(SETUP_TIMEOUT, "documents to begin with", || async {
             collection.delete_many(doc! {}).await?;
             collection.insert_many(&documents).await?;
             anyhow::Ok(())
@@ -231,7 +231,7 @@ impl Round {
 async fn again<T>(mut read: impl AsyncFnMut() -> Result<T, String>) -> Result<()> {
     let started = Instant::now();
     while let Err(trouble) = read().await {
-        if started.elapsed() > SETUP_PATIENCE {
+        if started.elapsed() > SETUP_TIMEOUT {
             bail!("the last read: {trouble}")
         }
     }
@@ -262,7 +262,7 @@ impl Running {
             }
             anyhow::Ok(())
         };
-        match tokio::time::timeout(END_PATIENCE, all).await {
+        match tokio::time::timeout(END_TIMEOUT, all).await {
             Ok(ended) => ended,
             Err(_) => bail!("a client does not end"),
         }

@@ -8,7 +8,7 @@ use banyan_document::{DocumentWriter, Number};
 use super::calendar::{NULL, Result, date, days_since_1970, millis, naive, out_of_range, week};
 use super::zone::zone;
 use crate::expression::env::Env;
-use crate::expression::node::{Arguments, Node, Run};
+use crate::expression::node::{Arguments, ExpressionNode, Run};
 use crate::expression::operator::{Form, NamedCodes, Operator, optional, required};
 use crate::expression::parse::{Parser, malformed};
 use crate::expression::value::{Value, describe, error, is_nullish, show_document, type_name};
@@ -120,8 +120,8 @@ fn parse_part(
     run: Run,
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<Node> {
-    let (mut date, mut timezone, mut given) = (None, Node::Missing, 0);
+) -> Result<ExpressionNode> {
+    let (mut date, mut timezone, mut given) = (None, ExpressionNode::Missing, 0);
     match value {
         RawBsonRef::Document(document)
             if document
@@ -168,10 +168,10 @@ fn parse_part(
         }
         other => date = Some(parser.operand(other)?),
     }
-    Ok(Node::call(
+    Ok(ExpressionNode::call(
         name,
         run,
-        vec![date.unwrap_or(Node::Missing), timezone],
+        vec![date.unwrap_or(ExpressionNode::Missing), timezone],
         given | 1,
     ))
 }

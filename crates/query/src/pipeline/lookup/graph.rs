@@ -19,7 +19,7 @@ use crate::expression::value::{error, items, type_name};
 use crate::expression::{Arena, Expression, FieldPath, byte_len};
 use crate::filter::Filter;
 use crate::memory::{Holding, consumer};
-use crate::pipeline::execute::{Flow, Next, Start, Step};
+use crate::pipeline::execute::{Flow, Next, StageRun, Start};
 use crate::pipeline::foreign::Reader;
 use crate::pipeline::stage::{Changes, Reads, Stage};
 use crate::pipeline::unwind::write_at;
@@ -259,9 +259,9 @@ impl Stage for GraphLookup {
         true
     }
 
-    fn step(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn Step>, QueryError> {
+    fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let reader = Reader::new(self.lookup.from.as_ref(), start.sources, "$graphLookup")?;
-        Ok(Box::new(GraphStep {
+        Ok(Box::new(GraphRun {
             start_with: self.start_with.bind(start.variables),
             join: Join::new(self.lookup.clone(), reader, start)?,
             variables: start.variables.clone(),
@@ -273,7 +273,7 @@ impl Stage for GraphLookup {
     }
 }
 
-struct GraphStep {
+struct GraphRun {
     graph: Arc<GraphLookup>,
     start_with: Expression,
     join: Join,
@@ -311,7 +311,7 @@ impl Frontier {
     }
 }
 
-impl GraphStep {
+impl GraphRun {
     /// The documents that are reached, in the order in which they are.
     fn search(&mut self, document: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
         self.arena.reset();
@@ -366,7 +366,7 @@ impl GraphStep {
     }
 }
 
-impl Step for GraphStep {
+impl StageRun for GraphRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         let reached = self.search(document)?;
         let array = field(&reached, "").unwrap_or(RawBsonRef::Null);

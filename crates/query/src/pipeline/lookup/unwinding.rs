@@ -11,10 +11,10 @@ use banyan_document::DocumentWriter;
 use super::Finder;
 use crate::error::QueryError;
 use crate::memory::{Holding, consumer};
-use crate::pipeline::execute::{Flow, Next, Start, Step};
+use crate::pipeline::execute::{Flow, Next, StageRun, Start};
 use crate::pipeline::unwind::{Unwind, write_at, write_without};
 
-pub(super) struct UnwindingStep {
+pub(super) struct UnwindingRun {
     finder: Finder,
     unwind: Arc<Unwind>,
     /// What was found for a document and not handed on yet.
@@ -25,9 +25,9 @@ pub(super) struct UnwindingStep {
     holding: Holding,
 }
 
-impl UnwindingStep {
-    pub fn new(finder: Finder, unwind: Arc<Unwind>, start: &Start<'_>) -> UnwindingStep {
-        UnwindingStep {
+impl UnwindingRun {
+    pub fn new(finder: Finder, unwind: Arc<Unwind>, start: &Start<'_>) -> UnwindingRun {
+        UnwindingRun {
             finder,
             unwind,
             document: RawDocumentBuf::new(),
@@ -67,7 +67,7 @@ impl UnwindingStep {
     }
 }
 
-impl Step for UnwindingStep {
+impl StageRun for UnwindingRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         while !self.found.is_empty() {
             if self.resume(next)? == Flow::Stop {

@@ -26,9 +26,9 @@ const LANES: usize = 4;
 const CHUNKS_AHEAD: usize = 1;
 const CHUNK_TIMEOUT: Duration = Duration::from_secs(60);
 /// A giver that cannot be reached is asked again for this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UNREACHABLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// One whose host refuses connections has probably ended, and its snapshot with it.
-const REFUSED_PATIENCE: Duration = Duration::from_secs(5);
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 const DAMAGED_CHUNKS_MAX: u32 = 3;
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -81,12 +81,12 @@ struct Slice {
 struct Source {
     host: String,
     token: i64,
-    lean: bool,
+    id_indexes_only: bool,
 }
 
 impl Source {
     fn encode(&self) -> RawDocumentBuf {
-        rawdoc! { "host": self.host.as_str(), "token": self.token, "lean": self.lean }
+        rawdoc! { "host": self.host.as_str(), "token": self.token, "idIndexesOnly": self.id_indexes_only }
     }
 
     fn decode(bytes: &[u8]) -> Option<Source> {
@@ -94,7 +94,7 @@ impl Source {
         Some(Source {
             host: document.get_str("host").ok()?.to_owned(),
             token: document.get_i64("token").ok()?,
-            lean: document.get_bool("lean").ok()?,
+            id_indexes_only: document.get_bool("idIndexesOnly").ok()?,
         })
     }
 }
@@ -150,7 +150,7 @@ impl Fetcher {
             return Ok(resumed);
         }
         let pool = self.pool(&meta.leader_address)?;
-        let asker = Asker::new(self, &pool, PATIENCE);
+        let asker = Asker::new(self, &pool, UNREACHABLE_TIMEOUT);
         let reply = runtime.block_on(asker.ask(&rawdoc! { "_fetchSnapshot": 1 }))?;
         let plan = Plan::parse(&reply)?;
         if plan.index < meta.position.index {
@@ -162,7 +162,7 @@ impl Fetcher {
         let source = Source {
             host: meta.leader_address.clone(),
             token: plan.token,
-            lean: scope == ImportScope::IdIndexes,
+            id_indexes_only: scope == ImportScope::IdIndexes,
         };
         tracing::info!(
             from = source.host,
@@ -188,11 +188,11 @@ impl Fetcher {
         let Some(source) = Source::decode(&importer.source()) else {
             return Ok(None);
         };
-        if source.lean != (scope == ImportScope::IdIndexes) {
+        if source.id_indexes_only != (scope == ImportScope::IdIndexes) {
             return Ok(None);
         }
         let pool = self.pool(&source.host)?;
-        let asker = Asker::new(self, &pool, REFUSED_PATIENCE);
+        let asker = Asker::new(self, &pool, REFUSED_TIMEOUT);
         let request = rawdoc! { "_fetchSnapshot": 1, "token": source.token, "plan": true };
         let plan = match runtime.block_on(asker.ask(&request)) {
             Ok(reply) => Plan::parse(&reply)?,
@@ -373,7 +373,7 @@ impl Fetching<'_> {
             SliceEnd::Key(key) => Some(key.clone()),
             SliceEnd::Part => None,
         };
-        let asker = Asker::new(self.fetcher, &self.pool, PATIENCE);
+        let asker = Asker::new(self.fetcher, &self.pool, UNREACHABLE_TIMEOUT);
         let (token, part, after) = (self.plan.token, slice.part, slice.after.clone());
         let fetching = self.runtime.spawn(async move {
             let fetched = asker.chunks(token, part, after, until, &chunks).await;
@@ -403,7 +403,7 @@ impl Fetching<'_> {
 
     fn fetch_meta(&self, importer: &Importer) -> Result<(), Failure> {
         let (chunks, mut arriving) = mpsc::channel(CHUNKS_AHEAD);
-        let asker = Asker::new(self.fetcher, &self.pool, PATIENCE);
+        let asker = Asker::new(self.fetcher, &self.pool, UNREACHABLE_TIMEOUT);
         let token = self.plan.token;
         self.runtime.spawn(async move {
             let fetched = asker.chunks(token, Part::Meta, Vec::new(), None, &chunks);
@@ -433,7 +433,7 @@ impl Fetching<'_> {
                 "part": i32::from(part.tag()),
                 "count": i64::from(id),
             };
-            let asker = Asker::new(self.fetcher, &self.pool, PATIENCE);
+            let asker = Asker::new(self.fetcher, &self.pool, UNREACHABLE_TIMEOUT);
             let reply = self.runtime.block_on(asker.ask(&request))?;
             let counted = (integer(&reply, "entries"), integer(&reply, "bytes"));
             if counted == (Some(arrived.entries), Some(arrived.bytes)) {
@@ -540,7 +540,7 @@ impl Asker {
                 ClientError::Connect { source, .. }
                     if source.kind() == std::io::ErrorKind::ConnectionRefused =>
                 {
-                    self.patience.min(REFUSED_PATIENCE)
+                    self.patience.min(REFUSED_TIMEOUT)
                 }
                 _ => self.patience,
             };

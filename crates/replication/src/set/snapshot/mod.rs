@@ -10,7 +10,7 @@
 //! - a lost connection: everything; the chunk is asked for again;
 //! - a primary that steps down: everything; it goes on giving what it has offered;
 //! - the taker's own crash or restart: every slice that had ended, if the giver still has the
-//!   snapshot (it keeps it for [`offers::PATIENCE`] after the last request);
+//!   snapshot (it keeps it for [`offers::TIMEOUT`] after the last request);
 //! - a giver that ends or is away for longer: nothing. Another member's snapshot is another state,
 //!   and the fetching starts anew.
 //!

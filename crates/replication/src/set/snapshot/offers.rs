@@ -20,7 +20,7 @@ const SLICE_BYTES_MIN: u64 = 2 << 20;
 const SLICE_BYTES_MAX: u64 = 128 << 20;
 /// An offer that nobody asked for is withdrawn after this long: it holds old versions of
 /// everything, and the log.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const OFFER_TIMEOUT: Duration = Duration::from_secs(120);
 const OFFERS_MAX: usize = 16;
 /// The log is kept for so much longer, until whoever fetched the snapshot follows it.
 const LINGER: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ impl Offers {
         hold: Option<Hold>,
     ) -> Result<i64, CommandError> {
         let mut open = self.open.lock();
-        open.retain(|_, offer| offer.used.elapsed() < PATIENCE);
+        open.retain(|_, offer| offer.used.elapsed() < OFFER_TIMEOUT);
         if open.len() >= OFFERS_MAX {
             return Err(CommandError::new(
                 ErrorCode::ConflictingOperationInProgress,
@@ -92,7 +92,7 @@ impl Offers {
         lingering.retain(|(closed, _)| closed.elapsed() < LINGER);
         drop(lingering);
         let mut open = self.open.lock();
-        let late = open.extract_if(|_, offer| offer.used.elapsed() >= PATIENCE);
+        let late = open.extract_if(|_, offer| offer.used.elapsed() >= OFFER_TIMEOUT);
         let late: Vec<_> = late.collect();
         drop(open);
         for (token, _) in late {

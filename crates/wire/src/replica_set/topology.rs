@@ -93,7 +93,7 @@ struct Member {
 
 /// Never changed: a new one takes its place.
 #[derive(Clone, Default)]
-pub(super) struct View {
+pub(super) struct Topology {
     members: Vec<Member>,
     /// All members as the set names them, answering or not.
     pub hosts: Vec<String>,
@@ -101,7 +101,7 @@ pub(super) struct View {
     pub generation: u64,
 }
 
-impl View {
+impl Topology {
     pub fn primary(&self) -> Option<&Pool> {
         self.members
             .iter()
@@ -130,8 +130,8 @@ impl View {
         Some(member.described.described)
     }
 
-    /// The view after a member has answered.
-    pub fn heard(&self, pool: &Pool, greeting: Greeting, took: Option<Duration>) -> View {
+    /// The topology after a member has answered.
+    pub fn heard(&self, pool: &Pool, greeting: Greeting, took: Option<Duration>) -> Topology {
         let mut next = self.clone();
         next.generation += 1;
         let before = next.members.iter().position(|member| member.pool.is(pool));
@@ -167,8 +167,8 @@ impl View {
         next
     }
 
-    /// The view after a member has not answered, or has refused what it was chosen for.
-    pub fn lost(&self, pool: &Pool, kind: Kind) -> View {
+    /// The topology after a member has not answered, or has refused what it was chosen for.
+    pub fn lost(&self, pool: &Pool, kind: Kind) -> Topology {
         let mut next = self.clone();
         next.generation += 1;
         for member in &mut next.members {

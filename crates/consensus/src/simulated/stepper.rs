@@ -13,7 +13,7 @@ use crate::message;
 use crate::surroundings;
 
 /// Does what the threads of a group do, a piece at a time.
-pub struct Hands<S: StateMachine> {
+pub struct Stepper<S: StateMachine> {
     shared: Arc<Shared<S>>,
     next_tick: Instant,
     last_durable: Instant,
@@ -40,11 +40,11 @@ pub struct LogEntry {
     pub hash: u64,
 }
 
-impl<S: StateMachine> Hands<S> {
-    pub(super) fn new(shared: Arc<Shared<S>>) -> Hands<S> {
+impl<S: StateMachine> Stepper<S> {
+    pub(super) fn new(shared: Arc<Shared<S>>) -> Stepper<S> {
         let now = surroundings::now();
-        Hands {
-            next_tick: now + shared.tick_on_stage(),
+        Stepper {
+            next_tick: now + shared.simulated_tick(),
             last_durable: now,
             shared,
         }
@@ -52,13 +52,16 @@ impl<S: StateMachine> Hands<S> {
 
     /// When the driving thread would wake up; none if it would not sleep.
     pub fn sleeps_for(&self) -> Option<Duration> {
-        let until = self.shared.due_on_stage(self.next_tick).err()?;
+        let until = self.shared.simulated_due(self.next_tick).err()?;
         Some(until.saturating_duration_since(surroundings::now()))
     }
 
     /// What the driving thread does when it wakes up.
     pub fn turn(&mut self) {
-        let sync_due = self.shared.due_on_stage(self.next_tick).unwrap_or_default();
+        let sync_due = self
+            .shared
+            .simulated_due(self.next_tick)
+            .unwrap_or_default();
         self.shared.turn(sync_due, &mut self.next_tick);
     }
 
@@ -69,12 +72,12 @@ impl<S: StateMachine> Hands<S> {
 
     /// What the applying thread does next; false if nothing waits.
     pub fn apply(&self) -> bool {
-        self.shared.apply_on_stage()
+        self.shared.simulated_apply()
     }
 
     /// What the log upkeep does every second.
     pub fn keep_up(&mut self) {
-        self.shared.keep_up_on_stage(&mut self.last_durable);
+        self.shared.simulated_upkeep(&mut self.last_durable);
     }
 
     /// The group has found that it must not go on.
@@ -83,7 +86,7 @@ impl<S: StateMachine> Hands<S> {
     }
 
     pub fn look(&self) -> LogView {
-        self.shared.core_on_stage(|core| LogView {
+        self.shared.simulated_core(|core| LogView {
             term: core.term(),
             vote: core.vote(),
             leader: core.leader(),
@@ -98,7 +101,7 @@ impl<S: StateMachine> Hands<S> {
 
     /// The term of a written entry.
     pub fn term_of(&self, index: u64) -> Option<u64> {
-        self.shared.core_on_stage(|core| core.log().term_of(index))
+        self.shared.simulated_core(|core| core.log().term_of(index))
     }
 
     /// Written entries of `low..high`.
@@ -108,7 +111,7 @@ impl<S: StateMachine> Hands<S> {
         while next < high {
             let read = self
                 .shared
-                .core_on_stage(|core| core.log().read(next, high, u64::MAX))
+                .simulated_core(|core| core.log().read(next, high, u64::MAX))
                 .map_err(|error| error.to_string())?;
             if read.is_empty() {
                 return Err(format!("entry {next} is missing"));

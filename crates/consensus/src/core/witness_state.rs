@@ -3,7 +3,7 @@
 use crate::machine::PeerId;
 
 #[derive(Default)]
-pub(super) struct Caretaker {
+pub(super) struct WitnessState {
     /// This member is a witness.
     pub witness: bool,
     /// The witnesses among the members, as far as this one was told.
@@ -16,7 +16,7 @@ pub(super) struct Caretaker {
     pub leading: u64,
 }
 
-impl Caretaker {
+impl WitnessState {
     pub fn is_witness(&self) -> bool {
         self.witness
     }

@@ -10,7 +10,7 @@ use crate::machine::StateMachine;
 
 impl<S: StateMachine> Shared<S> {
     /// As [`Shared::due`], for whoever drives the group without its threads.
-    pub fn due_on_stage(&self, next_tick: Instant) -> Result<bool, Instant> {
+    pub fn simulated_due(&self, next_tick: Instant) -> Result<bool, Instant> {
         self.due(&self.inbox.lock(), next_tick)
     }
 
@@ -18,23 +18,23 @@ impl<S: StateMachine> Shared<S> {
         self.failed.load(Ordering::Acquire)
     }
 
-    pub fn tick_on_stage(&self) -> Duration {
+    pub fn simulated_tick(&self) -> Duration {
         self.tick()
     }
 
-    pub fn apply_on_stage(&self) -> bool {
+    pub fn simulated_apply(&self) -> bool {
         let mut worked = false;
         self.guarded(|| worked = self.applier.serve_once(self));
         worked
     }
 
-    pub fn keep_up_on_stage(&self, last_durable: &mut Instant) {
+    pub fn simulated_upkeep(&self, last_durable: &mut Instant) {
         self.guarded(|| {
             self.keep_up_once(last_durable);
         });
     }
 
-    pub fn core_on_stage<R>(&self, look: impl FnOnce(&Core<EngineDisk>) -> R) -> R {
+    pub fn simulated_core<R>(&self, look: impl FnOnce(&Core<EngineDisk>) -> R) -> R {
         look(&self.rounds.lock().core)
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's file system: the real one, and on a stage one that a [`Disk`] decides about.
+//! The engine's file system: the real one, and, simulated, one that a [`Disk`] decides about.
 
 use std::io::{Error, Read, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
