@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::error::{ErrorKind, QueryError};
-use crate::memory::{self, Consumer, Holding, Limit as MemoryLimit, Memory};
+use crate::memory::{self, Limit as MemoryLimit, Memory};
 use crate::spill::file::SpillFile;
 
 /// Bytes that are copied or compared in about one unit.
@@ -141,11 +141,6 @@ impl Budget {
     #[inline]
     pub fn spend_bytes(&self, bytes: usize) -> Result<(), QueryError> {
         self.spend(1 + bytes / BYTES_PER_UNIT)
-    }
-
-    /// An account for what one stage holds.
-    pub fn holding(&self, consumer: &'static Consumer) -> Holding {
-        Holding::new(self.clone(), consumer)
     }
 
     pub fn memory(&self) -> &Memory {

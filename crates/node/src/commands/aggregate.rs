@@ -543,7 +543,10 @@ fn run_stages(
         (None, true) => returned,
         (None, false) => execution.received(),
     };
-    Ok((found, execution.explain(pipeline, executor.milliseconds())))
+    Ok((
+        found,
+        execution.explain(pipeline.stages(), executor.milliseconds()),
+    ))
 }
 
 /// Lets the node learn what it has to know of the collections that an explained pipeline reads.

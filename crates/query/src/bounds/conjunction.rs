@@ -6,7 +6,6 @@ use banyan_document::Collator;
 use banyan_document::path::{Path, position};
 use bson::RawBsonRef;
 
-use super::PathOf;
 use crate::filter::{Comparison, Filter, MatchNode, Predicate};
 
 /// Everything that has to hold at once.
@@ -24,6 +23,9 @@ pub struct Conjunction<'f> {
     /// How many items of arrays the conditions speak of.
     items: usize,
 }
+
+/// A path of the filter, or one that was made of two.
+type PathOf<'f> = Cow<'f, Path>;
 
 /// What has to hold for a path: a predicate for one of its values or, negated, for none.
 #[derive(Debug, Clone)]

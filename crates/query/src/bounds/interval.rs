@@ -10,7 +10,7 @@ use bson::oid::ObjectId;
 use bson::spec::{BinarySubtype, ElementType};
 use bson::{RawBinaryRef, RawBson, RawBsonRef, RawDocument, Timestamp};
 
-use super::Condition;
+use super::conjunction::Condition;
 use crate::filter::{Comparison, Predicate, TypeSet};
 use crate::pattern::Pattern;
 

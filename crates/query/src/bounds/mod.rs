@@ -11,8 +11,6 @@ pub mod interval;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-
 use banyan_document::collation::holds_strings;
 use banyan_document::path::Path;
 use bson::RawBsonRef;
@@ -102,6 +100,3 @@ fn pinned<'f>(condition: &Condition<'f>, path: &Path) -> Option<RawBsonRef<'f>> 
     }
     (!matches!(value, RawBsonRef::Array(_))).then_some(value)
 }
-
-/// A path of the filter, or one that was made of two.
-type PathOf<'f> = Cow<'f, Path>;

@@ -4,7 +4,8 @@ use banyan_document::Collator;
 use banyan_document::path::Path;
 use bson::RawDocumentBuf;
 
-use super::{Filter, MatchNode, Predicate, serialise};
+use super::tree::{MatchNode, Predicate};
+use super::{Filter, serialise};
 use crate::budget::Budget;
 use crate::error::QueryError;
 

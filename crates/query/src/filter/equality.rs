@@ -6,9 +6,11 @@ use banyan_document::Collator;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef};
 
+use super::Filter;
 use super::normalise::sorted_values;
-use super::{Comparison, Filter, MatchNode, Predicate};
+use super::tree::{MatchNode, Predicate};
 use crate::budget::Budget;
+use crate::comparison::Comparison;
 use crate::error::QueryError;
 
 impl Filter {

@@ -10,8 +10,9 @@ use banyan_document::number::Number;
 use banyan_document::path::{Leaf, Visit, visit_with};
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
-use super::{Comparison, MatchNode, Predicate, Where};
+use super::tree::{MatchNode, Predicate, Where};
 use crate::budget::Budget;
+use crate::comparison::Comparison;
 use crate::error::QueryError;
 use crate::pattern::Pattern;
 

@@ -1,10 +1,10 @@
 //! Filters: which documents a query is about.
 //!
-//! `parse.rs` turns a filter document into the tree below, with MongoDB's messages where it
-//! cannot; `operator.rs` holds the operators of a field, `schema` is `$jsonSchema`. `normalise.rs` gives equal filters equal
-//! trees, `rewrite.rs` derives predicates from `$expr`, `serialise.rs` writes a tree as MongoDB's
-//! `explain` does. `matching.rs` runs it over raw documents. The tree is public: planners and
-//! routers read it and never the filter's document (`crate::bounds`).
+//! `parse.rs` turns a filter document into a tree (`tree.rs`), with MongoDB's messages where it
+//! cannot; `operator.rs` holds the operators of a field, `schema` is `$jsonSchema`. `normalise.rs`
+//! gives equal filters equal trees, `rewrite.rs` derives predicates from `$expr`, `serialise.rs`
+//! writes a tree as MongoDB's `explain` does. `matching.rs` runs it over raw documents. The tree is
+//! public: planners and routers read it and never the filter's document (`crate::bounds`).
 //!
 //! A path reaches several values when arrays lie on it (`document::path`). A predicate holds for a
 //! path when it holds for any of them; `$ne`, `$nin`, `$not` and `$exists: false` are a `Not`
@@ -22,22 +22,19 @@ mod schema;
 mod serialise;
 #[cfg(test)]
 mod tests;
+mod tree;
+mod type_set;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use banyan_document::Collator;
-use banyan_document::kind;
 use banyan_document::path::Path;
-use bson::spec::ElementType;
-use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
-use crate::javascript::JavaScript;
-use crate::pattern::Pattern;
 use crate::variables::Variables;
 
 pub use crate::comparison::Comparison;
@@ -45,6 +42,8 @@ pub use bits::{BitTest, Bits};
 pub(crate) use divide::{Divided, Part};
 pub(crate) use operator::is_field_operator;
 pub use schema::Schema;
+pub use tree::{ArrayPosition, MatchNode, Predicate, Where};
+pub use type_set::TypeSet;
 
 /// A parsed filter.
 #[derive(Clone, Debug)]
@@ -54,105 +53,6 @@ pub struct Filter {
     collator: Option<Collator>,
     /// What running it may use.
     budget: Budget,
-}
-
-#[derive(Clone, Debug)]
-pub enum MatchNode {
-    /// Without children: everything matches.
-    And(Vec<MatchNode>),
-    Or(Vec<MatchNode>),
-    Nor(Vec<MatchNode>),
-    Not(Box<MatchNode>),
-    Path {
-        path: Path,
-        predicate: Predicate,
-    },
-    Expression {
-        expression: Box<Expression>,
-        /// As it was written.
-        source: RawBson,
-    },
-    Where(Where),
-    Schema {
-        schema: Box<Schema>,
-        /// As it was written.
-        source: RawDocumentBuf,
-    },
-    AlwaysTrue,
-    AlwaysFalse,
-}
-
-/// What is asked of a value at a path.
-#[derive(Clone, Debug)]
-pub enum Predicate {
-    /// `$eq` and the ranges.
-    Compare(Comparison, RawBson),
-    /// What a comparison in the `$expr` beside it implies: in the order of all values, a missing
-    /// field below null, arrays as a whole. Only planners need it.
-    ExprCompare(Comparison, RawBson),
-    /// `$in`: one of the values (sorted, each once) or a match of one of the patterns.
-    In {
-        values: Vec<RawBson>,
-        patterns: Vec<Pattern>,
-    },
-    Regex(Pattern),
-    Exists,
-    Type(TypeSet),
-    Mod {
-        divisor: i64,
-        remainder: i64,
-    },
-    Bits(Bits),
-    /// The array as a whole, like the two below.
-    Size(i64),
-    /// Some document in the array matches.
-    ElemMatchObject(Box<MatchNode>),
-    /// Some item of the array matches; the paths inside are empty and mean the item.
-    ElemMatchValue(Box<MatchNode>),
-}
-
-/// The types that `$type` asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TypeSet {
-    /// `number`: all four of them.
-    pub numbers: bool,
-    /// In the order of their codes, each once.
-    pub types: Vec<ElementType>,
-}
-
-impl TypeSet {
-    fn insert(&mut self, kind: ElementType) {
-        let number = kind::number(kind);
-        let place = self
-            .types
-            .binary_search_by_key(&number, |known| kind::number(*known));
-        if let Err(place) = place {
-            self.types.insert(place, kind);
-        }
-    }
-
-    pub fn contains(&self, kind: ElementType) -> bool {
-        use ElementType::{Decimal128, Double, Int32, Int64};
-        (self.numbers && matches!(kind, Double | Int32 | Int64 | Decimal128))
-            || self.types.contains(&kind)
-    }
-
-    /// Whether every type of this set is in the other.
-    pub(crate) fn is_within(&self, other: &TypeSet) -> bool {
-        (!self.numbers || other.numbers) && self.types.iter().all(|kind| other.contains(*kind))
-    }
-}
-
-/// The place of the item in an array that made a document match: what `$` stands for in updates and
-/// projections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ArrayPosition(pub usize);
-
-#[derive(Clone, Debug)]
-pub struct Where {
-    pub code: String,
-    pub scope: Option<RawDocumentBuf>,
-    engine: Arc<dyn JavaScript>,
 }
 
 impl Filter {
@@ -227,7 +127,7 @@ impl Filter {
     /// The filter with these values for the variables of the `$lookup` stages around it.
     pub fn bind(&self, outer: &Variables) -> Filter {
         Filter {
-            root: bind(&self.root, outer),
+            root: tree::bind(&self.root, outer),
             collator: self.collator.clone(),
             budget: self.budget.clone(),
         }
@@ -247,13 +147,13 @@ impl Filter {
 
     /// Adds the paths that it looks at; false if it may look at anything.
     pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
-        dependencies(&self.root, paths)
+        tree::dependencies(&self.root, paths)
     }
 
     /// Whether it evaluates an expression or a script, which only the context it was parsed in
     /// gives a meaning.
     pub fn computes(&self) -> bool {
-        computes(&self.root)
+        tree::computes(&self.root)
     }
 
     /// What has to hold at once.
@@ -299,14 +199,14 @@ impl Filter {
     /// Whether a partial index may have this filter: every member finds the same answer, at any
     /// time and for every document.
     pub fn suits_an_index(&self) -> bool {
-        suits_an_index(&self.root)
+        tree::suits_an_index(&self.root)
     }
 
     /// The paths that a matching document is known to have one value at, from `$eq` (and `$in` or
     /// `$all` of one) joined by `$and`. The same path may come twice.
     pub fn equalities(&self) -> Vec<(&Path, RawBsonRef<'_>)> {
         let mut found = Vec::new();
-        collect_equalities(&self.root, &mut found);
+        tree::collect_equalities(&self.root, &mut found);
         found
     }
 
@@ -352,107 +252,5 @@ pub(crate) fn element_matcher(
 impl ItemFilter {
     pub fn matches(&self, item: RawBsonRef<'_>) -> Result<bool, QueryError> {
         matching::item_matches(&self.node, item, self.collator.as_ref(), &self.budget)
-    }
-}
-
-impl MatchNode {
-    fn is_trivially_true(&self) -> bool {
-        match self {
-            MatchNode::And(children) => children.is_empty(),
-            MatchNode::AlwaysTrue => true,
-            _ => false,
-        }
-    }
-}
-
-impl MatchNode {
-    /// Adds the paths that it looks at; false if it may look at anything.
-    pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
-        dependencies(self, paths)
-    }
-
-    /// Whether it evaluates an expression or a script, which may fail.
-    pub fn computes(&self) -> bool {
-        computes(self)
-    }
-}
-
-fn bind(node: &MatchNode, outer: &Variables) -> MatchNode {
-    let each = |children: &[MatchNode]| children.iter().map(|child| bind(child, outer)).collect();
-    match node {
-        MatchNode::And(children) => MatchNode::And(each(children)),
-        MatchNode::Or(children) => MatchNode::Or(each(children)),
-        MatchNode::Nor(children) => MatchNode::Nor(each(children)),
-        MatchNode::Not(child) => MatchNode::Not(Box::new(bind(child, outer))),
-        MatchNode::Expression { expression, source } => MatchNode::Expression {
-            expression: Box::new(expression.bind(outer)),
-            source: source.clone(),
-        },
-        MatchNode::Path { .. }
-        | MatchNode::Where(_)
-        | MatchNode::Schema { .. }
-        | MatchNode::AlwaysTrue
-        | MatchNode::AlwaysFalse => node.clone(),
-    }
-}
-
-fn dependencies(node: &MatchNode, paths: &mut BTreeSet<String>) -> bool {
-    match node {
-        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
-            let mut each = children.iter();
-            each.all(|child| dependencies(child, paths))
-        }
-        MatchNode::Not(child) => dependencies(child, paths),
-        MatchNode::Path { path, .. } => {
-            paths.insert(path.to_string());
-            true
-        }
-        MatchNode::Expression { expression, .. } => expression.dependencies(paths),
-        // The whole document.
-        MatchNode::Where(_) | MatchNode::Schema { .. } => false,
-        MatchNode::AlwaysTrue | MatchNode::AlwaysFalse => true,
-    }
-}
-
-fn computes(node: &MatchNode) -> bool {
-    match node {
-        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
-            children.iter().any(computes)
-        }
-        MatchNode::Not(child) => computes(child),
-        MatchNode::Expression { .. } | MatchNode::Where(_) => true,
-        MatchNode::Path { .. }
-        | MatchNode::Schema { .. }
-        | MatchNode::AlwaysTrue
-        | MatchNode::AlwaysFalse => false,
-    }
-}
-
-fn suits_an_index(node: &MatchNode) -> bool {
-    match node {
-        MatchNode::And(children) | MatchNode::Or(children) => children.iter().all(suits_an_index),
-        MatchNode::Path { predicate, .. } => match predicate {
-            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) => true,
-            Predicate::In { patterns, .. } => patterns.is_empty(),
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-fn collect_equalities<'a>(node: &'a MatchNode, found: &mut Vec<(&'a Path, RawBsonRef<'a>)>) {
-    match node {
-        MatchNode::And(children) => {
-            for child in children {
-                collect_equalities(child, found);
-            }
-        }
-        MatchNode::Path {
-            path,
-            predicate: Predicate::Compare(Comparison::Eq, value),
-        } => {
-            found.push((path, value.as_raw_bson_ref()));
-        }
-        _ => {}
     }
 }

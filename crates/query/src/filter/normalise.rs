@@ -13,8 +13,11 @@ use banyan_document::compare::compare_collated;
 use banyan_document::path::Path;
 use bson::RawBson;
 
-use super::{BitTest, Comparison, MatchNode, Predicate, rewrite};
+use super::bits::BitTest;
+use super::rewrite;
+use super::tree::{MatchNode, Predicate};
 use crate::budget::Budget;
+use crate::comparison::Comparison;
 use crate::error::QueryError;
 use crate::merge_sort;
 use crate::pattern::Pattern;

@@ -9,8 +9,11 @@ use banyan_document::path::Path;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::bits::{BitTest, Bits};
+use super::parse;
 use super::parse::{Parser, bad, equality, is_operators};
-use super::{Comparison, MatchNode, Predicate, TypeSet, parse};
+use super::tree::{MatchNode, Predicate};
+use super::type_set::TypeSet;
+use crate::comparison::Comparison;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{describe, is_true};
 use crate::pattern::{Compiler, Pattern};

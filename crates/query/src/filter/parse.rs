@@ -8,8 +8,9 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
-use super::{Comparison, MatchNode, Predicate, Schema, Where};
+use super::tree::{MatchNode, Predicate, Where};
 use crate::budget::Budget;
+use crate::comparison::Comparison;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
@@ -197,17 +198,6 @@ impl<'c> Parser<'c> {
         Ok(MatchNode::Expression {
             expression: Box::new(Expression::parse(value, self.context)?),
             source: value.into(),
-        })
-    }
-
-    fn schema(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
-        let RawBsonRef::Document(document) = value else {
-            let message = "$jsonSchema must be an object";
-            return Err(QueryError::new(ErrorKind::TypeMismatch, message));
-        };
-        Ok(MatchNode::Schema {
-            schema: Box::new(Schema::parse(document, self)?),
-            source: document.to_owned(),
         })
     }
 

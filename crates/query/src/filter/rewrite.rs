@@ -4,7 +4,7 @@
 use banyan_document::path::Path;
 use bson::RawBsonRef;
 
-use super::{MatchNode, Predicate};
+use super::tree::{MatchNode, Predicate};
 use crate::expression::{Condition, Expression};
 
 /// A necessary condition, if there is one. `None`: nothing is known.

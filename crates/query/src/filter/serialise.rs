@@ -4,7 +4,9 @@ use banyan_document::DocumentWriter;
 use banyan_document::kind;
 use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
-use super::{BitTest, Comparison, MatchNode, Predicate};
+use super::bits::BitTest;
+use super::tree::{MatchNode, Predicate};
+use crate::comparison::Comparison;
 use crate::pattern::Pattern;
 
 pub(super) fn node(node: &MatchNode) -> RawDocumentBuf {

@@ -1,9 +1,12 @@
+use std::sync::Arc;
+
 use bson::RawDocumentBuf;
 
 use banyan_document::extjson;
 
 use super::*;
 use crate::golden;
+use crate::javascript::JavaScript;
 
 fn parse(text: &str) -> RawDocumentBuf {
     extjson::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))

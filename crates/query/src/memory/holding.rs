@@ -22,8 +22,15 @@ pub struct Holding {
     peak: usize,
 }
 
+impl Budget {
+    /// An account for what one stage holds.
+    pub fn holding(&self, consumer: &'static Consumer) -> Holding {
+        Holding::new(self.clone(), consumer)
+    }
+}
+
 impl Holding {
-    pub(crate) fn new(budget: Budget, consumer: &'static Consumer) -> Holding {
+    fn new(budget: Budget, consumer: &'static Consumer) -> Holding {
         Holding {
             max: match consumer.max {
                 Max::Parameter(limit) => budget.memory().limit(limit),

@@ -4,24 +4,25 @@
 //! a window. What is read is a [`Kind`]; what that remembers of a group, how it is handed from a
 //! shard to the router, and how it is merged there is up to its [`State`].
 
+mod kind;
 mod parse;
 mod ranked;
 mod state;
 mod table;
+mod value;
 
-use std::collections::BTreeSet;
+use bson::RawBsonRef;
 
-use bson::{RawBson, RawBsonRef};
-
-use super::sort::SortKey;
+use super::field_name::check_field_name;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::error;
 use crate::memory::{Limit, Memory};
 
+pub(super) use kind::Kind;
 pub(super) use state::State;
-pub(super) use table::find;
+pub(super) use table::{Row, find};
 
 /// One accumulated field.
 #[derive(Debug)]
@@ -32,55 +33,6 @@ pub(super) struct Accumulator {
     pub(super) kind: Kind,
     /// What is accumulated, document by document.
     pub(super) argument: Expression,
-}
-
-#[derive(Debug)]
-pub(super) enum Kind {
-    Sum,
-    Avg,
-    Min,
-    Max,
-    First,
-    Last,
-    Push,
-    AddToSet,
-    /// Elements of arrays, all of them.
-    ConcatArrays,
-    /// Elements of arrays, each once.
-    SetUnion,
-    StdDev {
-        sample: bool,
-    },
-    MergeObjects,
-    /// The first or last `n` values.
-    Positional {
-        n: usize,
-        last: bool,
-    },
-    /// The `n` values that come first in an order; as an array unless there is one.
-    Ranked {
-        n: usize,
-        single: bool,
-        order: Order,
-    },
-    Percentile {
-        fractions: Vec<f64>,
-        single: bool,
-    },
-}
-
-#[derive(Debug)]
-pub(super) enum Order {
-    /// By the value itself; null values do not count.
-    Value { descending: bool },
-    /// By the document, `$bottom` from the end.
-    Document { key: SortKey, reverse: bool },
-}
-
-impl Kind {
-    pub(super) fn is_deviation(&self) -> bool {
-        matches!(self, Kind::StdDev { .. })
-    }
 }
 
 impl Accumulator {
@@ -130,38 +82,13 @@ impl Accumulator {
     }
 }
 
-impl Kind {
-    /// Whether it looks at documents beside the values that it is given of them.
-    pub(super) fn reads_root(&self) -> bool {
-        matches!(
-            self,
-            Kind::Ranked {
-                order: Order::Document { .. },
-                ..
-            }
-        )
-    }
-
-    /// Adds the paths read beside the argument; false if the whole document is.
-    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
-        if let Kind::Ranked {
-            order: Order::Document { key, .. },
-            ..
-        } = self
-        {
-            key.dependencies(paths);
-        }
-        true
-    }
-}
-
 /// `field: {$op: argument}` of a group specification.
 pub(super) fn parse(
     field: &str,
     spec: RawBsonRef<'_>,
     context: &Context,
 ) -> Result<Accumulator, QueryError> {
-    super::group::check_field_name(field)?;
+    check_field_name(field)?;
     let first = match spec {
         RawBsonRef::Document(document) => document.iter().next().and_then(Result::ok),
         _ => None,
@@ -194,9 +121,4 @@ pub(super) fn parse(
         kind,
         argument,
     })
-}
-
-/// Null, where there is no value to give.
-fn null() -> RawBson {
-    RawBson::Null
 }

@@ -13,9 +13,9 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{Collator, DocumentWriter, Number, compare_collated, elements, key};
 
 use super::accumulator::{self, Accumulator, State};
-use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::granularity::Granularity;
 use super::stage::{Reads, Stage};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;

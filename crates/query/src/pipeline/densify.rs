@@ -13,10 +13,10 @@ use indexmap::IndexMap;
 
 use banyan_document::{DocumentWriter, Number, compare, key};
 
-use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::sort;
 use super::specification::{Fields, missing, wrong_type};
 use super::stage::{Reads, Stage};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use super::unwind::write_at;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};

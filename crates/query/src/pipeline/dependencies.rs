@@ -6,8 +6,6 @@ use banyan_document::DocumentWriter;
 use banyan_document::element::elements;
 use bson::{RawDocument, RawDocumentBuf};
 
-use super::Member;
-use super::stage::{Reads, top};
 use crate::names::Named;
 
 /// The fields of the input that matter.
@@ -19,18 +17,6 @@ pub enum Dependencies {
 }
 
 impl Dependencies {
-    pub(super) fn of(members: &[Member]) -> Dependencies {
-        let mut paths = BTreeSet::new();
-        for member in members {
-            match member.stage.reads(&mut paths) {
-                Reads::AndPasses => {}
-                Reads::Only => return Dependencies::Paths(paths),
-                Reads::Everything => return Dependencies::Whole,
-            }
-        }
-        Dependencies::Whole
-    }
-
     /// Whether the top-level field `name` matters.
     pub fn needs(&self, name: &str) -> bool {
         match self {
@@ -40,6 +26,11 @@ impl Dependencies {
                 .any(|path| path.split('.').next() == Some(name)),
         }
     }
+}
+
+/// The first part of a path.
+pub fn top(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
 }
 
 /// The top-level fields that the stages behind one read.

@@ -6,8 +6,8 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::stage::Stage;
+use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;

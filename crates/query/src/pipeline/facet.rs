@@ -6,10 +6,11 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::DocumentWriter;
 
-use super::Pipeline;
-use super::execute::{Drained, Execution, Flow, Next, StageRun, Start};
+use super::execute::Execution;
+use super::field_name::check_field_name;
+use super::sequence::{ParseInner, Pipeline};
 use super::stage::Stage;
-use super::table::parse_nested;
+use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, error, show, type_name};
@@ -23,6 +24,7 @@ pub struct Facet {
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
+    parse_inner: ParseInner,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let document = match value {
@@ -40,7 +42,7 @@ pub(super) fn parse(
     let mut facets = Vec::new();
     for (name, value) in document.iter().map_while(Result::ok) {
         let name = name.as_str();
-        super::group::check_field_name(name)?;
+        check_field_name(name)?;
         let RawBsonRef::Array(array) = value else {
             return error(
                 40170,
@@ -50,7 +52,7 @@ pub(super) fn parse(
                 ),
             );
         };
-        let pipeline = parse_nested("$facet", array, context)?;
+        let pipeline = parse_inner("$facet", array, context)?;
         facets.push((name.into(), pipeline));
     }
     out.push(Arc::new(Facet { facets }));

@@ -10,7 +10,6 @@ use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use banyan_document::{Collator, DocumentWriter};
 
-use super::matching::Match;
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -25,11 +24,21 @@ pub struct ForeignQuery {
     budget: Budget,
 }
 
+/// A filter without variables.
+#[derive(Clone, Debug)]
+pub(super) struct PlainFilter {
+    pub filter: Arc<Filter>,
+    /// As it was written.
+    pub source: RawDocumentBuf,
+}
+
 pub(super) enum Condition {
-    /// As it was written. It has no variables.
-    Match(Arc<Match>),
+    Plain(Arc<PlainFilter>),
     /// One of the values is at the path.
-    OneOf { path: String, values: Vec<RawBson> },
+    OneOf {
+        path: String,
+        values: Vec<RawBson>,
+    },
     /// `{$expr: {$gt: ["$path", value]}}`.
     Compare {
         path: String,
@@ -78,7 +87,7 @@ impl Condition {
         budget: &Budget,
     ) -> Result<Arc<Filter>, QueryError> {
         let made = match self {
-            Condition::Match(stage) => return Ok(stage.filter.clone()),
+            Condition::Plain(plain) => return Ok(plain.filter.clone()),
             Condition::OneOf { path, values } => Filter::one_of(path, values, collator, budget)?,
             // The planner reads more of a comparison than one tree node says.
             Condition::Compare { .. } => None,
@@ -99,7 +108,7 @@ impl Condition {
 
     fn to_document(&self) -> RawDocumentBuf {
         match self {
-            Condition::Match(stage) => stage.source.clone(),
+            Condition::Plain(plain) => plain.source.clone(),
             Condition::OneOf { path, values } => one_of(path, values),
             Condition::Compare {
                 path,

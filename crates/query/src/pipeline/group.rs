@@ -13,9 +13,9 @@ use indexmap::map::Entry as MapEntry;
 use banyan_document::{DocumentWriter, Number, elements, key};
 
 use super::accumulator::{self, Accumulator, Kind, State};
-use super::execute::{Drained, Flow, Next, StageRun, Start, append_count};
 use super::sort;
 use super::stage::{Division, Reads, Stage};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -201,19 +201,6 @@ pub(super) fn parse_sort_by_count(
 }
 
 /// Fields of `$group` and `$facet` are plain names.
-pub(super) fn check_field_name(name: &str) -> Result<(), QueryError> {
-    if name.contains('.') {
-        return error(40235, format!("The field name '{name}' cannot contain '.'"));
-    }
-    if name.starts_with('$') {
-        return error(
-            40236,
-            format!("The field name '{name}' cannot be an operator name"),
-        );
-    }
-    Ok(())
-}
-
 impl Group {
     /// The top-level field that it groups by, if that is all there is to `_id`.
     pub(super) fn key_field(&self) -> Option<&str> {

@@ -7,8 +7,8 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::{DocumentWriter, Number};
 
-use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Changes, Division, Reads, Stage};
+use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{error, show};

@@ -7,8 +7,9 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Flow, Next, StageRun, Start};
+use super::sequence::Pipeline;
 use super::stage::{Changes, Division, Reads, Stage};
+use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -67,6 +68,15 @@ impl Match {
             return self.filter.clone();
         }
         Arc::new(self.filter.bind(variables))
+    }
+}
+
+impl Pipeline {
+    /// Takes the first stage off if it is a `$match`.
+    pub fn take_match(&mut self) -> Option<Match> {
+        let stage = self.first()?.get::<Match>()?.clone();
+        self.remove_first();
+        Some(stage)
     }
 }
 

@@ -9,8 +9,8 @@ use banyan_document::path::position;
 use banyan_document::{Collator, DocumentWriter, Element, Number, elements, items};
 
 use super::dependencies::Needed;
-use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Changes, Division, Reads, Stage};
+use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};

@@ -11,9 +11,9 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::Pipeline;
-use super::foreign_query::Condition;
+use super::foreign_query::{Condition, PlainFilter};
 use super::matching::Match;
+use super::sequence::Pipeline;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::items;
@@ -24,7 +24,7 @@ use crate::variables::Variables;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leading {
     /// Filters without expressions, all of which hold.
-    pub plain: Vec<Arc<Match>>,
+    pub plain: Vec<Arc<PlainFilter>>,
     pub comparisons: Vec<FieldComparison>,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn take_leading(
     let mut kept = Vec::new();
     while let Some(stage) = pipeline.take_match() {
         if !stage.filter.computes() {
-            leading.plain.push(Arc::new(stage));
+            leading.add_plain(stage);
             continue;
         }
         let mut parts = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn take_leading(
             let (filter, slots) = context.scope.recording(|| Filter::parse(&part, context));
             let filter = filter?;
             if !filter.computes() {
-                leading.plain.push(Arc::new(Match::new(&part, filter)));
+                leading.add_plain(Match::new(&part, filter));
                 continue;
             }
             for expression in filter.expressions() {
@@ -81,11 +81,18 @@ fn conjuncts(filter: &RawDocument, parts: &mut Vec<RawDocumentBuf>) {
 }
 
 impl Leading {
+    fn add_plain(&mut self, stage: Match) {
+        self.plain.push(Arc::new(PlainFilter {
+            filter: stage.filter,
+            source: stage.source,
+        }));
+    }
+
     /// Writes the stages that were taken out of the pipeline.
     pub fn serialize_plain(&self, out: &mut DocumentWriter) {
-        for stage in &self.plain {
+        for plain in &self.plain {
             out.push_document();
-            out.append_doc("$match", &stage.source);
+            out.append_doc("$match", &plain.source);
             out.end();
         }
     }
@@ -93,7 +100,7 @@ impl Leading {
     /// What no variable has a part in.
     pub fn constant(&self) -> Vec<Condition> {
         let plain = self.plain.iter();
-        plain.map(|stage| Condition::Match(stage.clone())).collect()
+        plain.map(|plain| Condition::Plain(plain.clone())).collect()
     }
 
     /// The conditions on the collection, with the variables that have these values.

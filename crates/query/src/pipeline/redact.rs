@@ -6,8 +6,8 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::{DocumentWriter, elements, items};
 
-use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Division, Stage};
+use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{describe, error};

@@ -8,8 +8,8 @@ use rand::Rng;
 
 use banyan_document::{DocumentWriter, Number};
 
-use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::stage::{Division, Reads, Stage};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::error;

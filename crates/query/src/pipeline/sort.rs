@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, Number};
+use banyan_document::DocumentWriter;
 
 use super::dependencies::Pruner;
-use super::execute::{Drained, Flow, Next, StageRun, Start, append_count};
 use super::limit::Limit;
+use super::sort_key::SortKey;
 use super::stage::{Changes, Division, Reads, Stage};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::expression::value::{error, show};
-use crate::sort::{SortPattern, SortStats, Sorted, Sorter};
+use crate::expression::value::error;
+use crate::sort::{SortStats, Sorted, Sorter};
 
 /// Documents handed on between two looks at the results.
 const DOCUMENTS_PER_DRAIN: usize = 64;
@@ -24,52 +25,6 @@ pub struct Sort {
     pub key: SortKey,
     /// No more than this many results are needed.
     pub limit: Option<u64>,
-}
-
-/// A sort pattern with the text it was parsed from.
-#[derive(Clone, Debug)]
-pub struct SortKey {
-    pub pattern: SortPattern,
-    pub source: RawDocumentBuf,
-}
-
-impl SortKey {
-    pub(super) fn parse(source: &RawDocument, context: &Context) -> Result<SortKey, QueryError> {
-        for (name, order) in source.iter().map_while(Result::ok) {
-            let Some(number) = Number::from_raw(order) else {
-                if matches!(order, RawBsonRef::Document(_)) {
-                    break;
-                }
-                return error(
-                    15974,
-                    format!(
-                        "Illegal key in $sort specification: {name}: {}",
-                        show(order)
-                    ),
-                );
-            };
-            if !matches!(number.to_i64_exact(), Some(1 | -1)) {
-                return error(
-                    15975,
-                    "$sort key ordering must be 1 (for ascending) or -1 (for descending)",
-                );
-            }
-        }
-        let pattern = SortPattern::parse(source, context.collator.as_ref())?;
-        Ok(SortKey {
-            pattern,
-            source: source.to_owned(),
-        })
-    }
-
-    pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) {
-        let names = self
-            .source
-            .iter()
-            .map_while(Result::ok)
-            .map(|(name, _)| name);
-        paths.extend(names.map(|name| name.as_str().to_string()));
-    }
 }
 
 pub(super) fn parse(

@@ -6,8 +6,8 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{Pass, StageRun, Start};
 use super::stage::Stage;
+use super::stage_run::{Pass, StageRun, Start};
 use crate::error::{ErrorKind, QueryError};
 
 #[derive(Debug)]

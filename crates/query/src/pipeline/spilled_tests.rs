@@ -3,6 +3,9 @@
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::*;
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::error::QueryError;
 use crate::spill::tests::spilling;
 
 const SORT: &str = "internalQueryMaxBlockingSortMemoryUsageBytes";
@@ -65,7 +68,7 @@ fn run(
             results.push(result);
         }
     }
-    Ok((results, execution.explain(&pipeline, 0)))
+    Ok((results, execution.explain(pipeline.stages(), 0)))
 }
 
 fn accumulators() -> Vec<(&'static str, RawDocumentBuf)> {

@@ -8,8 +8,8 @@
 
 use bson::RawDocumentBuf;
 
-use super::Pipeline;
-use super::sort::SortKey;
+use super::sequence::Pipeline;
+use super::sort_key::SortKey;
 use super::stage::Division;
 
 #[derive(Clone, Debug)]
@@ -22,7 +22,14 @@ pub struct Split {
     pub merge: Pipeline,
 }
 
-pub(super) fn split(pipeline: &Pipeline) -> Split {
+impl Pipeline {
+    /// The part for the shards and the part for the router.
+    pub fn split(&self) -> Split {
+        split(self)
+    }
+}
+
+fn split(pipeline: &Pipeline) -> Split {
     let mut split = Split {
         shard: Vec::new(),
         order: None,

@@ -9,9 +9,10 @@ use bson::RawDocumentBuf;
 
 use banyan_document::DocumentWriter;
 
-use super::execute::{StageRun, Start};
+use super::dependencies::top;
 use super::output::Output;
-use super::sort::SortKey;
+use super::sort_key::SortKey;
+use super::stage_run::{StageRun, Start};
 use crate::error::QueryError;
 
 pub trait Stage: Any + fmt::Debug + Send + Sync {
@@ -144,11 +145,6 @@ impl Changes {
             Changes::Everything => None,
         }
     }
-}
-
-/// The first part of a path.
-pub fn top(path: &str) -> &str {
-    path.split('.').next().unwrap_or(path)
 }
 
 /// How a stage is divided between the shards and the router.

@@ -1,9 +1,13 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use banyan_document::extjson;
+use banyan_document::{Collator, extjson};
 use bson::RawDocumentBuf;
 
 use super::*;
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::items;
 use crate::golden;
 

@@ -6,13 +6,12 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::DocumentWriter;
 
-use super::Pipeline;
-use super::execute::{Drained, Flow, Next, StageRun, Start};
 use super::foreign::{Documents, From, Reader};
 use super::foreign_query::ForeignQuery;
 use super::pushdown::{self, Leading};
+use super::sequence::{ParseInner, Pipeline};
 use super::stage::Stage;
-use super::table::parse_nested;
+use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -30,6 +29,7 @@ pub struct UnionWith {
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
+    parse_inner: ParseInner,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let (mut from, mut pipeline) = (None, Pipeline::empty(context));
@@ -40,7 +40,7 @@ pub(super) fn parse(
                 match (name.as_str(), value) {
                     ("coll", value) => from = Some(From::parse(value, "$unionWith")?),
                     ("pipeline", RawBsonRef::Array(array)) => {
-                        pipeline = parse_nested("$unionWith", array, context)?;
+                        pipeline = parse_inner("$unionWith", array, context)?;
                     }
                     (other, _) => {
                         return error(

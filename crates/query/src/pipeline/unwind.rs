@@ -9,8 +9,8 @@ use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, Element, elements};
 
 use super::dependencies::Dependencies;
-use super::execute::{Flow, Next, StageRun, Start};
 use super::stage::{Changes, Division, Reads, Stage};
+use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::FieldPath;

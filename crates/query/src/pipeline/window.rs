@@ -1,9 +1,11 @@
 //! $setWindowFields: values of the documents around a document, in the order of its partition
 //!
 //! The documents are sorted by their partition and by `sortBy`. Of each partition every function
-//! of `function.rs` gives a value for each document, most of them over the window of documents
+//! of `table.rs` gives a value for each document, most of them over the window of documents
 //! that `bounds.rs` finds for it.
 
+mod accumulated;
+mod around;
 mod bounds;
 mod calculus;
 mod fill;
@@ -12,6 +14,7 @@ mod moving;
 mod partition;
 mod place;
 mod sliding;
+mod table;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,11 +24,11 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{DocumentWriter, key};
 
 use super::dependencies::Needed;
-use super::execute::{Drained, Flow, Next, StageRun, Start, append_count};
 use super::project::Projector;
-use super::sort::SortKey;
+use super::sort_key::SortKey;
 use super::specification::{Fields, missing};
 use super::stage::{Changes, Reads, Stage};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -35,7 +38,7 @@ use crate::memory::{Holding, consumer};
 use crate::sort::{Sorted, Sorter};
 use crate::spill::{Cursor, List};
 use crate::variables::Variables;
-use bounds::Window;
+use around::{Around, failed};
 use function::{Function, Values};
 use partition::{Partition, Placed, held};
 
@@ -53,24 +56,6 @@ pub struct SetWindowFields {
 struct Output {
     path: Box<str>,
     function: Box<dyn Function>,
-}
-
-/// What a function may refer to.
-struct Around<'a> {
-    /// The fields of `sortBy`.
-    order: Vec<(&'a str, i64)>,
-    context: &'a Context,
-}
-
-impl Around<'_> {
-    /// The path of `sortBy` if it is a single one, as an expression.
-    fn position(&self) -> Result<Option<Expression>, QueryError> {
-        let [(name, _)] = self.order[..] else {
-            return Ok(None);
-        };
-        let field = format!("${name}");
-        Expression::parse(RawBsonRef::String(&field), self.context).map(Some)
-    }
 }
 
 pub(super) fn parse(
@@ -100,10 +85,6 @@ pub(super) fn parse(
     };
     out.push(Arc::new(stage));
     Ok(())
-}
-
-pub(super) fn failed(message: impl Into<String>) -> QueryError {
-    QueryError::new(ErrorKind::FailedToParse, message)
 }
 
 fn array_partition() -> QueryError {
@@ -155,7 +136,7 @@ fn parse_outputs(
         };
         outputs.push(Output {
             path: path.as_str().into(),
-            function: function::parse(spec, &around)?,
+            function: table::parse(spec, &around)?,
         });
     }
     Ok(outputs)
@@ -386,22 +367,4 @@ impl WindowRun {
         self.done = Done::of(documents, values);
         Ok(true)
     }
-}
-
-/// A window where one is given, or else all documents of the partition.
-fn window_of(window: Option<RawBsonRef<'_>>, around: &Around<'_>) -> Result<Window, QueryError> {
-    window.map_or(Ok(Window::whole()), |window| Window::parse(window, around))
-}
-
-/// Fails unless `sortBy` has exactly one field.
-fn require_single_order(name: &str, code: u32, around: &Around<'_>) -> Result<(), QueryError> {
-    if around.order.len() == 1 {
-        return Ok(());
-    }
-    error(
-        code,
-        format!(
-            "{name} must be specified with a top level sortBy expression with exactly one element"
-        ),
-    )
 }

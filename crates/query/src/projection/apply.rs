@@ -4,7 +4,7 @@ use banyan_document::element::{Element, elements, items};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{Fields, Mode, Projection, Rule, Slice};
+use super::tree::{Fields, Mode, Projection, Rule, Slice};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::{Arena, Expression};
 use crate::filter::{ArrayPosition, ItemFilter};

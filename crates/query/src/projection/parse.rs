@@ -6,7 +6,7 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBsonRef, RawDocument};
 
-use super::{Fields, Mode, Projection, Rule, Slice};
+use super::tree::{Fields, Mode, Projection, Rule, Slice};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::describe;

@@ -12,9 +12,10 @@ use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::array::{ValueSet, write_set, write_without};
+use super::kind::{Modifiers, UpdateContext};
 use super::modifier::{BitOperation, Modifier};
+use super::show;
 use super::tree::{Fields, Items, Leaf, Tree, join};
-use super::{Modifiers, UpdateContext, show};
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::ArrayPosition;
 use crate::names::Finder;

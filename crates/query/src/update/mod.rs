@@ -1,4 +1,4 @@
-//! Updates: what becomes of a document.
+//! Updates: documents in, changed documents out.
 //!
 //! An update replaces the document, modifies it with operators (`$set`, `$inc`, ...), or runs it
 //! through a pipeline. Operators are parsed (`operator.rs`, one `Modifier` per path: `modifier.rs`)
@@ -12,6 +12,7 @@
 mod apply;
 mod array;
 mod array_filter;
+mod kind;
 mod modifier;
 mod operator;
 mod parse;
@@ -23,80 +24,23 @@ mod tests;
 mod tree;
 mod upsert;
 
-use banyan_document::Collator;
 use banyan_document::element::field;
-use banyan_document::validate::{self, MAX_DEPTH, MAX_DOCUMENT_BYTES};
-use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+use banyan_document::validate::{self, MAX_DOCUMENT_BYTES};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::filter::{ArrayPosition, Filter};
-use crate::names::Named;
-use crate::pipeline::Pipeline;
+use crate::filter::Filter;
 
+pub use kind::UpdateContext;
 pub use replace::{lacks_timestamps, with_timestamps};
 
-use array_filter::ArrayFilter;
-use rename::Rename;
-use tree::Fields;
+use kind::{Kind, too_deep};
 
 /// A parsed update.
 #[derive(Clone, Debug)]
 pub struct Update {
     kind: Kind,
-}
-
-#[derive(Clone, Debug)]
-enum Kind {
-    Replacement(RawDocumentBuf),
-    Modifiers(Modifiers),
-    Pipeline(Box<Pipeline>),
-}
-
-#[derive(Clone, Debug)]
-struct Modifiers {
-    fields: Fields,
-    filters: Named<ArrayFilter>,
-    renames: Vec<Rename>,
-    /// See [`Update::wholes`].
-    wholes: Vec<String>,
-    /// Whether `$` stands in a path.
-    positional: bool,
-    /// Whether a result may nest deeper than the document and the operands were seen to.
-    may_deepen: bool,
-    budget: Budget,
-    /// How strings are compared; without one, by their bytes.
-    collator: Option<Collator>,
-}
-
-/// What an update needs to know beside the document.
-#[derive(Clone, Debug)]
-pub struct UpdateContext {
-    /// Where the filter matched, for `$`.
-    pub position: Option<ArrayPosition>,
-    /// Whether the result is inserted (`$setOnInsert`).
-    pub is_upsert: bool,
-    /// `$currentDate`.
-    pub now: DateTime,
-    /// `$currentDate` with `$type: "timestamp"`.
-    pub timestamp: Timestamp,
-}
-
-impl UpdateContext {
-    pub fn new(now: DateTime, timestamp: Timestamp) -> UpdateContext {
-        UpdateContext {
-            position: None,
-            is_upsert: false,
-            now,
-            timestamp,
-        }
-    }
-
-    pub fn at(mut self, position: Option<ArrayPosition>) -> UpdateContext {
-        self.position = position;
-        self
-    }
 }
 
 impl Update {
@@ -234,9 +178,4 @@ impl Update {
         }
         Ok(())
     }
-}
-
-fn too_deep() -> QueryError {
-    let message = format!("Document exceeds maximum nested object depth: {MAX_DEPTH}");
-    QueryError::new(ErrorKind::Overflow, message)
 }

@@ -9,11 +9,12 @@ use banyan_document::validate::{MAX_DEPTH, validate};
 use bson::{RawBsonRef, RawDocument};
 
 use super::array_filter::ArrayFilter;
+use super::kind::{Kind, Modifiers, too_deep};
 use super::modifier::Modifier;
 use super::operator::Operator;
 use super::rename::Rename;
+use super::show;
 use super::tree::{Fields, identifier};
-use super::{Kind, Modifiers, show, too_deep};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::pipeline::Pipeline;

@@ -5,7 +5,7 @@ use banyan_document::writer::DocumentWriter;
 use bson::spec::ElementType;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
-use super::UpdateContext;
+use super::kind::UpdateContext;
 use crate::error::{ErrorKind, QueryError};
 use crate::pipeline::Pipeline;
 

@@ -1,7 +1,8 @@
 use banyan_document::extjson;
-use bson::{Bson, RawBson, rawdoc};
+use bson::{Bson, DateTime, RawBson, Timestamp, rawdoc};
 
 use super::*;
+use crate::budget::Budget;
 use crate::golden;
 
 fn parse(text: &str) -> RawDocumentBuf {

@@ -1,18 +1,26 @@
 //! The keywords of schemas.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use banyan_document::element::items;
 use banyan_document::kind;
 use banyan_document::number::Number;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
-use super::{Keywords, Others, Rule, Schema, failed, matching, wrong_type};
-use crate::error::QueryError;
+use super::matching;
+use super::rule::{Others, Rule, Schema};
+use crate::comparison::Comparison;
+use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::describe;
+use crate::filter::operator;
 use crate::filter::parse::{Parser, bad, parse_path};
-use crate::filter::{Comparison, TypeSet, operator};
+use crate::filter::type_set::TypeSet;
 use crate::pattern::Pattern;
+
+/// The keywords of one schema, each once.
+pub(super) struct Keywords<'d> {
+    pub values: HashMap<&'d str, RawBsonRef<'d>>,
+}
 
 /// Reads one keyword, and those that belong to it, into rules.
 type Read = for<'d> fn(&At<'d, '_>, RawBsonRef<'d>, &mut Vec<Rule>) -> Result<(), QueryError>;
@@ -652,4 +660,12 @@ fn dependencies(
         rules.push(Rule::Dependency(parse_path(property.as_str())?, schema));
     }
     Ok(())
+}
+
+pub(super) fn failed(message: impl Into<String>) -> QueryError {
+    QueryError::new(ErrorKind::FailedToParse, message)
+}
+
+fn wrong_type(message: impl Into<String>) -> QueryError {
+    QueryError::new(ErrorKind::TypeMismatch, message)
 }

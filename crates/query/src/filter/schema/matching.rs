@@ -11,7 +11,7 @@ use banyan_document::path::{Leaf, Path, Visit, visit_with};
 use bson::spec::BinarySubtype;
 use bson::{RawArray, RawBsonRef, RawDocument};
 
-use super::{Others, Rule, Schema};
+use super::rule::{Others, Rule, Schema};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::filter::matching::compares;

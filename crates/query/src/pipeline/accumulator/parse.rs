@@ -4,13 +4,12 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::Number;
 
-use super::table::Parsed;
-use super::{Kind, Order};
+use super::kind::{Kind, Order, Parsed};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{error, type_name};
-use crate::pipeline::sort::SortKey;
+use crate::pipeline::sort_key::SortKey;
 
 pub(super) fn count(_: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
     match argument {

@@ -6,8 +6,8 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::{Collator, DocumentWriter, key};
 
-use super::state::value_bytes;
-use super::{Kind, Order, null};
+use super::kind::{Kind, Order};
+use super::value::{null, value_bytes};
 use crate::error::QueryError;
 use crate::expression::value::{Value, is_nullish, items};
 

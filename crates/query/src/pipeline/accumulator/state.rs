@@ -8,8 +8,9 @@ use bson::{Binary, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{Collator, DocumentWriter, Number, compare_collated, key};
 use foldhash::fast::RandomState;
 
+use super::kind::Kind;
 use super::ranked::{Positional, Ranked};
-use super::{Kind, null};
+use super::value::{null, value_bytes};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::expression::byte_len;
@@ -459,15 +460,4 @@ fn binary(bytes: &[u8]) -> RawBson {
 fn split_last_8(bytes: &[u8]) -> Option<(&[u8], [u8; 8])> {
     let (front, last) = bytes.split_last_chunk::<8>()?;
     Some((front, *last))
-}
-
-/// A rough size of an owned value.
-pub(super) fn value_bytes(value: &RawBson) -> usize {
-    match value {
-        RawBson::String(v) => v.len() + 32,
-        RawBson::Document(v) => v.as_bytes().len() + 32,
-        RawBson::Array(v) => v.as_bytes().len() + 32,
-        RawBson::Binary(v) => v.bytes.len() + 32,
-        _ => 32,
-    }
 }

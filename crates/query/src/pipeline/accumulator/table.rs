@@ -2,14 +2,10 @@
 
 use bson::RawBsonRef;
 
-use super::Kind;
+use super::kind::{Kind, Parsed};
 use super::parse::{count, n_values, percentile, script, top};
 use crate::context::Context;
-use crate::error::QueryError;
 use crate::expression::Expression;
-
-/// What is kept of a group, and what is evaluated of each document for it.
-pub(super) type Parsed = Result<(Kind, Expression), QueryError>;
 
 pub(in crate::pipeline) struct Row {
     pub name: &'static str,

@@ -10,8 +10,10 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{Collator, DocumentWriter, Number, field, key};
 
+use super::find::local_values;
 use super::join::Join;
-use super::{Lookup, failed, local_values};
+use super::parse::parse as parse_lookup;
+use super::specification::{Lookup, failed};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -19,9 +21,10 @@ use crate::expression::value::{error, items, type_name};
 use crate::expression::{Arena, Expression, FieldPath, byte_len};
 use crate::filter::Filter;
 use crate::memory::{Holding, consumer};
-use crate::pipeline::execute::{Flow, Next, StageRun, Start};
 use crate::pipeline::foreign::Reader;
+use crate::pipeline::sequence::ParseInner;
 use crate::pipeline::stage::{Changes, Reads, Stage};
+use crate::pipeline::stage_run::{Flow, Next, StageRun, Start};
 use crate::pipeline::unwind::write_at;
 use crate::variables::Variables;
 
@@ -51,6 +54,7 @@ struct Arguments<'a> {
 pub(in crate::pipeline) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
+    parse_inner: ParseInner,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let RawBsonRef::Document(document) = value else {
@@ -96,7 +100,7 @@ pub(in crate::pipeline) fn parse(
     out.push(Arc::new(GraphLookup {
         start_with,
         connect_from,
-        lookup: one_step(from, connect_to, restriction, context)?,
+        lookup: one_step(from, connect_to, restriction, context, parse_inner)?,
         output,
         depth_max,
         depth_field,
@@ -194,6 +198,7 @@ fn one_step(
     connect_to: &str,
     restriction: Option<&RawDocument>,
     context: &Context,
+    parse_inner: ParseInner,
 ) -> Result<Arc<Lookup>, QueryError> {
     let mut writer = DocumentWriter::new();
     writer.append_str("from", from);
@@ -217,7 +222,8 @@ fn one_step(
     writer.end();
     let spec = writer.finish();
     let mut stages = Vec::new();
-    super::parse(RawBsonRef::Document(&spec), context, &mut stages)?;
+    let spec = RawBsonRef::Document(&spec);
+    parse_lookup(spec, context, parse_inner, &mut stages)?;
     let lookup = stages.iter().find_map(|stage| stage.get::<Lookup>());
     match lookup {
         Some(lookup) => Ok(Arc::new(lookup.clone())),

@@ -9,17 +9,18 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::path::Path;
 
-use super::Lookup;
 use super::kept::{Keeper, Kept};
+use super::specification::Lookup;
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::expression::FieldComparison;
 use crate::filter::Comparison;
-use crate::pipeline::Pipeline;
-use crate::pipeline::execute::{Execution, Flow, Start};
+use crate::pipeline::execute::Execution;
 use crate::pipeline::foreign::Reader;
 use crate::pipeline::foreign_query::{Condition, ForeignQuery};
 use crate::pipeline::pushdown;
+use crate::pipeline::sequence::Pipeline;
+use crate::pipeline::stage_run::{Flow, Start};
 use crate::variables::Variables;
 
 /// What is done with a document that was found.

@@ -8,10 +8,10 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::Finder;
+use super::find::Finder;
 use crate::error::QueryError;
 use crate::memory::{Holding, consumer};
-use crate::pipeline::execute::{Flow, Next, StageRun, Start};
+use crate::pipeline::stage_run::{Flow, Next, StageRun, Start};
 use crate::pipeline::unwind::{Unwind, write_at, write_without};
 
 pub(super) struct UnwindingRun {

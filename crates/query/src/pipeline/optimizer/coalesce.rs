@@ -7,7 +7,8 @@ use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::pipeline::limit::{Limit, Skip};
 use crate::pipeline::matching::Match;
-use crate::pipeline::{Member, Stage};
+use crate::pipeline::member::Member;
+use crate::pipeline::stage::Stage;
 
 pub(super) fn run(members: &mut Vec<Member>, budget: &Budget) -> Result<bool, QueryError> {
     let before = members.len();

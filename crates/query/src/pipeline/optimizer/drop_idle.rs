@@ -2,7 +2,8 @@
 
 use crate::pipeline::limit::Skip;
 use crate::pipeline::matching::Match;
-use crate::pipeline::{Member, Stage};
+use crate::pipeline::member::Member;
+use crate::pipeline::stage::Stage;
 
 pub(super) fn run(members: &mut Vec<Member>) -> bool {
     let before = members.len();

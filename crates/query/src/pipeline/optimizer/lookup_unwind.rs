@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::pipeline::Member;
 use crate::pipeline::lookup::Lookup;
+use crate::pipeline::member::Member;
 use crate::pipeline::unwind::Unwind;
 
 pub(super) fn run(members: &mut Vec<Member>) -> bool {

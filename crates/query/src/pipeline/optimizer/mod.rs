@@ -15,7 +15,7 @@ mod split_match;
 #[cfg(test)]
 mod tests;
 
-use super::Member;
+use super::member::Member;
 use crate::budget::Budget;
 use crate::error::QueryError;
 

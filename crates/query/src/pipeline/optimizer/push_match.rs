@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::pipeline::matching::Match;
-use crate::pipeline::{Changes, Member, Stage};
+use crate::pipeline::member::Member;
+use crate::pipeline::stage::{Changes, Stage};
 
 pub(super) fn run(members: &mut [Member], budget: &Budget) -> Result<bool, QueryError> {
     let mut changed = false;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::pipeline::Member;
 use crate::pipeline::limit::{Limit, Skip};
+use crate::pipeline::member::Member;
 
 pub(super) fn run(members: &mut [Member]) -> bool {
     let mut changed = false;

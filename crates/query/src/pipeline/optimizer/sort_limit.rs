@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::pipeline::Member;
 use crate::pipeline::limit::{Limit, Skip};
+use crate::pipeline::member::Member;
 use crate::pipeline::sort::Sort;
 
 pub(super) fn run(members: &mut [Member]) -> bool {

@@ -10,7 +10,8 @@ use crate::error::QueryError;
 use crate::filter::{Divided, Filter, Part, Predicate};
 use crate::pipeline::group::Group;
 use crate::pipeline::matching::Match;
-use crate::pipeline::{Changes, Member, Stage};
+use crate::pipeline::member::Member;
+use crate::pipeline::stage::{Changes, Stage};
 
 pub(super) fn run(members: &mut Vec<Member>, budget: &Budget) -> Result<bool, QueryError> {
     let (mut changed, mut at) = (false, 1);

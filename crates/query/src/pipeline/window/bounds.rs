@@ -7,8 +7,8 @@ use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, Number, compare};
 
+use super::around::{Around, failed};
 use super::partition::Partition;
-use super::{Around, failed};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
@@ -72,6 +72,14 @@ impl Window {
                     ..
                 }
         )
+    }
+
+    /// Where one is given, or else all documents of the partition.
+    pub fn parse_or_whole(
+        window: Option<RawBsonRef<'_>>,
+        around: &Around<'_>,
+    ) -> Result<Window, QueryError> {
+        window.map_or(Ok(Window::whole()), |window| Window::parse(window, around))
     }
 
     pub fn parse(window: RawBsonRef<'_>, around: &Around<'_>) -> Result<Window, QueryError> {

@@ -7,10 +7,10 @@ use bson::{RawBson, RawBsonRef};
 
 use banyan_document::Number;
 
+use super::around::{Around, failed};
 use super::bounds::Window;
 use super::function::{Call, Function, Values};
 use super::partition::Partition;
-use super::{Around, failed};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{Value, error, is_nullish, show, type_name};

@@ -6,9 +6,9 @@ use bson::{RawBson, RawBsonRef};
 
 use banyan_document::Number;
 
+use super::around::{Around, failed, require_single_order};
 use super::function::{Call, Function, Values};
 use super::partition::Partition;
-use super::{Around, failed, require_single_order};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{Value, error, is_nullish, type_name};

@@ -7,10 +7,10 @@ use bson::{RawBson, RawBsonRef};
 use banyan_document::Number;
 use banyan_document::number::Decimal;
 
+use super::around::{Around, failed};
 use super::bounds::Window;
 use super::function::{Call, Function, Values};
 use super::partition::Partition;
-use super::{Around, failed, window_of};
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::expression::value::{items, show, type_name};
@@ -141,7 +141,7 @@ pub(super) fn parse_covariance(
     Ok(Box::new(Covariance {
         pair: Expression::parse(call.argument, around.context)?,
         sample: call.name == "$covarianceSamp",
-        window: window_of(call.window, around)?,
+        window: Window::parse_or_whole(call.window, around)?,
     }))
 }
 

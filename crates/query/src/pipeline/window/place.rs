@@ -6,9 +6,9 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::{Collator, Number, compare_collated};
 
+use super::around::{Around, failed, require_single_order};
 use super::function::{Call, Function, Values};
 use super::partition::{Partition, hold};
-use super::{Around, failed, require_single_order};
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::expression::value::{error, show};

@@ -1,0 +1,186 @@
+//! The tree of a filter: what planners and routers read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use banyan_document::path::Path;
+use bson::{RawBson, RawBsonRef, RawDocumentBuf};
+
+use super::bits::Bits;
+use super::schema::Schema;
+use super::type_set::TypeSet;
+use crate::comparison::Comparison;
+use crate::expression::Expression;
+use crate::javascript::JavaScript;
+use crate::pattern::Pattern;
+use crate::variables::Variables;
+
+#[derive(Clone, Debug)]
+pub enum MatchNode {
+    /// Without children: everything matches.
+    And(Vec<MatchNode>),
+    Or(Vec<MatchNode>),
+    Nor(Vec<MatchNode>),
+    Not(Box<MatchNode>),
+    Path {
+        path: Path,
+        predicate: Predicate,
+    },
+    Expression {
+        expression: Box<Expression>,
+        /// As it was written.
+        source: RawBson,
+    },
+    Where(Where),
+    Schema {
+        schema: Box<Schema>,
+        /// As it was written.
+        source: RawDocumentBuf,
+    },
+    AlwaysTrue,
+    AlwaysFalse,
+}
+
+/// What is asked of a value at a path.
+#[derive(Clone, Debug)]
+pub enum Predicate {
+    /// `$eq` and the ranges.
+    Compare(Comparison, RawBson),
+    /// What a comparison in the `$expr` beside it implies: in the order of all values, a missing
+    /// field below null, arrays as a whole. Only planners need it.
+    ExprCompare(Comparison, RawBson),
+    /// `$in`: one of the values (sorted, each once) or a match of one of the patterns.
+    In {
+        values: Vec<RawBson>,
+        patterns: Vec<Pattern>,
+    },
+    Regex(Pattern),
+    Exists,
+    Type(TypeSet),
+    Mod {
+        divisor: i64,
+        remainder: i64,
+    },
+    Bits(Bits),
+    /// The array as a whole, like the two below.
+    Size(i64),
+    /// Some document in the array matches.
+    ElemMatchObject(Box<MatchNode>),
+    /// Some item of the array matches; the paths inside are empty and mean the item.
+    ElemMatchValue(Box<MatchNode>),
+}
+
+/// The place of the item in an array that made a document match: what `$` stands for in updates and
+/// projections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrayPosition(pub usize);
+
+#[derive(Clone, Debug)]
+pub struct Where {
+    pub code: String,
+    pub scope: Option<RawDocumentBuf>,
+    pub(super) engine: Arc<dyn JavaScript>,
+}
+
+impl MatchNode {
+    pub(super) fn is_trivially_true(&self) -> bool {
+        match self {
+            MatchNode::And(children) => children.is_empty(),
+            MatchNode::AlwaysTrue => true,
+            _ => false,
+        }
+    }
+
+    /// Adds the paths that it looks at; false if it may look at anything.
+    pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        dependencies(self, paths)
+    }
+
+    /// Whether it evaluates an expression or a script, which may fail.
+    pub fn computes(&self) -> bool {
+        computes(self)
+    }
+}
+
+pub(super) fn bind(node: &MatchNode, outer: &Variables) -> MatchNode {
+    let each = |children: &[MatchNode]| children.iter().map(|child| bind(child, outer)).collect();
+    match node {
+        MatchNode::And(children) => MatchNode::And(each(children)),
+        MatchNode::Or(children) => MatchNode::Or(each(children)),
+        MatchNode::Nor(children) => MatchNode::Nor(each(children)),
+        MatchNode::Not(child) => MatchNode::Not(Box::new(bind(child, outer))),
+        MatchNode::Expression { expression, source } => MatchNode::Expression {
+            expression: Box::new(expression.bind(outer)),
+            source: source.clone(),
+        },
+        MatchNode::Path { .. }
+        | MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => node.clone(),
+    }
+}
+
+pub(super) fn dependencies(node: &MatchNode, paths: &mut BTreeSet<String>) -> bool {
+    match node {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
+            let mut each = children.iter();
+            each.all(|child| dependencies(child, paths))
+        }
+        MatchNode::Not(child) => dependencies(child, paths),
+        MatchNode::Path { path, .. } => {
+            paths.insert(path.to_string());
+            true
+        }
+        MatchNode::Expression { expression, .. } => expression.dependencies(paths),
+        // The whole document.
+        MatchNode::Where(_) | MatchNode::Schema { .. } => false,
+        MatchNode::AlwaysTrue | MatchNode::AlwaysFalse => true,
+    }
+}
+
+pub(super) fn computes(node: &MatchNode) -> bool {
+    match node {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
+            children.iter().any(computes)
+        }
+        MatchNode::Not(child) => computes(child),
+        MatchNode::Expression { .. } | MatchNode::Where(_) => true,
+        MatchNode::Path { .. }
+        | MatchNode::Schema { .. }
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => false,
+    }
+}
+
+pub(super) fn suits_an_index(node: &MatchNode) -> bool {
+    match node {
+        MatchNode::And(children) | MatchNode::Or(children) => children.iter().all(suits_an_index),
+        MatchNode::Path { predicate, .. } => match predicate {
+            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) => true,
+            Predicate::In { patterns, .. } => patterns.is_empty(),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+pub(super) fn collect_equalities<'a>(
+    node: &'a MatchNode,
+    found: &mut Vec<(&'a Path, RawBsonRef<'a>)>,
+) {
+    match node {
+        MatchNode::And(children) => {
+            for child in children {
+                collect_equalities(child, found);
+            }
+        }
+        MatchNode::Path {
+            path,
+            predicate: Predicate::Compare(Comparison::Eq, value),
+        } => {
+            found.push((path, value.as_raw_bson_ref()));
+        }
+        _ => {}
+    }
+}

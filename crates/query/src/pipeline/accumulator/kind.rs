@@ -1,0 +1,82 @@
+//! What an accumulator keeps of a group.
+
+use std::collections::BTreeSet;
+
+use crate::error::QueryError;
+use crate::expression::Expression;
+use crate::pipeline::sort_key::SortKey;
+
+/// What is kept of a group, and what is evaluated of each document for it.
+pub(super) type Parsed = Result<(Kind, Expression), QueryError>;
+
+#[derive(Debug)]
+pub(in crate::pipeline) enum Kind {
+    Sum,
+    Avg,
+    Min,
+    Max,
+    First,
+    Last,
+    Push,
+    AddToSet,
+    /// Elements of arrays, all of them.
+    ConcatArrays,
+    /// Elements of arrays, each once.
+    SetUnion,
+    StdDev {
+        sample: bool,
+    },
+    MergeObjects,
+    /// The first or last `n` values.
+    Positional {
+        n: usize,
+        last: bool,
+    },
+    /// The `n` values that come first in an order; as an array unless there is one.
+    Ranked {
+        n: usize,
+        single: bool,
+        order: Order,
+    },
+    Percentile {
+        fractions: Vec<f64>,
+        single: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(in crate::pipeline) enum Order {
+    /// By the value itself; null values do not count.
+    Value { descending: bool },
+    /// By the document, `$bottom` from the end.
+    Document { key: SortKey, reverse: bool },
+}
+
+impl Kind {
+    pub(in crate::pipeline) fn is_deviation(&self) -> bool {
+        matches!(self, Kind::StdDev { .. })
+    }
+
+    /// Whether it looks at documents beside the values that it is given of them.
+    pub(in crate::pipeline) fn reads_root(&self) -> bool {
+        matches!(
+            self,
+            Kind::Ranked {
+                order: Order::Document { .. },
+                ..
+            }
+        )
+    }
+
+    /// Adds the paths read beside the argument; false if the whole document is.
+    pub(in crate::pipeline) fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
+        if let Kind::Ranked {
+            order: Order::Document { key, .. },
+            ..
+        } = self
+        {
+            key.dependencies(paths);
+        }
+        true
+    }
+}

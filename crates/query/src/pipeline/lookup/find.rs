@@ -1,0 +1,96 @@
+//! Finding the foreign documents that belong to a document.
+
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument};
+
+use banyan_document::field;
+
+use super::join::{Join, Take};
+use super::specification::Lookup;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::items;
+use crate::expression::{Arena, Expression};
+use crate::pipeline::foreign::Reader;
+use crate::pipeline::stage_run::Start;
+use crate::variables::Variables;
+
+/// Finds what belongs to a document.
+pub(super) struct Finder {
+    pub lookup: Arc<Lookup>,
+    join: Join,
+    variables: Vec<Expression>,
+    /// The variables of the `$lookup` stages around.
+    outer: Variables,
+    arena: Arena,
+}
+
+impl Finder {
+    pub fn new(lookup: Arc<Lookup>, start: &Start<'_>) -> Result<Finder, QueryError> {
+        let reader = Reader::new(lookup.from.as_ref(), start.sources, "$lookup")?;
+        let variables = lookup.variables.iter();
+        Ok(Finder {
+            variables: variables.map(|(_, v)| v.bind(start.variables)).collect(),
+            outer: start.variables.clone(),
+            join: Join::new(lookup.clone(), reader, start)?,
+            lookup,
+            arena: Arena::new(),
+        })
+    }
+
+    pub fn find(&mut self, document: &RawDocument, take: &mut Take<'_>) -> Result<(), QueryError> {
+        self.arena.reset();
+        let variables = self.bind(document)?;
+        let mut local = Vec::new();
+        if let Some(equality) = &self.lookup.equality {
+            local_values(document, equality.local.parts(), &mut local);
+            if local.is_empty() {
+                local.push(RawBsonRef::Null);
+            }
+            if local.contains(&RawBsonRef::Undefined) {
+                return Err(QueryError::new(
+                    ErrorKind::BadValue,
+                    "cannot compare to undefined",
+                ));
+            }
+        }
+        self.join.find(&local, &variables, take)
+    }
+
+    fn bind(&self, document: &RawDocument) -> Result<Variables, QueryError> {
+        if self.variables.is_empty() {
+            return Ok(self.outer.clone());
+        }
+        let mut values = Vec::with_capacity(self.variables.len());
+        for variable in &self.variables {
+            values.push(variable.evaluate(document, &self.arena)?);
+        }
+        Ok(self.outer.with(values))
+    }
+}
+
+/// The values that `localField` joins by: an array at its end stands for its items, one on the way
+/// for its documents. What is missing is passed over.
+pub(super) fn local_values<'d>(
+    document: &'d RawDocument,
+    parts: &[Box<str>],
+    values: &mut Vec<RawBsonRef<'d>>,
+) {
+    let Some((first, rest)) = parts.split_first() else {
+        return;
+    };
+    match field(document, first) {
+        None => {}
+        Some(RawBsonRef::Array(array)) if rest.is_empty() => values.extend(items(array)),
+        Some(value) if rest.is_empty() => values.push(value),
+        Some(RawBsonRef::Document(inner)) => local_values(inner, rest, values),
+        Some(RawBsonRef::Array(array)) => {
+            for item in items(array) {
+                if let RawBsonRef::Document(inner) = item {
+                    local_values(inner, rest, values);
+                }
+            }
+        }
+        Some(_) => {}
+    }
+}

@@ -1,0 +1,167 @@
+//! Parsing a `$lookup`.
+
+use std::sync::Arc;
+
+use bson::{RawBsonRef, RawDocument};
+
+use banyan_document::field;
+
+use super::specification::{Equality, Lookup, UNWIND, failed};
+use crate::context::Context;
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::{show, type_name};
+use crate::expression::{Expression, FieldPath, check_variable_name};
+use crate::pipeline::foreign::From;
+use crate::pipeline::matching::Match;
+use crate::pipeline::pushdown;
+use crate::pipeline::sequence::{ParseInner, Pipeline};
+use crate::pipeline::stage::Stage;
+use crate::pipeline::unwind::Unwind;
+
+#[derive(Default)]
+struct Arguments<'a> {
+    from: Option<From>,
+    output: Option<FieldPath>,
+    local: Option<&'a str>,
+    foreign: Option<&'a str>,
+    variables: Option<&'a RawDocument>,
+    pipeline: Option<&'a bson::RawArray>,
+    unwind: Option<&'a RawDocument>,
+}
+
+fn not_empty(path: &str) -> Option<&str> {
+    Some(path).filter(|path| !path.is_empty())
+}
+
+impl<'a> Arguments<'a> {
+    fn parse(document: &'a RawDocument) -> Result<Arguments<'a>, QueryError> {
+        let mut arguments = Arguments::default();
+        for (name, value) in document.iter().map_while(Result::ok) {
+            arguments.argument(name.as_str(), value)?;
+        }
+        Ok(arguments)
+    }
+
+    fn argument(&mut self, name: &str, value: RawBsonRef<'a>) -> Result<(), QueryError> {
+        match (name, value) {
+            ("from", value) => self.from = Some(From::parse(value, "$lookup")?),
+            ("as", RawBsonRef::String(path)) => self.output = Some(FieldPath::parse(path)?),
+            ("localField", RawBsonRef::String(path)) => self.local = not_empty(path),
+            ("foreignField", RawBsonRef::String(path)) => self.foreign = not_empty(path),
+            ("let", RawBsonRef::Document(document)) => self.variables = Some(document),
+            ("pipeline", RawBsonRef::Array(array)) => self.pipeline = Some(array),
+            (UNWIND, RawBsonRef::Document(unwind)) => self.unwind = Some(unwind),
+            ("pipeline", _) => {
+                return Err(QueryError::new(
+                    ErrorKind::TypeMismatch,
+                    "'pipeline' option must be specified as an array",
+                ));
+            }
+            ("as" | "localField" | "foreignField" | "let", other) => {
+                let wanted = if name == "let" {
+                    "an object"
+                } else {
+                    "a string"
+                };
+                return failed(format!(
+                    "$lookup argument '{name}: {}' must be {wanted}, is type {}",
+                    show(other),
+                    type_name(Some(other))
+                ));
+            }
+            (other, _) => return failed(format!("unknown argument to $lookup: {other}")),
+        }
+        Ok(())
+    }
+
+    fn equality(&self) -> Result<Option<Equality>, QueryError> {
+        match (self.local, self.foreign) {
+            (Some(local), Some(foreign)) => {
+                FieldPath::parse(foreign)?;
+                Ok(Some(Equality {
+                    local: FieldPath::parse(local)?,
+                    foreign: foreign.into(),
+                }))
+            }
+            (None, None) if self.pipeline.is_some() => Ok(None),
+            _ => failed(
+                "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be \
+                 specified",
+            ),
+        }
+    }
+}
+
+pub(in crate::pipeline) fn parse(
+    value: RawBsonRef<'_>,
+    context: &Context,
+    parse_inner: ParseInner,
+    out: &mut Vec<Arc<dyn Stage>>,
+) -> Result<(), QueryError> {
+    let RawBsonRef::Document(document) = value else {
+        return failed(format!(
+            "the $lookup stage specification must be an object, but found {}",
+            type_name(Some(value))
+        ));
+    };
+    let mut arguments = Arguments::parse(document)?;
+    let Some(output) = arguments.output.take() else {
+        return failed("must specify 'as' field for a $lookup");
+    };
+    let equality = arguments.equality()?;
+    if arguments.from.is_none() && arguments.pipeline.is_none() {
+        return failed("must specify 'from' field for a $lookup");
+    }
+    let (mut names, mut variables) = (Vec::new(), Vec::new());
+    for (name, value) in arguments.variables.into_iter().flatten().flatten() {
+        check_variable_name(name.as_str(), true)?;
+        names.push(name.as_str());
+        variables.push((name.as_str().into(), Expression::parse(value, context)?));
+    }
+    let (first, end) = (
+        context.scope.next_slot(),
+        context.scope.next_slot() + names.len(),
+    );
+    let inner = Context {
+        scope: context.scope.with(names),
+        ..context.clone()
+    };
+    let mut pipeline = match arguments.pipeline {
+        Some(array) => parse_inner("$lookup", array, &inner)?,
+        None if arguments.variables.is_some() => {
+            return failed("$lookup with a 'let' argument must also specify 'pipeline'");
+        }
+        None => Pipeline::empty(context),
+    };
+    if arguments.from.is_none() && pipeline.source().is_none() {
+        return failed("must specify 'from' field for a $lookup");
+    }
+    let leading = pushdown::take_leading(&mut pipeline, &inner)?;
+    let mut independent = pipeline.independent(first, end);
+    if equality.is_some() {
+        // The equality comes first; only filters may be moved before it.
+        let stages = pipeline.stages().take(independent);
+        independent = stages.take_while(|stage| stage.is::<Match>()).count();
+    }
+    let (before, within) = pipeline.split_at(independent);
+    let unwind = match arguments.unwind {
+        Some(stage) => match field(stage, "$unwind") {
+            Some(unwind) => Some(Arc::new(Unwind::parse(unwind)?)),
+            None => return failed(format!("{UNWIND} must hold an $unwind")),
+        },
+        None => None,
+    };
+    out.push(Arc::new(Lookup {
+        from: arguments.from,
+        output,
+        equality,
+        variables,
+        leading,
+        before,
+        within,
+        has_pipeline: arguments.pipeline.is_some(),
+        unwind,
+        collator: context.collator.clone(),
+    }));
+    Ok(())
+}

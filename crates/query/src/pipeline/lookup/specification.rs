@@ -1,0 +1,56 @@
+//! What a `$lookup` says.
+
+use std::sync::Arc;
+
+use banyan_document::Collator;
+
+use crate::error::{ErrorKind, QueryError};
+use crate::expression::{Expression, FieldPath};
+use crate::pipeline::foreign::From;
+use crate::pipeline::pushdown::Leading;
+use crate::pipeline::sequence::Pipeline;
+use crate::pipeline::unwind::Unwind;
+
+/// What a router calls the `$unwind` that the stage does.
+pub(super) const UNWIND: &str = "$_internalUnwind";
+
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    pub(super) from: Option<From>,
+    pub(super) output: FieldPath,
+    pub(super) equality: Option<Equality>,
+    /// What `let` binds, in the order of the slots.
+    pub(super) variables: Vec<(Box<str>, Expression)>,
+    pub(super) leading: Leading,
+    /// What the documents that no variable has a part in go through,
+    pub(super) before: Pipeline,
+    /// and what they go through for each document.
+    pub(super) within: Pipeline,
+    /// Whether one was written at all.
+    pub(super) has_pipeline: bool,
+    /// The `$unwind` of the field with the results, which then need not be put into one array.
+    pub(super) unwind: Option<Arc<Unwind>>,
+    /// How the values that join are compared as strings.
+    pub(super) collator: Option<Collator>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Equality {
+    pub(super) local: FieldPath,
+    pub(super) foreign: Box<str>,
+}
+
+impl Lookup {
+    /// The stage together with an `$unwind` behind it, if that unwinds its results.
+    pub(in crate::pipeline) fn unwinding(&self, unwind: &Unwind) -> Option<Lookup> {
+        let fits = self.unwind.is_none() && unwind.path == self.output;
+        fits.then(|| Lookup {
+            unwind: Some(Arc::new(unwind.clone())),
+            ..self.clone()
+        })
+    }
+}
+
+pub(super) fn failed<T>(message: impl Into<String>) -> Result<T, QueryError> {
+    Err(QueryError::new(ErrorKind::FailedToParse, message))
+}

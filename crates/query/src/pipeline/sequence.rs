@@ -1,0 +1,216 @@
+//! A pipeline: stages, one behind the other.
+
+use std::sync::Arc;
+
+use banyan_document::{Collator, DocumentWriter};
+use bson::{RawArray, RawDocument, RawDocumentBuf};
+
+use super::dependencies::Dependencies;
+use super::execute::{Execution, Run};
+use super::foreign::{Documents, Sources};
+use super::member::{self, Member};
+use super::output::Output;
+use super::stage::{Division, Stage};
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::variables::{Slots, Variables};
+
+/// Parses the pipeline inside the stage that it is told the name of. It knows all stages, which
+/// none of them does; those with pipelines inside are given it.
+pub(super) type ParseInner = fn(&str, &RawArray, &Context) -> Result<Pipeline, QueryError>;
+
+#[derive(Clone, Debug, Default)]
+pub struct Pipeline {
+    pub(super) members: Vec<Member>,
+    /// What running it may use.
+    pub(super) budget: Budget,
+    /// How all of it compares strings; without one, by their bytes.
+    pub(super) collator: Option<Collator>,
+}
+
+impl Pipeline {
+    pub(super) fn empty(context: &Context) -> Pipeline {
+        Pipeline {
+            members: Vec::new(),
+            budget: context.budget.clone(),
+            collator: context.collator.clone(),
+        }
+    }
+
+    /// How all of it compares strings; `None`: by their bytes.
+    pub fn collator(&self) -> Option<&Collator> {
+        self.collator.as_ref()
+    }
+
+    pub(super) fn without_stages(&self) -> Pipeline {
+        Pipeline {
+            members: Vec::new(),
+            budget: self.budget.clone(),
+            collator: self.collator.clone(),
+        }
+    }
+
+    pub(super) fn push(&mut self, stage: Arc<dyn Stage>) {
+        self.members.push(Member {
+            stage,
+            slots: Slots::default(),
+        });
+    }
+
+    pub(super) fn put_first(&mut self, stage: Arc<dyn Stage>, slots: Slots) {
+        self.members.insert(0, Member { stage, slots });
+    }
+
+    /// How many of the first stages read none of the variables in these slots.
+    pub(super) fn independent(&self, first: usize, end: usize) -> usize {
+        let reads = |member: &&Member| !member.slots.any_within(first, end);
+        self.members.iter().take_while(reads).count()
+    }
+
+    /// The stages before `index`, and those from it on.
+    pub(super) fn split_at(mut self, index: usize) -> (Pipeline, Pipeline) {
+        let rest = Pipeline {
+            members: self.members.split_off(index),
+            budget: self.budget.clone(),
+            collator: self.collator.clone(),
+        };
+        (self, rest)
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    pub fn stages(&self) -> impl Iterator<Item = &Arc<dyn Stage>> {
+        self.members.iter().map(|member| &member.stage)
+    }
+
+    pub fn first(&self) -> Option<&dyn Stage> {
+        self.members.first().map(|member| &*member.stage)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Takes the first stage off, for a caller that carries it out itself (a `$match` that
+    /// became the plan's filter, a source stage).
+    pub fn remove_first(&mut self) -> Option<Arc<dyn Stage>> {
+        if self.members.is_empty() {
+            return None;
+        }
+        Some(self.members.remove(0).stage)
+    }
+
+    /// Where the results are to be written, if the last stage says so.
+    pub fn output(&self) -> Option<&Output> {
+        self.members.last().and_then(|last| last.stage.output())
+    }
+
+    /// The stage that brings its own documents, if the first one does.
+    pub fn source(&self) -> Option<&dyn Stage> {
+        self.first().filter(|stage| stage.is_source())
+    }
+
+    /// The stages as documents, which parse to the same pipeline.
+    pub fn to_documents(&self) -> Vec<RawDocumentBuf> {
+        self.stages().map(|stage| stage.to_document()).collect()
+    }
+
+    /// Writes the stages as an array.
+    pub(super) fn serialize(&self, name: &str, out: &mut DocumentWriter) {
+        out.begin_array(name);
+        self.serialize_stages(out);
+        out.end();
+    }
+
+    /// Writes the stages into the array that is open.
+    pub(super) fn serialize_stages(&self, out: &mut DocumentWriter) {
+        for stage in self.stages() {
+            out.push_document();
+            stage.serialize(out);
+            out.end();
+        }
+    }
+
+    /// Other collections that the pipeline reads: `(database, collection)`, the database only
+    /// where it is named.
+    pub fn collections_read(&self) -> Vec<(Option<String>, String)> {
+        let mut names = Vec::new();
+        self.stages()
+            .for_each(|stage| stage.collections_read(&mut names));
+        names
+    }
+
+    /// The fields that the pipeline reads of its input.
+    pub fn dependencies(&self) -> Dependencies {
+        member::dependencies(&self.members)
+    }
+
+    /// The fields that the stages behind the first so many read of their input.
+    pub fn dependencies_behind(&self, stages: usize) -> Dependencies {
+        member::dependencies(self.members.get(stages..).unwrap_or_default())
+    }
+
+    /// Puts a stage in the place of the first one.
+    pub fn replace_first(&mut self, stage: Arc<dyn Stage>) {
+        if let Some(first) = self.members.first_mut() {
+            first.stage = stage;
+        }
+    }
+
+    /// The first stages up to one that gathers its input, if they can be run over parts of the
+    /// input at the same time ([`Run::gather`]).
+    pub fn gathering(&self) -> Option<Pipeline> {
+        let gathers = |member: &Member| member.stage.gathers();
+        let end = self.members.iter().position(gathers)?;
+        let (before, _) = self.members.split_at(end);
+        let is_alone = |member: &Member| {
+            let mut read = Vec::new();
+            member.stage.collections_read(&mut read);
+            matches!(member.stage.split(), Division::Shards) && read.is_empty()
+        };
+        before.iter().all(is_alone).then(|| Pipeline {
+            members: self.members.iter().take(end + 1).cloned().collect(),
+            ..self.without_stages()
+        })
+    }
+
+    /// A run that is fed by hand: `push` documents, then `drain`, and `pop` results.
+    pub fn start(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
+        self.start_within(sources, Variables::NONE)
+    }
+
+    /// A run inside a `$lookup` that has bound its variables.
+    pub(super) fn start_within(
+        &self,
+        sources: Option<Arc<dyn Sources>>,
+        variables: &Variables,
+    ) -> Result<Execution, QueryError> {
+        Execution::new(&self.members, sources, &self.budget, variables)
+    }
+
+    /// Runs over `input`, which may fail with an error of its own.
+    pub fn run<I, D, E>(
+        &self,
+        input: I,
+        sources: Option<Arc<dyn Sources>>,
+    ) -> Result<Run<I>, QueryError>
+    where
+        I: Iterator<Item = Result<D, E>>,
+        D: AsRef<RawDocument>,
+        E: From<QueryError>,
+    {
+        Ok(Run::new(self.start(sources)?, input))
+    }
+
+    pub(super) fn run_within(
+        &self,
+        input: Documents,
+        sources: Option<Arc<dyn Sources>>,
+        variables: &Variables,
+    ) -> Result<Run<Documents>, QueryError> {
+        Ok(Run::new(self.start_within(sources, variables)?, input))
+    }
+}

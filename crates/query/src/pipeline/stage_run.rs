@@ -1,0 +1,167 @@
+//! A stage at work: what it is given to work with, what it is pushed, and where its results go.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use banyan_document::{COMMAND_SLACK_BYTES, DocumentWriter, MAX_DOCUMENT_BYTES};
+use bson::{RawDocument, RawDocumentBuf};
+
+use super::dependencies::Dependencies;
+use super::foreign::Sources;
+use crate::budget::Budget;
+use crate::error::{ErrorKind, QueryError};
+use crate::variables::Variables;
+
+/// A result is no document that a user stores: something may be told about the largest of those.
+const RESULT_BYTES_MAX: usize = MAX_DOCUMENT_BYTES + COMMAND_SLACK_BYTES;
+
+/// Results wait here until they are taken; when there are so many, the runs pause.
+const OUTPUT_DOCUMENTS: usize = 256;
+const OUTPUT_BYTES: usize = 1024 * 1024;
+
+/// Whether a run wants more documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    Continue,
+    /// Take the results away before anything else comes: runs that make many documents of one
+    /// keep the rest until then.
+    Full,
+    /// Nothing that comes after this can change the result: stop reading.
+    Stop,
+}
+
+/// Whether a run that held documents back has handed them all on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    More,
+    Done,
+}
+
+/// What a stage is set to work with.
+pub struct Start<'s> {
+    /// The fields that the stages behind it read.
+    pub needed: Dependencies,
+    pub sources: Option<&'s Arc<dyn Sources>>,
+    pub budget: &'s Budget,
+    /// The values of the variables of `$lookup` stages around.
+    pub variables: &'s Variables,
+}
+
+/// A stage at work.
+pub trait StageRun: Any + Send {
+    /// Takes a document. One that hands on several for it stops at [`Flow::Full`], keeps the
+    /// rest for `resume`, and returns what it was told.
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError>;
+
+    /// Hands on what was kept when the results were full.
+    fn resume(&mut self, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        Ok(Flow::Continue)
+    }
+
+    /// Takes over what another run of the same stage has gathered of the documents that come after
+    /// those that it has seen itself. Asked of stages that gather ([`Stage::gathers`]).
+    ///
+    /// [`Stage::gathers`]: super::Stage::gathers
+    fn absorb(&mut self, _: Box<dyn StageRun>, _: &Budget) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    /// Called repeatedly once the input has ended, to hand on some of what was held back.
+    /// Stops at [`Flow::Full`] as `push` does.
+    fn drain(&mut self, _: &mut Next<'_>) -> Result<Drained, QueryError> {
+        Ok(Drained::Done)
+    }
+
+    /// Adds what `explain` tells of its run beside what all stages tell.
+    fn explain(&self, _: &mut DocumentWriter) {}
+}
+
+/// Appends a count as `explain` shows it.
+pub(super) fn append_count(out: &mut DocumentWriter, name: &str, count: u64) {
+    out.append_i64(name, i64::try_from(count).unwrap_or(i64::MAX));
+}
+
+/// A run in its place.
+pub(super) struct Placed {
+    pub run: Box<dyn StageRun>,
+    /// How many documents it was given.
+    pub received: u64,
+}
+
+/// Hands on what it is given: the stage is somebody else's.
+pub(super) struct Pass;
+
+impl StageRun for Pass {
+    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        next.push(document)
+    }
+}
+
+/// Results that nobody has taken yet.
+#[derive(Default)]
+pub(super) struct Results {
+    documents: VecDeque<RawDocumentBuf>,
+    bytes: usize,
+    /// How many there were in all.
+    pub received: u64,
+}
+
+impl Results {
+    fn push(&mut self, document: &RawDocument) {
+        self.bytes += document.as_bytes().len();
+        self.received += 1;
+        self.documents.push_back(document.to_owned());
+    }
+
+    pub fn pop(&mut self) -> Option<RawDocumentBuf> {
+        let document = self.documents.pop_front()?;
+        self.bytes -= document.as_bytes().len();
+        Some(document)
+    }
+
+    pub fn flow(&self) -> Flow {
+        match self.documents.len() >= OUTPUT_DOCUMENTS || self.bytes >= OUTPUT_BYTES {
+            true => Flow::Full,
+            false => Flow::Continue,
+        }
+    }
+}
+
+/// The runs after the one that is running.
+pub struct Next<'s> {
+    pub(super) runs: &'s mut [Placed],
+    pub(super) output: &'s mut Results,
+    pub budget: &'s Budget,
+}
+
+impl Next<'_> {
+    pub fn push(&mut self, document: &RawDocument) -> Result<Flow, QueryError> {
+        let bytes = document.as_bytes().len();
+        self.budget.spend_bytes(bytes)?;
+        match self.runs.split_first_mut() {
+            Some((placed, rest)) => {
+                placed.received += 1;
+                let next = &mut Next {
+                    runs: rest,
+                    output: self.output,
+                    budget: self.budget,
+                };
+                placed.run.push(document, next)
+            }
+            None => {
+                if bytes > RESULT_BYTES_MAX {
+                    return Err(QueryError::new(
+                        ErrorKind::BsonObjectTooLarge,
+                        format!(
+                            "BSONObj size: {bytes} ({bytes:#X}) is invalid. Size must be between 0 \
+                             and {RESULT_BYTES_MAX}(16MB)"
+                        ),
+                    ));
+                }
+                self.output.push(document);
+                Ok(self.output.flow())
+            }
+        }
+    }
+}
