@@ -7,29 +7,24 @@ use std::time::Instant;
 use banyan_query::filter::Filter;
 use banyan_query::{CanonicalQuery, QueryError};
 use banyan_storage::{Collection, RecordId, Snapshot};
-use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use crate::cache::CandidateStats;
-use crate::error::{self, plan_killed};
+use crate::error::plan_killed;
 use crate::interrupt::{InterruptSlot, Ticker};
 use crate::later::LaterStates;
 use crate::operators::{Documents, Examined, Explainer, Member, Progress, Run, Stage, VirtualScan};
-use crate::parallel::{self, Counter, Sink};
+use crate::parallel::{self, Counter, Sink, Workers};
 use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
 use crate::plan::{self, Solution};
 use crate::request::{ReadView, Request};
 use crate::row::{Row, RowStream};
-use crate::shares::Shares;
 use crate::stats::PlanSummaryStats;
 
 /// So many members are read at once at most, and so many bytes if one document is not more.
 const BATCH_MEMBERS: usize = 64;
 const BATCH_BYTES: usize = 128 * 1024;
-/// A collection of so many documents or bytes is worth the while of a second thread: one reads it
-/// in a few milliseconds.
-const DIVIDED_DOCUMENTS: u64 = 10_000;
-const DIVIDED_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A plan at work.
 pub struct Executor {
@@ -55,7 +50,7 @@ pub struct Executor {
     pub(crate) has_index_filter: bool,
     query: Arc<CanonicalQuery>,
     /// What each of several workers has done, if there were several.
-    workers: Vec<Examined>,
+    workers: Workers,
 }
 
 impl Executor {
@@ -112,7 +107,7 @@ impl Executor {
             candidates: Vec::new(),
             has_index_filter: false,
             query: query.clone(),
-            workers: Vec::new(),
+            workers: Workers::default(),
         }
     }
 
@@ -123,53 +118,16 @@ impl Executor {
         &mut self,
         make: impl Fn() -> Result<S, QueryError> + Send + Sync + 'static,
     ) -> Result<Option<Vec<S>>, QueryError> {
-        let Some(shares) = self.shares()? else {
-            return Ok(None);
-        };
-        let Some(snapshot) = &self.snapshot else {
+        let has_begun = self.ended || self.examined.works > 0 || !self.ahead.is_empty();
+        let Some(snapshot) = self.snapshot.as_ref().filter(|_| !has_begun) else {
             return Ok(None);
         };
         let slot = self.ticker.slot();
-        let Some(parts) = parallel::run(&self.root, shares, snapshot, slot, make)? else {
-            return Ok(None);
-        };
-        self.ended = true;
-        for part in &parts {
-            self.root.absorb(&part.stage);
-            self.examined.add(&part.examined);
-            if self.workers.len() <= part.worker {
-                self.workers.resize(part.worker + 1, Examined::default());
-            }
-            self.workers[part.worker].add(&part.examined);
-        }
+        let (root, examined, workers) = (&mut self.root, &mut self.examined, &mut self.workers);
+        let sinks = parallel::gather(root, snapshot, slot, examined, workers, make)?;
+        self.ended |= sinks.is_some();
         self.stats.set(&self.examined);
-        Ok(Some(parts.into_iter().map(|part| part.sink).collect()))
-    }
-
-    /// The records of a collection that is large enough to be read by several.
-    fn shares(&self) -> Result<Option<Arc<Shares>>, QueryError> {
-        let has_begun = self.ended || self.examined.works > 0 || !self.ahead.is_empty();
-        let (false, true, Some(collection), Some(snapshot)) = (
-            has_begun,
-            self.scans_collection(),
-            &self.collection,
-            &self.snapshot,
-        ) else {
-            return Ok(None);
-        };
-        let is_large =
-            collection.documents() >= DIVIDED_DOCUMENTS || collection.bytes() >= DIVIDED_BYTES;
-        if !is_large || parallel::workers() < 2 {
-            return Ok(None);
-        }
-        let ends = [false, true].map(|reverse| {
-            let mut records = snapshot.records(collection.id, .., reverse);
-            records.next().transpose().map_err(error::storage)
-        });
-        let [first, last] = ends;
-        let number = |end: Option<(RecordId, _)>| end.and_then(|(record, _)| record.as_number());
-        let ends = number(first?).zip(number(last?));
-        Ok(ends.map(|(first, last)| Shares::new(first, last + 1)))
+        Ok(sinks)
     }
 
     /// Whether the documents are found by a scan of the whole collection.
@@ -344,15 +302,7 @@ impl Executor {
         let mut stage = self.root.explain(Explainer {
             milliseconds: Some(self.milliseconds()),
         });
-        if self.workers.len() > 1 {
-            let workers = self.workers.iter().map(|worker| {
-                rawdoc! {
-                    "keysExamined": clamp(worker.keys),
-                    "docsExamined": clamp(worker.documents),
-                }
-            });
-            stage.append(cstr!("workers"), workers.collect::<RawArrayBuf>());
-        }
+        self.workers.describe(&mut stage);
         stage
     }
 
@@ -382,7 +332,7 @@ impl Executor {
 }
 
 impl Member {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.row.as_ref().map_or(0, |row| row.as_bytes().len())
     }
 }

@@ -1,8 +1,9 @@
 //! One plan on all cores.
 //!
-//! What a large scan finds is taken in by sinks: a count, the groups of a `$group`. The scan is divided among workers ([`crate::shares`]), each with operators and a sink of its own for
-//! every share that it reads; the sinks are handed back in the order of the collection, to be put
-//! together.
+//! What a large scan finds is taken in by sinks: a count, the groups of a `$group`, a sort. The scan
+//! is divided among workers ([`crate::shares`]), each with operators of its own for every share
+//! that it reads, and with a sink for each, or one for all where that knows the shares apart
+//! ([`Sink::begin`]). The sinks are handed back in the order of the collection, to be put together.
 //!
 //! The thread that runs the operation is the first worker. The others are there while tickets are
 //! free ([`tickets::assistant`]): as soon as somebody waits for one they leave what they have not
@@ -14,12 +15,13 @@ use std::time::Duration;
 
 use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::Snapshot;
+use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
 use crate::interrupt::{InterruptSlot, Ticker};
 use crate::operators::{Examined, Member, Progress, Run, Stage};
-use crate::row::Row;
+use crate::plan::explain::clamp;
 use crate::shares::{Share, Shares};
 use crate::tickets;
 
@@ -28,9 +30,25 @@ const BATCH_MEMBERS: usize = 64;
 /// How often a worker that waits for the others looks at its interrupt.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What becomes of the rows of a share.
+/// What becomes of what is found in a share.
 pub trait Sink: Send + 'static {
-    fn take(&mut self, row: Row) -> Result<(), QueryError>;
+    fn take(&mut self, member: Member) -> Result<(), QueryError>;
+
+    /// What comes next was found in another share, which begins at `start`. False if the sink
+    /// cannot tell shares apart: each has one of its own then.
+    fn begin(&mut self, _start: u64) -> bool {
+        false
+    }
+
+    /// Whether nothing more is to be taken in for now, by this sink and all others.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// No more will come. Called on the thread of its worker, for what is left to do.
+    fn seal(&mut self) -> Result<(), QueryError> {
+        Ok(())
+    }
 }
 
 /// How many there are.
@@ -38,21 +56,104 @@ pub trait Sink: Send + 'static {
 pub struct Counter(pub u64);
 
 impl Sink for Counter {
-    fn take(&mut self, _: Row) -> Result<(), QueryError> {
+    fn take(&mut self, _: Member) -> Result<(), QueryError> {
         self.0 += 1;
         Ok(())
     }
+
+    fn begin(&mut self, _: u64) -> bool {
+        true
+    }
 }
 
-/// What one worker has done with one share.
-pub struct Part<S> {
+/// What each worker of an operator has done, if there were several.
+#[derive(Debug, Default)]
+pub struct Workers(Vec<Examined>);
+
+impl Workers {
+    fn note(&mut self, worker: usize, examined: &Examined) {
+        if self.0.len() <= worker {
+            self.0.resize(worker + 1, Examined::default());
+        }
+        self.0[worker].add(examined);
+    }
+
+    /// As `explain` shows it.
+    pub fn describe(&self, stage: &mut RawDocumentBuf) {
+        if self.0.len() < 2 {
+            return;
+        }
+        let workers = self.0.iter().map(|worker| {
+            rawdoc! {
+                "keysExamined": clamp(worker.keys),
+                "docsExamined": clamp(worker.documents),
+            }
+        });
+        stage.append(cstr!("workers"), workers.collect::<RawArrayBuf>());
+    }
+}
+
+/// Has all that is left of a plan taken in by sinks, on as many cores as are free, and hands those
+/// back in the order of what they have seen. What the workers have done counts as the plan's.
+/// `None`: it is not much, or it cannot be divided.
+pub fn gather<M, S>(
+    plan: &mut Stage,
+    snapshot: &Snapshot,
+    slot: &Arc<InterruptSlot>,
+    examined: &mut Examined,
+    workers: &mut Workers,
+    make: M,
+) -> Result<Option<Vec<S>>, QueryError>
+where
+    M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
+    S: Sink,
+{
+    if self::workers() < 2 {
+        return Ok(None);
+    }
+    let Some(shares) = plan.shares(snapshot)? else {
+        return Ok(None);
+    };
+    let parts = read(plan, &shares, snapshot, slot, examined, workers, make)?;
+    Ok(parts.map(|parts| parts.into_iter().map(|(_, sink)| sink).collect()))
+}
+
+/// The same for these shares of what a plan reads. Each sink comes with where its first share
+/// begins. What nobody has read is left in the shares, if sinks were full.
+pub fn read<M, S>(
+    plan: &mut Stage,
+    shares: &Arc<Shares>,
+    snapshot: &Snapshot,
+    slot: &Arc<InterruptSlot>,
+    examined: &mut Examined,
+    workers: &mut Workers,
+    make: M,
+) -> Result<Option<Vec<(u64, S)>>, QueryError>
+where
+    M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
+    S: Sink,
+{
+    let Some(parts) = run(plan, shares.clone(), snapshot, slot, make)? else {
+        return Ok(None);
+    };
+    for part in &parts {
+        plan.absorb(&part.stage);
+        examined.add(&part.examined);
+        workers.note(part.worker, &part.examined);
+    }
+    let sinks = parts.into_iter().map(|part| (part.start, part.sink));
+    Ok(Some(sinks.collect()))
+}
+
+/// What one worker has done with one share, or with several.
+struct Part<S> {
     start: u64,
-    pub sink: S,
+    sink: S,
     /// The operators that have read it.
-    pub stage: Stage,
-    pub examined: Examined,
+    stage: Stage,
+    examined: Examined,
     /// Which worker it was; the operation's own thread is 0.
-    pub worker: usize,
+    worker: usize,
 }
 
 /// What all workers of an operation share.
@@ -63,6 +164,8 @@ struct Team<M, S> {
     make: M,
     /// Somebody has failed, or the operation ends.
     stopped: AtomicBool,
+    /// A sink is full: what is not claimed is left.
+    full: AtomicBool,
     state: Mutex<State<S>>,
     /// A worker has left.
     left: Condvar,
@@ -78,7 +181,7 @@ struct State<S> {
 }
 
 /// Runs a plan over `shares`. `plan` makes the operators for a share; `None`: it cannot be divided.
-pub fn run<M, S>(
+fn run<M, S>(
     plan: &Stage,
     shares: Arc<Shares>,
     snapshot: &Snapshot,
@@ -101,6 +204,7 @@ where
         slot: slot.clone(),
         make,
         stopped: AtomicBool::new(false),
+        full: AtomicBool::new(false),
         state: Mutex::new(State {
             parts: Vec::new(),
             failed: None,
@@ -110,10 +214,10 @@ where
         left: Condvar::new(),
     });
     team.clone().recruit(&seed, &own);
-    let mut share = Some(own);
+    let (mut share, mut part) = (Some(own), None);
     while let Some(own) = share {
-        team.work(&seed, own, 0);
-        share = team.rest();
+        team.work(&seed, own, 0, &mut part);
+        share = team.rest(&mut part);
     }
     team.finish()
 }
@@ -146,29 +250,33 @@ where
                 };
                 let team = &presence.0;
                 assistant.run(|| {
+                    let mut part = None;
                     while !tickets::is_waited_for()
                         && let Some(share) = team.next()
                     {
-                        team.work(&seed, share, others);
+                        team.work(&seed, share, others, &mut part);
                     }
+                    team.hand_in(&mut part);
                 });
             });
         }
     }
 
     fn next(&self) -> Option<Share> {
-        match self.stopped.load(Ordering::Relaxed) {
+        let has_ended = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        match has_ended(&self.stopped) || has_ended(&self.full) {
             true => None,
             false => self.shares.take(),
         }
     }
 
     /// What is left for the first worker, once the others have nothing that it could have.
-    fn rest(&self) -> Option<Share> {
+    fn rest(&self, part: &mut Option<Part<S>>) -> Option<Share> {
         loop {
             if let Some(share) = self.next() {
                 return Some(share);
             }
+            self.hand_in(part);
             let mut state = self.state.lock();
             if state.assistants == 0 {
                 // The last one may have left something.
@@ -184,26 +292,72 @@ where
         }
     }
 
-    /// Reads a share, or as much of it as a worker may that others wait for.
-    fn work(&self, seed: &Stage, share: Share, worker: usize) {
-        match self.read(seed, &share, worker) {
-            Ok(part) => self.state.lock().parts.push(part),
+    /// Reads a share, or as much of it as a worker may that others wait for, into what it has of
+    /// others if that goes on.
+    fn work(&self, seed: &Stage, share: Share, worker: usize, part: &mut Option<Part<S>>) {
+        if let Some(known) = part
+            && !known.sink.begin(share.start)
+        {
+            self.hand_in(part);
+        }
+        if let Err(error) = self.read(seed, &share, worker, part) {
+            self.fail(error);
+        }
+    }
+
+    /// What a worker has is complete.
+    fn hand_in(&self, part: &mut Option<Part<S>>) {
+        let Some(mut part) = part.take() else { return };
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        match part.sink.seal() {
+            Ok(()) => self.state.lock().parts.push(part),
             Err(error) => self.fail(error),
         }
     }
 
-    fn read(&self, seed: &Stage, share: &Share, worker: usize) -> Result<Part<S>, QueryError> {
+    fn read(
+        &self,
+        seed: &Stage,
+        share: &Share,
+        worker: usize,
+        part: &mut Option<Part<S>>,
+    ) -> Result<(), QueryError> {
         let mut stage = seed.part(share).ok_or_else(broken)?;
-        let mut sink = (self.make)()?;
+        let part = match part {
+            Some(part) => part,
+            None => {
+                let mut sink = (self.make)()?;
+                sink.begin(share.start);
+                part.insert(Part {
+                    start: share.start,
+                    sink,
+                    stage: seed.part(share).ok_or_else(broken)?,
+                    examined: Examined::default(),
+                    worker,
+                })
+            }
+        };
         let mut ticker = Ticker::new(self.slot.clone());
-        let mut examined = Examined::default();
         let mut out: Vec<Member> = Vec::with_capacity(BATCH_MEMBERS);
         loop {
-            let mut run = Run::new(&self.snapshot, &mut ticker, &mut examined, u64::MAX);
+            let mut run = Run::new(&self.snapshot, &mut ticker, &mut part.examined, u64::MAX);
             let progress = stage.next(&mut run, BATCH_MEMBERS, &mut out)?;
+            let mut reached = None;
             for member in out.drain(..) {
-                if let Some(row) = member.row {
-                    sink.take(row)?;
+                reached = member.record.as_number();
+                part.sink.take(member)?;
+            }
+            if part.sink.is_full() {
+                self.full.store(true, Ordering::Relaxed);
+                match reached.filter(|_| progress == Progress::More) {
+                    Some(reached) => {
+                        share.give_back(reached.saturating_add(1));
+                        break;
+                    }
+                    // What was claimed has to be read.
+                    None => share.leave(),
                 }
             }
             if progress == Progress::End || self.stopped.load(Ordering::Relaxed) {
@@ -213,13 +367,8 @@ where
                 share.leave();
             }
         }
-        Ok(Part {
-            start: share.start,
-            sink,
-            stage,
-            examined,
-            worker,
-        })
+        part.stage.absorb(&stage);
+        Ok(())
     }
 
     fn fail(&self, error: QueryError) {
@@ -270,76 +419,4 @@ impl<M, S> Drop for Presence<M, S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{Fixture, request};
-    use crate::interrupt::{Cause, Interrupt};
-    use crate::tickets::Tickets;
-    use bson::{RawDocumentBuf, rawdoc};
-
-    const DOCUMENTS: i32 = 20_000;
-
-    /// The ids that a part has seen, in its order.
-    #[derive(Default)]
-    struct Ids(Vec<i32>);
-
-    impl Sink for Ids {
-        fn take(&mut self, row: Row) -> Result<(), QueryError> {
-            self.0.push(row.get_i32("_id").unwrap());
-            Ok(())
-        }
-    }
-
-    fn collection(fixture: &Fixture) -> Arc<banyan_storage::Collection> {
-        let document = |id| rawdoc! { "_id": id, "a": id % 7 };
-        let documents: Vec<RawDocumentBuf> = (0..DOCUMENTS).map(document).collect();
-        fixture.collection("c", &documents, &[])
-    }
-
-    fn interrupt() -> Interrupt {
-        Interrupt::new(Arc::default(), None)
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn every_document_is_seen_once_and_in_order() {
-        let fixture = Fixture::new();
-        let collection = collection(&fixture);
-        let work = async || {
-            let mut executor =
-                fixture.open(&collection, &request(&rawdoc! {"a": {"$lt": 3}}, None));
-            let parts = executor.divide(|| Ok(Ids::default())).unwrap().unwrap();
-            let ids = parts.into_iter().flat_map(|part| part.0);
-            assert!(ids.eq((0..DOCUMENTS).filter(|id| id % 7 < 3)));
-            assert!(executor.next_record().unwrap().is_none(), "it has ended");
-            let run = executor.explain_run();
-            assert_eq!(run.get_i32("docsExamined").unwrap(), DOCUMENTS);
-            let mut executor = fixture.open(&collection, &request(&rawdoc! {"a": 3}, None));
-            assert_eq!(executor.count_up_to(u64::MAX).unwrap(), 2857);
-        };
-        // With tickets for more threads than one, and for one alone.
-        for total in [8, 1] {
-            Tickets::new(total).run(&interrupt(), work()).await.unwrap();
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn all_workers_end_with_the_operation() {
-        let fixture = Fixture::new();
-        let collection = collection(&fixture);
-        let work = async {
-            let killed = interrupt();
-            killed.raise(Cause::Killed);
-            let slot = Arc::new(InterruptSlot::default());
-            slot.set(Some(killed));
-            let request = request(&rawdoc! {}, None);
-            let mut executor = fixture.open_in(&collection, &request, None, &slot);
-            let outcome = executor.divide(|| Ok(Ids::default()));
-            assert!(matches!(outcome, Err(error) if error.kind == ErrorKind::Interrupted));
-            // The executor's own handle and this one are left.
-            while Arc::strong_count(&slot) > 2 {
-                tokio::task::yield_now().await;
-            }
-        };
-        Tickets::new(8).run(&interrupt(), work).await.unwrap();
-    }
-}
+mod tests;

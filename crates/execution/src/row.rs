@@ -4,13 +4,38 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 
 use banyan_query::QueryError;
+use banyan_query::sort::Piece;
 use banyan_storage::Record;
 use bson::{RawDocument, RawDocumentBuf};
 
 /// As it is stored, or made on the way.
 pub enum Row {
     Record(Record),
+    Sorted(SortedDocument),
     Owned(RawDocumentBuf),
+}
+
+/// A document that lies where it was sorted.
+pub struct SortedDocument(Piece);
+
+impl SortedDocument {
+    /// `None`: this is no document.
+    pub fn new(bytes: Piece) -> Option<SortedDocument> {
+        RawDocument::from_bytes(&*bytes).ok()?;
+        Some(SortedDocument(bytes))
+    }
+}
+
+impl Deref for SortedDocument {
+    type Target = RawDocument;
+
+    #[expect(
+        clippy::expect_used,
+        reason = "the same bytes passed the same check in `new`"
+    )]
+    fn deref(&self) -> &RawDocument {
+        RawDocument::from_bytes(&*self.0).expect("checked when it was made")
+    }
 }
 
 impl Deref for Row {
@@ -19,6 +44,7 @@ impl Deref for Row {
     fn deref(&self) -> &RawDocument {
         match self {
             Row::Record(record) => record,
+            Row::Sorted(document) => document,
             Row::Owned(document) => document,
         }
     }
@@ -33,15 +59,16 @@ impl AsRef<RawDocument> for Row {
 impl Row {
     pub fn into_owned(self) -> RawDocumentBuf {
         match self {
-            Row::Record(record) => RawDocument::to_owned(&record),
             Row::Owned(document) => document,
+            other => RawDocument::to_owned(&other),
         }
     }
 
-    /// The same document, without the block of the engine that it lies in: to be kept for long.
+    /// The same document, without the block of the engine or of a sort that it lies in: to be kept
+    /// for long.
     pub fn detach(&mut self) {
-        if let Row::Record(record) = self {
-            *self = Row::Owned(RawDocument::to_owned(record));
+        if !matches!(self, Row::Owned(_)) {
+            *self = Row::Owned(RawDocument::to_owned(self));
         }
     }
 }

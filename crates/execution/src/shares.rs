@@ -52,6 +52,15 @@ impl Shares {
         Arc::new(Shares(Mutex::new(vec![whole])))
     }
 
+    /// What nobody reads, as ranges of record ids in order.
+    pub fn unread(&self) -> Vec<(u64, u64)> {
+        let remainders = self.0.lock();
+        let free = remainders.iter().filter(|r| r.is_free && r.len() > 0);
+        let mut ranges: Vec<_> = free.map(|r| (r.next, r.end)).collect();
+        ranges.sort_unstable();
+        ranges
+    }
+
     /// A share that nobody reads, or half of the largest that somebody does. `None`: what is left
     /// is not worth dividing.
     pub fn take(self: &Arc<Shares>) -> Option<Share> {
@@ -102,6 +111,16 @@ impl Share {
         let from = remainder.next.max(record);
         remainder.next = remainder.end.min(from.saturating_add(MORSEL));
         Some(remainder.next)
+    }
+
+    /// Leaves all from a record on to whoever takes it, claimed or not.
+    pub fn give_back(&self, from: u64) {
+        let mut remainders = self.shares.0.lock();
+        if let Some(own) = remainders.get_mut(self.number) {
+            own.next = from.min(own.end);
+        }
+        drop(remainders);
+        self.leave();
     }
 
     /// There are no more records in it.

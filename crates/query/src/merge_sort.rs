@@ -7,6 +7,9 @@ use crate::error::QueryError;
 
 /// So many items are sorted at once. Even if each is large, that takes milliseconds.
 const RUN_ITEMS: usize = 64;
+/// So many where none has more than [`LIGHT_BYTES`].
+const LIGHT_RUN_ITEMS: usize = 4096;
+const LIGHT_BYTES: usize = 64;
 
 /// Sorts `items`; `weight` is how many bytes of an item a comparison may have to look at.
 pub(crate) fn sort<T: Copy>(
@@ -15,14 +18,19 @@ pub(crate) fn sort<T: Copy>(
     weight: impl Fn(&T) -> usize,
     budget: &Budget,
 ) -> Result<Vec<T>, QueryError> {
-    for run in items.chunks_mut(RUN_ITEMS) {
+    let run_items = match items.iter().all(|item| weight(item) <= LIGHT_BYTES) {
+        true => LIGHT_RUN_ITEMS,
+        false => RUN_ITEMS,
+    };
+    for run in items.chunks_mut(run_items) {
         let bytes: usize = run.iter().map(&weight).sum();
-        // Each item is compared about six times.
-        budget.spend(6 * run.len())?;
-        budget.spend_bytes(6 * bytes)?;
+        // Each item is compared about as often as the run's length has bits.
+        let comparisons = run.len().ilog2() as usize;
+        budget.spend(comparisons * run.len())?;
+        budget.spend_bytes(comparisons * bytes)?;
         run.sort_by(&compare);
     }
-    let mut width = RUN_ITEMS;
+    let mut width = run_items;
     let mut merged = Vec::with_capacity(items.len());
     while width < items.len() {
         for pair in items.chunks(2 * width) {
@@ -63,12 +71,15 @@ mod tests {
                 .wrapping_add(1);
             state >> 40
         };
-        for length in [0, 1, 63, 64, 65, 128, 129, 1000, 4096, 5001] {
+        for length in [0, 1, 63, 64, 65, 128, 4095, 4097, 8192, 20_001] {
             let items: Vec<(u64, usize)> = (0..length).map(|at| (next() % 50, at)).collect();
             let mut expected = items.clone();
             expected.sort_by_key(|item| item.0);
-            let sorted = sort(items, |a, b| a.0.cmp(&b.0), |_| 8, &Budget::unlimited());
-            assert_eq!(sorted.unwrap(), expected);
+            for weight in [8, 1000] {
+                let compare = |a: &(u64, usize), b: &(u64, usize)| a.0.cmp(&b.0);
+                let sorted = sort(items.clone(), compare, |_| weight, &Budget::unlimited());
+                assert_eq!(sorted.unwrap(), expected);
+            }
         }
     }
 

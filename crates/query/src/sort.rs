@@ -3,6 +3,8 @@
 //! A sort key is an index key: where arrays give a document several, the lowest counts (the
 //! highest of a descending field is its lowest). Equal keys keep the order they came in.
 
+mod kept;
+mod sorted;
 mod sorter;
 
 use std::cmp::Ordering;
@@ -18,7 +20,9 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::field::FieldPath;
 use crate::expression::value::describe;
 
-pub use sorter::{SortStats, Sorted, Sorter};
+pub use kept::Piece;
+pub use sorted::Sorted;
+pub use sorter::{SortStats, Sorter, Sorters};
 
 /// The fields to sort by, most significant first. Without fields, all documents are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,12 +67,17 @@ impl SortPattern {
     /// Bytes that sort as the documents do. There are none where two of the fields go through
     /// different arrays.
     pub fn key(&self, document: &RawDocument) -> Result<Vec<u8>, QueryError> {
-        let keys = self.pattern.keys(document).map_err(|_| {
+        let mut key = Vec::new();
+        self.write_key(document, &mut key)?;
+        Ok(key)
+    }
+
+    /// Appends those bytes.
+    pub fn write_key(&self, document: &RawDocument, out: &mut Vec<u8>) -> Result<(), QueryError> {
+        self.pattern.write_first(document, out).map_err(|_| {
             let message = "cannot sort with keys that are parallel arrays";
             QueryError::new(ErrorKind::BadValue, message)
-        })?;
-        let first = keys.keys.into_iter().next();
-        Ok(first.map(|key| key.bytes).unwrap_or_default())
+        })
     }
 
     pub fn compare(&self, a: &RawDocument, b: &RawDocument) -> Result<Ordering, QueryError> {

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use thiserror::Error;
 
-use super::{Key, KeyBuilder, KeyField, hash_collated};
+use super::types::NoTypes;
+use super::{Key, KeyBuilder, KeyField, encode_typed, hash_collated};
 use crate::collation::Collator;
 use crate::element::{elements, field, items};
 use crate::number::Number;
@@ -179,6 +180,30 @@ impl KeyPattern {
     /// The keys of a document under a sparse index: those that have a field.
     pub fn sparse_keys(&self, document: &RawDocument) -> Result<Keys, KeyError> {
         self.collect(document, true)
+    }
+
+    /// Appends the bytes of the document's first key.
+    pub fn write_first(&self, document: &RawDocument, out: &mut Vec<u8>) -> Result<(), KeyError> {
+        let start = out.len();
+        for (path, order) in &self.fields {
+            let mut passed = false;
+            let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
+            let slot = slot.follow(&mut |_| passed = true)?;
+            if passed || *order == FieldOrder::Hashed {
+                // An array: there may be several keys.
+                out.truncate(start);
+                let keys = self.keys(document)?.keys;
+                out.extend_from_slice(keys.first().map_or(&[], |key| &key.bytes));
+                return Ok(());
+            }
+            let value = slot.leaf().shown(*order, self.collator.as_ref());
+            let field = out.len();
+            encode_typed(value, self.collator.as_ref(), &mut NoTypes, out);
+            if *order == FieldOrder::Descending {
+                out[field..].iter_mut().for_each(|byte| *byte = !*byte);
+            }
+        }
+        Ok(())
     }
 
     /// The values of the document's first key, for error messages: `{a: 1}`.

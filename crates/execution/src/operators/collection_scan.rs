@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{CollectionId, Record, RecordId, RecordScan, StorageError};
+use banyan_storage::{CollectionId, Record, RecordId, RecordScan, Snapshot, StorageError};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::explain::direction;
@@ -16,7 +16,12 @@ use crate::error;
 use crate::plan::explain::clamp;
 use crate::plan::{IndexBounds, ScanRange};
 use crate::row::Row;
-use crate::shares::Share;
+use crate::shares::{Share, Shares};
+
+/// A collection of so many documents or bytes is worth the while of a second thread: one reads it
+/// in a few milliseconds.
+const DIVIDED_DOCUMENTS: u64 = 10_000;
+const DIVIDED_BYTES: u64 = 8 * 1024 * 1024;
 
 pub struct CollectionScan {
     collection: CollectionId,
@@ -34,6 +39,8 @@ pub struct CollectionScan {
     /// The record that it has come to in its range.
     last: Option<RecordId>,
     examined: u64,
+    /// Whether a second thread is worth its while.
+    is_large: bool,
     /// What it reads of the collection; `None`: all of it.
     share: Option<Share>,
     /// The first record of its share that others may still take.
@@ -59,9 +66,22 @@ impl CollectionScan {
             scan: None,
             last: None,
             examined: 0,
+            is_large: false,
             share: None,
             claimed: 0,
         }
+    }
+
+    /// Several may read what there is of a collection with so many documents and bytes.
+    pub fn of_size(self, documents: u64, bytes: u64) -> Self {
+        CollectionScan {
+            is_large: documents >= DIVIDED_DOCUMENTS || bytes >= DIVIDED_BYTES,
+            ..self
+        }
+    }
+
+    pub fn has_filter(&self) -> bool {
+        self.filter.is_some()
     }
 
     /// Within the bounds of the collection's clustered index.
@@ -209,6 +229,24 @@ impl Operator for CollectionScan {
 
     fn save(&mut self) {
         self.scan = None;
+    }
+
+    fn shares(&self, _: &[Stage], snapshot: &Snapshot) -> Result<Option<Arc<Shares>>, QueryError> {
+        if !self.is_large || self.share.is_some() {
+            return Ok(None);
+        }
+        let last = snapshot.last_record_id(self.collection);
+        let last = last.map_err(error::storage)?.and_then(|id| id.as_number());
+        let first = match &self.last {
+            Some(read) => read.as_number().map(|read| read.saturating_add(1)),
+            None => {
+                let first = snapshot.records(self.collection, .., false).next();
+                let first = first.transpose().map_err(error::storage)?;
+                first.and_then(|(id, _)| id.as_number())
+            }
+        };
+        let ends = first.zip(last);
+        Ok(ends.map(|(first, last)| Shares::new(first, last.saturating_add(1))))
     }
 
     /// Backwards it is read by one alone.

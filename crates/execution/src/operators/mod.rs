@@ -10,6 +10,7 @@
 mod collection_scan;
 mod distinct_scan;
 mod eof;
+mod exchange;
 mod explain;
 mod fetch;
 mod id_lookup;
@@ -25,6 +26,7 @@ mod sort_merge;
 mod virtual_scan;
 
 use std::any::Any;
+use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
@@ -34,6 +36,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, cstr};
 pub use collection_scan::CollectionScan;
 pub use distinct_scan::{DistinctScan, Reads};
 pub use eof::Eof;
+pub use exchange::Exchange;
 pub use explain::Explainer;
 pub(crate) use explain::pattern as sort_pattern;
 pub use fetch::Fetch;
@@ -49,9 +52,9 @@ pub use sort::Sort;
 pub use sort_merge::SortMerge;
 pub use virtual_scan::{Documents, VirtualScan};
 
-use crate::interrupt::Ticker;
+use crate::interrupt::{InterruptSlot, Ticker};
 use crate::row::Row;
-use crate::shares::Share;
+use crate::shares::{Share, Shares};
 
 /// What operators hand on: a record, and its document once that has been read.
 pub struct Member {
@@ -98,6 +101,19 @@ pub trait Operator: Any + Send {
         None
     }
 
+    /// What is left to read below it, to be divided among several: `None` if that is not much, or
+    /// not known.
+    fn shares(
+        &self,
+        inputs: &[Stage],
+        snapshot: &Snapshot,
+    ) -> Result<Option<Arc<Shares>>, QueryError> {
+        match inputs {
+            [only] => only.shares(snapshot),
+            _ => Ok(None),
+        }
+    }
+
     /// Adds to its own counts those of a part.
     fn absorb(&mut self, _: &dyn Operator) {}
 
@@ -130,6 +146,9 @@ pub trait Operator: Any + Send {
     fn is_shown(&self) -> bool {
         true
     }
+
+    /// Adds to what is said of its input what there is to say of an operator that is not shown.
+    fn annotate(&self, _: &mut RawDocumentBuf) {}
 
     /// Adds what is said of this operator alone.
     fn describe(&self, _: &mut RawDocumentBuf, _: &Counts, _: Explainer) {}
@@ -201,6 +220,11 @@ impl Stage {
         })
     }
 
+    /// What is left to read of the scan at the bottom, if it is much.
+    pub fn shares(&self, snapshot: &Snapshot) -> Result<Option<Arc<Shares>>, QueryError> {
+        self.operator.shares(&self.inputs, snapshot)
+    }
+
     /// Adds to its own counts those of a part.
     pub fn absorb(&mut self, part: &Stage) {
         for (input, part) in self.inputs.iter_mut().zip(&part.inputs) {
@@ -224,7 +248,9 @@ impl Stage {
         if !self.operator.is_shown()
             && let Some(input) = self.inputs.first()
         {
-            return input.explain(explainer);
+            let mut stage = input.explain(explainer);
+            self.operator.annotate(&mut stage);
+            return stage;
         }
         let operator = &*self.operator;
         let mut stage = explainer.stage(operator.name(), operator.filter(), &self.counts);
@@ -254,6 +280,8 @@ pub struct Run<'r> {
     ticker: &'r mut Ticker,
     /// Units of work that may be done before control goes back to whoever runs the plan.
     allowed: u64,
+    /// Whether it may do all that there is to do: it is not on trial.
+    is_unbounded: bool,
     examined: &'r mut Examined,
 }
 
@@ -276,6 +304,7 @@ impl<'r> Run<'r> {
             snapshot,
             ticker,
             allowed,
+            is_unbounded: allowed == u64::MAX,
             examined,
         }
     }
@@ -289,6 +318,10 @@ impl<'r> Run<'r> {
         self.allowed -= 1;
         self.examined.works += 1;
         true
+    }
+
+    fn slot(&self) -> Arc<InterruptSlot> {
+        self.ticker.slot().clone()
     }
 
     fn is_exhausted(&self) -> bool {

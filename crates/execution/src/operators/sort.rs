@@ -1,16 +1,17 @@
-//! SORT: everything is read before the first is handed on. What does not fit into memory goes to
-//! disk.
+//! SORT: everything is read before the first is handed on, on all cores if it is much. What does not
+//! fit into memory goes to disk.
 
 use banyan_query::memory::Limit;
-use banyan_query::sort::{SortPattern, SortStats, Sorted, Sorter};
+use banyan_query::sort::{Piece, SortPattern, SortStats, Sorted, Sorter, Sorters};
 use banyan_query::spill::Spilled;
-use banyan_query::{Budget, QueryError};
+use banyan_query::{Budget, ErrorKind, QueryError};
 use banyan_storage::{RecordId, RecordIdRef};
-use bson::{RawDocumentBuf, cstr};
+use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
+use crate::parallel::{self, Sink, Workers};
 use crate::plan::explain::clamp;
-use crate::row::Row;
+use crate::row::{Row, SortedDocument};
 
 /// So many members of the input are read at once.
 const READ_AHEAD: usize = 64;
@@ -20,51 +21,98 @@ pub struct Sort {
     pattern: SortPattern,
     limit: Option<u64>,
     bytes_max: usize,
+    sorters: Sorters,
     state: State,
     /// Members that were read.
     read: u64,
     stats: SortStats,
+    workers: Workers,
 }
 
 enum State {
-    Reading(Sorter<Member>),
+    Reading(Taking),
     Sorted(Sorted<Member>),
     Ended,
+}
+
+/// Takes in what is to be sorted: all of it, or what one of several workers reads.
+struct Taking {
+    pattern: SortPattern,
+    sorter: Sorter<Member>,
+    key: Vec<u8>,
+    read: u64,
+}
+
+impl Taking {
+    fn new(pattern: &SortPattern, sorters: &Sorters) -> Taking {
+        Taking {
+            pattern: pattern.clone(),
+            sorter: sorters.make(),
+            key: Vec::new(),
+            read: 0,
+        }
+    }
+}
+
+impl Sink for Taking {
+    fn take(&mut self, member: Member) -> Result<(), QueryError> {
+        let Member { record, row } = member;
+        let Some(row) = row else { return Ok(()) };
+        self.read += 1;
+        self.key.clear();
+        self.pattern.write_key(&row, &mut self.key)?;
+        let bytes = row.as_bytes().len() + size_of::<RecordId>();
+        let put = |out: &mut Vec<u8>| put(&record, &row, out);
+        self.sorter.push_with(&self.key, bytes, put)
+    }
+
+    fn begin(&mut self, start: u64) -> bool {
+        self.sorter.begin(start);
+        true
+    }
+
+    fn seal(&mut self) -> Result<(), QueryError> {
+        self.sorter.seal()
+    }
 }
 
 impl Sort {
     pub fn new(pattern: SortPattern, limit: Option<u64>, budget: &Budget) -> Sort {
         let kept = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let sorters = Sorters::new(kept, budget);
         Sort {
+            state: State::Reading(Taking::new(&pattern, &sorters)),
             pattern,
             limit,
             bytes_max: budget.memory().limit(Limit::Sort),
-            state: State::Reading(Sorter::new(kept, budget)),
+            sorters,
             read: 0,
             stats: SortStats::default(),
+            workers: Workers::default(),
         }
     }
 
     /// Reads the input; false when the work that is allowed is used up before its end.
     fn read(&mut self, inputs: &mut [Stage], run: &mut Run<'_>) -> Result<bool, QueryError> {
-        let (State::Reading(sorter), Some(input)) = (&mut self.state, inputs.first_mut()) else {
+        let (State::Reading(taking), Some(input)) = (&mut self.state, inputs.first_mut()) else {
             return Ok(true);
         };
+        let mut parts = Vec::new();
+        if run.is_unbounded {
+            let (pattern, sorters) = (self.pattern.clone(), self.sorters.clone());
+            let make = move || Ok(Taking::new(&pattern, &sorters));
+            let (slot, workers) = (run.slot(), &mut self.workers);
+            let gathered =
+                parallel::gather(input, run.snapshot, &slot, run.examined, workers, make)?;
+            parts = gathered.unwrap_or_default();
+        }
         let mut pulled = Vec::new();
-        loop {
+        while parts.is_empty() {
             let progress = input.next(run, READ_AHEAD, &mut pulled)?;
-            self.read += pulled.len() as u64;
-            for Member { record, row } in pulled.drain(..) {
-                let Some(mut row) = row else { continue };
-                let key = self.pattern.key(&row)?;
-                if sorter.wants(&key) {
-                    // A copy: the record would keep its whole block alive.
-                    row.detach();
-                    let bytes = row.as_bytes().len();
-                    let row = Some(row);
-                    sorter.push(key, Member { record, row }, bytes)?;
-                }
+            for member in pulled.drain(..) {
+                taking.take(member)?;
             }
+            self.read = taking.read;
             if progress == Progress::End {
                 break;
             }
@@ -72,12 +120,51 @@ impl Sort {
                 return Ok(false);
             }
         }
-        self.stats = sorter.stats();
-        if let State::Reading(sorter) = std::mem::replace(&mut self.state, State::Ended) {
-            self.state = State::Sorted(sorter.finish()?);
+        if let State::Reading(own) = std::mem::replace(&mut self.state, State::Ended) {
+            parts.push(own);
         }
+        self.read = parts.iter().map(|part| part.read).sum();
+        let sorters = parts.into_iter().map(|part| part.sorter);
+        let sorted = Sorted::of(sorters.collect())?;
+        self.stats = sorted.stats();
+        self.state = State::Sorted(sorted);
         Ok(true)
     }
+}
+
+/// Appends a record's id and its document.
+fn put(record: &RecordId, document: &RawDocument, out: &mut Vec<u8>) {
+    let (kind, id) = match record.as_ref() {
+        RecordIdRef::Number(number) => (NUMBER, &number.to_be_bytes()[..]),
+        RecordIdRef::Bytes(bytes) => (BYTES, bytes),
+    };
+    // An id is no longer than 4 KB.
+    let length = u16::try_from(id.len()).unwrap_or_default();
+    out.push(kind);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(id);
+    out.extend_from_slice(document.as_bytes());
+}
+
+/// The id that was put first, and how many bytes that took.
+fn id_of(bytes: &[u8]) -> Option<(RecordId, usize)> {
+    let ([kind, high, low], bytes) = bytes.split_first_chunk()?;
+    let length = usize::from(u16::from_be_bytes([*high, *low]));
+    let id = bytes.get(..length)?;
+    let record = match *kind {
+        NUMBER => RecordId::number(u64::from_be_bytes(id.try_into().ok()?)),
+        _ => RecordId::bytes(id),
+    };
+    Some((record, 3 + length))
+}
+
+fn member_of(bytes: Piece) -> Option<Member> {
+    let (record, length) = id_of(&bytes)?;
+    let document = SortedDocument::new(bytes.behind(length))?;
+    Some(Member {
+        record,
+        row: Some(Row::Sorted(document)),
+    })
 }
 
 /// What a record id is, in front of its length.
@@ -86,31 +173,17 @@ const BYTES: u8 = 1;
 
 impl Spilled for Member {
     fn write(&self, out: &mut Vec<u8>) {
-        let (kind, id) = match self.record.as_ref() {
-            RecordIdRef::Number(number) => (NUMBER, &number.to_be_bytes()[..]),
-            RecordIdRef::Bytes(bytes) => (BYTES, bytes),
-        };
-        // An id is no longer than 4 KB.
-        let length = u16::try_from(id.len()).unwrap_or_default();
-        out.push(kind);
-        out.extend_from_slice(&length.to_be_bytes());
-        out.extend_from_slice(id);
         if let Some(row) = &self.row {
-            out.extend_from_slice(row.as_bytes());
+            put(&self.record, row, out);
         }
     }
 
     fn read(bytes: &[u8]) -> Option<Member> {
-        let ([kind, high, low], bytes) = bytes.split_first_chunk()?;
-        let length = usize::from(u16::from_be_bytes([*high, *low]));
-        let (id, document) = bytes.split_at_checked(length)?;
-        let record = match *kind {
-            NUMBER => RecordId::number(u64::from_be_bytes(id.try_into().ok()?)),
-            _ => RecordId::bytes(id),
-        };
+        let (record, length) = id_of(bytes)?;
+        let document = RawDocumentBuf::read(bytes.get(length..)?)?;
         Some(Member {
             record,
-            row: Some(Row::Owned(RawDocumentBuf::read(document)?)),
+            row: Some(Row::Owned(document)),
         })
     }
 }
@@ -134,15 +207,15 @@ impl Operator for Sort {
         let mut progress = Progress::More;
         while out.len() < most {
             let next = match &mut self.state {
-                State::Sorted(sorted) => sorted.next_item()?,
+                State::Sorted(sorted) => sorted.next_piece()?,
                 _ => None,
             };
-            let Some(member) = next else {
+            let Some(piece) = next else {
                 self.state = State::Ended;
                 progress = Progress::End;
                 break;
             };
-            out.push(member);
+            out.push(member_of(piece).ok_or_else(broken)?);
         }
         let advanced = (out.len() - before) as u64;
         Ok((self.read - read + advanced, progress))
@@ -168,6 +241,11 @@ impl Operator for Sort {
             stage.append(cstr!("totalDataSizeSorted"), long(self.stats.bytes));
             stage.append(cstr!("usedDisk"), self.stats.spills > 0);
             stage.append(cstr!("spills"), long(self.stats.spills));
+            self.workers.describe(stage);
         }
     }
+}
+
+fn broken() -> QueryError {
+    QueryError::new(ErrorKind::InternalError, "what was sorted is no record")
 }

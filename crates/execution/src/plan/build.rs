@@ -8,7 +8,7 @@ use banyan_storage::Collection;
 
 use super::{Access, Branch, Covering, IndexBounds, Solution};
 use crate::operators::{
-    CollectionScan, Covered, DistinctScan, Eof, Fetch, IdLookup, IndexScan, KeyDocument, Limit, Or,
+    CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, IdLookup, IndexScan, KeyDocument, Limit, Or,
     Projection, RandomScan, Reads, ShardingFilter, Skip, Sort, SortMerge, Stage,
 };
 use crate::request::{DistinctOf, Goal, Request};
@@ -106,7 +106,13 @@ fn find(
         Access::Nothing => Stage::new(Eof),
         Access::Sample(ids) => Stage::new(RandomScan::new(collection.id, ids.clone())),
         Access::Collection { reverse } => {
-            Stage::new(CollectionScan::new(collection.id, *reverse, filter))
+            let scan = CollectionScan::new(collection.id, *reverse, filter);
+            let matches = scan.has_filter();
+            let scan = Stage::new(scan.of_size(collection.documents(), collection.bytes()));
+            match matches {
+                true => Stage::over(scan, Exchange::default()),
+                false => scan,
+            }
         }
         Access::Index { bounds, reverse } => {
             return from_index(collection, request, solution, bounds, *reverse);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use banyan_execution::operators::Member;
 use banyan_execution::parallel::Sink;
 use banyan_execution::{
     Distinct, DistinctOf, Executor, Goal, InterruptSlot, PlanSummaryStats, Request, Row, RowStream,
@@ -306,7 +307,8 @@ fn divide(
     executor: &mut Executor,
     gathering: Pipeline,
 ) -> Result<Option<Vec<Execution>>, QueryError> {
-    let parts = executor.divide(move || gathering.start(None).map(Gatherer))?;
+    let together = Arc::default();
+    let parts = executor.divide(move || gathering.start_part(&together).map(Gatherer))?;
     Ok(parts.map(|parts| parts.into_iter().map(|part| part.0).collect()))
 }
 
@@ -314,8 +316,19 @@ fn divide(
 struct Gatherer(Execution);
 
 impl Sink for Gatherer {
-    fn take(&mut self, row: Row) -> Result<(), QueryError> {
-        self.0.push(&row).map(|_| ())
+    fn take(&mut self, member: Member) -> Result<(), QueryError> {
+        match member.row {
+            Some(row) => self.0.push(&row).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, start: u64) -> bool {
+        self.0.begin(start)
+    }
+
+    fn seal(&mut self) -> Result<(), QueryError> {
+        self.0.seal()
     }
 }
 

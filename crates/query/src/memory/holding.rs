@@ -1,5 +1,8 @@
 //! What one stage holds.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::consumer::{Consumer, Max};
 use super::limits::Limit;
 use crate::budget::Budget;
@@ -10,9 +13,18 @@ const PORTION: usize = 256 * 1024;
 /// A stage that holds no more than this is never asked to make room for others.
 const SMALL: usize = 1024 * 1024;
 
+/// What the holdings of one stage that several threads work for have together. The stage's limit
+/// holds for all of them.
+#[derive(Debug, Default)]
+pub struct Together {
+    reserved: AtomicUsize,
+    holdings: AtomicUsize,
+}
+
 /// What a stage holds, given back when it is dropped.
 #[derive(Debug)]
 pub struct Holding {
+    together: Option<Arc<Together>>,
     budget: Budget,
     consumer: &'static Consumer,
     bytes: usize,
@@ -36,12 +48,19 @@ impl Holding {
                 Max::Parameter(limit) => budget.memory().limit(limit),
                 Max::Bytes(bytes) => bytes,
             },
+            together: None,
             budget,
             consumer,
             bytes: 0,
             reserved: 0,
             peak: 0,
         }
+    }
+
+    /// Counts with others of the stage from now on; it holds nothing yet.
+    pub(crate) fn join(&mut self, together: &Arc<Together>) {
+        together.holdings.fetch_add(1, Ordering::Relaxed);
+        self.together = Some(together.clone());
     }
 
     /// The stage holds so many bytes now; fails if that is too much.
@@ -85,8 +104,21 @@ impl Holding {
         self.peak = self.peak.max(self.bytes);
         let wanted = self.bytes.div_ceil(PORTION).saturating_mul(PORTION);
         let within = self.budget.reserve(self.reserved, wanted);
+        let fits = self.fits_together(wanted) && self.bytes <= self.max;
         self.reserved = wanted;
-        self.bytes <= self.max && (within || self.bytes <= SMALL)
+        fits && (within || self.bytes <= SMALL)
+    }
+
+    /// Whether the stage may hold what all of its holdings have. Where that is too much, those
+    /// with a small part of it go on: one of the others makes room, or fails.
+    fn fits_together(&self, wanted: usize) -> bool {
+        let Some(together) = &self.together else {
+            return true;
+        };
+        let change = wanted.wrapping_sub(self.reserved);
+        let before = together.reserved.fetch_add(change, Ordering::Relaxed);
+        let holdings = together.holdings.load(Ordering::Relaxed);
+        before.wrapping_add(change) <= self.max || self.bytes <= self.max / (4 * holdings.max(1))
     }
 
     pub fn bytes(&self) -> usize {
@@ -106,5 +138,9 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         self.budget.reserve(self.reserved, 0);
+        if let Some(together) = &self.together {
+            together.reserved.fetch_sub(self.reserved, Ordering::Relaxed);
+            together.holdings.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub use consumer::Consumer;
-pub use holding::Holding;
+pub use holding::{Holding, Together};
 pub use limits::{DISK_BY_DEFAULT, LIMITS, Limit, Row};
 
 use crate::spill::file::SpillStore;

@@ -215,12 +215,19 @@ struct Grouped {
     document: RawDocumentBuf,
 }
 
+impl Grouped {
+    /// Appends what one with these is read from.
+    fn put(value: RawBsonRef<'_>, document: &RawDocument, out: &mut Vec<u8>) {
+        let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 32);
+        writer.append("v", value);
+        writer.append_doc("d", document);
+        out.extend_from_slice(writer.finish().as_bytes());
+    }
+}
+
 impl Spilled for Grouped {
     fn write(&self, out: &mut Vec<u8>) {
-        let mut writer = DocumentWriter::with_capacity(self.document.as_bytes().len() + 32);
-        writer.append("v", self.value.as_raw_bson_ref());
-        writer.append_doc("d", &self.document);
-        out.extend_from_slice(writer.finish().as_bytes());
+        Grouped::put(self.value.as_raw_bson_ref(), &self.document, out);
     }
 
     fn read(bytes: &[u8]) -> Option<Grouped> {
@@ -268,11 +275,7 @@ impl StageRun for BucketAutoRun {
         let mut order = Vec::new();
         key::encode_collated(value, self.group_by.collator(), &mut order);
         let bytes = byte_len(value) + document.as_bytes().len() + size_of::<Grouped>();
-        let grouped = Grouped {
-            value: value.into(),
-            document: document.to_owned(),
-        };
-        sorter.push(order, grouped, bytes)?;
+        sorter.push_with(&order, bytes, |out| Grouped::put(value, document, out))?;
         Ok(Flow::Continue)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use banyan_document::DocumentWriter;
 use banyan_document::element::elements;
-use bson::{RawDocument, RawDocumentBuf};
+use bson::RawDocument;
 
 use crate::names::Named;
 
@@ -77,9 +77,10 @@ impl Pruner {
         }
     }
 
-    pub fn prune(&self, document: &RawDocument) -> RawDocumentBuf {
+    /// Appends what is left of a document.
+    pub fn prune_into(&self, document: &RawDocument, out: &mut Vec<u8>) {
         if matches!(self.needed, Needed::All) {
-            return document.to_owned();
+            return out.extend_from_slice(document.as_bytes());
         }
         let mut writer = DocumentWriter::new();
         for element in elements(document) {
@@ -87,6 +88,6 @@ impl Pruner {
                 writer.append_element(&element);
             }
         }
-        writer.finish()
+        out.extend_from_slice(writer.finish().as_bytes());
     }
 }

@@ -11,6 +11,7 @@ use super::stage::Stage;
 use super::stage_run::{Drained, Flow, Next, Placed, Results, StageRun, Start, append_count};
 use crate::budget::Budget;
 use crate::error::QueryError;
+use crate::memory::Together;
 use crate::variables::Variables;
 
 pub struct Execution {
@@ -31,6 +32,7 @@ impl Execution {
         sources: Option<Arc<dyn Sources>>,
         budget: &Budget,
         variables: &Variables,
+        together: Option<&Arc<Together>>,
     ) -> Result<Execution, QueryError> {
         let mut runs = Vec::with_capacity(members.len());
         for (index, member) in members.iter().enumerate() {
@@ -39,6 +41,7 @@ impl Execution {
                 sources: sources.as_ref(),
                 budget,
                 variables,
+                together,
             };
             runs.push(Placed {
                 run: member.stage.clone().run(&start)?,
@@ -68,6 +71,30 @@ impl Execution {
         self.paused = self.output.flow() == Flow::Full;
         self.stopped = flow == Flow::Stop;
         Ok(flow)
+    }
+
+    /// What is pushed next is another part of the input; see [`StageRun::begin`].
+    pub fn begin(&mut self, part: u64) -> bool {
+        let last = self.runs.last_mut();
+        last.is_some_and(|placed| placed.run.begin(part))
+    }
+
+    /// Nothing more will be pushed before it is absorbed.
+    pub fn seal(&mut self) -> Result<(), QueryError> {
+        let last = self.runs.last_mut();
+        last.map_or(Ok(()), |placed| placed.run.seal())
+    }
+
+    /// What is pushed next is another part of the input; see [`StageRun::begin`].
+    pub fn begin(&mut self, part: u64) -> bool {
+        let last = self.runs.last_mut();
+        last.is_some_and(|placed| placed.run.begin(part))
+    }
+
+    /// Nothing more will be pushed before it is absorbed.
+    pub fn seal(&mut self) -> Result<(), QueryError> {
+        let last = self.runs.last_mut();
+        last.map_or(Ok(()), |placed| placed.run.seal())
     }
 
     /// Takes over what another execution of the first stages of the same pipeline, up to one that

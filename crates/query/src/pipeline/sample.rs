@@ -106,8 +106,8 @@ impl StageRun for SampleRun {
         }
         let drawn = rand::rng().random::<u64>().to_be_bytes();
         if sorter.wants(&drawn) {
-            let bytes = document.as_bytes().len();
-            sorter.push(drawn.to_vec(), document.to_owned(), bytes)?;
+            let bytes = document.as_bytes();
+            sorter.push_with(&drawn, bytes.len(), |out| out.extend_from_slice(bytes))?;
         }
         Ok(Flow::Continue)
     }

@@ -14,6 +14,7 @@ use super::stage::{Division, Stage};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
+use crate::memory::Together;
 use crate::variables::{Slots, Variables};
 
 /// Parses the pipeline inside the stage that it is told the name of. It knows all stages, which
@@ -182,13 +183,19 @@ impl Pipeline {
         self.start_within(sources, Variables::NONE)
     }
 
+    /// A run over a part of the input, one of several that hold memory together.
+    pub fn start_part(&self, together: &Arc<Together>) -> Result<Execution, QueryError> {
+        let variables = Variables::NONE;
+        Execution::new(&self.members, None, &self.budget, variables, Some(together))
+    }
+
     /// A run inside a `$lookup` that has bound its variables.
     pub(super) fn start_within(
         &self,
         sources: Option<Arc<dyn Sources>>,
         variables: &Variables,
     ) -> Result<Execution, QueryError> {
-        Execution::new(&self.members, sources, &self.budget, variables)
+        Execution::new(&self.members, sources, &self.budget, variables, None)
     }
 
     /// Runs over `input`, which may fail with an error of its own.

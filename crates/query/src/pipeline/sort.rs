@@ -1,5 +1,6 @@
 //! $sort, with the limit that follows it: then only so many documents are kept
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,10 +13,12 @@ use super::limit::Limit;
 use super::sort_key::SortKey;
 use super::stage::{Changes, Division, Reads, Stage};
 use super::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::error;
-use crate::sort::{SortStats, Sorted, Sorter};
+use crate::sort::{SortStats, Sorted, Sorter, Sorters};
+use crate::spill::damaged;
 
 /// Documents handed on between two looks at the results.
 const DOCUMENTS_PER_DRAIN: usize = 64;
@@ -76,6 +79,10 @@ impl Stage for Sort {
         }
     }
 
+    fn gathers(&self) -> bool {
+        true
+    }
+
     fn is_filter_transparent(&self) -> bool {
         true
     }
@@ -84,10 +91,15 @@ impl Stage for Sort {
         let limit = self
             .limit
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let sorter = match start.together {
+            Some(together) => Sorters::within(limit, start.budget, together).make(),
+            None => Sorter::new(limit, start.budget),
+        };
         Ok(Box::new(SortRun {
             key: self.key.clone(),
             pruner: Pruner::new(&start.needed),
-            state: State::Reading(Sorter::new(limit, start.budget)),
+            state: State::Reading(vec![sorter]),
+            bytes: Vec::new(),
         }))
     }
 }
@@ -96,18 +108,33 @@ struct SortRun {
     key: SortKey,
     pruner: Pruner,
     state: State,
+    /// The key of a document.
+    bytes: Vec<u8>,
 }
 
 enum State {
-    Reading(Sorter<RawDocumentBuf>),
+    /// Its own sorter, and those that have seen other parts of the input.
+    Reading(Vec<Sorter<RawDocumentBuf>>),
     Sorted(Sorted<RawDocumentBuf>),
     Done(SortStats),
 }
 
 impl SortRun {
+    /// Its own, while it reads.
+    fn sorter(&mut self) -> Option<&mut Sorter<RawDocumentBuf>> {
+        match &mut self.state {
+            State::Reading(sorters) => sorters.first_mut(),
+            State::Sorted(_) | State::Done(_) => None,
+        }
+    }
+
     fn stats(&self) -> SortStats {
         match &self.state {
-            State::Reading(sorter) => sorter.stats(),
+            State::Reading(sorters) => {
+                let mut stats = SortStats::default();
+                sorters.iter().for_each(|sorter| stats.add(sorter.stats()));
+                stats
+            }
             State::Sorted(sorted) => sorted.stats(),
             State::Done(stats) => *stats,
         }
@@ -116,35 +143,61 @@ impl SortRun {
 
 impl StageRun for SortRun {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
-        let State::Reading(sorter) = &mut self.state else {
+        let State::Reading(sorters) = &mut self.state else {
             return Ok(Flow::Stop);
         };
-        let key = self.key.pattern.key(document)?;
-        if sorter.wants(&key) {
-            let document = self.pruner.prune(document);
-            let bytes = document.as_bytes().len();
-            sorter.push(key, document, bytes)?;
+        self.bytes.clear();
+        self.key.pattern.write_key(document, &mut self.bytes)?;
+        if let Some(sorter) = sorters.first_mut() {
+            let prune = |out: &mut Vec<u8>| self.pruner.prune_into(document, out);
+            sorter.push_with(&self.bytes, document.as_bytes().len(), prune)?;
         }
         Ok(Flow::Continue)
+    }
+
+    fn begin(&mut self, part: u64) -> bool {
+        match self.sorter() {
+            Some(sorter) => {
+                sorter.begin(part);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn seal(&mut self) -> Result<(), QueryError> {
+        self.sorter().map_or(Ok(()), Sorter::seal)
+    }
+
+    fn absorb(&mut self, later: Box<dyn StageRun>, _: &Budget) -> Result<(), QueryError> {
+        let later: Box<dyn Any> = later;
+        if let State::Reading(sorters) = &mut self.state
+            && let Ok(later) = later.downcast::<SortRun>()
+            && let State::Reading(later) = later.state
+        {
+            sorters.extend(later);
+        }
+        Ok(())
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
         let done = State::Done(self.stats());
         if matches!(self.state, State::Reading(_))
-            && let State::Reading(sorter) = std::mem::replace(&mut self.state, done)
+            && let State::Reading(sorters) = std::mem::replace(&mut self.state, done)
         {
-            self.state = State::Sorted(sorter.finish()?);
+            self.state = State::Sorted(Sorted::of(sorters)?);
         }
         for _ in 0..DOCUMENTS_PER_DRAIN {
             let document = match &mut self.state {
-                State::Sorted(sorted) => sorted.next_item()?,
+                State::Sorted(sorted) => sorted.next_piece()?,
                 _ => None,
             };
             let Some(document) = document else {
                 self.state = State::Done(self.stats());
                 return Ok(Drained::Done);
             };
-            match next.push(&document)? {
+            let document = RawDocument::from_bytes(&document[..]).map_err(|_| damaged())?;
+            match next.push(document)? {
                 Flow::Continue => {}
                 Flow::Full => return Ok(Drained::More),
                 Flow::Stop => return Ok(Drained::Done),

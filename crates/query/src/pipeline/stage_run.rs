@@ -11,6 +11,7 @@ use super::dependencies::Dependencies;
 use super::foreign::Sources;
 use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
+use crate::memory::Together;
 use crate::variables::Variables;
 
 /// A result is no document that a user stores: something may be told about the largest of those.
@@ -46,6 +47,8 @@ pub struct Start<'s> {
     pub budget: &'s Budget,
     /// The values of the variables of `$lookup` stages around.
     pub variables: &'s Variables,
+    /// What the stages of several executions that see parts of one input hold together.
+    pub together: Option<&'s Arc<Together>>,
 }
 
 /// A stage at work.
@@ -64,6 +67,17 @@ pub trait StageRun: Any + Send {
     ///
     /// [`Stage::gathers`]: super::Stage::gathers
     fn absorb(&mut self, _: Box<dyn StageRun>, _: &Budget) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    /// What comes next is another part of the input: that which begins at `part`, in the order of
+    /// the parts. False if it cannot tell them apart, and a run of its own has to see each.
+    fn begin(&mut self, _part: u64) -> bool {
+        false
+    }
+
+    /// No more will come: does what is left to do before it is absorbed.
+    fn seal(&mut self) -> Result<(), QueryError> {
         Ok(())
     }
 

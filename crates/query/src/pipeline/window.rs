@@ -271,14 +271,10 @@ impl StageRun for WindowRun {
         }
         let partition = order.len();
         if let Some(key) = &self.stage.order {
-            order.extend(key.pattern.key(document)?);
+            key.pattern.write_key(document, &mut order)?;
         }
         let bytes = document.as_bytes().len() + size_of::<Placed>();
-        let placed = Placed {
-            partition,
-            document: document.to_owned(),
-        };
-        sorter.push(order, placed, bytes)?;
+        sorter.push_with(&order, bytes, |out| Placed::put(partition, document, out))?;
         Ok(Flow::Continue)
     }
 

@@ -1,36 +1,51 @@
 //! The sorter: items by their keys, in memory as long as they fit, in sorted runs on disk beyond.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
+use super::kept::{Kept, List, PLACE_BYTES};
+use super::sorted::Sorted;
 use crate::budget::Budget;
 use crate::error::QueryError;
-use crate::memory::{self, Consumer, Holding};
-use crate::spill::{Merge, Runs, Spilled, damaged};
+use crate::memory::{self, Consumer, Holding, Together};
+use crate::spill::{Runs, Spilled};
 
-/// So many entries are sorted at once.
-const CHUNK_ITEMS: usize = 1 << CHUNK_BITS;
-const CHUNK_BITS: usize = 10;
+/// Beyond its limit a sorter takes in at least so many items before it drops any.
+const EXTRA_ITEMS: usize = 64;
+/// What was dropped may take up so many bytes beside what is kept.
+const EXTRA_BYTES: usize = 1024 * 1024;
 
-/// Sorts items by their keys, keeping the first `limit` of them if there is one.
+/// Sorts items by their keys, keeping the first `limit` of them if there is one. No key is the
+/// beginning of another.
+///
+/// Items with equal keys keep the order in which they came. A sorter that is given parts of an
+/// input in any order ([`Sorter::begin`]) keeps the order of the input.
 pub struct Sorter<T> {
-    kept: Kept<T>,
+    kept: Kept,
+    /// What was kept, once there will be no more.
+    sealed: Option<List>,
     limit: Option<usize>,
+    /// The part of the input that is read, and how many items have come of all.
+    part: u64,
     arrived: u64,
-    bytes: usize,
+    /// What was held after dropping what a limit leaves out.
+    pruned_bytes: usize,
     holding: Holding,
     /// What did not fit.
     runs: Option<Runs>,
     /// Of a limit: what does not come before this is not among the first.
     cutoff: Option<Vec<u8>>,
     stats: SortStats,
+    of: PhantomData<fn() -> T>,
 }
 
-enum Kept<T> {
-    All(Vec<Entry<T>>),
-    /// The greatest on top, so that the first of a limit are at hand.
-    First(BinaryHeap<Entry<T>>),
+/// What makes the sorters of a stage that several threads work for. They share the stage's memory.
+#[derive(Clone)]
+pub struct Sorters {
+    consumer: &'static Consumer,
+    limit: Option<usize>,
+    budget: Budget,
+    together: Arc<Together>,
 }
 
 /// What a sort has come to.
@@ -43,60 +58,48 @@ pub struct SortStats {
     pub spills: u64,
 }
 
-#[derive(Debug)]
-struct Entry<T> {
-    key: Vec<u8>,
-    arrival: u64,
-    bytes: usize,
-    item: T,
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Entry<T>) -> bool {
-        self.cmp(other) == Ordering::Equal
+impl SortStats {
+    pub fn add(&mut self, other: SortStats) {
+        self.bytes += other.bytes;
+        self.keys += other.keys;
+        self.spills += other.spills;
     }
 }
 
-impl<T> Eq for Entry<T> {}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Entry<T>) -> Option<Ordering> {
-        Some(self.cmp(other))
+impl Sorters {
+    /// A limit of zero is none.
+    pub fn new(limit: Option<usize>, budget: &Budget) -> Sorters {
+        Sorters::within(limit, budget, &Arc::default())
     }
-}
 
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Entry<T>) -> Ordering {
-        self.key
-            .cmp(&other.key)
-            .then_with(|| self.arrival.cmp(&other.arrival))
-    }
-}
-
-impl<T> Kept<T> {
-    fn new(limit: Option<usize>) -> Kept<T> {
-        match limit {
-            None => Kept::All(Vec::new()),
-            Some(_) => Kept::First(BinaryHeap::new()),
+    /// With others of the same stage.
+    pub fn within(limit: Option<usize>, budget: &Budget, together: &Arc<Together>) -> Sorters {
+        Sorters {
+            consumer: consumer(limit),
+            limit,
+            budget: budget.clone(),
+            together: together.clone(),
         }
     }
 
-    fn into_vec(self) -> Vec<Entry<T>> {
-        match self {
-            Kept::All(entries) => entries,
-            Kept::First(heap) => heap.into_vec(),
-        }
+    pub fn make<T: Spilled>(&self) -> Sorter<T> {
+        let mut sorter = Sorter::of(self.consumer, self.limit, &self.budget);
+        sorter.holding.join(&self.together);
+        sorter
+    }
+}
+
+fn consumer(limit: Option<usize>) -> &'static Consumer {
+    match limit {
+        None | Some(0) => &memory::consumer::SORT,
+        Some(_) => &memory::consumer::TOP_SORT,
     }
 }
 
 impl<T: Spilled> Sorter<T> {
     /// A limit of zero is none.
     pub fn new(limit: Option<usize>, budget: &Budget) -> Sorter<T> {
-        let consumer = match limit {
-            None | Some(0) => &memory::consumer::SORT,
-            Some(_) => &memory::consumer::TOP_SORT,
-        };
-        Sorter::of(consumer, limit, budget)
+        Sorter::of(consumer(limit), limit, budget)
     }
 
     /// A sorter of another stage.
@@ -105,107 +108,145 @@ impl<T: Spilled> Sorter<T> {
         limit: Option<usize>,
         budget: &Budget,
     ) -> Sorter<T> {
-        let limit = limit.filter(|limit| *limit > 0);
         Sorter {
-            kept: Kept::new(limit),
-            limit,
+            kept: Kept::default(),
+            sealed: None,
+            limit: limit.filter(|limit| *limit > 0),
+            part: 0,
             arrived: 0,
-            bytes: 0,
+            pruned_bytes: 0,
             holding: budget.holding(consumer),
             runs: None,
             cutoff: None,
             stats: SortStats::default(),
+            of: PhantomData,
         }
     }
 
-    /// Whether an item with this key would be kept. Asking first saves making the item.
+    /// What comes from now on belongs to the part of the input that begins at `part`.
+    pub fn begin(&mut self, part: u64) {
+        self.part = part;
+    }
+
+    /// Whether an item with this key may be among those of the limit. Asking first saves making
+    /// the item.
     pub fn wants(&self, key: &[u8]) -> bool {
-        let (Some(limit), Kept::First(heap)) = (self.limit, &self.kept) else {
+        let Some(cutoff) = &self.cutoff else {
             return true;
         };
-        if self
-            .cutoff
-            .as_ref()
-            .is_some_and(|cutoff| key >= &cutoff[..])
-        {
-            return false;
+        let (last, place) = cutoff.split_at(cutoff.len().saturating_sub(PLACE_BYTES));
+        key.cmp(last)
+            .then_with(|| self.place()[..].cmp(place))
+            .is_lt()
+    }
+
+    /// Where the next item stands in the input.
+    fn place(&self) -> [u8; PLACE_BYTES] {
+        let mut place = [0; PLACE_BYTES];
+        place[..8].copy_from_slice(&self.part.to_be_bytes());
+        place[8..].copy_from_slice(&self.arrived.to_be_bytes());
+        place
+    }
+
+    pub fn push(&mut self, key: &[u8], item: &T) -> Result<(), QueryError> {
+        self.push_with(key, 0, |out| item.write(out))
+    }
+
+    /// `write` appends the item's bytes, about `item_bytes`, as [`Spilled::write`] does.
+    pub fn push_with(
+        &mut self,
+        key: &[u8],
+        item_bytes: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), QueryError> {
+        let (wanted, place) = (self.wants(key), self.place());
+        self.arrived += 1;
+        if !wanted {
+            return Ok(());
         }
-        match heap.peek() {
-            Some(worst) => heap.len() < limit || key < worst.key.as_slice(),
-            None => true,
+        let before = self.kept.bytes();
+        self.kept.push(key, place, item_bytes, write)?;
+        self.stats.bytes += (self.kept.bytes() - before) as u64;
+        self.stats.keys += 1;
+        if let Some(limit) = self.limit
+            && self.kept.len() > limit
+            && (self.kept.len() - limit >= limit.max(EXTRA_ITEMS)
+                || self.kept.bytes() > 2 * self.pruned_bytes + EXTRA_BYTES)
+        {
+            self.prune(limit)?;
+        }
+        match self.holding.fits(self.kept.bytes()) {
+            true => Ok(()),
+            false => self.make_room(),
         }
     }
 
-    /// `item_bytes` is what the item holds in memory.
-    pub fn push(&mut self, key: Vec<u8>, item: T, item_bytes: usize) -> Result<(), QueryError> {
-        let arrival = self.arrived;
-        self.arrived += 1;
-        if !self.wants(&key) {
-            return Ok(());
+    /// Drops what is not among the first of the limit.
+    fn prune(&mut self, limit: usize) -> Result<(), QueryError> {
+        let before = self.kept.bytes();
+        let cutoff = self.kept.prune(limit, self.holding.budget())?;
+        // Of two limits the one that lets less through.
+        if let Some(cutoff) = cutoff
+            && self.cutoff.as_ref().is_none_or(|known| cutoff < *known)
+        {
+            self.cutoff = Some(cutoff);
         }
-        let bytes = key.len() + item_bytes + size_of::<Entry<T>>();
-        self.bytes += bytes;
-        self.stats.bytes += bytes as u64;
-        self.stats.keys += 1;
-        let entry = Entry {
-            key,
-            arrival,
-            bytes,
-            item,
-        };
-        match &mut self.kept {
-            Kept::All(entries) => entries.push(entry),
-            Kept::First(heap) => {
-                heap.push(entry);
-                if self.limit.is_some_and(|limit| heap.len() > limit)
-                    && let Some(worst) = heap.pop()
-                {
-                    self.bytes -= worst.bytes;
-                    self.stats.bytes -= worst.bytes as u64;
-                }
+        self.pruned_bytes = self.kept.bytes();
+        self.stats.bytes -= (before - self.kept.bytes()) as u64;
+        Ok(())
+    }
+
+    #[cold]
+    fn make_room(&mut self) -> Result<(), QueryError> {
+        if let Some(limit) = self.limit
+            && self.kept.len() > limit
+        {
+            self.prune(limit)?;
+            if self.holding.fits(self.kept.bytes()) {
+                return Ok(());
             }
         }
-        match self.holding.fits(self.bytes) {
-            true => Ok(()),
-            false => self.spill(),
-        }
+        self.spill()
     }
 
     /// Writes what is held to a run.
-    #[cold]
     fn spill(&mut self) -> Result<(), QueryError> {
         if !self.holding.budget().may_spill() {
             return Err(self.holding.exceeded());
         }
         let budget = self.holding.budget().clone();
-        let kept = std::mem::replace(&mut self.kept, Kept::new(self.limit));
-        let mut entries = Chunks::sort(kept.into_vec(), &budget)?;
+        let mut entries = std::mem::take(&mut self.kept).sort(&budget)?;
         let limit = self.limit.map(|limit| limit as u64);
         let runs = self.runs.get_or_insert_with(|| Runs::new(&budget, limit));
         let cutoff = &mut self.cutoff;
         runs.write(|writer| {
-            while let Some(entry) = entries.next() {
-                budget.spend_bytes(entry.bytes)?;
-                writer.push(&entry.key, |out| entry.item.write(out))?;
-                if Some(writer.records()) == limit {
-                    *cutoff = Some(entry.key);
+            while let Some(order) = entries.top() {
+                if limit.is_some_and(|limit| writer.records() >= limit) {
+                    break;
+                }
+                let order = order.to_vec();
+                let Some(found) = entries.next() else { break };
+                budget.spend_bytes(order.len() + found.value.len())?;
+                writer.push(&order, |out| out.extend_from_slice(&found.value))?;
+                if Some(writer.records()) == limit
+                    && cutoff.as_ref().is_none_or(|known| order < *known)
+                {
+                    *cutoff = Some(order);
                 }
             }
             Ok(())
         })?;
         self.stats.spills += 1;
+        self.pruned_bytes = 0;
         memory::count(&budget.memory().figures.sort_spills, 1);
-        self.bytes = 0;
         self.holding.set(0)
     }
 
-    /// How many items have come, less those that a limit has dropped.
+    /// How many items there are to be handed out.
     pub fn len(&self) -> u64 {
-        let kept = match &self.kept {
-            Kept::All(entries) => entries.len(),
-            Kept::First(heap) => heap.len(),
-        };
-        kept as u64 + self.runs.as_ref().map_or(0, |runs| runs.written.records)
+        let on_disk = self.runs.as_ref().map_or(0, |runs| runs.written.records);
+        let all = self.kept.len() as u64 + on_disk;
+        all.min(self.limit.map_or(u64::MAX, |limit| limit as u64))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -216,108 +257,35 @@ impl<T: Spilled> Sorter<T> {
         self.stats
     }
 
-    /// The items in order. Long lists are sorted in chunks, so that the work can be ended on the
-    /// way, and merged as they are taken.
-    pub fn finish(self) -> Result<Sorted<T>, QueryError> {
+    pub(super) fn limit(&self) -> Option<usize> {
+        self.limit
+    }
+
+    /// Sorts what is held, as there will be no more.
+    pub fn seal(&mut self) -> Result<(), QueryError> {
+        if self.sealed.is_some() {
+            return Ok(());
+        }
+        if let Some(limit) = self.limit
+            && self.kept.len() > limit
+        {
+            self.prune(limit)?;
+        }
         let budget = self.holding.budget();
         let figures = &budget.memory().figures;
         memory::count(&figures.keys_sorted, self.stats.keys);
         memory::count(&figures.bytes_sorted, self.stats.bytes);
-        Ok(Sorted {
-            left: self.limit.unwrap_or(usize::MAX),
-            memory: Chunks::sort(self.kept.into_vec(), budget)?,
-            disk: self.runs.map(Runs::merge).transpose()?,
-            holding: self.holding,
-            stats: self.stats,
-        })
-    }
-}
-
-/// Entries in memory, sorted in chunks that are merged as they are taken.
-struct Chunks<T> {
-    chunks: Vec<std::vec::IntoIter<Entry<T>>>,
-    /// The first of each chunk, with the chunk's number.
-    heads: BinaryHeap<Reverse<(Entry<T>, usize)>>,
-}
-
-impl<T> Chunks<T> {
-    fn sort(mut entries: Vec<Entry<T>>, budget: &Budget) -> Result<Chunks<T>, QueryError> {
-        let mut chunks = Vec::with_capacity(entries.len() / CHUNK_ITEMS + 1);
-        while !entries.is_empty() {
-            let mut chunk = entries.split_off(entries.len().saturating_sub(CHUNK_ITEMS));
-            let key_bytes: usize = chunk.iter().map(|entry| entry.key.len()).sum();
-            // Each entry is compared about as often as the chunk's size has bits.
-            budget.spend_bytes(CHUNK_BITS * key_bytes)?;
-            budget.spend(CHUNK_BITS * chunk.len())?;
-            chunk.sort_unstable();
-            chunks.push(chunk.into_iter());
-        }
-        let mut heads = BinaryHeap::with_capacity(chunks.len());
-        for (index, chunk) in chunks.iter_mut().enumerate() {
-            heads.extend(chunk.next().map(|entry| Reverse((entry, index))));
-        }
-        Ok(Chunks { chunks, heads })
+        self.sealed = Some(std::mem::take(&mut self.kept).sort(budget)?);
+        Ok(())
     }
 
-    fn top(&self) -> Option<&[u8]> {
-        self.heads.peek().map(|Reverse((entry, _))| &entry.key[..])
+    pub(super) fn into_parts(mut self) -> Result<(List, Option<Runs>, Holding), QueryError> {
+        self.seal()?;
+        Ok((self.sealed.unwrap_or_default(), self.runs, self.holding))
     }
 
-    fn next(&mut self) -> Option<Entry<T>> {
-        let mut head = self.heads.peek_mut()?;
-        let Reverse((entry, chunk)) = &mut *head;
-        match self.chunks.get_mut(*chunk).and_then(Iterator::next) {
-            Some(following) => Some(std::mem::replace(entry, following)),
-            None => {
-                let Reverse((entry, _)) = PeekMut::pop(head);
-                Some(entry)
-            }
-        }
-    }
-}
-
-/// What was sorted, in order.
-pub struct Sorted<T> {
-    left: usize,
-    memory: Chunks<T>,
-    disk: Option<Merge>,
-    holding: Holding,
-    stats: SortStats,
-}
-
-impl<T: Spilled> Sorted<T> {
-    /// The next item.
-    pub fn next_item(&mut self) -> Result<Option<T>, QueryError> {
-        Ok(self.next_entry()?.map(|(_, item)| item))
-    }
-
-    /// The next item with its key.
-    pub fn next_entry(&mut self) -> Result<Option<(Vec<u8>, T)>, QueryError> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        self.left -= 1;
-        // Of equal keys, those on disk came earlier.
-        let in_memory = self.memory.top();
-        let comes_next = |key: &[u8]| in_memory.is_none_or(|in_memory| key <= in_memory);
-        if let Some(merge) = &mut self.disk
-            && let Some((key, value)) = merge.top().filter(|(key, _)| comes_next(key))
-        {
-            self.holding.budget().spend_bytes(key.len() + value.len())?;
-            let entry = (key.to_vec(), T::read(value).ok_or_else(damaged)?);
-            merge.advance()?;
-            return Ok(Some(entry));
-        }
-        let Some(entry) = self.memory.next() else {
-            return Ok(None);
-        };
-        // What becomes less is always within the limits.
-        self.holding
-            .fits(self.holding.bytes().saturating_sub(entry.bytes));
-        Ok(Some((entry.key, entry.item)))
-    }
-
-    pub fn stats(&self) -> SortStats {
-        self.stats
+    /// The items in order.
+    pub fn finish(self) -> Result<Sorted<T>, QueryError> {
+        Sorted::of(vec![self])
     }
 }

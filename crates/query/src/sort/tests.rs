@@ -35,7 +35,7 @@ fn sorted(sort: &RawDocument, documents: &[RawDocumentBuf]) -> Result<Vec<String
     let pattern = SortPattern::parse(sort, None)?;
     let mut sorter = Sorter::new(None, &Budget::unlimited());
     for (index, document) in documents.iter().enumerate() {
-        sorter.push(pattern.key(document)?, index, 8)?;
+        sorter.push(&pattern.key(document)?, &index)?;
     }
     let sorted = all(sorter.finish()?);
     Ok(sorted.iter().map(usize::to_string).collect())
@@ -59,9 +59,8 @@ fn all(mut sorted: Sorted<usize>) -> Vec<usize> {
 fn keeps_the_first_of_a_limit() {
     let mut sorter = Sorter::new(Some(3), &Budget::unlimited());
     for n in [5u8, 1, 4, 1, 3, 9, 0] {
-        sorter.push(vec![n], usize::from(n), 1).unwrap();
+        sorter.push(&[n], &usize::from(n)).unwrap();
     }
-    assert!(!sorter.wants(&[2]));
     assert_eq!(sorter.len(), 3);
     assert_eq!(all(sorter.finish().unwrap()), [0, 1, 1]);
 }
@@ -74,8 +73,8 @@ fn refuses_more_than_its_memory() {
     budget.allow_disk(false);
     let mut sorter = Sorter::new(None, &budget);
     let mut result = Ok(());
-    for n in 0..20 {
-        result = result.and_then(|()| sorter.push(vec![n], usize::from(n), 100));
+    for n in 0..40 {
+        result = result.and_then(|()| sorter.push(&[n], &usize::from(n)));
     }
     let error = result.unwrap_err();
     assert_eq!(
@@ -85,7 +84,7 @@ fn refuses_more_than_its_memory() {
     assert!(error.message.contains("of 1000 bytes"), "{error}");
     let mut top = Sorter::new(Some(2), &budget);
     for n in 0..200u8 {
-        top.push(vec![255 - n], usize::from(n), 100).unwrap();
+        top.push(&[255 - n], &usize::from(n)).unwrap();
     }
     assert_eq!(top.stats().spills, 0);
 }
@@ -104,9 +103,9 @@ fn spilled_or_not_the_order_is_the_same() {
             let budget = spilling(&[(SORT_BYTES, bytes_max)]);
             let mut sorter = Sorter::new(limit, &budget);
             for (at, key) in keys.iter().enumerate() {
-                let key = key.to_be_bytes().to_vec();
+                let key = key.to_be_bytes();
                 if sorter.wants(&key) {
-                    sorter.push(key, at, 8).unwrap();
+                    sorter.push(&key, &at).unwrap();
                 }
             }
             let stats = sorter.stats();
@@ -119,4 +118,77 @@ fn spilled_or_not_the_order_is_the_same() {
             assert_eq!(budget.memory().held(), 0);
         }
     }
+}
+
+/// Several sorters that see parts of an input, in any order, come to what one comes to.
+#[test]
+fn parts_are_put_together_in_the_order_of_the_input() {
+    let keys: Vec<String> = (0..6000_u32)
+        .map(|n| format!("a common beginning {}", n.wrapping_mul(2_654_435_761) >> 24))
+        .map(|key| format!("{key}\0"))
+        .collect();
+    // Who sees which parts, each of a thousand items.
+    let divisions: [&[&[usize]]; 4] = [
+        &[&[0, 1, 2, 3, 4, 5]],
+        &[&[3, 1, 5], &[4, 0, 2]],
+        &[&[5], &[], &[4, 3, 2, 1, 0]],
+        &[&[2, 0], &[5, 4], &[1, 3]],
+    ];
+    for limit in [None, Some(1), Some(10), Some(1500), Some(7000)] {
+        let mut expected: Vec<usize> = (0..keys.len()).collect();
+        expected.sort_by_key(|at| &keys[*at]);
+        expected.truncate(limit.unwrap_or(usize::MAX));
+        for bytes_max in [0, 20_000, 300_000, 100 << 20] {
+            for division in divisions {
+                let budget = spilling(&[(SORT_BYTES, bytes_max)]);
+                let sorters = Sorters::new(limit, &budget);
+                let fill = |parts: &&[usize]| {
+                    let mut sorter = sorters.make();
+                    for part in *parts {
+                        let start = part * 1000;
+                        sorter.begin(start as u64 + 1);
+                        for at in start..start + 1000 {
+                            sorter.push(keys[at].as_bytes(), &at).unwrap();
+                        }
+                    }
+                    sorter.seal().unwrap();
+                    sorter
+                };
+                let filled: Vec<Sorter<usize>> = division.iter().map(fill).collect();
+                let spills: u64 = filled.iter().map(|sorter| sorter.stats().spills).sum();
+                assert_eq!(spills > 0, budget.used_disk());
+                let sorted = Sorted::of(filled).unwrap();
+                assert_eq!(all(sorted), expected, "{limit:?} {bytes_max} {division:?}");
+                assert_eq!(budget.memory().held(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn sorters_of_a_stage_share_its_memory() {
+    let budget = spilling(&[(SORT_BYTES, 4 << 20)]);
+    budget.allow_disk(false);
+    let sorters = Sorters::new(None, &budget);
+    let fill = |sorter: &mut Sorter<RawDocumentBuf>| {
+        let document = bson::rawdoc! { "x": "y".repeat(1000) };
+        (0..2500_u32).try_for_each(|n| sorter.push(&n.to_be_bytes(), &document))
+    };
+    // Each alone would fit.
+    let mut first = sorters.make();
+    fill(&mut first).unwrap();
+    let error = fill(&mut sorters.make()).unwrap_err();
+    assert_eq!(error.kind.code(), 292);
+    drop(first);
+    fill(&mut sorters.make()).unwrap();
+    assert_eq!(budget.memory().held(), 0);
+}
+
+#[test]
+fn a_sort_ends_when_its_budget_does() {
+    let mut sorter = Sorter::new(None, &Budget::allowance(300_000));
+    for n in 0..40_000_u32 {
+        sorter.push(&n.reverse_bits().to_be_bytes(), &0).unwrap();
+    }
+    assert!(sorter.finish().is_err());
 }

@@ -49,6 +49,8 @@ pub(crate) struct Runs {
     /// The first level has the runs as they were written; each run of the others is made of
     /// [`RUNS_MAX`] of the level before it.
     levels: Vec<Level>,
+    /// Those of other parts of the stage.
+    joined: Vec<Vec<Level>>,
     /// More records than this are not wanted of the merged runs.
     limit: Option<u64>,
     pub written: Written,
@@ -72,6 +74,7 @@ impl Runs {
         Runs {
             budget: budget.clone(),
             levels: Vec::new(),
+            joined: Vec::new(),
             limit,
             written: Written::default(),
         }
@@ -90,6 +93,15 @@ impl Runs {
         self.written.records += run.records;
         self.written.bytes += run.bytes;
         self.put(0, run)
+    }
+
+    /// Takes over the runs of another part of the same stage.
+    pub fn join(&mut self, other: Runs) {
+        self.written.runs += other.written.runs;
+        self.written.records += other.written.records;
+        self.written.bytes += other.written.bytes;
+        self.joined.push(other.levels);
+        self.joined.extend(other.joined);
     }
 
     fn level(&mut self, at: usize) -> Result<&mut Level, QueryError> {
@@ -135,7 +147,8 @@ impl Runs {
     /// All records in order.
     pub fn merge(self) -> Result<Merge, QueryError> {
         // The runs of a higher level were written before those of a lower one.
-        let levels = self.levels.into_iter().rev();
+        let parts = std::iter::once(self.levels).chain(self.joined);
+        let levels = parts.flat_map(|levels| levels.into_iter().rev());
         Merge::new(levels.map(|level| (level.file, level.runs)).collect())
     }
 }

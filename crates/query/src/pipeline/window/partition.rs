@@ -1,6 +1,6 @@
 //! The documents of one partition, in their order.
 
-use bson::{RawBson, RawDocumentBuf};
+use bson::{RawBson, RawDocument, RawDocumentBuf};
 
 use crate::budget::Budget;
 use crate::error::QueryError;
@@ -16,10 +16,17 @@ pub(super) struct Placed {
     pub document: RawDocumentBuf,
 }
 
+impl Placed {
+    /// Appends what one with these is read from.
+    pub fn put(partition: usize, document: &RawDocument, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(partition as u64).to_le_bytes());
+        out.extend_from_slice(document.as_bytes());
+    }
+}
+
 impl Spilled for Placed {
     fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self.partition as u64).to_le_bytes());
-        self.document.write(out);
+        Placed::put(self.partition, &self.document, out);
     }
 
     fn read(bytes: &[u8]) -> Option<Placed> {

@@ -1,0 +1,205 @@
+use super::*;
+use crate::fixture::{Fixture, request};
+use crate::interrupt::{Cause, Interrupt};
+use crate::tickets::Tickets;
+use banyan_query::Budget;
+use banyan_query::canonical::CanonicalQuery;
+use bson::{Bson, RawDocumentBuf, rawdoc};
+
+const DOCUMENTS: i32 = 20_000;
+
+/// The ids that a part has seen, in its order.
+#[derive(Default)]
+struct Ids(Vec<i32>);
+
+impl Sink for Ids {
+    fn take(&mut self, member: Member) -> Result<(), QueryError> {
+        self.0.push(member.row.unwrap().get_i32("_id").unwrap());
+        Ok(())
+    }
+}
+
+fn collection(fixture: &Fixture) -> Arc<banyan_storage::Collection> {
+    let document = |id| rawdoc! { "_id": id, "a": id % 7 };
+    let documents: Vec<RawDocumentBuf> = (0..DOCUMENTS).map(document).collect();
+    fixture.collection("c", &documents, &[])
+}
+
+fn interrupt() -> Interrupt {
+    Interrupt::new(Arc::default(), None)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_document_is_seen_once_and_in_order() {
+    let fixture = Fixture::new();
+    let collection = collection(&fixture);
+    let work = async || {
+        let mut executor = fixture.open(&collection, &request(&rawdoc! {"a": {"$lt": 3}}, None));
+        let parts = executor.divide(|| Ok(Ids::default())).unwrap().unwrap();
+        let ids = parts.into_iter().flat_map(|part| part.0);
+        assert!(ids.eq((0..DOCUMENTS).filter(|id| id % 7 < 3)));
+        assert!(executor.next_record().unwrap().is_none(), "it has ended");
+        let run = executor.explain_run();
+        assert_eq!(run.get_i32("docsExamined").unwrap(), DOCUMENTS);
+        let mut executor = fixture.open(&collection, &request(&rawdoc! {"a": 3}, None));
+        assert_eq!(executor.count_up_to(u64::MAX).unwrap(), 2857);
+    };
+    // With tickets for more threads than one, and for one alone.
+    for total in [8, 1] {
+        Tickets::new(total).run(&interrupt(), work()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_workers_end_with_the_operation() {
+    let fixture = Fixture::new();
+    let collection = collection(&fixture);
+    let work = async {
+        let killed = interrupt();
+        killed.raise(Cause::Killed);
+        let slot = Arc::new(InterruptSlot::default());
+        slot.set(Some(killed));
+        let request = request(&rawdoc! {}, None);
+        let mut executor = fixture.open_in(&collection, &request, None, &slot);
+        let outcome = executor.divide(|| Ok(Ids::default()));
+        assert!(matches!(outcome, Err(error) if error.kind == ErrorKind::Interrupted));
+        // The executor's own handle and this one are left.
+        while Arc::strong_count(&slot) > 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    Tickets::new(8).run(&interrupt(), work).await.unwrap();
+}
+
+/// Runs with tickets for more threads than one, and for one alone.
+async fn on_all_cores_and_on_one(work: impl Fn(bool)) {
+    for total in [8, 1] {
+        let work = async { work(total > 1) };
+        Tickets::new(total).run(&interrupt(), work).await.unwrap();
+    }
+}
+
+fn all_ids(mut executor: crate::Executor) -> (Vec<i32>, RawDocumentBuf) {
+    let mut ids = Vec::new();
+    while let Some((record, row)) = executor.next_record().unwrap() {
+        let id = row.get_i32("_id").unwrap();
+        assert_eq!(record.as_number(), Some(id as u64 + 1));
+        ids.push(id);
+    }
+    (ids, executor.explain_run())
+}
+
+/// Numbers, strings, arrays, null, nothing and an empty array, many of them alike.
+fn mixed(id: i32) -> RawDocumentBuf {
+    let mut document = rawdoc! { "_id": id };
+    let value = match id % 11 {
+        0 => return document,
+        1 => Bson::Null,
+        2 => Bson::Array(Vec::new()),
+        3 => Bson::Array(vec![(id % 13).into(), "x".into()]),
+        4 => Bson::String(format!("{:>6}", id * 7919 % 30)),
+        5 => Bson::Double(f64::from(id % 9) + 0.5),
+        6 => bson::bson!({ "b": id % 5 }),
+        _ => Bson::Int32(id.wrapping_mul(7919) % 300),
+    };
+    document.append(cstr!("a"), bson::RawBson::try_from(value).unwrap());
+    document
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sort_comes_to_the_same_on_any_number_of_cores() {
+    let fixture = Fixture::new();
+    let documents: Vec<RawDocumentBuf> = (0..DOCUMENTS).map(mixed).collect();
+    let collection = fixture.collection("c", &documents, &[]);
+    for sort in [
+        rawdoc! {"a": 1},
+        rawdoc! {"a": -1},
+        rawdoc! {"a.b": 1, "a": -1},
+    ] {
+        let asked = request(&rawdoc! {}, Some(&sort));
+        let pattern = asked.query.order.pattern().unwrap().clone();
+        let mut expected: Vec<i32> = (0..DOCUMENTS).collect();
+        expected.sort_by_key(|id| pattern.key(&documents[*id as usize]).unwrap());
+        for limit in [None, Some(10), Some(9_000)] {
+            let query = CanonicalQuery {
+                limit,
+                ..CanonicalQuery::clone(&asked.query)
+            };
+            let asked = crate::Request {
+                query: Arc::new(query),
+                budget: Budget::unlimited(),
+                ..asked.clone()
+            };
+            let most = limit.map_or(usize::MAX, |limit| limit as usize);
+            let expected = &expected[..most.min(expected.len())];
+            on_all_cores_and_on_one(|_| {
+                let (ids, run) = all_ids(fixture.open(&collection, &asked));
+                assert_eq!(ids, expected);
+                let scan = run.get_document("inputStage").unwrap();
+                assert_eq!(scan.get_i32("docsExamined").unwrap(), DOCUMENTS);
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_scan_finds_seldom_is_found_in_order() {
+    let fixture = Fixture::new();
+    let holes = |id: &i32| id % 1000 > 300;
+    let documents: Vec<_> = (0..60_000)
+        .map(|id| rawdoc! { "_id": id, "a": id % 700, "late": id > 50_000 })
+        .collect();
+    let collection = fixture.collection("c", &documents, &[]);
+    let mut batch = banyan_storage::Batch::new();
+    for id in (0..60_000).filter(|id| !holes(id)) {
+        let record = banyan_storage::RecordId::number(id as u64 + 1);
+        crate::fixture::remove(&mut batch, &collection, &record, &documents[id as usize]);
+    }
+    fixture.store.commit(batch).unwrap();
+    // Seldom throughout, never before the end, nowhere.
+    for filter in [rawdoc! {"a": 3}, rawdoc! {"late": true}, rawdoc! {"a": -1}] {
+        let request = request(&filter, None);
+        let found = |id: &i32| {
+            holes(id)
+                && request
+                    .query
+                    .filter
+                    .try_matches(&documents[*id as usize])
+                    .unwrap()
+        };
+        let expected: Vec<i32> = (0..60_000).filter(found).collect();
+        on_all_cores_and_on_one(|_| {
+            let (ids, run) = all_ids(fixture.open(&collection, &request));
+            assert_eq!(ids, expected);
+            let looked_at = (0..60_000).filter(holes).count();
+            assert_eq!(run.get_i32("docsExamined").unwrap() as usize, looked_at);
+            // It rests between any two documents.
+            assert_eq!(fixture.find(&collection, &request).0, expected);
+        })
+        .await;
+    }
+}
+
+/// What is found ahead is bounded, and nothing is lost where it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_found_ahead_than_has_room() {
+    let fixture = Fixture::new();
+    let text = "x".repeat(2000);
+    let documents: Vec<_> = (0..20_000)
+        .map(|id| rawdoc! { "_id": id, "late": id > 6000, "text": text.as_str() })
+        .collect();
+    let collection = fixture.collection("c", &documents, &[]);
+    let request = request(&rawdoc! {"late": true}, None);
+    on_all_cores_and_on_one(|_| {
+        let mut executor = fixture.open(&collection, &request);
+        let (_, first) = executor.next_record().unwrap().unwrap();
+        assert_eq!(first.get_i32("_id").unwrap(), 6001);
+        let looked_at = executor.explain_run().get_i32("docsExamined").unwrap();
+        assert!(looked_at < 14_000, "{looked_at}");
+        drop(first);
+        let (ids, _) = all_ids(executor);
+        assert!(ids.into_iter().eq(6002..20_000));
+    })
+    .await;
+}
