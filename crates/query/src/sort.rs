@@ -4,6 +4,7 @@
 //! highest of a descending field is its lowest). Equal keys keep the order they came in.
 
 mod kept;
+mod parts;
 mod sorted;
 mod sorter;
 
@@ -21,8 +22,9 @@ use crate::expression::field::FieldPath;
 use crate::expression::value::describe;
 
 pub use kept::Piece;
-pub use sorted::Sorted;
-pub use sorter::{SortStats, Sorter, Sorters};
+pub(crate) use parts::Parts;
+pub use sorted::{SortStats, Sorted};
+pub use sorter::{Sorter, Sorters};
 
 /// The fields to sort by, most significant first. Without fields, all documents are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -113,6 +113,6 @@ pub async fn scan(client: &Client, documents: usize) -> Result<f64> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate has no such precision")]
-fn per_second(count: u64, elapsed: Duration) -> f64 {
+pub fn per_second(count: u64, elapsed: Duration) -> f64 {
     count as f64 / elapsed.as_secs_f64()
 }

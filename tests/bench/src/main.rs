@@ -3,6 +3,7 @@
 //!
 //! - `bare`: a client that sends messages built beforehand, so that the server is what is measured;
 //! - `load`: the same kinds of work through the official driver;
+//! - `crowd`: point reads beside hundreds of scans;
 //! - `joining`: a new member of a set, beside copying its files;
 //! - `tag_count`: the map-reduce, beside the same functions in Node;
 //! - `deployment`: the peers and how they are started;
@@ -11,6 +12,7 @@
 //! - `report`: rounds, medians, the table and the JSON file.
 
 mod bare;
+mod crowd;
 mod deployment;
 mod joining;
 mod load;

@@ -11,7 +11,7 @@ use bson::doc;
 
 use crate::deployment::{Standalone, resident_mb};
 use crate::report::{Expected, Line, Report};
-use crate::{bare, joining, load, replica_set, speed, tag_count};
+use crate::{bare, crowd, joining, load, replica_set, speed, tag_count};
 
 pub struct Settings {
     pub duration: Duration,
@@ -35,6 +35,9 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
         }),
         ("speed", |settings, report| {
             Box::pin(speed::run(settings, report))
+        }),
+        ("crowd", |settings, report| {
+            Box::pin(crowd::run(settings, report))
         }),
         ("set", |settings, report| {
             Box::pin(replica_set::inserts(settings, report))

@@ -125,7 +125,7 @@ impl Sort {
         }
         self.read = parts.iter().map(|part| part.read).sum();
         let sorters = parts.into_iter().map(|part| part.sorter);
-        let sorted = Sorted::of(sorters.collect())?;
+        let sorted = Sorter::merge(sorters)?;
         self.stats = sorted.stats();
         self.state = State::Sorted(sorted);
         Ok(true)

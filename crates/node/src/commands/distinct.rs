@@ -5,10 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use banyan_document::path::{self, Path};
-use banyan_document::{Collator, key};
-use banyan_execution::{CreatedFrom, Distinct, DistinctOf, Request};
+use banyan_document::{Collator, items, key};
+use banyan_execution::operators::Member;
+use banyan_execution::parallel::Sink;
+use banyan_execution::{CreatedFrom, Distinct, DistinctOf, Executor, Request};
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
+use banyan_query::{ErrorKind, QueryError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
 
@@ -77,15 +80,9 @@ fn distinct(
         .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
     ctx.interrupt();
     let request = request(ctx, parameters)?;
-    let mut values = Values {
-        collator: request.query.collator().cloned(),
-        ..Values::default()
-    };
+    let values = Values::new(path, request.query.collator().cloned());
     let mut executor = reads::plan(ctx, parameters.collection, request)?.open(ctx)?;
-    while let Some((_, row)) = executor.next_record().map_err(errors::query)? {
-        values.take(&row, &path)?;
-    }
-    Ok(values.array)
+    values.of(&mut executor).map_err(errors::query)
 }
 
 /// Documents with every value.
@@ -115,9 +112,10 @@ pub fn request<'a>(
     })
 }
 
-/// Values in the order they were first met.
-#[derive(Default)]
+/// Values at a path, in the order they were first met.
+#[derive(Clone)]
 struct Values {
+    path: Arc<Path>,
     seen: HashSet<Vec<u8>>,
     array: RawArrayBuf,
     bytes: usize,
@@ -126,10 +124,46 @@ struct Values {
     collator: Option<Collator>,
 }
 
+impl Sink for Values {
+    fn take(&mut self, member: Member) -> Result<(), QueryError> {
+        member.row.map_or(Ok(()), |row| self.visit(&row))
+    }
+}
+
 impl Values {
+    fn new(path: Path, collator: Option<Collator>) -> Values {
+        Values {
+            path: Arc::new(path),
+            seen: HashSet::new(),
+            array: RawArrayBuf::new(),
+            bytes: 0,
+            key: Vec::new(),
+            collator,
+        }
+    }
+
+    /// Those of all documents that a plan finds, on all cores if it scans many.
+    fn of(mut self, executor: &mut Executor) -> Result<RawArrayBuf, QueryError> {
+        let none = self.clone();
+        if let Some(parts) = executor.divide(move || Ok(none.clone()))? {
+            for part in parts {
+                for value in items(&part.array) {
+                    self.add(value.value());
+                }
+                self.check()?;
+            }
+            return Ok(self.array);
+        }
+        while let Some((_, row)) = executor.next_record()? {
+            self.visit(&row)?;
+        }
+        Ok(self.array)
+    }
+
     /// Adds what is at the path.
-    fn take(&mut self, document: &RawDocument, path: &Path) -> Result<(), CommandError> {
-        path::visit(document, path, &mut |visit| {
+    fn visit(&mut self, document: &RawDocument) -> Result<(), QueryError> {
+        let path = self.path.clone();
+        path::visit(document, &path, &mut |visit| {
             // The items of an array were visited one by one.
             if !visit.whole_array
                 && let Some(value) = visit.value
@@ -138,13 +172,17 @@ impl Values {
             }
             ControlFlow::Continue(())
         });
-        if self.bytes > VALUES_BYTES_MAX {
-            return Err(CommandError::new(
-                ErrorCode::Location(17217),
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), QueryError> {
+        match self.bytes > VALUES_BYTES_MAX {
+            true => Err(QueryError::new(
+                ErrorKind::Location(17217),
                 "distinct too big, 16mb cap",
-            ));
+            )),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn add(&mut self, value: RawBsonRef<'_>) {

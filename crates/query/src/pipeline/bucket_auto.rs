@@ -4,6 +4,7 @@
 //! them, and then those that its upper boundary, which a granularity may have rounded, still takes
 //! in.
 
+use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::error::QueryError;
 use crate::expression::value::{check_depth, describe, error, show, type_name};
 use crate::expression::{Arena, Expression, byte_len};
 use crate::memory::consumer;
-use crate::sort::{Sorted, Sorter};
+use crate::sort::{Parts, Sorted, Sorters};
 use crate::spill::Spilled;
 
 #[derive(Debug)]
@@ -182,12 +183,18 @@ impl Stage for BucketAuto {
         }
     }
 
+    fn gathers(&self) -> bool {
+        true
+    }
+
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let arguments = self.accumulators.iter().map(|a| &a.argument);
+        let (consumer, together) = (&consumer::BUCKET_AUTO, start.together);
+        let sorters = Sorters::of(consumer, None, start.budget, together);
         Ok(Box::new(BucketAutoRun {
             group_by: self.group_by.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
-            input: Input::Reading(Sorter::of(&consumer::BUCKET_AUTO, None, start.budget)),
+            input: Input::Reading(Parts::new(&sorters)),
             stage: self,
             arena: Arena::new(),
         }))
@@ -203,7 +210,7 @@ struct BucketAutoRun {
 }
 
 enum Input {
-    Reading(Sorter<Grouped>),
+    Reading(Parts<Grouped>),
     Sorted(Buckets),
     Done,
 }
@@ -264,7 +271,7 @@ impl Buckets {
 impl StageRun for BucketAutoRun {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
-        let Input::Reading(sorter) = &mut self.input else {
+        let Input::Reading(parts) = &mut self.input else {
             return Ok(Flow::Stop);
         };
         let value = self.group_by.evaluate(document, &self.arena)?;
@@ -275,18 +282,46 @@ impl StageRun for BucketAutoRun {
         let mut order = Vec::new();
         key::encode_collated(value, self.group_by.collator(), &mut order);
         let bytes = byte_len(value) + document.as_bytes().len() + size_of::<Grouped>();
-        sorter.push_with(&order, bytes, |out| Grouped::put(value, document, out))?;
+        parts
+            .own()
+            .push_with(&order, bytes, |out| Grouped::put(value, document, out))?;
         Ok(Flow::Continue)
+    }
+
+    fn begin(&mut self, part: u64) -> bool {
+        let Input::Reading(parts) = &mut self.input else {
+            return false;
+        };
+        parts.own().begin(part);
+        true
+    }
+
+    fn seal(&mut self) -> Result<(), QueryError> {
+        match &mut self.input {
+            Input::Reading(parts) => parts.own().seal(),
+            Input::Sorted(_) | Input::Done => Ok(()),
+        }
+    }
+
+    fn absorb(&mut self, later: Box<dyn StageRun>, _: &Budget) -> Result<(), QueryError> {
+        let later: Box<dyn Any> = later;
+        if let Input::Reading(parts) = &mut self.input
+            && let Ok(later) = later.downcast::<BucketAutoRun>()
+            && let Input::Reading(later) = later.input
+        {
+            parts.absorb(later);
+        }
+        Ok(())
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
         let mut buckets = match std::mem::replace(&mut self.input, Input::Done) {
             Input::Done => return Ok(Drained::Done),
             Input::Sorted(buckets) => buckets,
-            Input::Reading(sorter) => {
+            Input::Reading(parts) => {
                 // Half of a document counts as one.
-                let share = (2 * sorter.len() + self.stage.buckets) / (2 * self.stage.buckets);
-                let mut rest = sorter.finish()?;
+                let share = (2 * parts.len() + self.stage.buckets) / (2 * self.stage.buckets);
+                let mut rest = parts.finish()?;
                 Buckets {
                     next: rest.next_item()?,
                     rest,

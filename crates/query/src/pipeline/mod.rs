@@ -75,6 +75,8 @@ pub use union::UnionWith;
 pub use unwind::Unwind;
 
 #[cfg(test)]
+mod parts_tests;
+#[cfg(test)]
 mod spilled_tests;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::error;
-use crate::sort::{SortStats, Sorted, Sorter, Sorters};
+use crate::sort::{Parts, SortStats, Sorted, Sorter, Sorters};
 use crate::spill::damaged;
 
 /// Documents handed on between two looks at the results.
@@ -91,14 +91,11 @@ impl Stage for Sort {
         let limit = self
             .limit
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let sorter = match start.together {
-            Some(together) => Sorters::within(limit, start.budget, together).make(),
-            None => Sorter::new(limit, start.budget),
-        };
+        let sorters = Sorters::within(limit, start.budget, start.together);
         Ok(Box::new(SortRun {
             key: self.key.clone(),
             pruner: Pruner::new(&start.needed),
-            state: State::Reading(vec![sorter]),
+            state: State::Reading(Parts::new(&sorters)),
             bytes: Vec::new(),
         }))
     }
@@ -113,8 +110,7 @@ struct SortRun {
 }
 
 enum State {
-    /// Its own sorter, and those that have seen other parts of the input.
-    Reading(Vec<Sorter<RawDocumentBuf>>),
+    Reading(Parts<RawDocumentBuf>),
     Sorted(Sorted<RawDocumentBuf>),
     Done(SortStats),
 }
@@ -123,18 +119,14 @@ impl SortRun {
     /// Its own, while it reads.
     fn sorter(&mut self) -> Option<&mut Sorter<RawDocumentBuf>> {
         match &mut self.state {
-            State::Reading(sorters) => sorters.first_mut(),
+            State::Reading(parts) => Some(parts.own()),
             State::Sorted(_) | State::Done(_) => None,
         }
     }
 
     fn stats(&self) -> SortStats {
         match &self.state {
-            State::Reading(sorters) => {
-                let mut stats = SortStats::default();
-                sorters.iter().for_each(|sorter| stats.add(sorter.stats()));
-                stats
-            }
+            State::Reading(parts) => parts.stats(),
             State::Sorted(sorted) => sorted.stats(),
             State::Done(stats) => *stats,
         }
@@ -143,15 +135,14 @@ impl SortRun {
 
 impl StageRun for SortRun {
     fn push(&mut self, document: &RawDocument, _: &mut Next<'_>) -> Result<Flow, QueryError> {
-        let State::Reading(sorters) = &mut self.state else {
+        let State::Reading(parts) = &mut self.state else {
             return Ok(Flow::Stop);
         };
         self.bytes.clear();
         self.key.pattern.write_key(document, &mut self.bytes)?;
-        if let Some(sorter) = sorters.first_mut() {
-            let prune = |out: &mut Vec<u8>| self.pruner.prune_into(document, out);
-            sorter.push_with(&self.bytes, document.as_bytes().len(), prune)?;
-        }
+        let prune = |out: &mut Vec<u8>| self.pruner.prune_into(document, out);
+        let bytes = document.as_bytes().len();
+        parts.own().push_with(&self.bytes, bytes, prune)?;
         Ok(Flow::Continue)
     }
 
@@ -171,11 +162,11 @@ impl StageRun for SortRun {
 
     fn absorb(&mut self, later: Box<dyn StageRun>, _: &Budget) -> Result<(), QueryError> {
         let later: Box<dyn Any> = later;
-        if let State::Reading(sorters) = &mut self.state
+        if let State::Reading(parts) = &mut self.state
             && let Ok(later) = later.downcast::<SortRun>()
             && let State::Reading(later) = later.state
         {
-            sorters.extend(later);
+            parts.absorb(later);
         }
         Ok(())
     }
@@ -183,9 +174,9 @@ impl StageRun for SortRun {
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
         let done = State::Done(self.stats());
         if matches!(self.state, State::Reading(_))
-            && let State::Reading(sorters) = std::mem::replace(&mut self.state, done)
+            && let State::Reading(parts) = std::mem::replace(&mut self.state, done)
         {
-            self.state = State::Sorted(Sorted::of(sorters)?);
+            self.state = State::Sorted(parts.finish()?);
         }
         for _ in 0..DOCUMENTS_PER_DRAIN {
             let document = match &mut self.state {

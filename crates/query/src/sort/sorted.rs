@@ -3,11 +3,38 @@
 use std::marker::PhantomData;
 
 use super::kept::{Found, List, PLACE_BYTES, Piece};
-use super::sorter::{SortStats, Sorter};
 use crate::error::QueryError;
 use crate::memory::Holding;
 use crate::spill::{Merge, Runs, Spilled, damaged};
 
+/// What a sort has come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SortStats {
+    /// What was sorted, with its keys, whether or not it was in memory at once.
+    pub bytes: u64,
+    pub keys: u64,
+    /// Runs that were written for lack of memory.
+    pub spills: u64,
+}
+
+impl SortStats {
+    pub fn add(&mut self, other: SortStats) {
+        self.bytes += other.bytes;
+        self.keys += other.keys;
+        self.spills += other.spills;
+    }
+}
+
+/// What one sorter has sorted.
+pub(super) struct SortedPart {
+    pub list: List,
+    pub runs: Option<Runs>,
+    pub limit: Option<usize>,
+    pub stats: SortStats,
+    pub holding: Holding,
+}
+
+/// The items of a sort, in order.
 pub struct Sorted<T> {
     left: usize,
     lists: Vec<List>,
@@ -20,8 +47,7 @@ pub struct Sorted<T> {
 }
 
 impl<T: Spilled> Sorted<T> {
-    /// What several sorters of one stage have, each of a part of the input.
-    pub fn of(sorters: Vec<Sorter<T>>) -> Result<Sorted<T>, QueryError> {
+    pub(super) fn of(parts: Vec<SortedPart>) -> Result<Sorted<T>, QueryError> {
         let mut sorted = Sorted {
             left: usize::MAX,
             lists: Vec::new(),
@@ -32,13 +58,12 @@ impl<T: Spilled> Sorted<T> {
             of: PhantomData,
         };
         let mut runs: Option<Runs> = None;
-        for sorter in sorters {
-            sorted.left = sorter.limit().unwrap_or(usize::MAX);
-            sorted.stats.add(sorter.stats());
-            let (list, more, holding) = sorter.into_parts()?;
-            sorted.lists.push(list);
-            sorted.holdings.push(holding);
-            match (&mut runs, more) {
+        for part in parts {
+            sorted.left = part.limit.unwrap_or(usize::MAX);
+            sorted.stats.add(part.stats);
+            sorted.lists.push(part.list);
+            sorted.holdings.push(part.holding);
+            match (&mut runs, part.runs) {
                 (Some(runs), Some(more)) => runs.join(more),
                 (None, more) => runs = more,
                 (Some(_), None) => {}

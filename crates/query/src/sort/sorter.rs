@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::kept::{Kept, List, PLACE_BYTES};
-use super::sorted::Sorted;
+use super::sorted::{SortStats, Sorted, SortedPart};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::memory::{self, Consumer, Holding, Together};
@@ -45,46 +45,44 @@ pub struct Sorters {
     consumer: &'static Consumer,
     limit: Option<usize>,
     budget: Budget,
-    together: Arc<Together>,
-}
-
-/// What a sort has come to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SortStats {
-    /// What was sorted, with its keys, whether or not it was in memory at once.
-    pub bytes: u64,
-    pub keys: u64,
-    /// Runs that were written for lack of memory.
-    pub spills: u64,
-}
-
-impl SortStats {
-    pub fn add(&mut self, other: SortStats) {
-        self.bytes += other.bytes;
-        self.keys += other.keys;
-        self.spills += other.spills;
-    }
+    together: Option<Arc<Together>>,
 }
 
 impl Sorters {
     /// A limit of zero is none.
     pub fn new(limit: Option<usize>, budget: &Budget) -> Sorters {
-        Sorters::within(limit, budget, &Arc::default())
+        Sorters::of(consumer(limit), limit, budget, Some(&Arc::default()))
     }
 
-    /// With others of the same stage.
-    pub fn within(limit: Option<usize>, budget: &Budget, together: &Arc<Together>) -> Sorters {
+    /// With what the runs of one stage hold together, if there may be several.
+    pub fn within(
+        limit: Option<usize>,
+        budget: &Budget,
+        together: Option<&Arc<Together>>,
+    ) -> Sorters {
+        Sorters::of(consumer(limit), limit, budget, together)
+    }
+
+    /// The same of another stage.
+    pub(crate) fn of(
+        consumer: &'static Consumer,
+        limit: Option<usize>,
+        budget: &Budget,
+        together: Option<&Arc<Together>>,
+    ) -> Sorters {
         Sorters {
-            consumer: consumer(limit),
+            consumer,
             limit,
             budget: budget.clone(),
-            together: together.clone(),
+            together: together.cloned(),
         }
     }
 
     pub fn make<T: Spilled>(&self) -> Sorter<T> {
         let mut sorter = Sorter::of(self.consumer, self.limit, &self.budget);
-        sorter.holding.join(&self.together);
+        if let Some(together) = &self.together {
+            sorter.holding.join(together);
+        }
         sorter
     }
 }
@@ -257,10 +255,6 @@ impl<T: Spilled> Sorter<T> {
         self.stats
     }
 
-    pub(super) fn limit(&self) -> Option<usize> {
-        self.limit
-    }
-
     /// Sorts what is held, as there will be no more.
     pub fn seal(&mut self) -> Result<(), QueryError> {
         if self.sealed.is_some() {
@@ -279,13 +273,25 @@ impl<T: Spilled> Sorter<T> {
         Ok(())
     }
 
-    pub(super) fn into_parts(mut self) -> Result<(List, Option<Runs>, Holding), QueryError> {
+    fn into_part(mut self) -> Result<SortedPart, QueryError> {
         self.seal()?;
-        Ok((self.sealed.unwrap_or_default(), self.runs, self.holding))
+        Ok(SortedPart {
+            list: self.sealed.unwrap_or_default(),
+            runs: self.runs,
+            limit: self.limit,
+            stats: self.stats,
+            holding: self.holding,
+        })
     }
 
     /// The items in order.
     pub fn finish(self) -> Result<Sorted<T>, QueryError> {
-        Sorted::of(vec![self])
+        Sorter::merge([self])
+    }
+
+    /// The items of several sorters of one stage, each of a part of the input, in order.
+    pub fn merge(sorters: impl IntoIterator<Item = Sorter<T>>) -> Result<Sorted<T>, QueryError> {
+        let parts = sorters.into_iter().map(Sorter::into_part);
+        Sorted::of(parts.collect::<Result<_, _>>()?)
     }
 }

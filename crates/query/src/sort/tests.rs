@@ -157,7 +157,7 @@ fn parts_are_put_together_in_the_order_of_the_input() {
                 let filled: Vec<Sorter<usize>> = division.iter().map(fill).collect();
                 let spills: u64 = filled.iter().map(|sorter| sorter.stats().spills).sum();
                 assert_eq!(spills > 0, budget.used_disk());
-                let sorted = Sorted::of(filled).unwrap();
+                let sorted = Sorter::merge(filled).unwrap();
                 assert_eq!(all(sorted), expected, "{limit:?} {bytes_max} {division:?}");
                 assert_eq!(budget.memory().held(), 0);
             }
