@@ -25,6 +25,8 @@ use crate::stats::PlanSummaryStats;
 /// So many members are read at once at most, and so many bytes if one document is not more.
 const BATCH_MEMBERS: usize = 64;
 const BATCH_BYTES: usize = 128 * 1024;
+/// So many keys are read until a plan is asked again whether several may go on.
+const LOOK_AGAIN: u64 = 4096;
 
 /// A plan at work.
 pub struct Executor {
@@ -112,18 +114,67 @@ impl Executor {
     }
 
     /// Has all that it finds taken in by sinks, on as many cores as are free, and hands those back
-    /// in the order of what they have seen. `None`: its plan is none of a large scan, or it has
-    /// begun to run.
+    /// in the order of what they have seen. `None`: its plan is none of a large scan, or that of a
+    /// collection has begun to run.
     pub fn divide<S: Sink>(
         &mut self,
         make: impl Fn() -> Result<S, QueryError> + Send + Sync + 'static,
     ) -> Result<Option<Vec<S>>, QueryError> {
-        let has_begun = self.ended || self.examined.works > 0 || !self.ahead.is_empty();
-        let Some(snapshot) = self.snapshot.as_ref().filter(|_| !has_begun) else {
+        if parallel::workers() < 2 {
+            return Ok(None);
+        }
+        let make = Arc::new(make);
+        if !self.has_begun()
+            && let Some(sinks) = self.gather(&make)?
+        {
+            return Ok(Some(sinks));
+        }
+        if !self.root.may_be_divided() {
+            return Ok(None);
+        }
+        // It is not known yet whether it is much.
+        let mut sink = make()?;
+        sink.begin(0);
+        let mut asks_at = LOOK_AGAIN;
+        let mut rest = None;
+        loop {
+            let mut found = self.ahead.drain(..);
+            found.try_for_each(|member| sink.take(member))?;
+            drop(found);
+            if self.ended {
+                break;
+            }
+            if self.examined.keys >= asks_at {
+                asks_at = self.examined.keys + LOOK_AGAIN;
+                rest = self.gather(&make)?;
+                if rest.is_some() {
+                    break;
+                }
+            }
+            self.advance(BATCH_MEMBERS, u64::MAX)?;
+        }
+        sink.seal()?;
+        let rest = rest.into_iter().flatten();
+        Ok(Some(std::iter::once(sink).chain(rest).collect()))
+    }
+
+    fn has_begun(&self) -> bool {
+        self.ended || self.examined.works > 0 || !self.ahead.is_empty()
+    }
+
+    /// What is left of the plan, if it is known to be much.
+    fn gather<M, S>(&mut self, make: &Arc<M>) -> Result<Option<Vec<S>>, QueryError>
+    where
+        M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
+        S: Sink,
+    {
+        let Some(snapshot) = &self.snapshot else {
             return Ok(None);
         };
+        let make = make.clone();
         let slot = self.ticker.slot();
         let (root, examined, workers) = (&mut self.root, &mut self.examined, &mut self.workers);
+        let make = move || (*make)();
         let sinks = parallel::gather(root, snapshot, slot, examined, workers, make)?;
         self.ended |= sinks.is_some();
         self.stats.set(&self.examined);
@@ -162,16 +213,29 @@ impl Executor {
 
     /// How many there are, up to `most`.
     pub fn count_up_to(&mut self, most: u64) -> Result<u64, QueryError> {
-        let mut count = 0;
+        let (make, mut count) = (Arc::new(|| Ok(Counter::default())), 0);
+        let in_all = |parts: Vec<Counter>| parts.iter().map(|part| part.0).sum::<u64>();
         if most == u64::MAX
-            && let Some(parts) = self.divide(|| Ok(Counter::default()))?
+            && !self.has_begun()
+            && let Some(parts) = self.gather(&make)?
         {
-            return Ok(parts.iter().map(|part| part.0).sum());
+            return Ok(in_all(parts));
         }
+        let mut asks_at = LOOK_AGAIN;
         loop {
             count += self.ahead.drain(..).len() as u64;
             if self.ended || count >= most {
                 return Ok(count.min(most));
+            }
+            // Keys alone are counted sooner than they are divided.
+            let Examined {
+                keys, documents, ..
+            } = self.examined;
+            if most == u64::MAX && documents > 0 && keys >= asks_at {
+                asks_at = keys + LOOK_AGAIN;
+                if let Some(parts) = self.gather(&make)? {
+                    return Ok(count + in_all(parts));
+                }
             }
             let left = usize::try_from(most - count).unwrap_or(usize::MAX);
             self.read(left)?;

@@ -52,6 +52,16 @@ impl Shares {
         Arc::new(Shares(Mutex::new(vec![whole])))
     }
 
+    /// So many pieces, numbered from 1 on, none of which is divided any more.
+    pub fn of_pieces(count: usize) -> Arc<Shares> {
+        let pieces = (1..=count as u64).map(|number| Remainder {
+            next: number,
+            end: number + 1,
+            is_free: true,
+        });
+        Arc::new(Shares(Mutex::new(pieces.collect())))
+    }
+
     /// What nobody reads, as ranges of record ids in order.
     pub fn unread(&self) -> Vec<(u64, u64)> {
         let remainders = self.0.lock();

@@ -381,10 +381,18 @@ fn show_keys(pattern: &KeyPattern, document: &RawDocument, sparse: bool) -> Stri
     } else {
         pattern.keys(document)
     };
+    let mut first = Vec::new();
+    let written = pattern.write_first(document, &mut first);
     let keys = match keys {
         Ok(keys) => keys,
-        Err(error) => return format!("error {} {error}", error.code()),
+        Err(error) => {
+            assert_eq!(written, Err(error.clone()));
+            return format!("error {} {error}", error.code());
+        }
     };
+    if let Some(key) = keys.keys.first() {
+        assert_eq!(first, key.bytes, "the first key of {document:?}");
+    }
     let shown: Vec<String> = keys
         .keys
         .iter()

@@ -231,8 +231,12 @@ impl Operator for CollectionScan {
         self.scan = None;
     }
 
-    fn shares(&self, _: &[Stage], snapshot: &Snapshot) -> Result<Option<Arc<Shares>>, QueryError> {
-        if !self.is_large || self.share.is_some() {
+    fn shares(
+        &mut self,
+        _: &mut [Stage],
+        snapshot: &Snapshot,
+    ) -> Result<Option<Arc<Shares>>, QueryError> {
+        if !self.is_large || self.reverse || self.share.is_some() {
             return Ok(None);
         }
         let last = snapshot.last_record_id(self.collection);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use banyan_query::QueryError;
+use banyan_query::{ErrorKind, QueryError};
 use bson::RawDocumentBuf;
 
 use super::{Member, Operator, Progress, Run, Stage};
@@ -63,7 +63,7 @@ impl Sink for Ahead {
 impl Exchange {
     /// Whether what is left is to be read on all cores; decided once so many documents were looked
     /// at.
-    fn divides(&mut self, inputs: &[Stage], run: &Run<'_>) -> Result<bool, QueryError> {
+    fn divides(&mut self, inputs: &mut [Stage], run: &Run<'_>) -> Result<bool, QueryError> {
         if self.segments.is_some() {
             return Ok(true);
         }
@@ -71,7 +71,7 @@ impl Exchange {
         if !run.is_unbounded || self.looked_at < LOOKED_AT_MIN || !finds_little {
             return Ok(false);
         }
-        let shares = match inputs.first().filter(|_| parallel::workers() > 1) {
+        let shares = match inputs.first_mut().filter(|_| parallel::workers() > 1) {
             Some(input) => input.shares(run.snapshot)?,
             None => None,
         };
@@ -110,7 +110,7 @@ impl Exchange {
         let parts = parallel::read(input, &shares, run.snapshot, &slot, examined, workers, make)?;
         let looked_at = examined.documents - before;
         let mut read: Vec<(u64, Segment)> = Vec::new();
-        for (start, part) in parts.into_iter().flatten() {
+        for (start, part) in parts.ok_or_else(undivided)? {
             if !part.members.is_empty() {
                 read.push((start, Segment::Found(part.members)));
             }
@@ -217,4 +217,8 @@ impl Operator for Exchange {
     fn annotate(&self, stage: &mut RawDocumentBuf) {
         self.workers.describe(stage);
     }
+}
+
+fn undivided() -> QueryError {
+    QueryError::new(ErrorKind::InternalError, "a scan is not divided that was")
 }

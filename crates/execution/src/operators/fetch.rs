@@ -1,5 +1,6 @@
 //! FETCH: the documents of the records that its input names.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use banyan_query::QueryError;
@@ -11,6 +12,7 @@ use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
 use crate::error;
 use crate::plan::explain::clamp;
 use crate::row::Row;
+use crate::shares::Share;
 
 pub struct Fetch {
     collection: Arc<Collection>,
@@ -84,6 +86,18 @@ impl Operator for Fetch {
             Ok(())
         };
         pull(inputs, run, most, out, &mut self.pulled, fetch)
+    }
+
+    fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {
+        let fetch = Fetch::new(self.collection.clone(), self.filter.clone());
+        Some(Box::new(fetch))
+    }
+
+    fn absorb(&mut self, part: &dyn Operator) {
+        let part: &dyn Any = part;
+        if let Some(part) = part.downcast_ref::<Fetch>() {
+            self.examined += part.examined;
+        }
     }
 
     fn filter(&self) -> Option<&Filter> {

@@ -1,6 +1,7 @@
 //! IXSCAN and COUNT_SCAN: the records that the keys inside an index's bounds name, or what the keys
 //! hold of their documents.
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -8,16 +9,18 @@ use banyan_document::FieldOrder;
 use banyan_document::path::Path;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{Collection, IndexKey, RecordId};
+use banyan_storage::{Collection, IndexKey, RecordId, Snapshot};
 use bson::{RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
+use super::index_pieces::{KEYS_MIN, Piece, cut};
 use super::key_document::KeyDocument;
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error::{self, plan_killed};
 use crate::plan::explain::clamp;
 use crate::plan::{IndexBounds, ScanRange};
 use crate::row::Row;
+use crate::shares::{Share, Shares};
 
 /// A record that a key names, and what was read from the key.
 type Found = (RecordId, Option<RawDocumentBuf>);
@@ -44,6 +47,8 @@ pub struct IndexScan {
     /// The records that were handed on, where one may come again.
     seen: Option<HashSet<RecordId>>,
     examined: u64,
+    /// What several read of it, once it is divided; their numbers begin at 1.
+    pieces: Option<Arc<[Piece]>>,
 }
 
 /// The entry that a scan has come to in its range.
@@ -79,6 +84,7 @@ impl IndexScan {
             scan: None,
             last: Position::Start,
             examined: 0,
+            pieces: None,
         }
     }
 
@@ -236,6 +242,52 @@ impl Operator for IndexScan {
             self.seen.get_or_insert_default();
         }
         Ok(())
+    }
+
+    /// Backwards it is read by one alone, and so is one that may meet a record again.
+    fn may_be_divided(&self, _: &[Stage]) -> bool {
+        let is_range = matches!(&self.bounds.ranges[..], [only] if only.point.is_none());
+        is_range && !self.reverse && self.seen.is_none() && self.pieces.is_none()
+    }
+
+    fn shares(
+        &mut self,
+        _: &mut [Stage],
+        snapshot: &Snapshot,
+    ) -> Result<Option<Arc<Shares>>, QueryError> {
+        let (Some(last), [only]) = (self.last.entry(), &self.bounds.ranges[..]) else {
+            return Ok(None);
+        };
+        if !self.may_be_divided(&[]) || self.examined < KEYS_MIN {
+            return Ok(None);
+        }
+        let pieces = cut(&self.bounds, &only.range, last, snapshot)?;
+        self.pieces = pieces.map(Arc::from);
+        let pieces = self.pieces.as_ref();
+        Ok(pieces.map(|pieces| Shares::of_pieces(pieces.len())))
+    }
+
+    fn part(&self, share: &Share) -> Option<Box<dyn Operator>> {
+        let pieces = self.pieces.clone()?;
+        let number = usize::try_from(share.start).ok()?.checked_sub(1)?;
+        let piece = pieces.get(number)?;
+        let (bounds, behind) = (piece.bounds.clone(), piece.behind.clone());
+        Some(Box::new(IndexScan {
+            counts_only: self.counts_only,
+            document: self.document.clone(),
+            filter: self.filter.clone(),
+            covers: self.covers,
+            last: behind.map_or(Position::Start, |(key, id)| Position::Saved(key, id)),
+            pieces: Some(pieces.clone()),
+            ..IndexScan::new(bounds, false, self.exact)
+        }))
+    }
+
+    fn absorb(&mut self, part: &dyn Operator) {
+        let part: &dyn Any = part;
+        if let Some(part) = part.downcast_ref::<IndexScan>() {
+            self.examined += part.examined;
+        }
     }
 
     fn filter(&self) -> Option<&Filter> {

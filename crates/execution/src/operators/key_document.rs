@@ -14,6 +14,7 @@ use crate::plan::IndexBounds;
 
 /// Makes a document of each key: with the fields that are wanted, in the key's order, where the
 /// document that the key is of has them.
+#[derive(Clone)]
 pub struct KeyDocument {
     index: String,
     /// Bytes before the first field.
@@ -29,6 +30,7 @@ pub struct KeyDocument {
     length: usize,
 }
 
+#[derive(Clone)]
 enum FieldTree {
     Field(usize),
     Inner {

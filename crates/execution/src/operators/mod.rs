@@ -14,6 +14,7 @@ mod exchange;
 mod explain;
 mod fetch;
 mod id_lookup;
+mod index_pieces;
 mod index_scan;
 mod key_document;
 mod limit;
@@ -104,13 +105,21 @@ pub trait Operator: Any + Send {
     /// What is left to read below it, to be divided among several: `None` if that is not much, or
     /// not known.
     fn shares(
-        &self,
-        inputs: &[Stage],
+        &mut self,
+        inputs: &mut [Stage],
         snapshot: &Snapshot,
     ) -> Result<Option<Arc<Shares>>, QueryError> {
         match inputs {
             [only] => only.shares(snapshot),
             _ => Ok(None),
+        }
+    }
+
+    /// Whether there will be shares once it has looked at so much that it is worth their while.
+    fn may_be_divided(&self, inputs: &[Stage]) -> bool {
+        match inputs {
+            [only] => only.may_be_divided(),
+            _ => false,
         }
     }
 
@@ -221,8 +230,13 @@ impl Stage {
     }
 
     /// What is left to read of the scan at the bottom, if it is much.
-    pub fn shares(&self, snapshot: &Snapshot) -> Result<Option<Arc<Shares>>, QueryError> {
-        self.operator.shares(&self.inputs, snapshot)
+    pub fn shares(&mut self, snapshot: &Snapshot) -> Result<Option<Arc<Shares>>, QueryError> {
+        self.operator.shares(&mut self.inputs, snapshot)
+    }
+
+    /// Whether there will be shares once the scan at the bottom has turned out to be large.
+    pub fn may_be_divided(&self) -> bool {
+        self.operator.may_be_divided(&self.inputs)
     }
 
     /// Adds to its own counts those of a part.

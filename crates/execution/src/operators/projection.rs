@@ -11,6 +11,7 @@ use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::row::Row;
+use crate::shares::Share;
 
 /// What becomes of each document on its way out.
 #[derive(Clone, Default)]
@@ -115,6 +116,13 @@ impl Operator for Projection {
             }
         }
         Ok((new.len() as u64, progress))
+    }
+
+    fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {
+        Some(Box::new(Projection {
+            output: self.output.clone(),
+            covered: self.covered,
+        }))
     }
 
     fn passes_on(&self) -> bool {

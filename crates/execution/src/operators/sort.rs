@@ -15,6 +15,8 @@ use crate::row::{Row, SortedDocument};
 
 /// So many members of the input are read at once.
 const READ_AHEAD: usize = 64;
+/// So many keys are read until an input is asked again whether others may read what is left.
+const LOOK_AGAIN: u64 = 4096;
 
 /// Keeps the first `limit`, where there is one.
 pub struct Sort {
@@ -98,16 +100,25 @@ impl Sort {
             return Ok(true);
         };
         let mut parts = Vec::new();
-        if run.is_unbounded {
-            let (pattern, sorters) = (self.pattern.clone(), self.sorters.clone());
-            let make = move || Ok(Taking::new(&pattern, &sorters));
-            let (slot, workers) = (run.slot(), &mut self.workers);
-            let gathered =
-                parallel::gather(input, run.snapshot, &slot, run.examined, workers, make)?;
-            parts = gathered.unwrap_or_default();
-        }
         let mut pulled = Vec::new();
-        while parts.is_empty() {
+        // It is asked when it begins, and when the scan has turned out to be large.
+        let mut asks_at = 0;
+        loop {
+            if run.is_unbounded && run.examined.keys >= asks_at {
+                asks_at = match input.may_be_divided() {
+                    true => run.examined.keys + LOOK_AGAIN,
+                    false => u64::MAX,
+                };
+                let (pattern, sorters) = (self.pattern.clone(), self.sorters.clone());
+                let make = move || Ok(Taking::new(&pattern, &sorters));
+                let (slot, workers) = (run.slot(), &mut self.workers);
+                let gathered =
+                    parallel::gather(input, run.snapshot, &slot, run.examined, workers, make)?;
+                if let Some(gathered) = gathered {
+                    parts = gathered;
+                    break;
+                }
+            }
             let progress = input.next(run, READ_AHEAD, &mut pulled)?;
             for member in pulled.drain(..) {
                 taking.take(member)?;

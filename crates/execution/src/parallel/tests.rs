@@ -203,3 +203,73 @@ async fn no_more_is_found_ahead_than_has_room() {
     })
     .await;
 }
+
+/// What an index finds, fetched or covered, counted, sorted or taken in its order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_scan_is_divided_by_its_keys() {
+    let fixture = Fixture::new();
+    let value = |id: i32| match id % 4 {
+        0 => Bson::Int32(id.wrapping_mul(7919) % 5000),
+        1 => Bson::String(format!("user {:05}", id * 31 % 20_000)),
+        2 => Bson::Double(f64::from(id % 77) / 7.0),
+        _ => Bson::Null,
+    };
+    let document = |id: i32| {
+        let mut document = rawdoc! { "_id": id, "b": id % 10 };
+        document.append(cstr!("a"), bson::RawBson::try_from(value(id)).unwrap());
+        document
+    };
+    let documents: Vec<RawDocumentBuf> = (0..60_000).map(document).collect();
+    let indexes = [crate::fixture::index(rawdoc! {"a": 1}, "a_1")];
+    let collection = fixture.collection("c", &documents, &indexes);
+    let filters = [
+        rawdoc! {"a": {"$gte": 100}},
+        rawdoc! {"a": {"$gte": "user"}, "b": {"$gt": 3}},
+        rawdoc! {"a": {"$lt": 200}},
+    ];
+    for filter in filters {
+        let asked = crate::Request {
+            hint: Some(bson::RawBsonRef::String("a_1")),
+            ..request(&filter, None)
+        };
+        let matching = |id: &i32| {
+            let document = &documents[*id as usize];
+            asked.query.filter.try_matches(document).unwrap()
+        };
+        let key = |id: &i32| {
+            let pattern = banyan_document::KeyPattern::parse(&rawdoc! {"a": 1}).unwrap();
+            pattern
+                .keys(&documents[*id as usize])
+                .unwrap()
+                .keys
+                .remove(0)
+        };
+        let mut expected: Vec<i32> = (0..60_000).filter(matching).collect();
+        expected.sort_by_cached_key(|id| key(id).bytes);
+        on_all_cores_and_on_one(|_| {
+            let mut executor = fixture.open(&collection, &asked);
+            let parts = executor.divide(|| Ok(Ids::default())).unwrap().unwrap();
+            assert!(parts.len() > 1);
+            let ids: Vec<i32> = parts.into_iter().flat_map(|part| part.0).collect();
+            assert_eq!(ids, expected);
+            let run = executor.explain_run();
+            let fetched = run.get_i32("docsExamined").unwrap() as usize;
+            assert!(fetched >= expected.len());
+            let mut executor = fixture.open(&collection, &asked);
+            let count = executor.count_up_to(u64::MAX).unwrap();
+            assert_eq!(count, expected.len() as u64);
+        })
+        .await;
+        let sorted = crate::Request {
+            hint: asked.hint,
+            ..request(&filter, Some(&rawdoc! {"b": -1}))
+        };
+        let mut in_order = expected.clone();
+        in_order.sort_by_key(|id| -(id % 10));
+        on_all_cores_and_on_one(|_| {
+            let (ids, _) = all_ids(fixture.open(&collection, &sorted));
+            assert_eq!(ids, in_order);
+        })
+        .await;
+    }
+}

@@ -17,6 +17,8 @@ const HEAD_BYTES: usize = 8;
 pub(super) const PLACE_BYTES: usize = 16;
 const SLAB_BYTES_MIN: usize = 4 * 1024;
 const SLAB_BYTES_MAX: usize = 1024 * 1024;
+/// Room is made for no more than this before a value is written: it may turn out to be small.
+const EXPECTED_BYTES_MAX: usize = 64 * 1024;
 /// So many entries are selected from at once; more are sorted in steps that can be ended.
 const SELECTED_MAX: usize = 32 * 1024;
 /// A comparison over no more than this costs no more than reaching the record.
@@ -95,6 +97,7 @@ impl Kept {
         value_bytes: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), QueryError> {
+        let value_bytes = value_bytes.min(EXPECTED_BYTES_MAX);
         let slab = self.slab(HEAD_BYTES + key.len() + PLACE_BYTES + value_bytes);
         let start = slab.len();
         slab.extend_from_slice(&[0; HEAD_BYTES]);
@@ -222,6 +225,10 @@ pub(super) struct List {
 }
 
 impl List {
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// What the next record is sorted by.
     pub fn top(&self) -> Option<&[u8]> {
         let entry = self.entries.get(self.next)?;

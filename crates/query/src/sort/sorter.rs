@@ -243,7 +243,8 @@ impl<T: Spilled> Sorter<T> {
     /// How many items there are to be handed out.
     pub fn len(&self) -> u64 {
         let on_disk = self.runs.as_ref().map_or(0, |runs| runs.written.records);
-        let all = self.kept.len() as u64 + on_disk;
+        let sealed = self.sealed.as_ref().map_or(0, List::len);
+        let all = (self.kept.len() + sealed) as u64 + on_disk;
         all.min(self.limit.map_or(u64::MAX, |limit| limit as u64))
     }
 
