@@ -27,6 +27,8 @@ const BATCH_MEMBERS: usize = 64;
 const BATCH_BYTES: usize = 128 * 1024;
 /// So many keys are read until a plan is asked again whether several may go on.
 const LOOK_AGAIN: u64 = 4096;
+/// So many are counted before the plan's figures are told.
+const COUNTED_AT_ONCE: u64 = 4096;
 
 /// A plan at work.
 pub struct Executor {
@@ -237,9 +239,22 @@ impl Executor {
                     return Ok(count + in_all(parts));
                 }
             }
-            let left = usize::try_from(most - count).unwrap_or(usize::MAX);
-            self.read(left)?;
+            count += self.pass((most - count).min(COUNTED_AT_ONCE))?;
         }
+    }
+
+    /// Reads on by up to so many members, of which only the number is wanted.
+    fn pass(&mut self, most: u64) -> Result<u64, QueryError> {
+        self.wake()?;
+        let Some(snapshot) = &self.snapshot else {
+            return Err(plan_killed("the state that it reads was let go"));
+        };
+        let mut run = Run::new(snapshot, &mut self.ticker, &mut self.examined, u64::MAX);
+        let outcome = self.root.pass(&mut run, most);
+        self.stats.set(&self.examined);
+        let (passed, progress) = outcome?;
+        self.ended |= progress == Progress::End;
+        Ok(passed)
     }
 
     /// Reads ahead, by a batch that grows while the documents are small.

@@ -207,6 +207,7 @@ impl Snapshot {
             index: index.id,
             entries,
             scan: (!is_empty(&bounds)).then(|| self.scan(keyspace, bounds, reverse)),
+            current: None,
         }
     }
 
@@ -224,6 +225,7 @@ impl Snapshot {
                 reverse: false,
                 merge: None,
             }),
+            current: None,
         }
     }
 
@@ -393,43 +395,62 @@ pub struct IndexScan {
     index: u32,
     entries: Entries,
     scan: Option<Scan>,
+    current: Option<(IndexKey, RecordId)>,
 }
 
-impl Iterator for IndexScan {
-    type Item = Result<(IndexKey, RecordId), StorageError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (entry, value) = match self.scan.as_mut()?.next()? {
-            Ok(pair) => pair,
-            Err(error) => return Some(Err(error.into())),
+impl IndexScan {
+    /// Goes on to the next entry. `None`: the range has ended.
+    #[inline]
+    pub fn advance(&mut self) -> Result<Option<(&IndexKey, &RecordId)>, StorageError> {
+        self.current = None;
+        let Some(pair) = self.scan.as_mut().and_then(Scan::next) else {
+            return Ok(None);
         };
-        let found = match self.entries {
-            Entries::Keys(form) => form.split(&entry, &value).map(|parts| {
+        let (entry, value) = pair?;
+        let (fields, types, record) = match self.entries {
+            Entries::Keys(form) => {
+                let parts = form.split(&entry, &value);
+                let parts = parts.ok_or_else(|| damaged_index(self.index))?;
                 let end = parts.types_end;
                 let types = TypeBits { value, end };
                 (keys::ID_BYTES..parts.fields_end, types, parts.record)
-            }),
+            }
             Entries::Records => {
                 let id = entry.get(keys::ID_BYTES..).and_then(RecordId::from_key);
-                id.and_then(|record| match record.as_ref() {
-                    RecordIdRef::Bytes(key) => {
-                        let end = entry.len();
-                        Some((end - key.len()..end, TypeBits::none(), record))
-                    }
-                    RecordIdRef::Number(_) => None,
-                })
+                let record = id.ok_or_else(|| damaged_index(self.index))?;
+                let RecordIdRef::Bytes(key) = record.as_ref() else {
+                    return Err(damaged_index(self.index));
+                };
+                let end = entry.len();
+                (end - key.len()..end, TypeBits::none(), record)
             }
         };
-        let Some((Range { start, end }, types, record)) = found else {
-            return Some(Err(damaged_index(self.index)));
-        };
+        let Range { start, end } = fields;
         let key = IndexKey {
             entry,
             start,
             end,
             types,
         };
-        Some(Ok((key, record)))
+        self.current = Some((key, record));
+        Ok(self.current())
+    }
+
+    /// The entry that it has come to.
+    pub fn current(&self) -> Option<(&IndexKey, &RecordId)> {
+        self.current.as_ref().map(|(key, record)| (key, record))
+    }
+}
+
+impl Iterator for IndexScan {
+    type Item = Result<(IndexKey, RecordId), StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.advance() {
+            Ok(None) => None,
+            Ok(Some(_)) => self.current.take().map(Ok),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 

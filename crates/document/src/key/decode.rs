@@ -139,6 +139,19 @@ impl<'k> KeyReader<'k> {
             tag::OBJECT_ID => self.at += 13,
             tag::DATE | tag::TIMESTAMP => self.at += 9,
             tag::BOOLEAN => self.at += 2,
+            number::LOWEST..=number::HIGHEST => {
+                let tag = self.byte()?;
+                self.digits(tag)?;
+                match self.code() {
+                    DOUBLE_BITS => {
+                        self.type_bytes::<8>()?;
+                    }
+                    DECIMAL => {
+                        self.type_bytes::<16>()?;
+                    }
+                    _ => {}
+                }
+            }
             _ => {
                 self.value(&mut Vec::new())?;
             }
@@ -238,13 +251,18 @@ impl<'k> KeyReader<'k> {
         })
     }
 
-    fn number(&mut self, tag: u8, out: &mut Vec<u8>) -> Result<ElementType, Unreadable> {
+    /// What the bytes of a key say of a number.
+    fn digits(&mut self, tag: u8) -> Result<number::Decoded, Unreadable> {
         let number = number::decode(tag, &mut |count| {
             let bytes = self.bytes.get(self.at..self.at + count)?;
             self.at += count;
             Some((bytes, self.flip))
         });
-        let number = number.ok_or(Unreadable)?;
+        number.ok_or(Unreadable)
+    }
+
+    fn number(&mut self, tag: u8, out: &mut Vec<u8>) -> Result<ElementType, Unreadable> {
+        let number = self.digits(tag)?;
         let (long, double) = match self.code() {
             USUAL => match number {
                 number::Decoded::Whole(whole) => match i32::try_from(whole) {

@@ -29,8 +29,8 @@ impl PlanName {
         match &solution.access {
             Access::Nothing | Access::Collection { .. } | Access::Sample(_) => PlanName::Collection,
             Access::Index { bounds, .. } => PlanName::Index(scanned(bounds)),
-            Access::Union(branches) => {
-                let names = branches.iter();
+            Access::Union(union) => {
+                let names = union.branches.iter();
                 PlanName::Union(names.map(|branch| scanned(&branch.bounds)).collect())
             }
         }

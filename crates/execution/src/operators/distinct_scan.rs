@@ -185,7 +185,7 @@ impl DistinctScan {
             Reads::Records => None,
             Reads::Keys(document) => {
                 let document = document.read(key, key.types());
-                Some(document.map_err(|_| Unreadable)?)
+                Some(document.map_err(|_| Unreadable)?.to_owned())
             }
             Reads::Items => Some(item(path, &value).ok_or(Unreadable)?),
         };

@@ -9,80 +9,126 @@ use banyan_document::FieldOrder;
 use banyan_document::path::Path;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{Collection, IndexKey, RecordId, Snapshot};
+use banyan_storage::{Collection, RecordId, Snapshot};
 use bson::{RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
 use super::index_pieces::{KEYS_MIN, Piece, cut};
-use super::key_document::KeyDocument;
+use super::key_document::{KeyDocument, unreadable};
+use super::stepping::Stepping;
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error::{self, plan_killed};
+use crate::plan::bounds_checker::{BoundsChecker, Checked, NextInside};
 use crate::plan::explain::clamp;
 use crate::plan::{IndexBounds, ScanRange};
 use crate::row::Row;
 use crate::shares::{Share, Shares};
-
-/// A record that a key names, and what was read from the key.
-type Found = (RecordId, Option<RawDocumentBuf>);
 
 pub struct IndexScan {
     bounds: Arc<IndexBounds>,
     reverse: bool,
     /// Whether only the number of records is asked for.
     counts_only: bool,
-    /// What is read from the keys.
-    document: Option<KeyDocument>,
-    /// What has to match of it.
-    filter: Option<Arc<Filter>>,
-    /// Whether it is handed on, and nothing fetched.
-    covers: bool,
+    reading: Reading,
     /// Whether nothing looks at the documents again: bounds say too little of arrays in an index
     /// that had none when the plan was made.
     exact: bool,
-    /// How many ranges are done with.
-    done: usize,
-    /// The scan of the present range; `None` before it begins and while its snapshot is gone.
+    checker: BoundsChecker,
+    stepping: Stepping,
+    /// `None` before it begins, between two ranges and while its snapshot is gone.
     scan: Option<banyan_storage::IndexScan>,
-    last: Position,
-    /// The records that were handed on, where one may come again.
-    seen: Option<HashSet<RecordId>>,
+    /// Whether it ends with the present range. One that goes on behind may have to pass many keys
+    /// that were removed.
+    is_of_range: bool,
+    /// The entry that it has come to, where `scan` does not tell.
+    last: Option<(Vec<u8>, RecordId)>,
     examined: u64,
     /// What several read of it, once it is divided; their numbers begin at 1.
     pieces: Option<Arc<[Piece]>>,
 }
 
-/// The entry that a scan has come to in its range.
-enum Position {
-    Start,
-    Entry(IndexKey, RecordId),
-    /// The same without a snapshot: a key of the engine keeps a whole block of the index.
-    Saved(Vec<u8>, RecordId),
+/// What is made of a key.
+#[derive(Default)]
+struct Reading {
+    /// What is read from it.
+    document: Option<KeyDocument>,
+    /// What has to match of that.
+    filter: Option<Arc<Filter>>,
+    /// Whether it is handed on, and nothing fetched.
+    covers: bool,
+    /// The records that were handed on, where one may come again.
+    seen: Option<HashSet<RecordId>>,
 }
 
-impl Position {
-    fn entry(&self) -> Option<(&[u8], &RecordId)> {
+/// Where records go, and how many are wanted there.
+enum Taken<'o> {
+    Members(&'o mut Vec<Member>, usize),
+    Count(u64, u64),
+}
+
+impl Taken<'_> {
+    fn is_full(&self) -> bool {
         match self {
-            Position::Start => None,
-            Position::Entry(key, record) => Some((&**key, record)),
-            Position::Saved(key, record) => Some((key.as_slice(), record)),
+            Taken::Members(out, most) => out.len() >= *most,
+            Taken::Count(count, most) => count >= most,
         }
+    }
+}
+
+impl Reading {
+    /// Takes a record, if its key matches and it was not taken before.
+    #[inline]
+    fn take(
+        &mut self,
+        key: &[u8],
+        types: &[u8],
+        record: &RecordId,
+        taken: &mut Taken<'_>,
+    ) -> Result<(), QueryError> {
+        if let (Some(filter), Some(document)) = (&self.filter, &mut self.document)
+            && !filter.try_matches(document.read(key, types)?)?
+        {
+            return Ok(());
+        }
+        if let Some(seen) = &mut self.seen
+            && !seen.insert(record.clone())
+        {
+            return Ok(());
+        }
+        match taken {
+            Taken::Count(count, _) => *count += 1,
+            Taken::Members(out, _) => {
+                let row = match (self.covers, &mut self.document) {
+                    (false, _) => None,
+                    (true, None) => Some(Row::Owned(RawDocumentBuf::new())),
+                    (true, Some(document)) => {
+                        Some(Row::Owned(document.read(key, types)?.to_owned()))
+                    }
+                };
+                let record = record.clone();
+                out.push(Member { record, row });
+            }
+        }
+        Ok(())
     }
 }
 
 impl IndexScan {
     pub fn new(bounds: Arc<IndexBounds>, reverse: bool, exact: bool) -> IndexScan {
         IndexScan {
-            seen: bounds.may_repeat().then(HashSet::new),
+            reading: Reading {
+                seen: bounds.may_repeat().then(HashSet::new),
+                ..Reading::default()
+            },
+            checker: BoundsChecker::new(bounds.clone(), reverse),
             bounds,
             reverse,
             counts_only: false,
-            document: None,
-            filter: None,
-            covers: false,
             exact,
-            done: 0,
+            stepping: Stepping::default(),
             scan: None,
-            last: Position::Start,
+            is_of_range: true,
+            last: None,
             examined: 0,
             pieces: None,
         }
@@ -90,107 +136,124 @@ impl IndexScan {
 
     /// Nothing of the documents is asked for: they are counted, or handed on without fields.
     pub fn counting(mut self, hands_on: bool) -> IndexScan {
-        self.covers = hands_on;
-        self.counts_only = self.bounds.ranges.len() == 1;
+        self.reading.covers = hands_on;
+        self.counts_only = self.bounds.ranges.len() == 1 && self.bounds.later.fields.is_empty();
         self
     }
 
     /// Matches the keys, which hold all that the filter looks at.
     pub fn filtering(mut self, filter: Arc<Filter>, paths: &BTreeSet<String>) -> IndexScan {
-        self.document = Some(KeyDocument::new(&self.bounds, paths));
-        self.filter = Some(filter);
+        self.reading.document = Some(KeyDocument::new(&self.bounds, paths));
+        self.reading.filter = Some(filter);
         self
     }
 
     /// Hands on documents with what is at the paths, and at those that are filtered by.
     pub fn covering(mut self, paths: &BTreeSet<String>) -> IndexScan {
-        self.document = Some(KeyDocument::new(&self.bounds, paths));
-        self.covers = true;
+        self.reading.document = Some(KeyDocument::new(&self.bounds, paths));
+        self.reading.covers = true;
         self
     }
 
-    fn next_range(&mut self) {
-        self.done += 1;
-        self.scan = None;
-        self.last = Position::Start;
-    }
-
-    /// The next key's record, and what is read from the key. `None`: the ranges have ended.
-    fn step(&mut self, run: &Run<'_>) -> Result<Option<Found>, QueryError> {
-        loop {
-            if let Some(scan) = &mut self.scan {
-                if let Some((key, record)) = scan.next().transpose().map_err(error::storage)? {
-                    let document = self.document.as_mut();
-                    let document = document.map(|d| d.read(&key, key.types())).transpose()?;
-                    self.last = Position::Entry(key, record.clone());
-                    return Ok(Some((record, document)));
-                }
-                self.next_range();
-            }
-            let bounds = self.bounds.clone();
-            let (index, ranges) = (&bounds.index, &bounds.ranges);
-            let range = match self.reverse {
-                false => ranges.get(self.done),
-                true => ranges.iter().rev().nth(self.done),
-            };
-            let Some(ScanRange { range, point }) = range else {
-                return Ok(None);
-            };
-            if let Some(key) = point.as_ref().filter(|_| index.unique) {
-                let found = run.snapshot.unique_entry(index, key);
-                let document = self.document.as_mut();
-                let found = match found.map_err(error::storage)? {
-                    Some((record, types)) => {
-                        let document = document.map(|d| d.read(key, &types)).transpose()?;
-                        Some((record, document))
-                    }
-                    None => None,
-                };
-                self.next_range();
-                if found.is_some() {
-                    return Ok(found);
-                }
-                continue;
-            }
-            let scan = match self.last.entry() {
-                None => run.snapshot.scan_index(index, range.clone(), self.reverse),
-                Some(last) => run
-                    .snapshot
-                    .scan_index_after(index, range, self.reverse, last),
-            };
-            self.scan = Some(scan);
-        }
-    }
-
-    fn scan(
-        &mut self,
-        run: &mut Run<'_>,
-        most: usize,
-        out: &mut Vec<Member>,
-    ) -> Result<Progress, QueryError> {
-        while out.len() < most {
+    fn scan(&mut self, run: &mut Run<'_>, taken: &mut Taken<'_>) -> Result<Progress, QueryError> {
+        while !taken.is_full() {
             if !run.work() {
                 break;
             }
-            let Some((record, document)) = self.step(run)? else {
+            if self.step(run, taken)? == Progress::End {
                 return Ok(Progress::End);
-            };
-            self.examined += 1;
-            run.examine_key()?;
-            if let (Some(filter), Some(document)) = (&self.filter, &document)
-                && !filter.try_matches(document)?
-            {
-                continue;
-            }
-            let seen = self.seen.as_mut();
-            if seen.is_none_or(|seen| seen.insert(record.clone())) {
-                let row = self
-                    .covers
-                    .then(|| Row::Owned(document.unwrap_or_default()));
-                out.push(Member { record, row });
             }
         }
         Ok(Progress::More)
+    }
+
+    /// Looks at the next key, or begins the next range.
+    fn step(&mut self, run: &mut Run<'_>, taken: &mut Taken<'_>) -> Result<Progress, QueryError> {
+        let Some(scan) = &mut self.scan else {
+            return self.begin(run, taken);
+        };
+        let Some((key, record)) = scan.advance().map_err(error::storage)? else {
+            return self.end_scan(run);
+        };
+        self.examined += 1;
+        run.examine_key()?;
+        let index = &self.bounds.index;
+        let checked = self.checker.check(key);
+        match checked.map_err(|_| unreadable(&index.name))? {
+            Checked::Inside => {
+                self.stepping.arrive();
+                self.reading.take(key, key.types(), record, taken)?;
+            }
+            Checked::Outside(next) if self.stepping.should_seek() => {
+                if next == NextInside::Range {
+                    (self.scan, self.last) = (None, None);
+                    return Ok(Progress::More);
+                }
+                let Some(rest) = self.checker.rest_from(key, next) else {
+                    return Ok(Progress::End);
+                };
+                self.last = Some((key.to_vec(), record.clone()));
+                self.is_of_range = false;
+                self.scan = Some(run.snapshot.scan_index(index, rest, self.reverse));
+            }
+            Checked::Outside(_) => {}
+            Checked::Behind => return Ok(Progress::End),
+        }
+        Ok(Progress::More)
+    }
+
+    /// Begins with the present range, or goes on in it.
+    fn begin(&mut self, run: &mut Run<'_>, taken: &mut Taken<'_>) -> Result<Progress, QueryError> {
+        let index = &self.bounds.index;
+        let Some(ScanRange { range, point }) = self.checker.present() else {
+            return Ok(Progress::End);
+        };
+        if let Some(key) = point.as_ref().filter(|_| index.unique) {
+            let found = run.snapshot.unique_entry(index, key);
+            match found.map_err(error::storage)? {
+                None => run.tick()?,
+                Some((record, types)) => {
+                    self.examined += 1;
+                    run.examine_key()?;
+                    self.reading.take(key, &types, &record, taken)?;
+                }
+            }
+            self.checker.pass_range();
+            return Ok(Progress::More);
+        }
+        if self.last.is_none() {
+            self.is_of_range = !self.stepping.expects_near();
+        }
+        let rest = match self.is_of_range {
+            true => Some(range.clone()),
+            false => self.checker.rest(),
+        };
+        let Some(rest) = rest else {
+            return Ok(Progress::End);
+        };
+        let (snapshot, reverse) = (run.snapshot, self.reverse);
+        self.scan = Some(match &self.last {
+            None => snapshot.scan_index(index, rest, reverse),
+            Some((key, record)) => {
+                let last = (key.as_slice(), record);
+                snapshot.scan_index_after(index, &rest, reverse, last)
+            }
+        });
+        Ok(Progress::More)
+    }
+
+    fn end_scan(&mut self, run: &mut Run<'_>) -> Result<Progress, QueryError> {
+        run.tick()?;
+        if !self.is_of_range {
+            return Ok(Progress::End);
+        }
+        self.checker.pass_range();
+        self.stepping.seek();
+        (self.scan, self.last) = (None, None);
+        Ok(match self.checker.present() {
+            Some(_) => Progress::More,
+            None => Progress::End,
+        })
     }
 }
 
@@ -210,15 +273,31 @@ impl Operator for IndexScan {
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
         let examined = self.examined;
-        let progress = self.scan(run, most, out)?;
+        let progress = self.scan(run, &mut Taken::Members(out, most))?;
         Ok((self.examined - examined, progress))
     }
 
+    fn pass(
+        &mut self,
+        _: &mut [Stage],
+        run: &mut Run<'_>,
+        most: u64,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        let (examined, mut taken) = (self.examined, Taken::Count(0, most));
+        let progress = self.scan(run, &mut taken)?;
+        let passed = match taken {
+            Taken::Count(passed, _) => passed,
+            Taken::Members(..) => 0,
+        };
+        Ok((self.examined - examined, passed, progress))
+    }
+
     fn save(&mut self) {
-        self.scan = None;
-        if let Position::Entry(key, record) = &self.last {
-            self.last = Position::Saved(key.to_vec(), record.clone());
+        // A key of the engine keeps a whole block of the index.
+        if let Some((key, record)) = self.scan.as_ref().and_then(|scan| scan.current()) {
+            self.last = Some((key.to_vec(), record.clone()));
         }
+        self.scan = None;
     }
 
     fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
@@ -231,15 +310,17 @@ impl Operator for IndexScan {
         let is_new =
             |(path, _): &(Path, FieldOrder)| arrays.are_on(path) && !bounds.arrays.are_on(path);
         if arrays != bounds.arrays && bounds.layout.fields.iter().any(is_new) {
-            let mut confined = bounds.layout.fields[..bounds.confined].iter();
+            let mut fields = bounds.layout.fields.iter().zip(&bounds.confines);
+            let mut is_confined_anew =
+                || fields.any(|(field, confines)| *confines && is_new(field));
             // An array's items are in keys of their own, which say nothing of the whole.
-            if self.document.is_some() || self.exact && confined.any(is_new) {
+            if self.reading.document.is_some() || self.exact && is_confined_anew() {
                 return Err(plan_killed(
                     "an index became multikey between getMore calls",
                 ));
             }
             // Only what was written meanwhile has several keys.
-            self.seen.get_or_insert_default();
+            self.reading.seen.get_or_insert_default();
         }
         Ok(())
     }
@@ -247,7 +328,7 @@ impl Operator for IndexScan {
     /// Backwards it is read by one alone, and so is one that may meet a record again.
     fn may_be_divided(&self, _: &[Stage]) -> bool {
         let is_range = matches!(&self.bounds.ranges[..], [only] if only.point.is_none());
-        is_range && !self.reverse && self.seen.is_none() && self.pieces.is_none()
+        is_range && !self.reverse && self.reading.seen.is_none() && self.pieces.is_none()
     }
 
     fn shares(
@@ -255,7 +336,10 @@ impl Operator for IndexScan {
         _: &mut [Stage],
         snapshot: &Snapshot,
     ) -> Result<Option<Arc<Shares>>, QueryError> {
-        let (Some(last), [only]) = (self.last.entry(), &self.bounds.ranges[..]) else {
+        let current = self.scan.as_ref().and_then(|scan| scan.current());
+        let current = current.map(|(key, record)| (&**key, record));
+        let saved = self.last.as_ref().map(|(key, record)| (&**key, record));
+        let (Some(last), [only]) = (current.or(saved), &self.bounds.ranges[..]) else {
             return Ok(None);
         };
         if !self.may_be_divided(&[]) || self.examined < KEYS_MIN {
@@ -274,10 +358,13 @@ impl Operator for IndexScan {
         let (bounds, behind) = (piece.bounds.clone(), piece.behind.clone());
         Some(Box::new(IndexScan {
             counts_only: self.counts_only,
-            document: self.document.clone(),
-            filter: self.filter.clone(),
-            covers: self.covers,
-            last: behind.map_or(Position::Start, |(key, id)| Position::Saved(key, id)),
+            reading: Reading {
+                document: self.reading.document.clone(),
+                filter: self.reading.filter.clone(),
+                covers: self.reading.covers,
+                seen: None,
+            },
+            last: behind,
             pieces: Some(pieces.clone()),
             ..IndexScan::new(bounds, false, self.exact)
         }))
@@ -291,7 +378,7 @@ impl Operator for IndexScan {
     }
 
     fn filter(&self) -> Option<&Filter> {
-        self.filter.as_deref()
+        self.reading.filter.as_deref()
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {

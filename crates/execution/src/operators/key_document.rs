@@ -7,7 +7,7 @@ use banyan_document::key::{FieldOrder, FieldValue, KeyReader, Unreadable};
 use banyan_query::QueryError;
 use banyan_storage::StorageError;
 use bson::spec::ElementType;
-use bson::{RawBsonRef, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument};
 
 use crate::error;
 use crate::plan::IndexBounds;
@@ -26,8 +26,8 @@ pub struct KeyDocument {
     /// Of each field: its element, and through how many documents its path leads.
     found: Vec<(Range<usize>, usize)>,
     elements: Vec<u8>,
-    /// How long the last document was.
-    length: usize,
+    /// The last document.
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone)]
@@ -67,22 +67,23 @@ impl KeyDocument {
             tree: (!is_flat).then_some(tree),
             found: Vec::new(),
             elements: Vec::new(),
-            length: 64,
+            bytes: Vec::new(),
         }
     }
 
-    pub fn read(&mut self, key: &[u8], types: &[u8]) -> Result<RawDocumentBuf, QueryError> {
-        let mut bytes = Vec::with_capacity(self.length);
+    pub fn read(&mut self, key: &[u8], types: &[u8]) -> Result<&RawDocument, QueryError> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
         bytes.extend_from_slice(&[0; 4]);
         let read = match self.tree.is_some() {
             false => self.read_flat(key, types, &mut bytes),
             true => self.read_nested(key, types, &mut bytes),
         };
-        let document = read.ok().and_then(|()| {
-            close(&mut bytes, 0);
-            self.length = bytes.len();
-            RawDocumentBuf::from_bytes(bytes).ok()
-        });
+        close(&mut bytes, 0);
+        self.bytes = bytes;
+        let document = read
+            .ok()
+            .and_then(|()| RawDocument::from_bytes(&self.bytes).ok());
         document.ok_or_else(|| unreadable(&self.index))
     }
 

@@ -3,7 +3,7 @@
 use banyan_query::QueryError;
 use bson::{RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::plan::explain::clamp;
 
 /// The first so many.
@@ -58,16 +58,11 @@ impl Operator for Limit {
 pub struct Skip {
     skip: u64,
     left: u64,
-    pulled: Vec<Member>,
 }
 
 impl Skip {
     pub fn new(skip: u64) -> Skip {
-        Skip {
-            skip,
-            left: skip,
-            pulled: Vec::new(),
-        }
+        Skip { skip, left: skip }
     }
 }
 
@@ -83,14 +78,22 @@ impl Operator for Skip {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
-        let left = &mut self.left;
-        let skip = |_: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
-            let passed = from.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-            *left -= passed as u64;
-            out.extend(from.drain(..).skip(passed));
-            Ok(())
+        let Some(input) = inputs.first_mut() else {
+            return Ok((0, Progress::End));
         };
-        pull(inputs, run, most, out, &mut self.pulled, skip)
+        let mut works = 0;
+        while self.left > 0 {
+            let (passed, progress) = input.pass(run, self.left)?;
+            self.left -= passed;
+            works += passed;
+            if progress == Progress::End || run.is_exhausted() {
+                return Ok((works, progress));
+            }
+        }
+        let before = out.len();
+        let progress = input.next(run, most, out)?;
+        works += (out.len() - before) as u64;
+        Ok((works, progress))
     }
 
     fn passes_on(&self) -> bool {

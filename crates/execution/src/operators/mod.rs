@@ -24,6 +24,7 @@ mod random_scan;
 mod sharding_filter;
 mod sort;
 mod sort_merge;
+mod stepping;
 mod virtual_scan;
 
 use std::any::Any;
@@ -64,6 +65,9 @@ pub struct Member {
     pub row: Option<Row>,
 }
 
+/// So many members are made at once where nobody wants them.
+const PASSED_AT_ONCE: usize = 64;
+
 /// Whether an operator has more to hand on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
@@ -87,6 +91,19 @@ pub trait Operator: Any + Send {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError>;
+
+    /// As [`Operator::next`], where nobody wants the members: how many there were, beside the work.
+    fn pass(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: u64,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        let most = usize::try_from(most).unwrap_or(PASSED_AT_ONCE);
+        let mut members = Vec::new();
+        let (works, progress) = self.next(inputs, run, most.min(PASSED_AT_ONCE), &mut members)?;
+        Ok((works, members.len() as u64, progress))
+    }
 
     /// Lets go of what depends on the snapshot and keeps the position.
     fn save(&mut self) {}
@@ -197,8 +214,16 @@ impl Stage {
     ) -> Result<Progress, QueryError> {
         let before = out.len();
         let (works, progress) = self.operator.next(&mut self.inputs, run, most, out)?;
-        self.counts.note(works, out.len() - before, progress);
+        self.counts
+            .note(works, (out.len() - before) as u64, progress);
         Ok(progress)
+    }
+
+    /// Reads on by up to so many members, which nobody wants: how many there were.
+    pub fn pass(&mut self, run: &mut Run<'_>, most: u64) -> Result<(u64, Progress), QueryError> {
+        let (works, passed, progress) = self.operator.pass(&mut self.inputs, run, most)?;
+        self.counts.note(works, passed, progress);
+        Ok((passed, progress))
     }
 
     /// Lets go of what depends on the snapshot and keeps the position.
@@ -342,6 +367,12 @@ impl<'r> Run<'r> {
         self.allowed == 0
     }
 
+    /// Something was looked for that is not there.
+    #[inline]
+    fn tick(&mut self) -> Result<(), QueryError> {
+        self.ticker.tick()
+    }
+
     /// A key was looked at.
     #[inline]
     fn examine_key(&mut self) -> Result<(), QueryError> {
@@ -375,9 +406,9 @@ impl Counts {
     }
 
     /// Takes note of what a call has come to: members were handed on after so many steps.
-    fn note(&mut self, works: u64, advanced: usize, progress: Progress) {
+    fn note(&mut self, works: u64, advanced: u64, progress: Progress) {
         self.works += works;
-        self.advanced += advanced as u64;
+        self.advanced += advanced;
         if progress == Progress::End && !self.ended {
             self.works += 1;
             self.ended = true;

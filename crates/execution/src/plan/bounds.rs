@@ -1,7 +1,9 @@
 //! From the predicates of a filter to ranges of one index.
 //!
 //! The leading fields of an index that are confined to points make prefixes; the first field that
-//! is confined to anything wider ends them. What comes after is left to the filter.
+//! is confined to anything wider ends the ranges. The fields behind it are looked at key by key
+//! ([`super::bounds_checker`]): inside a range, a scan seeks from one run of keys that meet them to
+//! the next.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -10,7 +12,9 @@ use std::sync::Arc;
 use banyan_document::Collator;
 use banyan_document::key::{self, FieldOrder};
 use banyan_document::path::{Path, position};
-use banyan_query::bounds::interval::{Interval, Intervals, KeyOrder, Value, condition_intervals};
+use banyan_query::bounds::interval::{
+    Interval, Intervals, KeyOrder, Value, condition_intervals, union,
+};
 use banyan_query::bounds::{CONDITIONS_MAX, Condition, Conjunction};
 use banyan_query::filter::{Comparison, Predicate};
 use banyan_query::{ErrorKind, QueryError};
@@ -39,13 +43,17 @@ pub struct IndexBounds {
     /// Where documents had arrays when the bounds were made.
     pub arrays: Arc<ArrayPaths>,
     pub ranges: Vec<ScanRange>,
+    /// What the fields behind those of the ranges are confined to.
+    pub later: LaterFields,
     /// Whether every document inside matches the whole filter.
     pub exact: bool,
     /// The filter's conjuncts that every document inside meets, by their numbers.
     pub met: Vec<usize>,
-    /// How many leading fields are confined to single points, and whether the next is confined.
+    /// How many leading fields are confined to single points, and how many are confined at all.
     pub points: usize,
     pub confined: usize,
+    /// Per field, whether it is confined.
+    pub confines: Vec<bool>,
     /// Whether one record may have several of the index's keys.
     pub multikey: bool,
     /// Per field, whether its values can be read from the keys inside the bounds.
@@ -58,6 +66,20 @@ pub struct IndexBounds {
     /// What `explain` shows instead of a clustered index.
     pub ends: RecordEnds,
 }
+
+/// The intervals of the fields that ranges say nothing of.
+#[derive(Debug, Clone, Default)]
+pub struct LaterFields {
+    /// How many fields the ranges speak of.
+    pub first: usize,
+    /// Of each field behind those, up to the last one that is confined: the encoded intervals, in
+    /// key order. None: any value is inside.
+    pub fields: Vec<Vec<EncodedInterval>>,
+}
+
+/// The encoding that is inside and not above any other, and the first above those inside, unless
+/// there is none.
+pub type EncodedInterval = (Vec<u8>, Option<Vec<u8>>);
 
 /// The lowest and the highest `_id` of the part of a clustered collection that is looked at.
 #[derive(Debug, Clone, Default)]
@@ -133,6 +155,7 @@ fn of_layout(
     let mut builder = Builder::after(layout.prefix.as_ref());
     // The conditions that every document inside meets, and how many those are of.
     let mut met: Vec<&Condition<'_>> = Vec::new();
+    let mut met_disjunctions = Vec::new();
     let mut excludes_missing = false;
     let mut per_field = Vec::with_capacity(fields.len());
     for (position, (path, order)) in fields.iter().enumerate() {
@@ -146,11 +169,21 @@ fn of_layout(
         // Two fields under one array pair up per element, which separate bounds cannot express.
         let mut earlier = fields[..position].iter();
         let shares_array = earlier.any(|(earlier, _)| arrays.are_shared(earlier, path));
-        let confined = if shares_array || builder.closed {
-            None
-        } else {
-            confine_field(&mine, *order, in_arrays, keys)
+        // Without the first field nothing but single keys would be left out.
+        let is_open = position > 0 && builder.confined == 0;
+        let mut confined = match shares_array || is_open {
+            true => None,
+            false => confine_field(&mine, *order, in_arrays, keys),
         };
+        let may_be_any = mine.is_empty() && !is_open && !in_arrays && layout.is_complete;
+        if may_be_any
+            && *order != FieldOrder::Hashed
+            && let Some(any) = any_of(conjunction, path, keys)
+        {
+            excludes_missing |= any.excludes_missing;
+            met_disjunctions.extend(any.confined.exact.then_some(any.conjunct));
+            confined = Some((any.confined, Vec::new()));
+        }
         if let Some((confined, used)) = &confined
             && confined.exact
             && (!in_arrays || is_exact_for_items(path, confined, used))
@@ -158,7 +191,7 @@ fn of_layout(
             met.extend(used);
         }
         per_field.push(confined.map(|(confined, _)| confined));
-        builder.closed |= !builder.extend(per_field[position].as_ref(), *order);
+        builder.extend(per_field[position].as_ref(), *order);
     }
     let has_all = match layout.is_complete {
         true => !index.sparse || excludes_missing,
@@ -176,15 +209,14 @@ fn of_layout(
         }
     }
     let collated = index.pattern.collator.is_some();
-    let described = describe(&per_field, builder.used, collated);
+    let described = describe(&per_field, collated);
     let ends = match index.is_clustered() {
         true => ends_of(&per_field),
         false => RecordEnds::default(),
     };
-    let in_order = per_field.iter().enumerate().map(|(position, confined)| {
-        let confined = confined.as_ref().filter(|_| position < builder.used);
+    let in_order = per_field.iter().map(|confined| {
         keys.is_alike()
-            || confined.is_some_and(|confined| {
+            || confined.as_ref().is_some_and(|confined| {
                 let mut intervals = confined.intervals.iter();
                 !intervals.any(Interval::may_hold_strings)
             })
@@ -192,23 +224,25 @@ fn of_layout(
     let in_order = in_order.collect();
     if builder.widened {
         met.clear();
+        met_disjunctions.clear();
     }
     let exact = conjunction.complete && met.len() == conjunction.conditions.len();
-    let met = met
-        .iter()
-        .filter_map(|condition| condition.conjunct)
-        .collect();
-    let readable = fields.iter().zip(&per_field).enumerate();
-    let readable = readable.map(|(position, ((path, order), confined))| {
-        let confined = confined.as_ref().filter(|_| position < builder.used);
-        is_readable(index, &arrays, (path, *order), confined)
+    let met = met.iter().filter_map(|condition| condition.conjunct);
+    let met = met.chain(met_disjunctions).collect();
+    let readable = fields.iter().zip(&per_field);
+    let readable = readable.map(|((path, order), confined)| {
+        is_readable(index, &arrays, (path, *order), confined.as_ref())
     });
     let readable = readable.collect();
+    let (points, confined) = (builder.points, builder.confined);
+    let (ranges, later) = builder.finish(fields.len());
     Some(IndexBounds {
         index: index.clone(),
-        points: builder.points,
-        confined: builder.confined,
-        ranges: builder.finish(fields.len()),
+        points,
+        confined,
+        confines: per_field.iter().map(Option::is_some).collect(),
+        ranges,
+        later,
         exact,
         met,
         multikey: fields.iter().any(|(path, _)| arrays.are_on(path)),
@@ -310,8 +344,10 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
         }],
         exact: false,
         met: Vec::new(),
+        later: LaterFields::default(),
         points: 0,
         confined: 0,
+        confines: vec![false; layout.fields.len()],
         multikey: index.is_multikey(),
         readable: readable.collect(),
         in_order: vec![alike; layout.fields.len()],
@@ -374,6 +410,41 @@ fn confine_field<'c, 'a>(
     (!anywhere).then_some((confined, used))
 }
 
+/// What an `$or` says that speaks of one path alone.
+struct AnyOf<'a> {
+    confined: Intervals<'a>,
+    /// Its number among the filter's conjuncts.
+    conjunct: usize,
+    excludes_missing: bool,
+}
+
+/// What the first `$or` says whose branches each say one thing of this path, which must not lead
+/// through arrays.
+fn any_of<'a>(conjunction: &Conjunction<'a>, path: &Path, keys: KeyOrder<'_>) -> Option<AnyOf<'a>> {
+    conjunction.disjunctions.iter().find_map(|disjunction| {
+        let (mut intervals, mut exact, mut excludes_missing) = (Vec::new(), true, true);
+        for branch in &disjunction.branches {
+            let [condition] = branch.conditions.as_slice() else {
+                return None;
+            };
+            if !branch.complete || *condition.path != *path {
+                return None;
+            }
+            let confined = condition_intervals(condition, false, keys)?;
+            exact &= confined.exact;
+            excludes_missing &= condition.excludes_missing(false);
+            intervals.extend(confined.intervals);
+        }
+        let intervals = union(intervals);
+        let anywhere = intervals.iter().any(Interval::is_full);
+        Some(AnyOf {
+            confined: Intervals { intervals, exact },
+            conjunct: disjunction.conjunct.filter(|_| !anywhere)?,
+            excludes_missing,
+        })
+    })
+}
+
 fn is_equality(condition: &Condition<'_>) -> bool {
     let equality = matches!(
         condition.predicate,
@@ -384,18 +455,17 @@ fn is_equality(condition: &Condition<'_>) -> bool {
     equality && !condition.negated
 }
 
-/// The first key of a range, and the one just after its last, unless nothing comes after it.
-type KeyPair = (Vec<u8>, Option<Vec<u8>>);
-
 /// Builds ranges field by field.
 struct Builder {
     /// The points so far: every combination of the leading fields' values.
     prefixes: Vec<Vec<u8>>,
-    ranges: Option<Vec<KeyPair>>,
+    /// The first key of each range, and the one just after its last, unless nothing comes after it.
+    ranges: Option<Vec<EncodedInterval>>,
+    /// Whether no further field can narrow the ranges.
     closed: bool,
+    later: LaterFields,
     points: usize,
     confined: usize,
-    used: usize,
     /// Set when there were too many ranges to keep apart.
     widened: bool,
 }
@@ -409,21 +479,24 @@ impl Builder {
             prefixes: vec![prefix.unwrap_or_default()],
             ranges: None,
             closed: false,
+            later: LaterFields::default(),
             points: 0,
             confined: 0,
-            used: 0,
             widened: false,
         }
     }
 
-    /// Takes in the next field; `false` when no further field can narrow the ranges.
-    fn extend(&mut self, confined: Option<&Intervals<'_>>, order: FieldOrder) -> bool {
+    /// Takes in the next field.
+    fn extend(&mut self, confined: Option<&Intervals<'_>>, order: FieldOrder) {
+        self.confined += usize::from(confined.is_some());
         if self.closed {
-            return false;
+            return self.extend_later(confined, order);
         }
         let Some(confined) = confined else {
-            return false;
+            self.closed = true;
+            return self.extend_later(None, order);
         };
+        self.later.first += 1;
         let widened;
         let confined = match confined.intervals.as_slice() {
             [first, .., last]
@@ -441,12 +514,9 @@ impl Builder {
             }
             _ => confined,
         };
-        let count = confined.intervals.len();
-        self.confined += 1;
-        self.used += 1;
         let all_points = confined.intervals.iter().all(Interval::is_point);
         if all_points {
-            if count == 1 {
+            if confined.intervals.len() == 1 {
                 self.points += 1;
             }
             let mut encoded: Vec<Vec<u8>> = confined
@@ -461,49 +531,57 @@ impl Builder {
                 .iter()
                 .flat_map(|prefix| encoded.iter().map(|point| [&prefix[..], point].concat()))
                 .collect();
-            return true;
+            return;
         }
         let mut ranges = Vec::new();
         for prefix in &self.prefixes {
-            let mut here: Vec<_> = confined
-                .intervals
-                .iter()
-                .map(|i| range_of(prefix, i, order))
-                .collect();
-            here.sort();
-            ranges.extend(here);
+            ranges.extend(encoded_intervals(prefix, confined, order));
         }
         self.ranges = Some(ranges);
-        false
+        self.closed = true;
     }
 
-    fn finish(self, fields: usize) -> Vec<ScanRange> {
-        if let Some(ranges) = self.ranges {
-            return ranges
-                .into_iter()
-                .map(|(lower, upper)| ScanRange {
-                    range: KeyRange {
-                        lower: Bound::Included(lower),
-                        upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
-                    },
-                    point: None,
-                })
-                .collect();
+    /// Takes in a field behind those of the ranges.
+    fn extend_later(&mut self, confined: Option<&Intervals<'_>>, order: FieldOrder) {
+        let intervals = confined.map(|confined| encoded_intervals(&[], confined, order));
+        if intervals.as_ref().is_some_and(Vec::is_empty) {
+            // No value at all is inside.
+            self.ranges = Some(Vec::new());
         }
-        if self.used == 0 {
-            return vec![ScanRange {
+        self.later.fields.push(intervals.unwrap_or_default());
+    }
+
+    /// The ranges, and what they say nothing of.
+    fn finish(mut self, fields: usize) -> (Vec<ScanRange>, LaterFields) {
+        let last = self
+            .later
+            .fields
+            .iter()
+            .rposition(|field| !field.is_empty());
+        self.later.fields.truncate(last.map_or(0, |last| last + 1));
+        if let Some(ranges) = self.ranges {
+            let ranges = ranges.into_iter().map(|(lower, upper)| ScanRange {
+                range: KeyRange {
+                    lower: Bound::Included(lower),
+                    upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
+                },
+                point: None,
+            });
+            return (ranges.collect(), self.later);
+        }
+        let used = self.later.first;
+        if used == 0 {
+            let all = ScanRange {
                 range: KeyRange::all(),
                 point: None,
-            }];
+            };
+            return (vec![all], self.later);
         }
-        let whole_key = self.used == fields;
-        self.prefixes
-            .into_iter()
-            .map(|prefix| ScanRange {
-                point: whole_key.then(|| prefix.clone()),
-                range: KeyRange::prefix(prefix),
-            })
-            .collect()
+        let ranges = self.prefixes.into_iter().map(|prefix| ScanRange {
+            point: (used == fields).then(|| prefix.clone()),
+            range: KeyRange::prefix(prefix),
+        });
+        (ranges.collect(), self.later)
     }
 }
 
@@ -517,8 +595,20 @@ fn encode(value: RawBsonRef<'_>, order: FieldOrder) -> Vec<u8> {
     out
 }
 
+/// The keys with a prefix and a value inside, in key order.
+fn encoded_intervals(
+    prefix: &[u8],
+    confined: &Intervals<'_>,
+    order: FieldOrder,
+) -> Vec<EncodedInterval> {
+    let intervals = confined.intervals.iter();
+    let mut encoded: Vec<_> = intervals.map(|i| range_of(prefix, i, order)).collect();
+    encoded.sort();
+    encoded
+}
+
 /// The keys from the interval's first (included) to just after its last.
-fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> KeyPair {
+fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> EncodedInterval {
     let (first, last) = match order {
         FieldOrder::Descending => (&interval.upper, &interval.lower),
         _ => (&interval.lower, &interval.upper),
@@ -540,16 +630,15 @@ fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> KeyPai
     (lower, upper)
 }
 
-fn describe(per_field: &[Option<Intervals<'_>>], used: usize, collated: bool) -> Vec<Vec<String>> {
+fn describe(per_field: &[Option<Intervals<'_>>], collated: bool) -> Vec<Vec<String>> {
     per_field
         .iter()
-        .enumerate()
-        .map(|(position, confined)| match confined {
-            Some(confined) if position < used => {
+        .map(|confined| match confined {
+            Some(confined) => {
                 let intervals = confined.intervals.iter();
                 intervals.map(|i| i.describe(collated)).collect()
             }
-            _ => vec![Interval::full().describe(collated)],
+            None => vec![Interval::full().describe(collated)],
         })
         .collect()
 }
@@ -609,219 +698,4 @@ fn wrong_ends() -> QueryError {
         ErrorKind::Location(51174),
         "The index specified by hint does not match the fields of min() or max()",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use banyan_query::Filter;
-    use banyan_storage::IndexDefinition;
-    use bson::{RawDocumentBuf, rawdoc};
-
-    fn index(key: RawDocumentBuf, arrays: &[&str]) -> Arc<Index> {
-        let spec = rawdoc! { "v": 2, "key": key, "name": "index" };
-        let arrays = ArrayPaths::of(&arrays.iter().map(|path| Box::from(*path)).collect());
-        Arc::new(Index::parse(&IndexDefinition { id: 7, spec }, arrays).unwrap())
-    }
-
-    fn bounds(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> Option<IndexBounds> {
-        candidates(index, conjunction).next()
-    }
-
-    /// The bounds as explain shows them, and whether they are exact.
-    fn shown(
-        key: RawDocumentBuf,
-        arrays: &[&str],
-        filter: RawDocumentBuf,
-    ) -> (Vec<Vec<String>>, bool) {
-        let filter = parse(&filter);
-        let bounds = bounds(&index(key, arrays), &Conjunction::of(&filter)).unwrap();
-        (bounds.described, bounds.exact)
-    }
-
-    fn parse(filter: &RawDocument) -> Filter {
-        Filter::parse(filter, &banyan_query::Context::default()).unwrap()
-    }
-
-    /// Whether a document's key lies inside the bounds.
-    fn inside(key: RawDocumentBuf, filter: &RawDocumentBuf, document: &RawDocumentBuf) -> bool {
-        let index = index(key, &[]);
-        let bounds = bounds(&index, &Conjunction::of(&parse(filter))).unwrap();
-        let keys = index.kind.keys(document).unwrap().keys;
-        keys.iter().map(|key| &key.bytes).any(|key| {
-            bounds.ranges.iter().any(|range| {
-                let above = match &range.range.lower {
-                    Bound::Included(lower) => key >= lower,
-                    Bound::Excluded(lower) => key > lower,
-                    Bound::Unbounded => true,
-                };
-                let below = match &range.range.upper {
-                    Bound::Included(upper) => key <= upper,
-                    Bound::Excluded(upper) => key < upper,
-                    Bound::Unbounded => true,
-                };
-                above && below
-            })
-        })
-    }
-
-    #[test]
-    fn equality_prefixes_and_a_range_combine() {
-        let (shown, exact) = shown(
-            rawdoc! { "a": 1, "b": -1, "c": 1 },
-            &[],
-            rawdoc! { "a": 5, "b": { "$gt": 1, "$lte": 9 }, "c": 3 },
-        );
-        assert_eq!(shown, [["[5, 5]"], ["(1, 9]"], ["[MinKey, MaxKey]"]]);
-        // What is said about c is left to the filter.
-        assert!(!exact);
-    }
-
-    #[test]
-    fn ranges_stay_within_their_type() {
-        let (shown, exact) = shown(rawdoc! { "a": 1 }, &[], rawdoc! { "a": { "$gt": 5 } });
-        assert_eq!(shown, [["(5, inf.0]"]]);
-        assert!(exact);
-        let range = rawdoc! { "a": { "$gt": 5 } };
-        assert!(inside(rawdoc! { "a": 1 }, &range, &rawdoc! { "a": 6.5 }));
-        assert!(!inside(rawdoc! { "a": 1 }, &range, &rawdoc! { "a": 5_i64 }));
-        assert!(!inside(rawdoc! { "a": 1 }, &range, &rawdoc! { "a": "x" }));
-        assert!(!inside(rawdoc! { "a": 1 }, &range, &rawdoc! {}));
-    }
-
-    #[test]
-    fn descending_fields_turn_the_ends_round() {
-        let range = rawdoc! { "a": { "$gte": 2, "$lt": 4 } };
-        for (value, expected) in [(1, false), (2, true), (3, true), (4, false)] {
-            let document = rawdoc! { "a": value };
-            assert_eq!(
-                inside(rawdoc! { "a": -1 }, &range, &document),
-                expected,
-                "{value}"
-            );
-            assert_eq!(
-                inside(rawdoc! { "a": -1, "b": 1 }, &range, &document),
-                expected,
-                "{value}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_array_may_meet_two_conditions_with_two_elements() {
-        let filter = rawdoc! { "a": { "$gt": 3, "$lt": 5 } };
-        let (shown_multikey, exact) = shown(rawdoc! { "a": 1 }, &["a"], filter.clone());
-        assert_eq!(shown_multikey, [["[-inf.0, 5)"]]);
-        assert!(!exact);
-        let element = rawdoc! { "a": { "$elemMatch": { "$gt": 3, "$lt": 5 } } };
-        assert_eq!(shown(rawdoc! { "a": 1 }, &["a"], element).0, [["(3, 5)"]]);
-        assert_eq!(shown(rawdoc! { "a": 1 }, &[], filter).0, [["(3, 5)"]]);
-    }
-
-    #[test]
-    fn fields_of_one_array_are_not_combined() {
-        let filter = rawdoc! { "a.b": 1, "a.c": 2 };
-        let key = rawdoc! { "a.b": 1, "a.c": 1 };
-        let (multikey, _) = shown(key.clone(), &["a"], filter.clone());
-        assert_eq!(multikey, [["[1, 1]"], ["[MinKey, MaxKey]"]]);
-        assert_eq!(shown(key, &[], filter).0, [["[1, 1]"], ["[2, 2]"]]);
-    }
-
-    #[test]
-    fn fields_beside_an_array_are_confined_as_without_it() {
-        let key = rawdoc! { "a": 1, "b": 1 };
-        let filter = rawdoc! { "a": 5, "b": { "$gt": 1, "$lt": 9 } };
-        let (bounds, exact) = shown(key.clone(), &["a"], filter.clone());
-        assert_eq!(bounds, [["[5, 5]"], ["(1, 9)"]]);
-        assert!(exact, "one item is enough");
-        let (bounds, exact) = shown(key, &["b"], rawdoc! { "a": { "$gt": 1, "$lt": 9 } });
-        assert_eq!(bounds, [["(1, 9)"], ["[MinKey, MaxKey]"]]);
-        assert!(exact, "no array is on the path that is confined");
-        // An array below the part that the paths share does not pair them up.
-        let key = rawdoc! { "c.d": 1, "c.e": 1 };
-        let filter = rawdoc! { "c.d": 1, "c.e": { "$gt": 1, "$lt": 7 } };
-        let (bounds, _) = shown(key, &["c.d"], filter);
-        assert_eq!(bounds, [["[1, 1]"], ["(1, 7)"]]);
-    }
-
-    #[test]
-    fn a_wildcard_index_answers_for_each_path_by_itself() {
-        let index = index(rawdoc! { "$**": 1 }, &["a"]);
-        let shown = |filter: RawDocumentBuf| -> Vec<String> {
-            let filter = parse(&filter);
-            let conjunction = Conjunction::of(&filter);
-            candidates(&index, &conjunction)
-                .map(|bounds| {
-                    let path = &bounds.layout.prefix.as_ref().unwrap().value;
-                    let exact = if bounds.exact { "" } else { " ?" };
-                    let multikey = if bounds.multikey { " *" } else { "" };
-                    format!("{path} {}{exact}{multikey}", bounds.described[0].join(" "))
-                })
-                .collect()
-        };
-        assert_eq!(shown(rawdoc! { "b.c": { "$gt": 1 } }), ["b.c (1, inf.0]"]);
-        assert_eq!(
-            shown(rawdoc! { "a.x": 1, "b": "s" }),
-            ["a.x [1, 1] ? *", "b [\"s\", \"s\"] ?"]
-        );
-        let nothing: [&str; 0] = [];
-        assert_eq!(shown(rawdoc! {}), nothing);
-        assert_eq!(shown(rawdoc! { "b": bson::RawBson::Null }), nothing);
-        assert_eq!(shown(rawdoc! { "b": { "$ne": 1 } }), nothing);
-        assert_eq!(shown(rawdoc! { "b": { "c": 1 } }), nothing);
-        assert_eq!(shown(rawdoc! { "b": { "$gte": {} } }), nothing);
-        assert_eq!(shown(rawdoc! { "b": [1] }), nothing);
-        assert_eq!(shown(rawdoc! { "b": { "$exists": true } }), nothing);
-        assert_eq!(shown(rawdoc! { "b": { "$in": [1, null] } }), nothing);
-        assert_eq!(shown(rawdoc! { "a.0": 1 }), nothing);
-        assert!(whole(&index, None).is_none());
-    }
-
-    #[test]
-    fn points_of_an_in_are_sorted_and_kept_apart() {
-        let filter = rawdoc! { "a": { "$in": [3, 1, 3.0, 2] }, "b": 1 };
-        let filter = parse(&filter);
-        let index = index(rawdoc! { "a": 1, "b": 1 }, &[]);
-        let bounds = bounds(&index, &Conjunction::of(&filter)).unwrap();
-        assert_eq!(bounds.ranges.len(), 3);
-        assert!(bounds.ranges.iter().all(|range| range.point.is_some()));
-        assert!(bounds.exact);
-        let mut sorted = bounds.ranges.clone();
-        sorted.sort_by(|a, b| a.point.cmp(&b.point));
-        let points = |ranges: &[ScanRange]| -> Vec<_> {
-            ranges.iter().map(|range| range.point.clone()).collect()
-        };
-        assert_eq!(points(&sorted), points(&bounds.ranges));
-    }
-
-    #[test]
-    fn null_takes_in_missing_fields() {
-        let filter = rawdoc! { "a": bson::RawBson::Null };
-        assert!(inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "b": 1 }));
-        assert!(!inside(rawdoc! { "a": 1 }, &filter, &rawdoc! { "a": 0 }));
-        assert!(shown(rawdoc! { "a": 1 }, &[], filter).1);
-    }
-
-    #[test]
-    fn a_sparse_index_is_no_help_where_missing_fields_match() {
-        let spec = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1", "sparse": true };
-        let index = Arc::new(
-            Index::parse(&IndexDefinition { id: 7, spec }, ArrayPaths::default()).unwrap(),
-        );
-        let bounds =
-            |filter: RawDocumentBuf| bounds(&index, &Conjunction::of(&parse(&filter))).is_some();
-        assert!(bounds(rawdoc! { "a": 1 }));
-        assert!(bounds(rawdoc! { "a": { "$exists": true } }));
-        assert!(!bounds(rawdoc! { "a": bson::RawBson::Null }));
-        assert!(!bounds(rawdoc! { "b": 1 }));
-        assert!(!bounds(rawdoc! {}));
-    }
-
-    #[test]
-    fn contradictions_leave_nothing_to_look_at() {
-        let filter = rawdoc! { "a": { "$gt": 5, "$lt": 3 } };
-        let filter = parse(&filter);
-        let bounds = bounds(&index(rawdoc! { "a": 1 }, &[]), &Conjunction::of(&filter)).unwrap();
-        assert!(bounds.ranges.is_empty());
-    }
 }

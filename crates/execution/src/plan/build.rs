@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use banyan_query::QueryError;
+use banyan_query::{Filter, QueryError};
 use banyan_storage::Collection;
 
-use super::{Access, Branch, Covering, IndexBounds, Solution};
+use super::{Access, Branch, Covering, IndexBounds, Solution, Union};
 use crate::operators::{
     CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, IdLookup, IndexScan, KeyDocument, Limit, Or,
     Projection, RandomScan, Reads, ShardingFilter, Skip, Sort, SortMerge, Stage,
@@ -19,7 +19,7 @@ pub fn build(
     request: &Request<'_>,
     solution: &Solution,
 ) -> Result<Stage, QueryError> {
-    let root = find(collection, request, solution)?;
+    let (root, skipped) = find(collection, request, solution);
     if let (Access::Sample(_), Some(size)) = (&solution.access, request.sample) {
         let own = match &request.shard_filter {
             Some(filter) => Stage::over(root, ShardingFilter::new(filter.clone())),
@@ -27,11 +27,13 @@ pub fn build(
         };
         return Ok(Stage::over(own, Limit::new(size)));
     }
-    Ok(finish(
+    let covered = covered(request, solution);
+    Ok(finish_with(
         root,
         request,
         solution.sorted,
-        covered(request, solution),
+        covered,
+        skipped,
     ))
 }
 
@@ -60,11 +62,43 @@ fn covered(request: &Request<'_>, solution: &Solution) -> Option<Covered> {
 }
 
 /// What happens to the documents that were found, on their way out.
-pub fn finish(
+pub fn finish(root: Stage, request: &Request<'_>, sorted: bool, covered: Option<Covered>) -> Stage {
+    finish_with(root, request, sorted, covered, Skipped::No)
+}
+
+/// Whether those that are to be skipped have been, before anything was fetched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Skipped {
+    Yes,
+    No,
+}
+
+/// The documents of the records that the input names, and of as few as will do: those that are to be
+/// skipped are, if nothing decides about them later.
+fn fetch(
+    mut input: Stage,
+    collection: &Arc<Collection>,
+    filter: Option<Arc<Filter>>,
+    request: &Request<'_>,
+    sorted: bool,
+) -> (Stage, Skipped) {
+    let query = &request.query;
+    let is_sorted = sorted || query.order.pattern().is_none();
+    let mut skipped = Skipped::No;
+    if query.skip > 0 && filter.is_none() && request.shard_filter.is_none() && is_sorted {
+        input = Stage::over(input, Skip::new(query.skip));
+        skipped = Skipped::Yes;
+    }
+    let fetch = Fetch::new(collection.clone(), filter);
+    (Stage::over(input, fetch), skipped)
+}
+
+fn finish_with(
     mut root: Stage,
     request: &Request<'_>,
     sorted: bool,
     covered: Option<Covered>,
+    skipped: Skipped,
 ) -> Stage {
     if let Some(filter) = &request.shard_filter {
         root = Stage::over(root, ShardingFilter::new(filter.clone()));
@@ -75,7 +109,7 @@ pub fn finish(
         let sort = Sort::new(pattern.clone(), query.wanted(), &request.budget);
         root = Stage::over(root, sort);
     }
-    if query.skip > 0 {
+    if query.skip > 0 && skipped == Skipped::No {
         root = Stage::over(root, Skip::new(query.skip));
     }
     if let Some(limit) = query.limit.filter(|_| sort.is_none()) {
@@ -96,13 +130,13 @@ fn find(
     collection: Option<&Arc<Collection>>,
     request: &Request<'_>,
     solution: &Solution,
-) -> Result<Stage, QueryError> {
+) -> (Stage, Skipped) {
     let Some(collection) = collection else {
-        return Ok(Stage::new(Eof));
+        return (Stage::new(Eof), Skipped::No);
     };
     let filter = Some(&request.query.filter).filter(|filter| !solution.exact && !filter.is_empty());
     let filter = filter.cloned();
-    Ok(match &solution.access {
+    let root = match &solution.access {
         Access::Nothing => Stage::new(Eof),
         Access::Sample(ids) => Stage::new(RandomScan::new(collection.id, ids.clone())),
         Access::Collection { reverse } => {
@@ -117,8 +151,9 @@ fn find(
         Access::Index { bounds, reverse } => {
             return from_index(collection, request, solution, bounds, *reverse);
         }
-        Access::Union(branches) => from_union(collection, request, solution, branches)?,
-    })
+        Access::Union(union) => return from_union(collection, request, solution, union),
+    };
+    (root, Skipped::No)
 }
 
 fn from_index(
@@ -127,17 +162,18 @@ fn from_index(
     solution: &Solution,
     bounds: &Arc<IndexBounds>,
     reverse: bool,
-) -> Result<Stage, QueryError> {
+) -> (Stage, Skipped) {
     if bounds.index.is_clustered() {
         let shown = Some(&request.query.filter).filter(|filter| !filter.is_empty());
         let scan = CollectionScan::new(collection.id, reverse, shown.cloned());
-        return Ok(Stage::new(scan.within(bounds.clone(), solution.exact)));
+        let scan = scan.within(bounds.clone(), solution.exact);
+        return (Stage::new(scan), Skipped::No);
     }
     if solution.by_id && bounds.index.is_id() {
         let point = bounds.ranges.first().and_then(|range| range.point.clone());
         if let Some(key) = point.filter(|_| bounds.ranges.len() == 1) {
-            let index = bounds.index.clone();
-            return Ok(Stage::new(IdLookup::new(collection.clone(), index, key)));
+            let lookup = IdLookup::new(collection.clone(), bounds.index.clone(), key);
+            return (Stage::new(lookup), Skipped::No);
         }
     }
     let covering = match &solution.covering {
@@ -159,10 +195,11 @@ fn from_index(
             true => scan,
             false => scan.with_missing(),
         });
-        return Ok(match fetches {
+        let found = match fetches {
             true => Stage::over(scan, Fetch::new(collection.clone(), None)),
             false => scan,
-        });
+        };
+        return (found, Skipped::No);
     }
     let is_exact = covering.residual.is_none();
     let mut scan = IndexScan::new(bounds.clone(), reverse, is_exact);
@@ -172,41 +209,54 @@ fn from_index(
     }
     if let Some(covered) = &covering.covered {
         paths.extend(covered.iter().cloned());
-        return Ok(Stage::new(match paths.is_empty() {
+        let scan = match paths.is_empty() {
             true => scan.counting(request.goal == Goal::Documents),
             false => scan.covering(&paths),
-        }));
+        };
+        return (Stage::new(scan), Skipped::No);
     }
-    let fetch = Fetch::new(collection.clone(), covering.residual.clone());
-    Ok(Stage::over(Stage::new(scan), fetch))
+    let residual = covering.residual.clone();
+    fetch(
+        Stage::new(scan),
+        collection,
+        residual,
+        request,
+        solution.sorted,
+    )
 }
 
-/// The bounds of a branch say nothing of the other conditions, so every document is matched.
+/// The bounds of a branch say nothing of the other conditions, which are matched with the documents.
 fn from_union(
     collection: &Arc<Collection>,
     request: &Request<'_>,
     solution: &Solution,
-    branches: &[Branch],
-) -> Result<Stage, QueryError> {
+    union: &Union,
+) -> (Stage, Skipped) {
+    let filter = match union.met {
+        Some(met) => request.query.filter.part(|number, _| number != met),
+        None => Some((*request.query.filter).clone()),
+    };
+    let filter = filter.map(Arc::new);
     let scan = |branch: &Branch| -> Stage {
         let bounds = branch.bounds.clone();
         if bounds.index.is_clustered() {
             let scan = CollectionScan::new(collection.id, branch.reverse, None);
             return Stage::new(scan.within(bounds, false));
         }
-        Stage::new(IndexScan::new(bounds, branch.reverse, false))
+        Stage::new(IndexScan::new(bounds, branch.reverse, union.met.is_some()))
     };
-    let filter = Some(request.query.filter.clone());
+    let branches = union.branches.iter();
     let pattern = request.query.order.pattern();
     let Some(pattern) = pattern.filter(|_| solution.sorted) else {
-        let scans = branches.iter().map(scan).collect();
+        let scans = branches.map(scan).collect();
         let union = Stage::over_all(scans, Or::default());
-        return Ok(Stage::over(union, Fetch::new(collection.clone(), filter)));
+        return fetch(union, collection, filter, request, solution.sorted);
     };
     let fetch = |branch| {
         let fetch = Fetch::new(collection.clone(), filter.clone());
         Stage::over(scan(branch), fetch)
     };
-    let fetches = branches.iter().map(fetch).collect();
-    Ok(Stage::over_all(fetches, SortMerge::new(pattern.clone())))
+    let fetches = branches.map(fetch).collect();
+    let merged = Stage::over_all(fetches, SortMerge::new(pattern.clone()));
+    (merged, Skipped::No)
 }

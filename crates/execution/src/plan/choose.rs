@@ -16,7 +16,7 @@ use banyan_storage::{Collection, Index};
 use bson::RawBsonRef;
 
 use super::bounds::{self, IndexBounds};
-use super::{Access, Branch, Covering, Solution};
+use super::{Access, Branch, Covering, Solution, Union};
 use crate::index_filters::{self, IndexFilter};
 use crate::request::{DistinctOf, Request};
 use crate::{by_id, partial};
@@ -134,8 +134,18 @@ pub fn solutions(
             solution(Access::Index { bounds, reverse }, sorted)
         })
         .collect();
-    if let Some((parts, sorted)) = planner.union() {
-        solutions.push(solution(Access::Union(parts), sorted));
+    let is_met_by_one = |solution: &Solution| match &solution.access {
+        Access::Index { bounds, .. } => {
+            let disjunction = conjunction.disjunctions.first();
+            let number = disjunction.and_then(|disjunction| disjunction.conjunct);
+            number.is_some_and(|number| bounds.met.contains(&number))
+        }
+        _ => false,
+    };
+    if !solutions.iter().any(is_met_by_one)
+        && let Some((union, sorted)) = planner.union()
+    {
+        solutions.push(solution(Access::Union(union), sorted));
     }
     // Not beside an index: what matches may lie at the collection's beginning, so that a trial says
     // nothing of the whole scan.
@@ -218,6 +228,8 @@ impl<'p> Planner<'p> {
             // Equal values share a key only if they are equal to the query as well.
             let is_in_order = bounds.in_order.get(at) == Some(&true);
             let is_served = match bounds.arrays.are_on(known) {
+                // What is said of fields behind those of the ranges is not looked at.
+                _ if !bounds.later.fields.is_empty() => false,
                 false => true,
                 // Each item has a key. Of a document that matches all are wanted, and others may
                 // lie elsewhere; and no key tells what an item's position leads to.
@@ -273,11 +285,11 @@ impl<'p> Planner<'p> {
 
     /// An `$or` each of whose branches has an index, and whether all of them come in the order that
     /// is asked for.
-    fn union(&self) -> Option<(Vec<Branch>, bool)> {
-        let branches = self.conjunction.disjunctions.first()?;
-        let mut parts = Vec::with_capacity(branches.len());
+    fn union(&self) -> Option<(Union, bool)> {
+        let disjunction = self.conjunction.disjunctions.first()?;
+        let mut parts = Vec::with_capacity(disjunction.branches.len());
         let mut sorted = true;
-        for branch in branches {
+        for branch in &disjunction.branches {
             let (order, bounds) = self
                 .indexes(branch)
                 .flat_map(|index| bounds::candidates(index, branch))
@@ -293,7 +305,12 @@ impl<'p> Planner<'p> {
                 reverse: order.unwrap_or(false),
             });
         }
-        (!parts.is_empty()).then_some((parts, sorted || self.sort.is_none()))
+        let is_exact = parts.iter().all(|part| part.bounds.exact);
+        let union = Union {
+            met: disjunction.conjunct.filter(|_| is_exact),
+            branches: parts,
+        };
+        (!union.branches.is_empty()).then_some((union, sorted || self.sort.is_none()))
     }
 }
 
@@ -349,9 +366,11 @@ pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
 fn has_own_order(bounds: &IndexBounds, field: usize) -> bool {
     let fields = &bounds.layout.fields;
     let (path, arrays) = (&fields[field].0, &bounds.arrays);
-    let mut confined = fields[..bounds.confined].iter();
+    let is_confined = |field: usize| bounds.confines.get(field) == Some(&true);
+    let mut others = fields.iter().enumerate();
     !arrays.are_on(path)
-        || field >= bounds.confined && !confined.any(|(other, _)| arrays.are_shared(other, path))
+        || !is_confined(field)
+            && !others.any(|(at, (other, _))| is_confined(at) && arrays.are_shared(other, path))
 }
 
 /// Gives an access the direction that its sort asks for, if it can have it.

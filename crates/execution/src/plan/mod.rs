@@ -2,7 +2,7 @@
 //! collection's own order counts as an index, of which ranges of the collection are read.
 //!
 //! - [`bounds`] puts what a filter says about single paths (`banyan_query::bounds`) together into
-//!   ranges of one index;
+//!   ranges of one index, [`bounds_checker`] says where keys lie next to them;
 //! - [`choose`] names the ways that may serve, [`sample`] the one that draws records at random;
 //! - [`covering`] says what of the query the keys of an index answer;
 //! - `build` makes a tree of operators of one;
@@ -12,6 +12,9 @@
 //! the bounds say exactly what the filter says.
 
 pub mod bounds;
+pub mod bounds_checker;
+#[cfg(test)]
+mod bounds_tests;
 mod build;
 pub mod choose;
 #[cfg(test)]
@@ -49,10 +52,19 @@ pub enum Access {
         bounds: Arc<IndexBounds>,
         reverse: bool,
     },
-    /// The branches of an `$or`; a record is taken once.
-    Union(Vec<Branch>),
+    /// A record is taken once.
+    Union(Union),
     /// Records at random, out of this range of ids.
     Sample(RangeInclusive<u64>),
+}
+
+/// The branches of an `$or`, each with the index that finds its documents.
+#[derive(Debug, Clone)]
+pub struct Union {
+    pub branches: Vec<Branch>,
+    /// Which of the filter's conjuncts every document that is found has met: the `$or`, if the
+    /// bounds of each branch say all that it says.
+    pub met: Option<usize>,
 }
 
 /// A branch of an `$or`, with the index that finds its documents.

@@ -49,8 +49,9 @@ impl Summary {
             }
             Access::Index { bounds, .. } if bounds.is_whole_collection() => Summary::Scan,
             Access::Index { bounds, .. } => Summary::Clustered(bounds.index.clone()),
-            Access::Union(parts) => {
-                Summary::Union(parts.iter().map(|part| part.bounds.index.clone()).collect())
+            Access::Union(union) => {
+                let branches = union.branches.iter();
+                Summary::Union(branches.map(|branch| branch.bounds.index.clone()).collect())
             }
         }
     }

@@ -2,6 +2,7 @@
 //! order that was asked for. A collection without indexes is the judge.
 
 use banyan_document::Collator;
+use banyan_query::{Context, Filter};
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 
 use super::{Access, solutions};
@@ -89,6 +90,12 @@ fn filters() -> Vec<RawDocumentBuf> {
         doc! { "a": 3, "b": { "$gt": 2 } },
         doc! { "b": { "$in": [1, 2, 3] }, "a": { "$gte": 1 } },
         doc! { "b": { "$gt": 6 } },
+        doc! { "b": { "$gt": 2, "$lt": 8 }, "a": { "$in": [1, 5, "a", Bson::Null] } },
+        doc! { "b": { "$in": [1, 4, 5, 9] }, "a": { "$lt": 3 } },
+        doc! { "b": { "$gte": 1, "$ne": 4 }, "a": { "$gt": 1, "$lte": "ab" }, "_id": { "$lt": 99 } },
+        doc! { "b": { "$lt": 9 }, "s.p": { "$in": [1, 2] }, "_id": { "$gt": 9 } },
+        doc! { "$or": [{ "b": { "$lt": 3 } }, { "b": 7 }, { "b": { "$gt": 8 } }], "a": { "$gt": 1 } },
+        doc! { "$or": [{ "b": 1 }, { "b": 8 }], "_id": { "$gt": 30 } },
         doc! { "b": { "$gt": 2, "$lte": 6 } },
         doc! { "s.p": 1 },
         doc! { "s.p": 1, "s.q": 2 },
@@ -188,6 +195,10 @@ fn indexes_change_how_documents_are_found_and_not_which() {
             },
         ],
         vec![
+            index(rawdoc! { "b": -1, "s.p": 1, "_id": -1 }, "bsi"),
+            index(rawdoc! { "b": 1, "x": 1, "a": -1 }, "bxa"),
+        ],
+        vec![
             rawdoc! { "v": 2, "key": { "s.p": 1 }, "name": "sp", "sparse": true },
             rawdoc! { "v": 2, "key": { "b": -1 }, "name": "b", "sparse": true },
             rawdoc! {
@@ -241,7 +252,7 @@ fn no_scan_of_the_collection_is_tried_beside_an_index() {
 fn name(access: &Access) -> String {
     match access {
         Access::Index { bounds, .. } => bounds.index.name.clone(),
-        Access::Union(parts) => format!("{} parts", parts.len()),
+        Access::Union(union) => format!("{} parts", union.branches.len()),
         Access::Collection { .. } => "collection".to_owned(),
         Access::Nothing => "nothing".to_owned(),
         Access::Sample(_) => "sample".to_owned(),
@@ -493,4 +504,170 @@ fn an_index_filter_names_the_only_indexes_and_outweighs_a_hint() {
     let id = rawdoc! { "_id": 4 };
     assert_eq!(used(id.clone(), by_name("b"), None), ["_id_"]);
     assert_eq!(used(id, by_name("b"), hint), ["collection"]);
+}
+
+/// The name of the stage at the end of a path of inputs, and a number that it tells.
+fn told(plan: &RawDocumentBuf, path: &[&str], number: &str) -> i32 {
+    let mut stage = plan.clone();
+    for (depth, name) in path.iter().enumerate() {
+        if depth > 0 {
+            stage = stage.get_document("inputStage").unwrap().to_owned();
+        }
+        assert_eq!(stage.get_str("stage").unwrap(), *name, "{plan:?}");
+    }
+    let number = stage.get(number).unwrap().unwrap();
+    super::number(number).unwrap() as i32
+}
+
+/// Keys that later fields leave out are passed over in seeks, in both directions.
+#[test]
+fn a_scan_seeks_from_one_run_of_keys_inside_to_the_next() {
+    let fixture = Fixture::new();
+    let document =
+        |id: i32| rawdoc! { "_id": id, "a": id % 10, "b": id / 10 % 100, "c": id / 1000 };
+    let documents: Vec<_> = (0..5000).map(document).collect();
+    let keys = [index(rawdoc! { "a": 1, "b": -1, "c": 1 }, "abc")];
+    let collection = fixture.collection("c", &documents, &keys);
+    let filter = rawdoc! { "a": { "$gte": 2, "$lt": 6 }, "b": { "$in": [7, 50] }, "c": 3 };
+    for (sort, reverse) in [
+        (rawdoc! { "a": 1, "b": -1 }, false),
+        (rawdoc! { "a": -1, "b": 1 }, true),
+    ] {
+        let (mut found, plan) = fixture.find(&collection, &request(&filter, Some(&sort)));
+        let examined = told(&plan, &["FETCH", "IXSCAN"], "keysExamined");
+        // Out of 2,000 in the range of the first field.
+        assert!(examined < 200, "{examined} keys, backwards: {reverse}");
+        assert_eq!(told(&plan, &["FETCH"], "docsExamined"), 8);
+        assert_eq!(found[0] % 10, if reverse { 5 } else { 2 });
+        found.sort_unstable();
+        assert_eq!(found, [3072, 3073, 3074, 3075, 3502, 3503, 3504, 3505]);
+    }
+}
+
+/// The values of an `$in` that lie close to one another take one scan.
+#[test]
+fn near_points_are_stepped_to() {
+    let fixture = Fixture::new();
+    let documents: Vec<_> = (0..2000).map(|id| rawdoc! { "_id": id, "n": id }).collect();
+    let collection = fixture.collection("c", &documents, &[index(rawdoc! { "n": 1 }, "n_1")]);
+    for step in [1, 3, 40] {
+        let values: Vec<i32> = (0..2000).step_by(step).collect();
+        let expected = values.len();
+        let filter =
+            rawdoc! { "n": { "$in": values.iter().copied().collect::<bson::RawArrayBuf>() } };
+        let mut executor = fixture.open(&collection, &request(&filter, None));
+        let mut found = Vec::new();
+        while let Some((_, row)) = executor.next_record().unwrap() {
+            found.push(row.get_i32("n").unwrap());
+        }
+        assert_eq!(found, values);
+        let examined = executor.stats.keys() as usize;
+        assert!(
+            examined >= expected && examined <= 2000,
+            "{examined} for {expected}"
+        );
+    }
+}
+
+#[test]
+fn what_is_skipped_is_not_fetched() {
+    let fixture = Fixture::new();
+    let documents: Vec<_> = (0..300)
+        .map(|id| rawdoc! { "_id": id, "n": id, "m": id % 7 })
+        .collect();
+    let indexes = [
+        index(rawdoc! { "n": 1 }, "n_1"),
+        index(rawdoc! { "m": 1 }, "m_1"),
+    ];
+    let collection = fixture.collection("c", &documents, &indexes);
+    let run = |filter: RawDocumentBuf, sort: Option<RawDocumentBuf>| {
+        let mut request = request(&filter, sort.as_deref());
+        let query = std::sync::Arc::make_mut(&mut request.query);
+        (query.skip, query.limit) = (100, Some(5));
+        fixture.find(&collection, &request)
+    };
+    let by_n = Some(rawdoc! { "n": 1 });
+    let (found, plan) = run(rawdoc! { "n": { "$gte": 10 } }, by_n.clone());
+    assert_eq!(found, [110, 111, 112, 113, 114]);
+    let fetched = told(&plan, &["LIMIT", "FETCH", "SKIP", "IXSCAN"], "keysExamined");
+    assert!((105..=110).contains(&fetched), "{fetched}");
+    assert!(told(&plan, &["LIMIT", "FETCH"], "docsExamined") <= 8);
+    let (found, plan) = run(
+        rawdoc! { "$or": [{ "n": { "$gte": 10 } }, { "m": 3 }] },
+        None,
+    );
+    assert_eq!(found.len(), 5);
+    assert!(told(&plan, &["LIMIT", "FETCH"], "docsExamined") <= 8);
+    told(&plan, &["LIMIT", "FETCH", "SKIP", "OR"], "nReturned");
+    // What is matched with documents decides what is skipped.
+    let (found, plan) = run(
+        rawdoc! { "n": { "$gte": 10 }, "x": bson::RawBson::Null },
+        by_n,
+    );
+    assert_eq!(found, [110, 111, 112, 113, 114]);
+    told(&plan, &["LIMIT", "SKIP", "FETCH", "IXSCAN"], "keysExamined");
+}
+
+#[test]
+fn branches_that_bounds_answer_are_not_matched_again() {
+    let fixture = Fixture::new();
+    let documents: Vec<_> = (0..100)
+        .map(|id| rawdoc! { "_id": id, "n": id, "m": id % 7 })
+        .collect();
+    let indexes = [
+        index(rawdoc! { "n": 1 }, "n_1"),
+        index(rawdoc! { "m": 1 }, "m_1"),
+    ];
+    let collection = fixture.collection("c", &documents, &indexes);
+    let run = |filter: RawDocumentBuf| fixture.find(&collection, &request(&filter, None));
+    let (found, plan) =
+        run(rawdoc! { "$or": [{ "n": { "$lt": 3 } }, { "m": 3 }], "x": bson::RawBson::Null });
+    assert_eq!(found.len(), 3 + 14);
+    let filter = plan.get_document("filter").unwrap();
+    assert!(filter.get("x").unwrap().is_some(), "{plan:?}");
+    assert!(filter.get("$or").unwrap().is_none());
+    // One path alone: one scan, without anything to match or to look for twice.
+    let (found, plan) = run(rawdoc! { "$or": [{ "n": { "$lt": 3 } }, { "n": { "$gt": 97 } }] });
+    assert_eq!(found, [0, 1, 2, 98, 99]);
+    assert_eq!(told(&plan, &["FETCH", "IXSCAN"], "keysExamined"), 5);
+    assert!(plan.get("filter").unwrap().is_none());
+}
+
+/// Whether records come one behind the other, backwards, or from here and there.
+#[test]
+fn records_are_found_whatever_order_the_index_has_them_in() {
+    let fixture = Fixture::new();
+    let place = |id: i32| match id {
+        0..200 => id,
+        200..400 => 599 - id,
+        _ => 400 + id * 37 % 200,
+    };
+    let documents: Vec<_> = (0..600)
+        .map(|id| rawdoc! { "_id": id, "n": place(id), "few": id % 9 == 0 })
+        .collect();
+    let collection = fixture.collection("c", &documents, &[index(rawdoc! { "n": 1 }, "n_1")]);
+    let mut expected: Vec<i32> = (0..600).collect();
+    expected.sort_by_key(|id| place(*id));
+    for (direction, filter) in [1, -1].into_iter().flat_map(|direction| {
+        let filters = [
+            rawdoc! {},
+            rawdoc! { "few": true },
+            rawdoc! { "n": { "$gte": 150 } },
+        ];
+        filters.map(move |filter| (direction, filter))
+    }) {
+        let sort = rawdoc! { "n": direction };
+        let mut executor = fixture.open(&collection, &request(&filter, Some(&sort)));
+        let mut found = Vec::new();
+        while let Some((_, row)) = executor.next_record().unwrap() {
+            found.push(row.get_i32("_id").unwrap());
+        }
+        let parsed = Filter::parse(&filter, &Context::default()).unwrap();
+        let mut expected = expected.clone();
+        expected.retain(|id| parsed.try_matches(&documents[*id as usize]).unwrap());
+        if direction < 0 {
+            expected.reverse();
+        }
+        assert_eq!(found, expected, "{filter:?} {direction}");
+    }
 }

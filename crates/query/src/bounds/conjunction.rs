@@ -12,8 +12,7 @@ use crate::filter::{Comparison, Filter, MatchNode, Predicate};
 #[derive(Debug, Default)]
 pub struct Conjunction<'f> {
     pub conditions: Vec<Condition<'f>>,
-    /// Each entry is an `$or`: one of its conjunctions holds.
-    pub disjunctions: Vec<Vec<Conjunction<'f>>>,
+    pub disjunctions: Vec<Disjunction<'f>>,
     /// Whether the conditions say all that the filter says.
     pub complete: bool,
     /// Whether nothing can match.
@@ -26,6 +25,14 @@ pub struct Conjunction<'f> {
 
 /// A path of the filter, or one that was made of two.
 type PathOf<'f> = Cow<'f, Path>;
+
+/// An `$or`: one of its conjunctions holds.
+#[derive(Debug)]
+pub struct Disjunction<'f> {
+    pub branches: Vec<Conjunction<'f>>,
+    /// Which of the filter's conjuncts says this and nothing else ([`Filter::conjuncts`]).
+    pub conjunct: Option<usize>,
+}
 
 /// What has to hold for a path: a predicate for one of its values or, negated, for none.
 #[derive(Debug, Clone)]
@@ -81,8 +88,13 @@ impl<'f> Conjunction<'f> {
     }
 
     fn take_conjunct(&mut self, number: usize, node: &'f MatchNode, above: Option<&Path>) {
-        let known = self.conditions.len();
+        let (known, known_disjunctions) = (self.conditions.len(), self.disjunctions.len());
         self.take(node, above);
+        if let [disjunction] = &mut self.disjunctions[known_disjunctions..]
+            && matches!(node, MatchNode::Or(_))
+        {
+            disjunction.conjunct = Some(number);
+        }
         let is_plain = match node {
             MatchNode::Path { .. } => true,
             MatchNode::Not(child) => matches!(**child, MatchNode::Path { .. }),
@@ -166,7 +178,10 @@ impl<'f> Conjunction<'f> {
         self.complete = false;
         let branches: Vec<_> = branches.filter(|branch| !branch.never).collect();
         self.never |= branches.is_empty();
-        self.disjunctions.push(branches);
+        self.disjunctions.push(Disjunction {
+            branches,
+            conjunct: None,
+        });
     }
 
     fn take_path(&mut self, path: PathOf<'f>, predicate: &'f Predicate) {

@@ -18,8 +18,8 @@ fn of_node(conjunction: &Conjunction<'_>, needed: &MatchNode, collator: Option<&
     }
     let by_branches = || {
         let mut all = conjunction.disjunctions.iter();
-        all.any(|branches| {
-            let mut branches = branches.iter();
+        all.any(|disjunction| {
+            let mut branches = disjunction.branches.iter();
             branches.all(|branch| of_node(branch, needed, collator))
         })
     };

@@ -16,7 +16,7 @@ use banyan_document::path::Path;
 use bson::RawBsonRef;
 
 use crate::filter::{Comparison, Predicate};
-pub use conjunction::{Condition, Conjunction};
+pub use conjunction::{Condition, Conjunction, Disjunction};
 pub use implication::implies;
 pub use interval::{Interval, Intervals, KeyOrder};
 
@@ -43,7 +43,7 @@ pub fn intervals_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Ve
             found.push(Intervals::inexact(vec![Interval::point(value)]));
         }
     }
-    for branches in &conjunction.disjunctions {
+    for Disjunction { branches, .. } in &conjunction.disjunctions {
         if found.len() >= CONDITIONS_MAX {
             break;
         }

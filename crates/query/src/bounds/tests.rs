@@ -3,7 +3,7 @@ use banyan_document::extjson;
 use banyan_document::path::Path;
 
 use super::interval::{Intervals, KeyOrder, condition_intervals};
-use super::{Conjunction, equality_of, implies, intervals_of};
+use super::{Conjunction, Disjunction, equality_of, implies, intervals_of};
 use crate::{Context, Filter, golden};
 
 #[derive(Default)]
@@ -92,7 +92,7 @@ fn show(
         };
         lines.push(format!("{indent}{}{item}: {plain}{arrays}", condition.path));
     }
-    for branches in &conjunction.disjunctions {
+    for Disjunction { branches, .. } in &conjunction.disjunctions {
         lines.push(format!("{indent}one of"));
         for branch in branches {
             lines.push(format!("{indent}-"));
