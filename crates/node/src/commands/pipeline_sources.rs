@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use banyan_document::Collator;
+use banyan_execution::by_id;
 use banyan_execution::error::plan_killed;
 use banyan_execution::{
     Executor, InterruptSlot, LaterStates, Planned, ReadView, Request, Rest, Row,
@@ -152,6 +153,15 @@ impl Sources for Collections {
     ) -> Result<Documents, QueryError> {
         let (catalog, snapshot) = self.state.view()?;
         let database = database.unwrap_or(&self.database);
+        if let Some(found) = catalog.get(database, collection)
+            && let Some(id) = query.id()
+            && let Some(index) = found.id_index()
+            && by_id::serves(index, id, query.collator())
+        {
+            let record = by_id::lookup(found, &snapshot, id)?;
+            let document = record.map(|record| Ok(RawDocument::to_owned(&record)));
+            return Ok(Box::new(document.into_iter()));
+        }
         let request = Request {
             query: Arc::new(CanonicalQuery::of_filter(query.filter()?)),
             ..Request::default()

@@ -67,6 +67,27 @@ impl ForeignQuery {
         Filter::all_of(filters.collect::<Result<_, _>>()?, collator, budget)
     }
 
+    /// The `_id` of the one document that is asked for, if the query says nothing else.
+    pub fn id(&self) -> Option<RawBsonRef<'_>> {
+        let [Condition::OneOf { path, values }] = self.conditions.as_slice() else {
+            return None;
+        };
+        let [value] = values.as_slice() else {
+            return None;
+        };
+        // Others may be equal to more than one value.
+        let is_one = !matches!(
+            value,
+            RawBson::Array(_) | RawBson::Null | RawBson::RegularExpression(_) | RawBson::Undefined
+        );
+        (path == "_id" && is_one).then(|| value.as_raw_bson_ref())
+    }
+
+    /// How its strings are compared; `None`: by their bytes.
+    pub fn collator(&self) -> Option<&Collator> {
+        self.collator.as_ref()
+    }
+
     /// The same filter, to be sent to whoever answers it.
     pub fn to_document(&self) -> RawDocumentBuf {
         match self.conditions.as_slice() {
