@@ -256,9 +256,7 @@ pub fn encode_msg(
     body: &RawDocument,
 ) {
     out.reserve(body.as_bytes().len() + HEADER_BYTES + 9);
-    let start = begin(out, request_id, response_to, OP_MSG);
-    out.extend_from_slice(&flags.to_le_bytes());
-    out.push(SECTION_BODY);
+    let start = begin_msg(out, request_id, response_to, flags);
     out.extend_from_slice(body.as_bytes());
     if flags & FLAG_CHECKSUM == 0 {
         finish(out, start);
@@ -269,6 +267,22 @@ pub fn encode_msg(
     let end = out.len() - 4;
     let sum = crc32c::crc32c(&out[start..end]);
     out[end..].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Appends what comes before the body of an OP_MSG without a checksum. The body follows it to the
+/// socket from where it lies.
+pub fn encode_msg_head(out: &mut Vec<u8>, request_id: i32, response_to: i32, body: &RawDocument) {
+    let start = begin_msg(out, request_id, response_to, 0);
+    let length = out.len() - start + body.as_bytes().len();
+    out[start..start + 4].copy_from_slice(&(length as i32).to_le_bytes());
+}
+
+/// Appends the head of an OP_MSG up to the body.
+fn begin_msg(out: &mut Vec<u8>, request_id: i32, response_to: i32, flags: u32) -> usize {
+    let start = begin(out, request_id, response_to, OP_MSG);
+    out.extend_from_slice(&flags.to_le_bytes());
+    out.push(SECTION_BODY);
+    start
 }
 
 /// Appends a document sequence section; the caller fixes the message's length afterwards.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 
 use bson::RawDocumentBuf;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -31,6 +31,8 @@ use crate::{exhaust, hello, legacy};
 
 /// A reply buffer that a large reply left behind is given back above this size.
 const REPLY_BYTES_KEPT: usize = 64 * 1024;
+/// A reply from this size on is sent from where it was written, behind a head of its own.
+const REPLY_BYTES_COPIED_MAX: usize = 64 * 1024;
 /// To check or compress more than this takes longer than to hand the other connections over.
 const BYTES_AT_ONCE: usize = 256 * 1024;
 
@@ -186,6 +188,11 @@ impl<S: Service> Serving<S> {
         let mut response_to = request.request_id;
         if !request.exhaust_allowed || !matches!(form, ReplyForm::Msg { .. }) {
             let reply = self.call(request).await;
+            let is_plain = form == ReplyForm::Msg { checksum: false } && compressor.is_none();
+            if is_plain && reply.body.as_bytes().len() >= REPLY_BYTES_COPIED_MAX {
+                message::encode_msg_head(out, next_id(), response_to, &reply.body);
+                return self.send_with(out, reply.body.as_bytes()).await;
+            }
             encode(out, form, compressor, response_to, 0, &reply.body);
             drop(reply);
             return self.send(out).await;
@@ -270,6 +277,26 @@ impl<S: Service> Serving<S> {
         }
         Ok(())
     }
+
+    /// Sends what is encoded and then a body that is not copied behind it.
+    async fn send_with(&self, out: &mut Vec<u8>, body: &[u8]) -> Result<(), String> {
+        let mut stream = &*self.socket;
+        let length = out.len() + body.len();
+        let sent = stream.write_all_buf(&mut out.as_slice().chain(body)).await;
+        sent.map_err(|error| error.to_string())?;
+        let counters = &self.counters;
+        counters
+            .bytes_out
+            .fetch_add(length as u64, Ordering::Relaxed);
+        out.clear();
+        Ok(())
+    }
+}
+
+/// That of the next reply.
+fn next_id() -> i32 {
+    static IDS: AtomicI32 = AtomicI32::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Appends a reply in the form that its request asks for, and returns the reply's own id.
@@ -281,8 +308,7 @@ fn encode(
     flags: u32,
     reply: &RawDocumentBuf,
 ) -> i32 {
-    static IDS: AtomicI32 = AtomicI32::new(1);
-    let id = IDS.fetch_add(1, Ordering::Relaxed);
+    let id = next_id();
     let start = out.len();
     match form {
         ReplyForm::Msg { checksum } => {

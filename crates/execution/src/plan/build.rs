@@ -8,8 +8,8 @@ use banyan_storage::Collection;
 
 use super::{Access, Branch, Covering, IndexBounds, Solution, Union};
 use crate::operators::{
-    CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, IdLookup, IndexScan, KeyDocument, Limit, Or,
-    Projection, RandomScan, Reads, ShardingFilter, Skip, Sort, SortMerge, Stage,
+    CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, IdLookup, IndexScan, KeyDocument,
+    Limit, Or, Projection, RandomScan, Reads, ShardingFilter, Skip, Sort, SortMerge, Stage,
 };
 use crate::request::{DistinctOf, Goal, Request};
 

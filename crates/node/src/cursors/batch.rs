@@ -14,6 +14,11 @@ pub const FIRST_BATCH_DEFAULT: u64 = 101;
 /// A batch holds at most this many bytes of documents, and at least one document.
 pub const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// A batch that has become so large may become a full one, and is not moved again and again.
+const GROWS_BELOW: usize = 256 * 1024;
+/// What an element of the array takes beside its document.
+const ELEMENT_BYTES_MAX: usize = 24;
+
 /// `{cursor: {firstBatch: […], id, ns}, ok: 1}` while it is being written.
 pub struct Batch {
     bytes: Vec<u8>,
@@ -70,6 +75,13 @@ impl Batch {
     }
 
     pub fn push(&mut self, document: &RawDocument) {
+        let left = self.bytes.capacity() - self.bytes.len();
+        if left < document.as_bytes().len() + ELEMENT_BYTES_MAX && self.bytes.len() >= GROWS_BELOW {
+            // Room that is not used costs nothing: the system gives memory page by page.
+            let room = BATCH_BYTES_MAX.saturating_sub(self.bytes.len());
+            self.bytes
+                .reserve(room.max(document.as_bytes().len()) + GROWS_BELOW);
+        }
         self.bytes.push(ElementType::EmbeddedDocument as u8);
         self.index.write(&mut self.bytes);
         self.index.increment();

@@ -139,7 +139,9 @@ impl Drop for Holding {
     fn drop(&mut self) {
         self.budget.reserve(self.reserved, 0);
         if let Some(together) = &self.together {
-            together.reserved.fetch_sub(self.reserved, Ordering::Relaxed);
+            together
+                .reserved
+                .fetch_sub(self.reserved, Ordering::Relaxed);
             together.holdings.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -85,18 +85,6 @@ impl Execution {
         last.map_or(Ok(()), |placed| placed.run.seal())
     }
 
-    /// What is pushed next is another part of the input; see [`StageRun::begin`].
-    pub fn begin(&mut self, part: u64) -> bool {
-        let last = self.runs.last_mut();
-        last.is_some_and(|placed| placed.run.begin(part))
-    }
-
-    /// Nothing more will be pushed before it is absorbed.
-    pub fn seal(&mut self) -> Result<(), QueryError> {
-        let last = self.runs.last_mut();
-        last.map_or(Ok(()), |placed| placed.run.seal())
-    }
-
     /// Takes over what another execution of the first stages of the same pipeline, up to one that
     /// gathers, has seen of the documents that come next.
     pub fn absorb(&mut self, mut later: Execution) -> Result<(), QueryError> {
