@@ -378,10 +378,10 @@ where
 
     fn finish(&self) -> Result<Option<Vec<Part<S>>>, QueryError> {
         let mut state = self.state.lock();
+        let mut parts = std::mem::take(&mut state.parts);
         if let Some(error) = state.failed.take() {
             return Err(error);
         }
-        let mut parts = std::mem::take(&mut state.parts);
         parts.sort_by_key(|part| part.start);
         Ok(Some(parts))
     }

@@ -2,9 +2,14 @@ use super::*;
 use crate::fixture::{Fixture, request};
 use crate::interrupt::{Cause, Interrupt};
 use crate::tickets::Tickets;
-use banyan_query::Budget;
 use banyan_query::canonical::CanonicalQuery;
-use bson::{Bson, RawDocumentBuf, rawdoc};
+use banyan_query::spill::{SpillFile, SpillStore};
+use banyan_query::{Budget, Memory};
+use bson::{Bson, RawDocument, RawDocumentBuf, rawdoc};
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicUsize;
+
+use crate::operators::ShardFilter;
 
 const DOCUMENTS: i32 = 20_000;
 
@@ -72,9 +77,9 @@ async fn all_workers_end_with_the_operation() {
 }
 
 /// Runs with tickets for more threads than one, and for one alone.
-async fn on_all_cores_and_on_one(work: impl Fn(bool)) {
+async fn on_all_cores_and_on_one(work: impl Fn()) {
     for total in [8, 1] {
-        let work = async { work(total > 1) };
+        let work = async { work() };
         Tickets::new(total).run(&interrupt(), work).await.unwrap();
     }
 }
@@ -132,7 +137,7 @@ async fn a_sort_comes_to_the_same_on_any_number_of_cores() {
             };
             let most = limit.map_or(usize::MAX, |limit| limit as usize);
             let expected = &expected[..most.min(expected.len())];
-            on_all_cores_and_on_one(|_| {
+            on_all_cores_and_on_one(|| {
                 let (ids, run) = all_ids(fixture.open(&collection, &asked));
                 assert_eq!(ids, expected);
                 let scan = run.get_document("inputStage").unwrap();
@@ -169,7 +174,7 @@ async fn what_a_scan_finds_seldom_is_found_in_order() {
                     .unwrap()
         };
         let expected: Vec<i32> = (0..60_000).filter(found).collect();
-        on_all_cores_and_on_one(|_| {
+        on_all_cores_and_on_one(|| {
             let (ids, run) = all_ids(fixture.open(&collection, &request));
             assert_eq!(ids, expected);
             let looked_at = (0..60_000).filter(holes).count();
@@ -191,7 +196,7 @@ async fn no_more_is_found_ahead_than_has_room() {
         .collect();
     let collection = fixture.collection("c", &documents, &[]);
     let request = request(&rawdoc! {"late": true}, None);
-    on_all_cores_and_on_one(|_| {
+    on_all_cores_and_on_one(|| {
         let mut executor = fixture.open(&collection, &request);
         let (_, first) = executor.next_record().unwrap().unwrap();
         assert_eq!(first.get_i32("_id").unwrap(), 6001);
@@ -246,7 +251,7 @@ async fn an_index_scan_is_divided_by_its_keys() {
         };
         let mut expected: Vec<i32> = (0..60_000).filter(matching).collect();
         expected.sort_by_cached_key(|id| key(id).bytes);
-        on_all_cores_and_on_one(|_| {
+        on_all_cores_and_on_one(|| {
             let mut executor = fixture.open(&collection, &asked);
             let parts = executor.divide(|| Ok(Ids::default())).unwrap().unwrap();
             assert!(parts.len() > 1);
@@ -266,10 +271,116 @@ async fn an_index_scan_is_divided_by_its_keys() {
         };
         let mut in_order = expected.clone();
         in_order.sort_by_key(|id| -(id % 10));
-        on_all_cores_and_on_one(|_| {
+        on_all_cores_and_on_one(|| {
             let (ids, _) = all_ids(fixture.open(&collection, &sorted));
             assert_eq!(ids, in_order);
         })
         .await;
     }
+}
+
+/// Owns everything, and kills the operation once it was asked so often.
+struct KillsAt(usize, AtomicUsize, Interrupt);
+
+impl ShardFilter for KillsAt {
+    fn owns(&self, _: &RawDocument) -> bool {
+        if self.1.fetch_add(1, Ordering::Relaxed) == self.0 {
+            self.2.raise(Cause::Killed);
+        }
+        true
+    }
+
+    fn owns_part_of(&self, _: &RawDocument, _: &RawDocument) -> bool {
+        true
+    }
+
+    fn dependencies(&self, _: &mut BTreeSet<String>) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_workers_of_a_sort_end_with_the_operation() {
+    let fixture = Fixture::new();
+    let collection = collection(&fixture);
+    let work = async {
+        let killed = interrupt();
+        let slot = Arc::new(InterruptSlot::default());
+        slot.set(Some(killed.clone()));
+        let asked = Arc::new(KillsAt(5000, AtomicUsize::new(0), killed));
+        let request = crate::Request {
+            shard_filter: Some(asked.clone()),
+            ..request(&rawdoc! {}, Some(&rawdoc! {"a": 1}))
+        };
+        let mut executor = fixture.open_in(&collection, &request, None, &slot);
+        let outcome = executor.next_record();
+        assert!(matches!(outcome, Err(error) if error.kind == ErrorKind::Interrupted));
+        while Arc::strong_count(&slot) > 2 {
+            tokio::task::yield_now().await;
+        }
+        assert!(asked.1.load(Ordering::Relaxed) < 10_000);
+    };
+    Tickets::new(8).run(&interrupt(), work).await.unwrap();
+}
+
+/// Files in memory.
+#[derive(Debug)]
+struct Files;
+
+struct Blocks(Vec<Vec<u8>>);
+
+impl SpillStore for Files {
+    fn create(&self) -> Result<Box<dyn SpillFile>, QueryError> {
+        Ok(Box::new(Blocks(Vec::new())))
+    }
+}
+
+impl SpillFile for Blocks {
+    fn append(&mut self, block: &[u8]) -> Result<u64, QueryError> {
+        self.0.push(block.to_vec());
+        Ok(self.0.len() as u64 - 1)
+    }
+
+    fn read(&self, place: u64, block: &mut Vec<u8>) -> Result<u64, QueryError> {
+        block.clone_from(&self.0[place as usize]);
+        Ok(place + 1)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_workers_of_a_sort_cannot_hold_goes_to_disk_or_fails() {
+    let fixture = Fixture::new();
+    let documents: Vec<RawDocumentBuf> = (0..DOCUMENTS).map(mixed).collect();
+    let collection = fixture.collection("c", &documents, &[]);
+    let sort = rawdoc! {"a": 1};
+    let asked = request(&rawdoc! {}, Some(&sort));
+    let pattern = asked.query.order.pattern().unwrap().clone();
+    let mut expected: Vec<i32> = (0..DOCUMENTS).collect();
+    expected.sort_by_key(|id| pattern.key(&documents[*id as usize]).unwrap());
+    let with = |bytes: i64| {
+        let memory = Arc::new(Memory::new(Some(Box::new(Files)), usize::MAX));
+        memory.set_parameter("internalQueryMaxBlockingSortMemoryUsageBytes", bytes);
+        let budget = Budget::with_memory(memory.clone());
+        let request = crate::Request {
+            budget,
+            ..asked.clone()
+        };
+        (memory, request)
+    };
+    on_all_cores_and_on_one(|| {
+        for (bytes, spills) in [(200_000, true), (1 << 30, false)] {
+            let (memory, request) = with(bytes);
+            let (ids, run) = all_ids(fixture.open(&collection, &request));
+            assert_eq!(ids, expected);
+            assert_eq!(run.get_bool("usedDisk").unwrap(), spills);
+            assert_eq!(request.budget.used_disk(), spills);
+            assert_eq!(memory.held(), 0);
+        }
+        let (memory, request) = with(200_000);
+        request.budget.allow_disk(false);
+        let mut executor = fixture.open(&collection, &request);
+        let error = executor.next_record().err().unwrap();
+        assert_eq!(error.kind.code(), 292);
+        drop(executor);
+        assert_eq!(memory.held(), 0);
+    })
+    .await;
 }
