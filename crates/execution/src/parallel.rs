@@ -9,8 +9,8 @@
 //! free ([`tickets::assistant`]): as soon as somebody waits for one they leave what they have not
 //! begun to whoever goes on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use banyan_query::{ErrorKind, QueryError};
@@ -224,7 +224,9 @@ where
 
 /// As many as there are cores.
 pub fn workers() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    // Asking reads files.
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 impl<M, S> Team<M, S>
