@@ -1,6 +1,8 @@
 //! SORT: everything is read before the first is handed on, on all cores if it is much. What does not
 //! fit into memory goes to disk.
 
+use std::sync::Arc;
+
 use banyan_query::memory::Limit;
 use banyan_query::sort::{Piece, SortPattern, SortStats, Sorted, Sorter, Sorters};
 use banyan_query::spill::Spilled;
@@ -20,7 +22,7 @@ const LOOK_AGAIN: u64 = 4096;
 
 /// Keeps the first `limit`, where there is one.
 pub struct Sort {
-    pattern: SortPattern,
+    pattern: Arc<SortPattern>,
     limit: Option<u64>,
     bytes_max: usize,
     sorters: Sorters,
@@ -39,14 +41,14 @@ enum State {
 
 /// Takes in what is to be sorted: all of it, or what one of several workers reads.
 struct Taking {
-    pattern: SortPattern,
+    pattern: Arc<SortPattern>,
     sorter: Sorter<Member>,
     key: Vec<u8>,
     read: u64,
 }
 
 impl Taking {
-    fn new(pattern: &SortPattern, sorters: &Sorters) -> Taking {
+    fn new(pattern: &Arc<SortPattern>, sorters: &Sorters) -> Taking {
         Taking {
             pattern: pattern.clone(),
             sorter: sorters.make(),
@@ -82,6 +84,7 @@ impl Sort {
     pub fn new(pattern: SortPattern, limit: Option<u64>, budget: &Budget) -> Sort {
         let kept = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let sorters = Sorters::new(kept, budget);
+        let pattern = Arc::new(pattern);
         Sort {
             state: State::Reading(Taking::new(&pattern, &sorters)),
             pattern,
@@ -109,13 +112,9 @@ impl Sort {
                     true => run.examined.keys + LOOK_AGAIN,
                     false => u64::MAX,
                 };
-                let (pattern, sorters) = (self.pattern.clone(), self.sorters.clone());
-                let make = move || Ok(Taking::new(&pattern, &sorters));
-                let (slot, workers) = (run.slot(), &mut self.workers);
-                let gathered =
-                    parallel::gather(input, run.snapshot, &slot, run.examined, workers, make)?;
-                if let Some(gathered) = gathered {
-                    parts = gathered;
+                let like = (&self.pattern, &self.sorters);
+                if let Some(divided) = divide(like, input, run, &mut self.workers)? {
+                    parts = divided;
                     break;
                 }
             }
@@ -141,6 +140,27 @@ impl Sort {
         self.state = State::Sorted(sorted);
         Ok(true)
     }
+}
+
+/// Has what is left of the input taken in on all cores, if it is much.
+fn divide(
+    (pattern, sorters): (&Arc<SortPattern>, &Sorters),
+    input: &mut Stage,
+    run: &mut Run<'_>,
+    workers: &mut Workers,
+) -> Result<Option<Vec<Taking>>, QueryError> {
+    let shares = match parallel::workers() {
+        0..=1 => None,
+        _ => input.shares(run.snapshot)?,
+    };
+    let Some(shares) = shares else {
+        return Ok(None);
+    };
+    let (pattern, sorters) = (pattern.clone(), sorters.clone());
+    let make = move || Ok(Taking::new(&pattern, &sorters));
+    let (snapshot, slot) = (run.snapshot, run.slot());
+    let parts = parallel::read(input, &shares, snapshot, &slot, run.examined, workers, make)?;
+    Ok(parts.map(|parts| parts.into_iter().map(|(_, taking)| taking).collect()))
 }
 
 /// Appends a record's id and its document.
