@@ -10,6 +10,7 @@ use banyan_mongos::flags::{Flags, PORT_DEFAULT};
 use banyan_mongos::registration;
 use banyan_mongos::router::{Identity, Router};
 use banyan_process::{Exit, Parsed, Started, fail};
+use banyan_wire::tls::{self, Tls};
 use banyan_wire::{Options, Server};
 use bson::oid::ObjectId;
 use tokio::runtime::Handle;
@@ -28,6 +29,10 @@ fn main() -> ExitCode {
     let program = concat!("mongos ", env!("CARGO_PKG_VERSION"));
     let without_effect = parsed.flags.without_effect();
     let started = banyan_process::start(program, &parsed, &parsed.flags.common, &without_effect);
+    match Tls::open(&parsed.flags.common.tls) {
+        Ok(tls) => tls.map_or((), tls::install),
+        Err(error) => fail(Exit::BadOptions, &error.to_string()),
+    }
     let runtimes = (banyan_wire::runtime(), banyan_wire::vital_runtime());
     let (runtime, vital) = match runtimes {
         (Ok(runtime), Ok(vital)) => (runtime, vital),

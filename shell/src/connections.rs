@@ -13,6 +13,7 @@ use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria, ServerA
 use mongodb::{Client, ClientSession};
 use tokio::runtime::Runtime;
 
+use crate::encryption::Encryption;
 use crate::ending::{self, Whose};
 use crate::interrupt::Interrupt;
 use crate::preference;
@@ -26,6 +27,7 @@ pub struct Connections {
     /// The sessions that scripts started; `None` once they have ended.
     sessions: Vec<Option<ClientSession>>,
     interrupt: Interrupt,
+    encryption: Encryption,
 }
 
 struct Connection {
@@ -67,7 +69,7 @@ impl fmt::Display for ConnectionLost {
 impl std::error::Error for ConnectionLost {}
 
 impl Connections {
-    pub fn new(interrupt: Interrupt) -> Result<Self> {
+    pub fn new(interrupt: Interrupt, encryption: Encryption) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -78,6 +80,7 @@ impl Connections {
             open: Vec::new(),
             sessions: Vec::new(),
             interrupt,
+            encryption,
         })
     }
 
@@ -91,6 +94,7 @@ impl Connections {
         let last_server = Arc::new(Mutex::new(None));
         let (client, defaults) = self.runtime.block_on(async {
             let mut options = ClientOptions::parse(&uri).await?;
+            self.encryption.apply(&mut options)?;
             options
                 .server_selection_timeout
                 .get_or_insert(SELECTION_TIMEOUT);

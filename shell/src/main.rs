@@ -1,6 +1,7 @@
 //! The `mongo` shell: JavaScript at a prompt, against a server.
 //!
 //! - `options`: the command line;
+//! - `encryption`: the part of it that is about TLS;
 //! - `connections`: the official driver, one command at a time;
 //! - `interrupt`: Ctrl-C, and `ending` what it does on the servers;
 //! - `preference`: read preferences, between commands and the driver;
@@ -9,6 +10,7 @@
 //! - `prompt`: line editing, history, completion, statements over several lines.
 
 mod connections;
+mod encryption;
 mod ending;
 mod interrupt;
 mod natives;
@@ -39,7 +41,7 @@ fn run(options: &Options) -> anyhow::Result<u8> {
     if !options.quiet {
         println!("Banyan shell version {}", env!("CARGO_PKG_VERSION"));
     }
-    let mut session = Session::new()?;
+    let mut session = Session::new(options.encryption.clone())?;
     if !interactive {
         session.end_scripts_on_ctrl_c();
     }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::encryption::Encryption;
+
 /// The Banyan shell: JavaScript against a server.
 #[derive(Debug, Parser)]
 #[command(name = "mongo", version, disable_help_flag = true)]
@@ -30,6 +32,8 @@ pub struct Options {
     /// The server's port
     #[arg(long)]
     port: Option<u16>,
+    #[command(flatten)]
+    pub encryption: Encryption,
     /// Prints help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,

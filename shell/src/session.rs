@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use banyan_script::{Runtime, RuntimeOptions, ScriptError, v8};
 
 use crate::connections::Connections;
+use crate::encryption::Encryption;
 use crate::interrupt::Interrupt;
 use crate::natives::{self, Outside};
 
@@ -40,10 +41,10 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new() -> Result<Self> {
+    pub fn new(encryption: Encryption) -> Result<Self> {
         let mut runtime = Runtime::new(&RuntimeOptions::default());
         let interrupt = Interrupt::default();
-        let connections = Connections::new(interrupt.clone())?;
+        let connections = Connections::new(interrupt.clone(), encryption)?;
         let outside = Rc::new(Outside {
             connections: RefCell::new(connections),
             quit: Cell::new(None),

@@ -5,10 +5,12 @@
 //! (`cargo build --workspace --bins`), as `scripts/test` does. A broken expectation panics: the
 //! caller is a test.
 
+mod certificates;
 mod cluster;
 mod process;
 mod wait;
 
+pub use certificates::{Certificates, for_hosts, named};
 pub use cluster::{Cluster, ClusterShape};
 pub use process::{
     Launch, Process, ReplicaSet, connect, free_port, initiate, program, repository, states,

@@ -65,6 +65,8 @@ pub struct Launch {
     arguments: Vec<String>,
     variables: Vec<(String, OsString)>,
     has_data: bool,
+    /// What addresses of it say besides, `&tls=true` and so on.
+    uri_options: String,
 }
 
 impl Launch {
@@ -74,6 +76,7 @@ impl Launch {
             arguments: Vec::new(),
             variables: Vec::new(),
             has_data: true,
+            uri_options: String::new(),
         }
     }
 
@@ -83,6 +86,7 @@ impl Launch {
             arguments: Vec::new(),
             variables: Vec::new(),
             has_data: true,
+            uri_options: String::new(),
         }
     }
 
@@ -92,6 +96,7 @@ impl Launch {
             arguments: Vec::new(),
             variables: Vec::new(),
             has_data: false,
+            uri_options: String::new(),
         };
         launch.with(["--configdb", config_database])
     }
@@ -103,11 +108,18 @@ impl Launch {
             arguments: Vec::new(),
             variables: Vec::new(),
             has_data: true,
+            uri_options: String::new(),
         }
     }
 
     pub fn with<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.arguments.extend(arguments.map(str::to_owned));
+        self
+    }
+
+    /// Its clients have to say this besides, as in `tls=true&tlsCAFile=…`.
+    pub fn asked_with(mut self, uri_options: &str) -> Self {
+        self.uri_options = format!("&{uri_options}");
         self
     }
 
@@ -305,7 +317,13 @@ impl Process {
 
     /// A client of this process alone.
     pub async fn direct(&self) -> Client {
-        connect(&format!("mongodb://{}/?directConnection=true", self.host())).await
+        connect(&self.uri()).await
+    }
+
+    /// The address of this process alone.
+    pub fn uri(&self) -> String {
+        let (host, more) = (self.host(), &self.launch.uri_options);
+        format!("mongodb://{host}/?directConnection=true{more}")
     }
 }
 
@@ -430,7 +448,12 @@ impl ReplicaSet {
     }
 
     pub fn uri(&self) -> String {
-        format!("mongodb://{}/?replicaSet={}", self.hosts(), self.name)
+        let options = &self.members[0].launch.uri_options;
+        format!(
+            "mongodb://{}/?replicaSet={}{options}",
+            self.hosts(),
+            self.name
+        )
     }
 
     pub async fn client(&self) -> Client {

@@ -11,6 +11,7 @@ mod concerns;
 mod crowds;
 mod definitions;
 mod durability;
+mod encrypted;
 mod figures;
 mod forced;
 mod house;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use banyan_query::Memory;
 use banyan_query::memory::{DISK_BY_DEFAULT, LIMITS};
+use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, rawdoc};
 
@@ -138,6 +139,7 @@ impl Parameters {
         let fixed = ["featureCompatibilityVersion", "authenticationMechanisms"];
         settings
             .chain(fixed)
+            .chain(operating::PARAMETERS)
             .filter_map(|name| Some((name, self.get(name)?)))
             .collect()
     }
@@ -147,6 +149,9 @@ impl Parameters {
             "featureCompatibilityVersion" => Some(rawdoc! { "version": "7.0" }.into()),
             "authenticationMechanisms" => Some(bson::RawArrayBuf::new().into()),
             _ => {
+                if let Some(mode) = operating::parameter(name) {
+                    return Some(RawBson::String(mode.to_owned()));
+                }
                 let at = position(name)?;
                 let value = self.values[at].load(Ordering::Relaxed);
                 Some(shown(&ALL[at], value))
@@ -161,6 +166,9 @@ impl Parameters {
         value: RawBsonRef<'_>,
         starting: bool,
     ) -> Result<RawBson, CommandError> {
+        if let Some(was) = operating::set_parameter(name, value)? {
+            return Ok(RawBson::String(was.to_owned()));
+        }
         let Some(at) = position(name) else {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, signals};
 use banyan_wire::server::{Options, Server};
+use banyan_wire::tls::{self, Tls};
 use bson::RawBsonRef;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,10 @@ impl<P> Program<'_, P> {
         }
         let title = format!("{} {}", self.name, env!("CARGO_PKG_VERSION"));
         let started = banyan_process::start(&title, self.parsed, self.common, &self.without_effect);
+        match Tls::open(&self.common.tls) {
+            Ok(tls) => tls.map_or((), tls::install),
+            Err(error) => fail(Exit::BadOptions, &error.to_string()),
+        }
         let runtimes = (
             banyan_wire::server::runtime(),
             banyan_wire::server::vital_runtime(),

@@ -16,11 +16,13 @@ pub mod pid_file;
 pub mod settings;
 pub mod signals;
 mod start;
+pub mod tls;
 
 pub use exit::{Exit, fail};
 pub use member::MemberFlags;
 pub use options::{CommonFlags, Parsed};
 pub use start::{Started, start};
+pub use tls::{TlsFlags, TlsMode};
 
 /// A server's small, short-lived allocations on many threads are what this allocator is made for;
 /// point operations spent about a tenth of their time in the C library's.

@@ -9,6 +9,7 @@ use clap::{ArgMatches, Args, CommandFactory, Parser};
 use crate::exit::{Exit, complain};
 use crate::logging::Rotation;
 use crate::settings::{self, Kind, SETTINGS};
+use crate::tls::TlsFlags;
 
 /// Flags of every server program; a program flattens them into its own.
 #[derive(Args, Clone, Debug, Default)]
@@ -58,6 +59,8 @@ pub struct CommonFlags {
     /// Key file of the cluster's members
     #[arg(long = "keyFile", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: TlsFlags,
 }
 
 fn parameter(text: &str) -> Result<(String, String), String> {
@@ -92,7 +95,7 @@ impl CommonFlags {
 #[derive(Debug)]
 pub struct Parsed<P> {
     pub flags: P,
-    /// As it was typed, for `getCmdLineOpts`.
+    /// As it was typed, but for passwords, for `getCmdLineOpts`.
     pub argv: Vec<String>,
     /// The same by the names of the configuration file: `net.port` and so on, nested.
     pub settings: serde_json::Value,
@@ -148,14 +151,40 @@ pub fn try_parse<P: Parser>(argv: Vec<OsString>) -> Result<Parsed<P>, Refused> {
     let flags = P::from_arg_matches_mut(&mut matches).map_err(Refused::Flags)?;
     let argv = argv
         .into_iter()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+        .map(|word| word.to_string_lossy().into_owned());
     Ok(Parsed {
         flags,
-        argv,
+        argv: censored(argv),
         settings,
         without_effect: file.without_effect,
     })
+}
+
+/// What stands for a password wherever the options are shown.
+const CENSORED: &str = "<password>";
+/// The flags whose values are passwords.
+const SECRET_FLAGS: &[&str] = &[
+    "--tlsCertificateKeyFilePassword",
+    "--tlsClusterPassword",
+    "--sslPEMKeyPassword",
+    "--sslClusterPassword",
+];
+
+fn censored(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut after_flag = false;
+    let shown = words.map(|word| {
+        if std::mem::take(&mut after_flag) {
+            return CENSORED.to_owned();
+        }
+        let (flag, value) = word.split_once('=').unzip();
+        let is_secret = SECRET_FLAGS.contains(&flag.unwrap_or(&word));
+        after_flag = is_secret && value.is_none();
+        match flag {
+            Some(flag) if is_secret => format!("{flag}={CENSORED}"),
+            _ => word,
+        }
+    });
+    shown.collect()
 }
 
 fn config_path(matches: &ArgMatches) -> Option<PathBuf> {
@@ -185,6 +214,7 @@ fn by_setting(matches: &ArgMatches) -> serde_json::Value {
             Kind::Switch => serde_json::Value::Bool(true),
             Kind::Off => serde_json::Value::Bool(false),
             Kind::Pairs => pairs(matches, id.as_str()),
+            Kind::Secret => CENSORED.into(),
             _ => raw_value(matches, id.as_str()),
         };
         insert(&mut root, setting.path, value);
@@ -299,6 +329,33 @@ mod tests {
             serde_json::json!({"x": "1", "y": "2"})
         );
         assert_eq!(parsed.argv[1], "--config");
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let path = std::env::temp_dir().join(format!("banyan-secrets-{}.yaml", std::process::id()));
+        std::fs::write(
+            &path,
+            "net: {ssl: {mode: allowSSL, clusterPassword: filed}}\n",
+        )
+        .unwrap();
+        let file = path.to_str().unwrap();
+        let typed = ["--tlsCertificateKeyFilePassword", "typed", "--port=3"];
+        let words = [&["-f", file, "--sslClusterPassword=typed"], &typed[..]].concat();
+        let parsed = run(&words).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let shown = format!("{parsed:?}");
+        assert!(
+            !shown.contains("typed") && !shown.contains("filed"),
+            "{shown}"
+        );
+        assert_eq!(parsed.argv.last().map(String::as_str), Some("--port=3"));
+        let tls = &parsed.settings["net"]["tls"];
+        assert_eq!(tls["mode"], "allowSSL");
+        assert_eq!(tls["certificateKeyFilePassword"], "<password>");
+        assert_eq!(tls["clusterPassword"], "<password>");
+        let flags = parsed.flags.common.tls;
+        assert_eq!(flags.cluster_password, Some("typed".to_owned().into()));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use serde_yaml_ng::{Mapping, Value};
 pub enum Kind {
     /// `--flag value`.
     Value,
+    /// `--flag value`, and the value is a password.
+    Secret,
     /// `--flag` when true.
     Switch,
     /// `--flag` when false.
@@ -45,6 +47,82 @@ pub const SETTINGS: &[Setting] = &[
     setting("net.bindIpAll", "bind_ip_all", Kind::Switch),
     setting("net.maxIncomingConnections", "maxConns", Kind::Value),
     setting("net.ipv6", "ipv6", Kind::Switch),
+    setting("net.tls.mode", "tlsMode", Kind::Value),
+    setting(
+        "net.tls.certificateKeyFile",
+        "tlsCertificateKeyFile",
+        Kind::Value,
+    ),
+    setting(
+        "net.tls.certificateKeyFilePassword",
+        "tlsCertificateKeyFilePassword",
+        Kind::Secret,
+    ),
+    setting("net.tls.clusterFile", "tlsClusterFile", Kind::Value),
+    setting(
+        "net.tls.clusterPassword",
+        "tlsClusterPassword",
+        Kind::Secret,
+    ),
+    setting("net.tls.CAFile", "tlsCAFile", Kind::Value),
+    setting("net.tls.clusterCAFile", "tlsClusterCAFile", Kind::Value),
+    setting("net.tls.CRLFile", "tlsCRLFile", Kind::Value),
+    setting(
+        "net.tls.disabledProtocols",
+        "tlsDisabledProtocols",
+        Kind::Value,
+    ),
+    setting(
+        "net.tls.allowConnectionsWithoutCertificates",
+        "tlsAllowConnectionsWithoutCertificates",
+        Kind::Switch,
+    ),
+    setting(
+        "net.tls.allowInvalidCertificates",
+        "tlsAllowInvalidCertificates",
+        Kind::Switch,
+    ),
+    setting(
+        "net.tls.allowInvalidHostnames",
+        "tlsAllowInvalidHostnames",
+        Kind::Switch,
+    ),
+    setting("net.ssl.mode", "tlsMode", Kind::Value),
+    setting("net.ssl.PEMKeyFile", "tlsCertificateKeyFile", Kind::Value),
+    setting(
+        "net.ssl.PEMKeyPassword",
+        "tlsCertificateKeyFilePassword",
+        Kind::Secret,
+    ),
+    setting("net.ssl.clusterFile", "tlsClusterFile", Kind::Value),
+    setting(
+        "net.ssl.clusterPassword",
+        "tlsClusterPassword",
+        Kind::Secret,
+    ),
+    setting("net.ssl.CAFile", "tlsCAFile", Kind::Value),
+    setting("net.ssl.clusterCAFile", "tlsClusterCAFile", Kind::Value),
+    setting("net.ssl.CRLFile", "tlsCRLFile", Kind::Value),
+    setting(
+        "net.ssl.disabledProtocols",
+        "tlsDisabledProtocols",
+        Kind::Value,
+    ),
+    setting(
+        "net.ssl.allowConnectionsWithoutCertificates",
+        "tlsAllowConnectionsWithoutCertificates",
+        Kind::Switch,
+    ),
+    setting(
+        "net.ssl.allowInvalidCertificates",
+        "tlsAllowInvalidCertificates",
+        Kind::Switch,
+    ),
+    setting(
+        "net.ssl.allowInvalidHostnames",
+        "tlsAllowInvalidHostnames",
+        Kind::Switch,
+    ),
     setting("net.unixDomainSocket.enabled", "", Kind::Ignored),
     setting("net.compression.compressors", "", Kind::Ignored),
     setting("systemLog.destination", "", Kind::Only("file")),
@@ -95,6 +173,8 @@ pub enum SettingsError {
     },
     #[error("Unrecognized option: {0}")]
     Unknown(String),
+    #[error("{0} is not allowed when {1} is specified")]
+    Twice(String, String),
     #[error("Error parsing option \"{path}\": {what}")]
     Value { path: String, what: String },
 }
@@ -129,7 +209,10 @@ pub fn parse(text: &str) -> Result<FileFlags, SettingsError> {
     let mut out = FileFlags::default();
     match root {
         Value::Null => {}
-        Value::Mapping(root) => walk("", &root, &mut out)?,
+        Value::Mapping(root) => {
+            one_name_each(&root)?;
+            walk("", &root, &mut out)?;
+        }
         _ => {
             let what = "expected settings in the form section.name: value".to_owned();
             return Err(SettingsError::Value {
@@ -139,6 +222,26 @@ pub fn parse(text: &str) -> Result<FileFlags, SettingsError> {
         }
     }
     Ok(out)
+}
+
+/// `net.ssl` is `net.tls` by another name: which of two values would count?
+fn one_name_each(root: &Mapping) -> Result<(), SettingsError> {
+    let names = |section: &str| {
+        let section = root.get("net").and_then(|net| net.get(section));
+        section
+            .and_then(Value::as_mapping)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let (old, new) = (names("ssl"), names("tls"));
+    let first = |section: &Mapping| Some(section.keys().next()?.as_str()?.to_owned());
+    match (first(&old), first(&new)) {
+        (Some(old), Some(new)) => Err(SettingsError::Twice(
+            format!("net.ssl.{old}"),
+            format!("net.tls.{new}"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn walk(prefix: &str, mapping: &Mapping, out: &mut FileFlags) -> Result<(), SettingsError> {
@@ -183,7 +286,7 @@ fn apply(setting: &Setting, value: &Value, out: &mut FileFlags) -> Result<(), Se
     };
     let flag = format!("--{}", setting.flag);
     match setting.kind {
-        Kind::Value => out.flags.extend([flag, scalar()?]),
+        Kind::Value | Kind::Secret => out.flags.extend([flag, scalar()?]),
         Kind::Switch => out.flags.extend(switch()?.then_some(flag)),
         Kind::Off => out.flags.extend((!switch()?).then_some(flag)),
         Kind::Verbosity => {
@@ -271,6 +374,14 @@ setParameter:
             ("net:\n  prot: 1", "Unrecognized option: net.prot"),
             ("nett:\n  port: 1", "Unrecognized option: nett"),
             ("net:\n  port: [1]", "net.port"),
+            (
+                "net:\n  tls: {modus: x}",
+                "Unrecognized option: net.tls.modus",
+            ),
+            (
+                "net: {tls: {mode: allowTLS}, ssl: {mode: allowSSL}}",
+                "net.ssl.mode is not allowed when net.tls.mode is specified",
+            ),
             (
                 "storage:\n  journal:\n    enabled: 3",
                 "expected true or false",

@@ -22,7 +22,14 @@ impl Started {
 }
 
 /// What is wrong with flags that each are right by themselves.
-fn refusal(common: &CommonFlags) -> Option<&'static str> {
+fn refusal(common: &CommonFlags) -> Option<String> {
+    if let Some(reason) = common.tls.refusal() {
+        return Some(reason);
+    }
+    refused_otherwise(common).map(str::to_owned)
+}
+
+fn refused_otherwise(common: &CommonFlags) -> Option<&'static str> {
     if common.key_file.is_some() {
         return Some(
             "--keyFile (security.keyFile) is not supported: neither the members of the cluster \
@@ -49,7 +56,7 @@ pub fn start<P>(
     without_effect: &[&str],
 ) -> Started {
     if let Some(reason) = refusal(common) {
-        fail(Exit::BadOptions, reason);
+        fail(Exit::BadOptions, &reason);
     }
     // Opened once before the fork, so that the reason is seen on the terminal.
     if let Some(path) = &common.logpath

@@ -12,7 +12,6 @@ use banyan_document::validate::validate_with_depth;
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::codes::ErrorCode;
@@ -21,7 +20,8 @@ use crate::frame::{HEADER_BYTES, MESSAGE_BYTES_MAX};
 use crate::message::{self, Header};
 use crate::one_way::{Lane, Overflow};
 use crate::outgoing::Outgoing;
-use crate::socket::connect;
+use crate::stream::{Stream, connect};
+use crate::tls::{self, Tls};
 
 /// Why a request to another process has no good reply.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,8 @@ pub struct PoolOptions {
     /// Connections at once; a request beyond that waits for one.
     pub connections_max: usize,
     pub connect_timeout: Duration,
+    /// Certificates and mode; without them nothing is encrypted.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Default for PoolOptions {
@@ -78,6 +80,7 @@ impl Default for PoolOptions {
         PoolOptions {
             connections_max: 256,
             connect_timeout: Duration::from_secs(5),
+            tls: tls::process(),
         }
     }
 }
@@ -210,7 +213,9 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<ClientConnection, ClientError> {
-        connect(&self.inner.address, self.inner.options.connect_timeout)
+        let options = &self.inner.options;
+        let tls = options.tls.as_deref();
+        connect(&self.inner.address, options.connect_timeout, tls)
             .await
             .map(ClientConnection::new)
             .map_err(|source| ClientError::Connect {
@@ -249,8 +254,13 @@ impl Pool {
             (None, Some(handle)) => handle.clone(),
             (None, None) => tokio::runtime::Handle::try_current().map_err(|_| Overflow)?,
         };
-        let timeout = self.inner.options.connect_timeout;
-        let fresh = lane.insert(Lane::open(&handle, self.inner.address.clone(), timeout));
+        let PoolOptions {
+            connect_timeout,
+            tls,
+            ..
+        } = self.inner.options.clone();
+        let address = self.inner.address.clone();
+        let fresh = lane.insert(Lane::open(&handle, address, connect_timeout, tls));
         fresh.send(message)
     }
 }
@@ -280,7 +290,7 @@ impl From<io::Error> for ExchangeError {
 }
 
 struct ClientConnection {
-    stream: TcpStream,
+    stream: Stream,
     buffer: Vec<u8>,
 }
 
@@ -289,7 +299,7 @@ const BODY_AT: usize = HEADER_BYTES + 5;
 const REPLY_BYTES_START: usize = 4 * 1024;
 
 impl ClientConnection {
-    fn new(stream: TcpStream) -> ClientConnection {
+    fn new(stream: Stream) -> ClientConnection {
         ClientConnection {
             stream,
             buffer: Vec::with_capacity(REPLY_BYTES_START),
@@ -298,12 +308,12 @@ impl ClientConnection {
 
     /// Nothing to read, not even the end: the connection can be used again.
     fn is_quiet(&mut self) -> bool {
-        let mut byte = [0];
-        matches!(self.stream.try_read(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+        self.stream.is_quiet()
     }
 
     async fn exchange(&mut self, request: &Outgoing) -> Result<RawDocumentBuf, ExchangeError> {
         self.stream.write_all(request.bytes()).await?;
+        self.stream.flush().await?;
         self.buffer.clear();
         while self.buffer.len() < BODY_AT + 5 {
             self.read().await?;

@@ -141,6 +141,8 @@ codes! {
     StaleTerm = 135,
     CappedPositionLost = 136,
     JSInterpreterFailure = 139,
+    InvalidSSLConfiguration = 140,
+    SSLHandshakeFailed = 141,
     CursorInUse = 143,
     PooledConnectionsDropped = 145,
     ExceededMemoryLimit = 146,

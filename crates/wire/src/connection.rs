@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::compression::Compressor;
+use crate::tls::TlsPeer;
 
 /// A connection as commands see it. Ids are unique in the life of the process.
 pub struct Connection {
@@ -30,6 +31,7 @@ pub struct Connection {
     /// The number of the request that is being answered, if its client waits for that; else 0.
     running: AtomicU64,
     hello_ok: AtomicBool,
+    tls: OnceLock<TlsPeer>,
     extension: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
@@ -74,6 +76,7 @@ impl Connection {
             requests: AtomicU64::new(0),
             running: AtomicU64::new(0),
             hello_ok: AtomicBool::new(false),
+            tls: OnceLock::new(),
             extension: OnceLock::new(),
         }
     }
@@ -86,6 +89,16 @@ impl Connection {
     pub(crate) fn set_metadata(&self, metadata: RawDocumentBuf) {
         // Only the first one counts, as in MongoDB.
         let _ = self.metadata.set(metadata);
+    }
+
+    /// What is known of the client from the handshake, if the connection is encrypted.
+    pub fn tls(&self) -> Option<&TlsPeer> {
+        self.tls.get()
+    }
+
+    pub(crate) fn encrypted(&self, peer: TlsPeer) {
+        // A connection shakes hands once.
+        let _ = self.tls.set(peer);
     }
 
     /// The client has said `helloOk`: it knows today's words for "primary" and "secondary".

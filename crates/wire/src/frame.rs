@@ -71,6 +71,32 @@ impl FrameReader {
         }
     }
 
+    /// How the peer begins: 12 bytes if the first one may be that of a TLS handshake, else at
+    /// least one; fewer if the connection ends before. They are still there for [`Self::next`].
+    pub(crate) async fn beginning<R: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut R,
+    ) -> Result<&[u8], FrameError> {
+        const HANDSHAKE_RECORD: u8 = 0x16;
+        const TELLING_BYTES: usize = 12;
+        loop {
+            let enough = match self.buffer.first() {
+                None => false,
+                Some(&HANDSHAKE_RECORD) => self.buffer.len() >= TELLING_BYTES,
+                Some(_) => true,
+            };
+            self.make_room(None);
+            if enough || stream.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(&self.buffer);
+            }
+        }
+    }
+
+    /// All that was read: it is no message.
+    pub(crate) fn take_unread(&mut self) -> Bytes {
+        self.buffer.split().freeze()
+    }
+
     /// The length of the message at the head of the buffer, once its header says so.
     fn wanted(&self) -> Result<Option<usize>, FrameError> {
         let Some(head) = self.buffer.first_chunk::<4>() else {

@@ -4,8 +4,8 @@
 //! [`message`] decompresses, validates and makes a [`Request`] that shares the message's bytes
 //! ([`legacy`] does the same for the opcodes of old drivers); [`server`] accepts, `serving` calls
 //! the [`Service`] and writes the [`Reply`] in the form that the request came in, and `presence`
-//! notices a client that leaves meanwhile. In the other direction [`client`]
-//! keeps bounded pools of connections to one address, and [`replica_set`] finds, and watches, the
+//! notices a client that leaves meanwhile. `stream` carries the bytes, encrypted if [`tls`] says so. In the other
+//! direction [`client`] keeps bounded pools of connections to one address, and [`replica_set`] finds, and watches, the
 //! members that answer: which of them suit a read preference ([`read_preference`]) is a pure function
 //! ([`selection`]).
 //!
@@ -37,6 +37,8 @@ pub mod server;
 mod service;
 mod serving;
 mod socket;
+mod stream;
+pub mod tls;
 pub mod version;
 
 pub use client::{ClientError, Pool, PoolOptions};

@@ -1,16 +1,20 @@
 //! Messages without replies, in order, to one address: what consensus sends to its peers.
 
-use std::io::ErrorKind;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
+use tokio::io::AsyncWrite;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::debug;
 
-use crate::socket::connect;
+use crate::stream::{Stream, connect};
+use crate::tls::Tls;
 
 /// The queue to a peer is full; the message was dropped.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,22 +40,36 @@ struct Queued {
     begun: bool,
 }
 
+impl Queued {
+    /// What it counts for in the queue. There may be nothing left of a message but what the stream
+    /// keeps, and still the task has to see to it.
+    fn weight(&self) -> usize {
+        self.bytes.len().max(1)
+    }
+}
+
 /// What both ends share.
 #[derive(Default)]
 struct Line {
     /// What waits in the queue, or is being written by the task.
     queued_bytes: AtomicUsize,
     /// The connection, while there is one.
-    stream: Mutex<Option<Arc<TcpStream>>>,
+    stream: Mutex<Option<Stream>>,
 }
 
 impl Lane {
-    pub fn open(runtime: &tokio::runtime::Handle, address: String, timeout: Duration) -> Lane {
+    pub fn open(
+        runtime: &tokio::runtime::Handle,
+        address: String,
+        timeout: Duration,
+        tls: Option<Arc<Tls>>,
+    ) -> Lane {
         let (sender, receiver) = unbounded_channel();
         let line = Arc::new(Line::default());
         let carrier = Carrier {
             address,
             timeout,
+            tls,
             receiver,
             line: line.clone(),
         };
@@ -63,13 +81,13 @@ impl Lane {
     pub fn send(&self, mut message: Vec<u8>) -> Result<(), Overflow> {
         let mut begun = false;
         // Held until it's written or in the queue, so that nobody overtakes.
-        let stream = self.line.stream.lock();
-        if let Some(stream) = &*stream
+        let mut stream = self.line.stream.lock();
+        if let Some(stream) = &mut *stream
             && self.line.queued_bytes.load(Ordering::Acquire) == 0
-            && is_open(stream)
+            && stream.is_quiet()
         {
             match stream.try_write(&message) {
-                Ok(written) if written == message.len() => return Ok(()),
+                Ok(written) if written == message.len() && !stream.has_unsent() => return Ok(()),
                 Ok(written) => {
                     message.drain(..written);
                     begun = true;
@@ -78,12 +96,12 @@ impl Lane {
                 Err(_) => {}
             }
         }
-        let length = message.len();
-        let queued = self.line.queued_bytes.fetch_add(length, Ordering::AcqRel);
         let waiting = Queued {
             bytes: message,
             begun,
         };
+        let length = waiting.weight();
+        let queued = self.line.queued_bytes.fetch_add(length, Ordering::AcqRel);
         let too_much = !begun && queued + length > QUEUED_BYTES_MAX;
         if too_much || self.sender.send(waiting).is_err() {
             self.line.queued_bytes.fetch_sub(length, Ordering::AcqRel);
@@ -93,30 +111,26 @@ impl Lane {
     }
 }
 
-/// The peer never writes here: anything to read is the end of the connection.
-fn is_open(stream: &TcpStream) -> bool {
-    let mut byte = [0];
-    stream
-        .try_read(&mut byte)
-        .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-}
-
 struct Carrier {
     address: String,
     timeout: Duration,
+    tls: Option<Arc<Tls>>,
     receiver: UnboundedReceiver<Queued>,
     line: Arc<Line>,
 }
 
 impl Carrier {
     async fn run(mut self) {
-        while let Some(Queued { bytes, begun }) = self.receiver.recv().await {
-            let mut batch = bytes;
-            let mut length = batch.len();
+        while let Some(first) = self.receiver.recv().await {
+            let mut length = first.weight();
+            let Queued {
+                bytes: mut batch,
+                begun,
+            } = first;
             while batch.len() < WRITE_BYTES_MAX
                 && let Ok(message) = self.receiver.try_recv()
             {
-                length += message.bytes.len();
+                length += message.weight();
                 batch.extend_from_slice(&message.bytes);
             }
             let delivered = self.deliver(&batch, begun).await;
@@ -133,26 +147,33 @@ impl Carrier {
         }
     }
 
-    async fn deliver(&self, mut batch: &[u8], begun: bool) -> std::io::Result<()> {
-        let stream = self.line.stream.lock().clone();
-        let stream = match stream.filter(|stream| is_open(stream)) {
-            Some(stream) => stream,
-            None if begun => return Err(ErrorKind::BrokenPipe.into()),
-            None => {
-                let fresh = Arc::new(connect(&self.address, self.timeout).await?);
-                *self.line.stream.lock() = Some(fresh.clone());
-                fresh
+    async fn deliver(&self, mut batch: &[u8], begun: bool) -> io::Result<()> {
+        // The peer never writes here: anything to read is the end of the connection.
+        let is_open = |stream: &mut Option<Stream>| stream.as_mut().is_some_and(Stream::is_quiet);
+        if !is_open(&mut self.line.stream.lock()) {
+            if begun {
+                return Err(ErrorKind::BrokenPipe.into());
             }
-        };
-        while !batch.is_empty() {
-            stream.writable().await?;
-            match stream.try_write(batch) {
-                Ok(written) => batch = &batch[written..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+            let fresh = connect(&self.address, self.timeout, self.tls.as_deref()).await?;
+            *self.line.stream.lock() = Some(fresh);
         }
-        Ok(())
+        while !batch.is_empty() {
+            let written = self.on_stream(|stream, cx| stream.poll_write(cx, batch));
+            batch = &batch[written.await?..];
+        }
+        self.on_stream(|stream, cx| stream.poll_flush(cx)).await
+    }
+
+    /// Only this task puts a stream there, or takes it away.
+    async fn on_stream<T>(
+        &self,
+        mut poll: impl FnMut(Pin<&mut Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        poll_fn(|cx| match &mut *self.line.stream.lock() {
+            Some(stream) => poll(Pin::new(stream), cx),
+            None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+        })
+        .await
     }
 
     /// What waited for a peer that can't be reached is stale by the time it can.
@@ -160,7 +181,7 @@ impl Carrier {
         while let Ok(message) = self.receiver.try_recv() {
             self.line
                 .queued_bytes
-                .fetch_sub(message.bytes.len(), Ordering::AcqRel);
+                .fetch_sub(message.weight(), Ordering::AcqRel);
         }
     }
 }

@@ -27,7 +27,8 @@ use crate::connection::Connection;
 use crate::presence::Presence;
 use crate::service::{Counters, Service};
 use crate::serving::Serving;
-use crate::socket::prepare;
+use crate::stream::prepare;
+use crate::tls::{self, Tls};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -37,6 +38,8 @@ pub struct Options {
     /// Where connections are accepted, and served while they carry vital commands only. Without
     /// one, that happens where everything else does.
     pub vital: Option<Handle>,
+    /// Certificates and mode; without them nothing is encrypted.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Default for Options {
@@ -45,6 +48,7 @@ impl Default for Options {
             connections_max: 20_000,
             drain: Duration::from_secs(5),
             vital: None,
+            tls: tls::process(),
         }
     }
 }
@@ -241,6 +245,7 @@ impl<S: Service> Acceptor<S> {
             self.counters.clone(),
             self.presence.clone(),
             stream,
+            self.options.tls.clone(),
         );
         let work = serving.run(self.places.ordinary.clone(), self.connections.clone());
         self.connections.spawn_on(work, &self.places.vital);

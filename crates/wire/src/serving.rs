@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 
+use banyan_process::TlsMode;
 use bson::RawDocumentBuf;
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWriteExt;
@@ -27,6 +28,7 @@ use crate::presence::Presence;
 use crate::request::Request;
 use crate::service::{Counters, Reply, Service};
 use crate::socket::Socket;
+use crate::tls::{self, Tls};
 use crate::{exhaust, hello, legacy};
 
 /// A reply buffer that a large reply left behind is given back above this size.
@@ -44,6 +46,7 @@ pub(crate) struct Serving<S: Service> {
     counters: Arc<Counters>,
     presence: Arc<Presence>,
     socket: Arc<Socket>,
+    tls: Option<Arc<Tls>>,
 }
 
 impl<S: Service> Drop for Serving<S> {
@@ -77,6 +80,7 @@ impl<S: Service> Serving<S> {
         counters: Arc<Counters>,
         presence: Arc<Presence>,
         stream: TcpStream,
+        tls: Option<Arc<Tls>>,
     ) -> Serving<S> {
         counters.current.fetch_add(1, Ordering::Relaxed);
         let socket = Arc::new(Socket::new(stream));
@@ -87,12 +91,18 @@ impl<S: Service> Serving<S> {
             counters,
             presence,
             socket,
+            tls,
         }
     }
 
     /// The whole life of a connection: first here, then, if there is such a place, on `ordinary`.
     pub async fn run(self, ordinary: Option<Handle>, connections: TaskTracker) {
         let mut reading = Reading::default();
+        match self.begin(&mut reading).await {
+            Ok(true) => {}
+            Ok(false) => return self.tell(Ok(End::Closed)),
+            Err(reason) => return self.tell(Err(reason)),
+        }
         let first = self.converse(&mut reading, ordinary.is_some()).await;
         let ended = match (first, ordinary) {
             (Ok(End::Moves), Some(ordinary)) => match self.socket.move_to(&ordinary) {
@@ -109,6 +119,47 @@ impl<S: Service> Serving<S> {
             (ended, _) => ended,
         };
         self.tell(ended);
+    }
+
+    /// Shakes hands with a client that wants to, and ends with one that has to and does not;
+    /// `false`: it has left.
+    async fn begin(&self, reading: &mut Reading) -> Result<bool, String> {
+        let requires = |tls: &Arc<Tls>| tls.mode() == TlsMode::Require;
+        let required = self.tls.as_ref().is_some_and(requires);
+        let mut stream = &*self.socket;
+        let beginning = tokio::select! {
+            biased;
+            beginning = reading.frames.beginning(&mut stream) => beginning,
+            () = self.connection.closed().cancelled() => return Ok(false),
+            // Who may speak in the clear may be silent, as long as it likes.
+            () = tokio::time::sleep(tls::HANDSHAKE_TIME_MAX), if required => {
+                return Err("the TLS handshake never began".to_owned());
+            }
+        };
+        let beginning = beginning.map_err(|error| error.to_string())?;
+        if beginning.is_empty() {
+            return Ok(false);
+        }
+        match &self.tls {
+            Some(tls) if tls::begins_handshake(beginning) => {
+                let first = reading.frames.take_unread();
+                let encrypted = tokio::select! {
+                    biased;
+                    encrypted = self.socket.encrypt(tls, &first) => encrypted,
+                    () = self.connection.closed().cancelled() => return Ok(false),
+                };
+                let peer = encrypted.map_err(|error| error.to_string())?;
+                self.connection.encrypted(peer);
+                Ok(true)
+            }
+            Some(_) if required => {
+                Err("The server is configured to only allow SSL connections".to_owned())
+            }
+            None if tls::begins_handshake(beginning) => {
+                Err("SSL handshake received but server is started without SSL support".to_owned())
+            }
+            _ => Ok(true),
+        }
     }
 
     fn tell(&self, ended: Result<End, String>) {
@@ -265,10 +316,12 @@ impl<S: Service> Serving<S> {
     async fn send(&self, out: &mut Vec<u8>) -> Result<(), String> {
         if !out.is_empty() {
             let mut stream = &*self.socket;
-            stream
-                .write_all(out)
-                .await
-                .map_err(|error| error.to_string())?;
+            let sent = async {
+                stream.write_all(out).await?;
+                stream.flush().await
+            };
+            sent.await
+                .map_err(|error: std::io::Error| error.to_string())?;
             self.counters
                 .bytes_out
                 .fetch_add(out.len() as u64, Ordering::Relaxed);

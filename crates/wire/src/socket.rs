@@ -1,22 +1,23 @@
-//! A connection's socket, shared by the task that serves it and by whoever looks whether the client
+//! A connection's stream, shared by the task that serves it and by whoever looks whether the client
 //! is still there.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
+use crate::stream::Stream;
+use crate::tls::{self, Tls, TlsPeer};
+
 /// The lock is held for single calls that do not wait; only the look at the client ever meets it
 /// taken.
 pub(crate) struct Socket {
-    /// `None` only while it moves, or when moving has failed.
-    stream: Mutex<Option<TcpStream>>,
+    /// `None` only while it moves or shakes hands, or when either has failed.
+    stream: Mutex<Option<Stream>>,
 }
 
 fn gone() -> io::Error {
@@ -26,47 +27,44 @@ fn gone() -> io::Error {
 impl Socket {
     pub fn new(stream: TcpStream) -> Socket {
         Socket {
-            stream: Mutex::new(Some(stream)),
+            stream: Mutex::new(Some(Stream::Plain(stream))),
         }
     }
 
     /// From now on the threads of `runtime` are told when there is something to read.
     pub fn move_to(&self, runtime: &Handle) -> io::Result<()> {
         let mut stream = self.stream.lock();
-        let plain = stream.take().ok_or_else(gone)?.into_std()?;
-        let _context = runtime.enter();
-        *stream = Some(TcpStream::from_std(plain)?);
+        let moved = stream.take().ok_or_else(gone)?.moved_to(runtime)?;
+        *stream = Some(moved);
         Ok(())
+    }
+
+    /// The handshake, whose `first` bytes have been read: from now on the stream is encrypted.
+    pub async fn encrypt(&self, tls: &Tls, first: &[u8]) -> io::Result<TlsPeer> {
+        let plain = match self.stream.lock().take() {
+            Some(Stream::Plain(tcp)) => tcp,
+            Some(Stream::Encrypted(_)) | None => return Err(gone()),
+        };
+        let (stream, peer) = tls::accept(tls, plain, first).await?;
+        *self.stream.lock() = Some(Stream::Encrypted(Box::new(stream)));
+        Ok(peer)
     }
 
     /// The peer has closed its end, or the connection is broken. Bytes that wait to be read hide
     /// that: they are a request that the peer sent before it left.
     pub fn has_ended(&self) -> bool {
-        let stream = self.stream.lock();
-        let Some(stream) = &*stream else { return true };
-        let mut byte = [MaybeUninit::uninit()];
-        match socket2::SockRef::from(stream).peek(&mut byte) {
-            Ok(read) => read == 0,
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-            ),
-        }
+        let mut stream = self.stream.lock();
+        stream.as_mut().is_none_or(Stream::has_ended)
     }
 
     /// Resolves when the peer has closed its end. Bytes that arrive instead are its next request;
     /// from then on only writing tells.
     pub async fn ended(&self) {
-        let peeked = std::future::poll_fn(|cx| {
-            let stream = self.stream.lock();
-            let Some(stream) = &*stream else {
-                return Poll::Ready(0);
-            };
-            let mut byte = [0];
-            let read = ready!(stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)));
-            Poll::Ready(read.unwrap_or(0))
+        let peeked = std::future::poll_fn(|cx| match &mut *self.stream.lock() {
+            Some(stream) => stream.poll_peek(cx),
+            None => Poll::Ready(false),
         });
-        if peeked.await > 0 {
+        if peeked.await {
             std::future::pending().await
         }
     }
@@ -112,8 +110,11 @@ impl AsyncWrite for &Socket {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self.stream.lock() {
+            Some(stream) => Pin::new(stream).poll_flush(cx),
+            None => Poll::Ready(Err(gone())),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -122,21 +123,4 @@ impl AsyncWrite for &Socket {
             None => Poll::Ready(Err(gone())),
         }
     }
-}
-
-/// Small replies leave at once, and a peer that vanished is noticed in minutes, not hours.
-pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(120))
-        .with_interval(Duration::from_secs(30));
-    socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive)
-}
-
-pub(crate) async fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let stream = tokio::time::timeout(timeout, TcpStream::connect(address))
-        .await
-        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "connection timed out"))??;
-    prepare(&stream)?;
-    Ok(stream)
 }

@@ -1,6 +1,7 @@
 //! `getParameter`: the few that a router has.
 
 use banyan_query::memory::DISK_BY_DEFAULT;
+use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf, rawdoc};
 
@@ -41,7 +42,13 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let by_default = RawBson::Boolean(memory.disk_by_default());
     let limits = memory.parameters();
     let limits = limits.map(|(row, value)| (row.parameter, set_parameter::shown(value)));
-    for (name, value) in limits.chain([(DISK_BY_DEFAULT, by_default)]) {
+    let modes = operating::PARAMETERS.into_iter().filter_map(|name| {
+        Some((
+            name,
+            RawBson::String(operating::parameter(name)?.to_owned()),
+        ))
+    });
+    for (name, value) in limits.chain([(DISK_BY_DEFAULT, by_default)]).chain(modes) {
         if (everything || context.request.get(name).is_some())
             && let Ok(name) = bson::raw::CString::try_from(name)
         {

@@ -50,6 +50,7 @@ mod ping;
 mod plan_cache;
 mod refused;
 mod remove_shard;
+mod rotate_certificates;
 mod rw_concern_defaults;
 mod server_status;
 mod sessions;
@@ -109,6 +110,7 @@ pub static TABLE: &[&[CommandSpec]] = &[
         get_cmd_line_opts::SPEC,
         get_log::SPEC,
         log_rotate::SPEC,
+        rotate_certificates::SPEC,
         get_parameter::SPEC,
         set_parameter::SPEC,
         list_commands::SPEC,

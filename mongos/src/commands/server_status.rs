@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use banyan_process::figures::{CommandCounts, Counter, usage};
+use banyan_wire::tls::operating;
 use banyan_wire::version::COMPATIBLE_VERSION;
 use bson::raw::{CStr, CString};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -24,7 +25,11 @@ static SECTIONS: &[Section] = &[
     (cstr!("extra_info"), |_| extra_info()),
     (cstr!("network"), |router| Some(network(router))),
     (cstr!("opcounters"), |router| Some(opcounters(router))),
+    (cstr!("security"), |_| security()),
     (cstr!("sharding"), |router| Some(sharding(router))),
+    (cstr!("transportSecurity"), |_| {
+        Some(operating::transport_security())
+    }),
     (cstr!("mem"), |_| Some(memory())),
     (cstr!("metrics"), |router| Some(metrics(router))),
 ];
@@ -84,6 +89,12 @@ fn connections(router: &Router) -> RawDocumentBuf {
         "totalCreated": long(counters.total.load(Relaxed)),
         "rejected": long(counters.rejected.load(Relaxed)),
     }
+}
+
+fn security() -> Option<RawDocumentBuf> {
+    let mut section = RawDocumentBuf::new();
+    operating::append_security(&mut section);
+    (!section.is_empty()).then_some(section)
 }
 
 fn extra_info() -> Option<RawDocumentBuf> {

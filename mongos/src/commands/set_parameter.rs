@@ -1,7 +1,8 @@
-//! `setParameter`: the limits of memory, which are all that can change while a router runs.
+//! `setParameter`: what can change while a router runs, the limits of memory and the mode of TLS.
 
 use banyan_query::Memory;
 use banyan_query::memory::DISK_BY_DEFAULT;
+use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, rawdoc};
 
@@ -43,6 +44,9 @@ async fn run(context: &Context<'_>) -> CommandResult {
 
 /// Changes a parameter and answers what it was.
 fn set(memory: &Memory, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, CommandError> {
+    if let Some(was) = operating::set_parameter(name, value)? {
+        return Ok(RawBson::String(was.to_owned()));
+    }
     if name == DISK_BY_DEFAULT {
         let before = memory.disk_by_default();
         memory.set_parameter(name, i64::from(banyan_document::is_true(value)));

@@ -66,6 +66,7 @@ mod repl_set_resize_oplog;
 mod repl_set_step_down;
 mod repl_set_step_up;
 mod repl_set_sync_from;
+mod rotate_certificates;
 mod rw_concern_defaults;
 mod server_status;
 pub mod sessions;
@@ -97,6 +98,7 @@ static SERVER: &[&CommandSpec] = &[
     &log_rotate::SPEC,
     &ping::SPEC,
     &profile::SPEC,
+    &rotate_certificates::SPEC,
     &server_status::SPEC,
     &sessions::START,
     &sessions::REFRESH,

@@ -5,6 +5,7 @@
 
 use banyan_process::figures::{Counter, LatencySum, OperationClass, usage};
 use banyan_replication::set::hello::Asked;
+use banyan_wire::tls::operating;
 use bson::raw::{CStr, CString};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -40,8 +41,12 @@ static SECTIONS: &[Section] = &[
     (cstr!("opcounters"), |ctx| Some(opcounters(ctx))),
     (cstr!("opcountersRepl"), |ctx| Some(opcounters_repl(ctx))),
     (cstr!("repl"), repl),
+    (cstr!("security"), |_| security()),
     (cstr!("storageEngine"), |_| Some(storage_engine())),
     (cstr!("transactions"), |ctx| Some(transactions(ctx))),
+    (cstr!("transportSecurity"), |_| {
+        Some(operating::transport_security())
+    }),
     (cstr!("mem"), |_| Some(memory())),
     (cstr!("metrics"), |ctx| Some(metrics(ctx))),
 ];
@@ -142,6 +147,12 @@ fn connections(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
         "rejected": count(counters.rejected.load(Relaxed)),
         "active": count(ctx.node.operations.all().len() as u64),
     })
+}
+
+fn security() -> Option<RawDocumentBuf> {
+    let mut section = RawDocumentBuf::new();
+    operating::append_security(&mut section);
+    (!section.is_empty()).then_some(section)
 }
 
 fn extra_info() -> Option<RawDocumentBuf> {

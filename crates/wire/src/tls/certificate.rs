@@ -1,0 +1,204 @@
+//! What a certificate says of itself, in MongoDB's words.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use x509_cert::Certificate;
+use x509_cert::attr::{AttributeTypeAndValue, AttributeValue};
+use x509_cert::der::{Decode, Encode, Tag, Tagged};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::name::RdnSequence;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateDetails {
+    /// As RFC 2253 writes it, `CN=a,O=b`: the name of a user who proves itself with it.
+    pub subject: String,
+    pub issuer: String,
+    pub not_before: SystemTime,
+    pub not_after: SystemTime,
+}
+
+impl CertificateDetails {
+    /// `None`: not a certificate.
+    pub fn read(der: &[u8]) -> Option<CertificateDetails> {
+        let certificate = Certificate::from_der(der).ok()?.tbs_certificate;
+        Some(CertificateDetails {
+            subject: rfc2253(&certificate.subject),
+            issuer: rfc2253(&certificate.issuer),
+            not_before: certificate.validity.not_before.to_system_time(),
+            not_after: certificate.validity.not_after.to_system_time(),
+        })
+    }
+}
+
+/// The most specific part comes first, other than in the certificate.
+fn rfc2253(name: &RdnSequence) -> String {
+    let mut out = String::new();
+    for part in name.0.iter().rev() {
+        let mut separator = if out.is_empty() { "" } else { "," };
+        for attribute in part.0.iter() {
+            out.push_str(separator);
+            separator = "+";
+            write_attribute(&mut out, attribute);
+        }
+    }
+    out
+}
+
+fn write_attribute(out: &mut String, attribute: &AttributeTypeAndValue) {
+    let oid = attribute.oid.to_string();
+    let known = SHORT_NAMES.iter().find(|(known, _)| *known == oid);
+    out.push_str(known.map_or(&oid, |(_, name)| name));
+    out.push('=');
+    match text(&attribute.value) {
+        Some(text) => write_escaped(out, &text),
+        None => {
+            out.push('#');
+            for byte in attribute.value.to_der().unwrap_or_default() {
+                // Writing to a string does not fail.
+                let _ = write!(out, "{byte:02X}");
+            }
+        }
+    }
+}
+
+/// The attributes that MongoDB has names for; others are shown by their numbers.
+const SHORT_NAMES: &[(&str, &str)] = &[
+    ("0.9.2342.19200300.100.1.1", "UID"),
+    ("0.9.2342.19200300.100.1.25", "DC"),
+    ("1.2.840.113549.1.9.1", "emailAddress"),
+    (COMMON_NAME, "CN"),
+    ("2.5.4.6", "C"),
+    ("2.5.4.7", "L"),
+    ("2.5.4.8", "ST"),
+    ("2.5.4.9", "STREET"),
+    ("2.5.4.10", "O"),
+    ("2.5.4.11", "OU"),
+];
+const COMMON_NAME: &str = "2.5.4.3";
+
+fn text(value: &AttributeValue) -> Option<String> {
+    let bytes = value.value();
+    match value.tag() {
+        Tag::Utf8String
+        | Tag::PrintableString
+        | Tag::Ia5String
+        | Tag::NumericString
+        | Tag::VisibleString => String::from_utf8(bytes.to_vec()).ok(),
+        // Whoever still writes it means Latin-1.
+        Tag::TeletexString => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
+        Tag::BmpString => {
+            let units = bytes.chunks_exact(2);
+            let units = units.map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            String::from_utf16(&units.collect::<Vec<_>>()).ok()
+        }
+        _ => None,
+    }
+}
+
+/// What would be read as a part of the syntax, and every byte that is not printable ASCII.
+fn write_escaped(out: &mut String, text: &str) {
+    let last = text.len().wrapping_sub(1);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b',' | b'+' | b'"' | b'\\' | b'<' | b'>' | b';' => {
+                out.push('\\');
+                out.push(char::from(byte));
+            }
+            b'#' if at == 0 => out.push_str("\\#"),
+            b' ' if at == 0 || at == last => out.push_str("\\ "),
+            b' '..=b'~' => out.push(char::from(byte)),
+            // Writing to a string does not fail.
+            _ => drop(write!(out, "\\{byte:02X}")),
+        }
+    }
+}
+
+/// Whether a certificate without alternative names, as they were made before 2000, is the host's
+/// by its common name.
+pub(crate) fn is_named_by_common_name(der: &[u8], host: &str) -> bool {
+    let Ok(certificate) = Certificate::from_der(der) else {
+        return false;
+    };
+    let certificate = certificate.tbs_certificate;
+    if !matches!(certificate.get::<SubjectAltName>(), Ok(None)) {
+        return false;
+    }
+    let attributes = certificate.subject.0.iter().flat_map(|part| part.0.iter());
+    let mut names = attributes.filter(|attribute| attribute.oid.to_string() == COMMON_NAME);
+    let Some(name) = names.next_back().and_then(|name| text(&name.value)) else {
+        return false;
+    };
+    if name.eq_ignore_ascii_case(host) {
+        return true;
+    }
+    // `*` stands for one whole label of a name, not for a part of an address.
+    let parent = host.split_once('.').map(|(_, parent)| parent);
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    match (name.strip_prefix("*."), parent) {
+        (Some(pattern), Some(parent)) => {
+            !is_address && pattern.contains('.') && pattern.eq_ignore_ascii_case(parent)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
+
+    fn certificate(name: &[(DnType, &str)], alternative: &[&str]) -> Vec<u8> {
+        let alternative: Vec<String> = alternative.iter().map(|&name| name.to_owned()).collect();
+        let mut parameters = CertificateParams::new(alternative).unwrap();
+        parameters.distinguished_name = DistinguishedName::new();
+        for (kind, value) in name {
+            let value = DnValue::Utf8String((*value).to_owned());
+            parameters.distinguished_name.push(kind.clone(), value);
+        }
+        let key = KeyPair::generate().unwrap();
+        parameters.self_signed(&key).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn names_are_written_as_mongodb_does() {
+        let uid = DnType::CustomDnType(vec![0, 9, 2342, 19200300, 100, 1, 1]);
+        let title = DnType::CustomDnType(vec![2, 5, 4, 12]);
+        let der = certificate(
+            &[
+                (DnType::CountryName, "DE"),
+                (DnType::LocalityName, "München"),
+                (DnType::OrganizationName, "Banyan, \"Inc\" <a+b>; c\\d"),
+                (uid, "#ann"),
+                (title, "x"),
+                (DnType::CommonName, " a#b  "),
+            ],
+            &["localhost"],
+        );
+        let details = CertificateDetails::read(&der).unwrap();
+        assert_eq!(
+            details.subject,
+            "CN=\\ a#b \\ ,2.5.4.12=x,UID=\\#ann,\
+             O=Banyan\\, \\\"Inc\\\" \\<a\\+b\\>\\; c\\\\d,L=M\\C3\\BCnchen,C=DE"
+        );
+        assert_eq!(details.issuer, details.subject);
+        assert!(details.not_before < SystemTime::now() && details.not_after > SystemTime::now());
+        assert_eq!(CertificateDetails::read(&der[1..]), None);
+    }
+
+    #[test]
+    fn common_names_count_where_there_are_no_others() {
+        let named = |name: &str, alternative: &[&str], host: &str| {
+            let der = certificate(&[(DnType::CommonName, name)], alternative);
+            is_named_by_common_name(&der, host)
+        };
+        assert!(named("db1.example.net", &[], "DB1.example.net"));
+        assert!(named("*.example.net", &[], "db1.example.net"));
+        assert!(named("127.0.0.1", &[], "127.0.0.1"));
+        assert!(!named("*.0.0.1", &[], "127.0.0.1"));
+        assert!(!named("*.example.net", &[], "a.db1.example.net"));
+        assert!(!named("*.net", &[], "example.net"));
+        assert!(!named("db1", &["db2"], "db1"));
+        assert!(!named("db1", &[], "db2"));
+    }
+}
