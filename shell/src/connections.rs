@@ -347,7 +347,7 @@ fn servers(message: &str) -> String {
         let kind = of(text, "Type: ")?;
         let kind = match kind.strip_prefix("Rs") {
             Some(kind) => kind.to_uppercase(),
-            None if kind == "Unknown" => "not reachable".to_owned(),
+            None if kind == "Unknown" => not_reachable(text),
             None => kind,
         };
         Some(format!("{address} ({kind})"))
@@ -358,6 +358,16 @@ fn servers(message: &str) -> String {
         .filter_map(server)
         .collect();
     told.join(", ")
+}
+
+/// With the reason, if the driver has one: a handshake that failed looks like a host that is away.
+fn not_reachable(server: &str) -> String {
+    let reason = server.split_once("Error: Kind: ");
+    let reason = reason.and_then(|(_, error)| Some(error.split_once(", labels:")?.0));
+    match reason {
+        Some(reason) => format!("not reachable: {reason}"),
+        None => "not reachable".to_owned(),
+    }
 }
 
 /// The driver chooses servers; a cursor lives on the one that was chosen.
@@ -423,10 +433,12 @@ mod tests {
         let message = "Server selection timeout: None of the available servers suitable. Topology: \
             { Type: ReplicaSetNoPrimary, Set Name: rs0, Servers: [ \
             { Address: localhost:27017, Type: RsSecondary, Average RTT: 1ms, Tags: {\"dc\": \"x\"} }, \
-            { Address: [::1]:27018, Type: Unknown, Error: Kind: I/O error } ] }";
+            { Address: [::1]:27018, Type: Unknown, Error: Kind: I/O error: no, none, labels: {}, \
+              source: None, server response: None }, { Address: a:1, Type: Unknown } ] }";
         assert_eq!(
             servers(message),
-            "localhost:27017 (SECONDARY), [::1]:27018 (not reachable)"
+            "localhost:27017 (SECONDARY), [::1]:27018 (not reachable: I/O error: no, none), \
+             a:1 (not reachable)"
         );
         assert_eq!(
             servers("Server selection timeout: No available servers"),

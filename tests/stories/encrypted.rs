@@ -58,7 +58,7 @@ fn script(name: &str) -> String {
 
 fn pymongo(uri: &str) -> Command {
     let mut command = Command::new(repository().join(".venv/bin/python"));
-    command.args([&script("pymongo_tour.py"), uri]);
+    command.args([&*script("pymongo_tour.py"), uri]);
     command
 }
 
@@ -92,9 +92,9 @@ async fn each_client_tours_an_encrypted_server() -> Result<()> {
         &own,
     ];
     let tour = script("shell_tour.js");
-    let by_flags = succeeds(shell(&[&flags[..], &[&host, &tour]].concat())).await?;
+    let by_flags = succeeds(shell(&[&flags[..], &[&*host, &*tour]].concat())).await?;
     ensure!(by_flags.ends_with("tour complete\n"));
-    let by_address = succeeds(shell(&[&uri, "--eval", "db.stats().ok"])).await?;
+    let by_address = succeeds(shell(&[&*uri, "--eval", "db.stats().ok"])).await?;
     ensure!(by_address.trim() == "1", "{by_address}");
 
     // In the clear, without a certificate, with one of somebody else, not believing the server.
@@ -125,7 +125,7 @@ async fn each_client_tours_an_encrypted_server() -> Result<()> {
         "--tlsAllowInvalidCertificates",
     ];
     succeeds(shell(
-        &[&any[..], &[&host, "--eval", "db.stats().ok"]].concat(),
+        &[&any[..], &[&*host, "--eval", "db.stats().ok"]].concat(),
     ))
     .await?;
     ensure!(server.log().contains("only allow SSL connections"));
@@ -397,19 +397,19 @@ async fn what_cannot_be_used_is_said_at_the_start() -> Result<()> {
             &["--tlsMode", "requireTLS"][..],
             "need tlsCertificateKeyFile",
         ),
-        (&["--tlsCAFile", &*ca], "need to enable TLS"),
-        (&["--tlsMode", "sometimes"], "sometimes"),
+        (&["--tlsCAFile", &*ca][..], "need to enable TLS"),
+        (&["--tlsMode", "sometimes"][..], "sometimes"),
         (
-            &[&on[..], &["/nowhere.pem"]].concat(),
+            &[&on[..], &["/nowhere.pem"]].concat()[..],
             "cannot read the certificate key file /nowhere.pem",
         ),
-        (&[&on[..], &[&*empty]].concat(), "holds no private key"),
+        (&[&on[..], &[&*empty]].concat()[..], "holds no private key"),
         (
-            &[&on[..], &[&*good, "--tlsCAFile", &*empty]].concat(),
+            &[&on[..], &[&*good, "--tlsCAFile", &*empty]].concat()[..],
             "holds no certificate",
         ),
         (
-            &[&on[..], &[&*good, "--tlsCRLFile", &*empty]].concat(),
+            &[&on[..], &[&*good, "--tlsCRLFile", &*empty]].concat()[..],
             "need tlsCAFile with tlsCRLFile",
         ),
     ] {

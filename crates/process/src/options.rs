@@ -341,7 +341,7 @@ mod tests {
         .unwrap();
         let file = path.to_str().unwrap();
         let typed = ["--tlsCertificateKeyFilePassword", "typed", "--port=3"];
-        let words = [&["-f", file, "--sslClusterPassword=typed"], &typed[..]].concat();
+        let words = [&["-f", file, "--sslClusterPassword=typed"][..], &typed[..]].concat();
         let parsed = run(&words).unwrap();
         std::fs::remove_file(&path).unwrap();
         let shown = format!("{parsed:?}");

@@ -299,22 +299,22 @@ mod tests {
             ("--tlsMode allowTLS", Some("need tlsCertificateKeyFile")),
             ("--tlsCRLFile c", Some("need to enable TLS")),
             (
-                &format!("{on} --tlsCRLFile c"),
+                &*format!("{on} --tlsCRLFile c"),
                 Some("need tlsCAFile with tlsCRLFile"),
             ),
             (
-                &format!("{on} --tlsDisabledProtocols SSL9"),
+                &*format!("{on} --tlsDisabledProtocols SSL9"),
                 Some("Unrecognized disabledProtocols 'SSL9'"),
             ),
             (
-                &format!("{on} --tlsDisabledProtocols TLS1_2,TLS1_3"),
+                &*format!("{on} --tlsDisabledProtocols TLS1_2,TLS1_3"),
                 Some("no version to speak"),
             ),
             (
-                &format!("{on} --tlsDisabledProtocols TLS1_0,TLS1_1,noTLS1_2"),
+                &*format!("{on} --tlsDisabledProtocols TLS1_0,TLS1_1,noTLS1_2"),
                 None,
             ),
-            (&format!("{on} --tlsDisabledProtocols none"), None),
+            (&*format!("{on} --tlsDisabledProtocols none"), None),
             (on, None),
             ("--tlsMode disabled", None),
             ("", None),

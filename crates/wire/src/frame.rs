@@ -71,25 +71,25 @@ impl FrameReader {
         }
     }
 
-    /// How the peer begins: 12 bytes if the first one may be that of a TLS handshake, else at
-    /// least one; fewer if the connection ends before. They are still there for [`Self::next`].
-    pub(crate) async fn beginning<R: AsyncRead + Unpin>(
+    /// Waits until so many bytes have been read, or the connection ends. Safe to cancel, and they
+    /// are still there for [`Self::next`].
+    pub(crate) async fn fill<R: AsyncRead + Unpin>(
         &mut self,
         stream: &mut R,
-    ) -> Result<&[u8], FrameError> {
-        const HANDSHAKE_RECORD: u8 = 0x16;
-        const TELLING_BYTES: usize = 12;
-        loop {
-            let enough = match self.buffer.first() {
-                None => false,
-                Some(&HANDSHAKE_RECORD) => self.buffer.len() >= TELLING_BYTES,
-                Some(_) => true,
-            };
+        bytes: usize,
+    ) -> Result<(), FrameError> {
+        while self.buffer.len() < bytes {
             self.make_room(None);
-            if enough || stream.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(&self.buffer);
+            if stream.read_buf(&mut self.buffer).await? == 0 {
+                break;
             }
         }
+        Ok(())
+    }
+
+    /// What was read and not yet cut into messages.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.buffer
     }
 
     /// All that was read: it is no message.

@@ -28,7 +28,7 @@ use crate::presence::Presence;
 use crate::service::{Counters, Service};
 use crate::serving::Serving;
 use crate::stream::prepare;
-use crate::tls::{self, Tls};
+use crate::tls::{self, Encryption, Tls};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -40,6 +40,8 @@ pub struct Options {
     pub vital: Option<Handle>,
     /// Certificates and mode; without them nothing is encrypted.
     pub tls: Option<Arc<Tls>>,
+    /// Who has not finished its handshake after this does not mean to.
+    pub handshake_time_max: Duration,
 }
 
 impl Default for Options {
@@ -49,6 +51,7 @@ impl Default for Options {
             drain: Duration::from_secs(5),
             vital: None,
             tls: tls::process(),
+            handshake_time_max: Duration::from_secs(10),
         }
     }
 }
@@ -221,6 +224,14 @@ impl<S: Service> Acceptor<S> {
         }
     }
 
+    fn encryption(&self) -> Option<Encryption> {
+        let tls = self.options.tls.clone()?;
+        Some(Encryption {
+            tls,
+            patience: self.options.handshake_time_max,
+        })
+    }
+
     fn admit(&self, stream: TcpStream, peer: SocketAddr) {
         let open = self.counters.current.load(Ordering::Relaxed);
         if open >= self.options.connections_max {
@@ -245,7 +256,7 @@ impl<S: Service> Acceptor<S> {
             self.counters.clone(),
             self.presence.clone(),
             stream,
-            self.options.tls.clone(),
+            self.encryption(),
         );
         let work = serving.run(self.places.ordinary.clone(), self.connections.clone());
         self.connections.spawn_on(work, &self.places.vital);

@@ -8,7 +8,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use banyan_process::TlsMode;
 use bson::RawDocumentBuf;
@@ -21,14 +21,14 @@ use tracing::{debug, info, warn};
 
 use crate::compression::Compressor;
 use crate::connection::Connection;
-use crate::frame::FrameReader;
+use crate::frame::{FrameError, FrameReader};
 use crate::last_error::{self, Question};
 use crate::message::{self, DecodeError, Incoming, ReplyForm};
 use crate::presence::Presence;
 use crate::request::Request;
 use crate::service::{Counters, Reply, Service};
 use crate::socket::Socket;
-use crate::tls::{self, Tls};
+use crate::tls::{self, Encryption};
 use crate::{exhaust, hello, legacy};
 
 /// A reply buffer that a large reply left behind is given back above this size.
@@ -46,7 +46,7 @@ pub(crate) struct Serving<S: Service> {
     counters: Arc<Counters>,
     presence: Arc<Presence>,
     socket: Arc<Socket>,
-    tls: Option<Arc<Tls>>,
+    encryption: Option<Encryption>,
 }
 
 impl<S: Service> Drop for Serving<S> {
@@ -80,7 +80,7 @@ impl<S: Service> Serving<S> {
         counters: Arc<Counters>,
         presence: Arc<Presence>,
         stream: TcpStream,
-        tls: Option<Arc<Tls>>,
+        encryption: Option<Encryption>,
     ) -> Serving<S> {
         counters.current.fetch_add(1, Ordering::Relaxed);
         let socket = Arc::new(Socket::new(stream));
@@ -91,14 +91,19 @@ impl<S: Service> Serving<S> {
             counters,
             presence,
             socket,
-            tls,
+            encryption,
         }
     }
 
     /// The whole life of a connection: first here, then, if there is such a place, on `ordinary`.
     pub async fn run(self, ordinary: Option<Handle>, connections: TaskTracker) {
         let mut reading = Reading::default();
-        match self.begin(&mut reading).await {
+        let begun = tokio::select! {
+            biased;
+            begun = self.begin(&mut reading) => begun,
+            () = self.connection.closed().cancelled() => Ok(false),
+        };
+        match begun {
             Ok(true) => {}
             Ok(false) => return self.tell(Ok(End::Closed)),
             Err(reason) => return self.tell(Err(reason)),
@@ -124,42 +129,43 @@ impl<S: Service> Serving<S> {
     /// Shakes hands with a client that wants to, and ends with one that has to and does not;
     /// `false`: it has left.
     async fn begin(&self, reading: &mut Reading) -> Result<bool, String> {
-        let requires = |tls: &Arc<Tls>| tls.mode() == TlsMode::Require;
-        let required = self.tls.as_ref().is_some_and(requires);
-        let mut stream = &*self.socket;
-        let beginning = tokio::select! {
-            biased;
-            beginning = reading.frames.beginning(&mut stream) => beginning,
-            () = self.connection.closed().cancelled() => return Ok(false),
-            // Who may speak in the clear may be silent, as long as it likes.
-            () = tokio::time::sleep(tls::HANDSHAKE_TIME_MAX), if required => {
-                return Err("the TLS handshake never began".to_owned());
-            }
-        };
-        let beginning = beginning.map_err(|error| error.to_string())?;
-        if beginning.is_empty() {
+        let requires = |tls: &Encryption| tls.tls.mode() == TlsMode::Require;
+        let required = self.encryption.as_ref().is_some_and(requires);
+        self.first_bytes(reading, required).await?;
+        let first = reading.frames.unread();
+        if first.is_empty() {
             return Ok(false);
         }
-        match &self.tls {
-            Some(tls) if tls::begins_handshake(beginning) => {
+        match &self.encryption {
+            Some(Encryption { tls, patience }) if tls::begins_handshake(first) => {
                 let first = reading.frames.take_unread();
-                let encrypted = tokio::select! {
-                    biased;
-                    encrypted = self.socket.encrypt(tls, &first) => encrypted,
-                    () = self.connection.closed().cancelled() => return Ok(false),
-                };
-                let peer = encrypted.map_err(|error| error.to_string())?;
-                self.connection.encrypted(peer);
+                let peer = self.socket.encrypt(tls, &first, *patience).await;
+                self.connection
+                    .encrypted(peer.map_err(|error| error.to_string())?);
                 Ok(true)
             }
             Some(_) if required => {
                 Err("The server is configured to only allow SSL connections".to_owned())
             }
-            None if tls::begins_handshake(beginning) => {
+            None if tls::begins_handshake(first) => {
                 Err("SSL handshake received but server is started without SSL support".to_owned())
             }
             _ => Ok(true),
         }
+    }
+
+    /// Reads enough to tell a handshake from a message; nothing if the client leaves.
+    async fn first_bytes(&self, reading: &mut Reading, required: bool) -> Result<(), String> {
+        let mut stream = &*self.socket;
+        let patience = self.encryption.as_ref().map(|tls| tls.patience);
+        // Who may speak in the clear may be silent, as long as it likes.
+        let first = reading.frames.fill(&mut stream, 1);
+        in_time(patience.filter(|_| required), first).await?;
+        if tls::may_begin_handshake(reading.frames.unread()) {
+            let more = reading.frames.fill(&mut stream, tls::TELLING_BYTES);
+            in_time(patience, more).await?;
+        }
+        Ok(())
     }
 
     fn tell(&self, ended: Result<End, String>) {
@@ -316,12 +322,12 @@ impl<S: Service> Serving<S> {
     async fn send(&self, out: &mut Vec<u8>) -> Result<(), String> {
         if !out.is_empty() {
             let mut stream = &*self.socket;
-            let sent = async {
-                stream.write_all(out).await?;
-                stream.flush().await
-            };
-            sent.await
-                .map_err(|error: std::io::Error| error.to_string())?;
+            let mut sent = stream.write_all(out).await;
+            // In the clear nothing is kept back.
+            if sent.is_ok() && self.connection.tls().is_some() {
+                sent = stream.flush().await;
+            }
+            sent.map_err(|error| error.to_string())?;
             self.counters
                 .bytes_out
                 .fetch_add(out.len() as u64, Ordering::Relaxed);
@@ -350,6 +356,20 @@ impl<S: Service> Serving<S> {
 fn next_id() -> i32 {
     static IDS: AtomicI32 = AtomicI32::new(1);
     IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+async fn in_time(
+    patience: Option<Duration>,
+    reading: impl Future<Output = Result<(), FrameError>>,
+) -> Result<(), String> {
+    let read = match patience {
+        None => reading.await,
+        Some(patience) => match tokio::time::timeout(patience, reading).await {
+            Ok(read) => read,
+            Err(_) => return Err("the TLS handshake never began".to_owned()),
+        },
+    };
+    read.map_err(|error| error.to_string())
 }
 
 /// Appends a reply in the form that its request asks for, and returns the reply's own id.

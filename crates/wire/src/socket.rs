@@ -4,6 +4,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -40,12 +41,17 @@ impl Socket {
     }
 
     /// The handshake, whose `first` bytes have been read: from now on the stream is encrypted.
-    pub async fn encrypt(&self, tls: &Tls, first: &[u8]) -> io::Result<TlsPeer> {
+    pub async fn encrypt(
+        &self,
+        tls: &Tls,
+        first: &[u8],
+        patience: Duration,
+    ) -> io::Result<TlsPeer> {
         let plain = match self.stream.lock().take() {
             Some(Stream::Plain(tcp)) => tcp,
             Some(Stream::Encrypted(_)) | None => return Err(gone()),
         };
-        let (stream, peer) = tls::accept(tls, plain, first).await?;
+        let (stream, peer) = tls::accept(tls, plain, first, patience).await?;
         *self.stream.lock() = Some(Stream::Encrypted(Box::new(stream)));
         Ok(peer)
     }

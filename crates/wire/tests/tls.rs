@@ -549,6 +549,36 @@ async fn slow_handshakes_hold_up_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn handshakes_that_do_not_end_are_ended() {
+    let certificates = certificates();
+    let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 0x55, 0x55];
+    for (mode, begun, ended) in [
+        (TlsMode::Allow, 0, false),
+        (TlsMode::Allow, 1, true),
+        (TlsMode::Allow, 13, true),
+        (TlsMode::Require, 0, true),
+        (TlsMode::Require, 1, true),
+        (TlsMode::Require, 13, true),
+    ] {
+        let options = Options {
+            tls: Some(server(&certificates, mode)),
+            handshake_time_max: Duration::from_millis(100),
+            ..Options::default()
+        };
+        let server = Server::bind(&["localhost"], 0, options).await.unwrap();
+        let address = server.addresses()[0];
+        let shutdown = CancellationToken::new();
+        tokio::spawn(server.serve(Arc::new(Mirror::default()), shutdown.clone()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&hello[..begun]).await.unwrap();
+        let mut byte = [0];
+        let read = tokio::time::timeout(Duration::from_secs(1), stream.read(&mut byte)).await;
+        assert_eq!(read.is_ok(), ended, "{mode:?} after {begun} bytes");
+        shutdown.cancel();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn garbage_ends_the_connection_it_came_on() {
     let certificates = certificates();
     let running = serve(Some(server(&certificates, TlsMode::Require)), None).await;

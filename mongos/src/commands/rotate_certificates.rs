@@ -26,6 +26,6 @@ async fn run(context: &Context<'_>) -> CommandResult {
         }
     };
     tokio::task::block_in_place(tls::operating::rotate)?;
-    info!(message, "the certificates were rotated");
+    info!(reason = message, "the certificates were rotated");
     Ok(rawdoc! {"ok": 1.0})
 }

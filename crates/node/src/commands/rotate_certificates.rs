@@ -19,7 +19,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let message = ctx.field("message").map(|field| field.str()).transpose()?;
         blocking(tls::operating::rotate)?;
-        info!(message, "the certificates were rotated");
+        info!(reason = message, "the certificates were rotated");
         Ok(rawdoc! { "ok": 1.0 })
     })
 }

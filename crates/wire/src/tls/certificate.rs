@@ -31,12 +31,12 @@ impl CertificateDetails {
     }
 }
 
-/// The most specific part comes first, other than in the certificate.
+/// The most specific attribute comes first, other than in the certificate.
 fn rfc2253(name: &RdnSequence) -> String {
     let mut out = String::new();
     for part in name.0.iter().rev() {
         let mut separator = if out.is_empty() { "" } else { "," };
-        for attribute in part.0.iter() {
+        for attribute in part.0.as_slice().iter().rev() {
             out.push_str(separator);
             separator = "+";
             write_attribute(&mut out, attribute);
@@ -50,7 +50,7 @@ fn write_attribute(out: &mut String, attribute: &AttributeTypeAndValue) {
     let known = SHORT_NAMES.iter().find(|(known, _)| *known == oid);
     out.push_str(known.map_or(&oid, |(_, name)| name));
     out.push('=');
-    match text(&attribute.value) {
+    match text(&attribute.value).filter(|_| known.is_some()) {
         Some(text) => write_escaped(out, &text),
         None => {
             out.push('#');
@@ -62,18 +62,37 @@ fn write_attribute(out: &mut String, attribute: &AttributeTypeAndValue) {
     }
 }
 
-/// The attributes that MongoDB has names for; others are shown by their numbers.
+/// The attributes that have names; others are shown by their numbers, with their values' bytes.
+/// MongoDB has the names from OpenSSL.
 const SHORT_NAMES: &[(&str, &str)] = &[
     ("0.9.2342.19200300.100.1.1", "UID"),
     ("0.9.2342.19200300.100.1.25", "DC"),
     ("1.2.840.113549.1.9.1", "emailAddress"),
+    ("1.2.840.113549.1.9.2", "unstructuredName"),
+    ("1.3.6.1.4.1.311.60.2.1.1", "jurisdictionL"),
+    ("1.3.6.1.4.1.311.60.2.1.2", "jurisdictionST"),
+    ("1.3.6.1.4.1.311.60.2.1.3", "jurisdictionC"),
     (COMMON_NAME, "CN"),
+    ("2.5.4.4", "SN"),
+    ("2.5.4.5", "serialNumber"),
     ("2.5.4.6", "C"),
     ("2.5.4.7", "L"),
     ("2.5.4.8", "ST"),
-    ("2.5.4.9", "STREET"),
+    ("2.5.4.9", "street"),
     ("2.5.4.10", "O"),
     ("2.5.4.11", "OU"),
+    ("2.5.4.12", "title"),
+    ("2.5.4.13", "description"),
+    ("2.5.4.15", "businessCategory"),
+    ("2.5.4.16", "postalAddress"),
+    ("2.5.4.17", "postalCode"),
+    ("2.5.4.41", "name"),
+    ("2.5.4.42", "GN"),
+    ("2.5.4.43", "initials"),
+    ("2.5.4.44", "generationQualifier"),
+    ("2.5.4.46", "dnQualifier"),
+    ("2.5.4.65", "pseudonym"),
+    ("2.5.4.97", "organizationIdentifier"),
 ];
 const COMMON_NAME: &str = "2.5.4.3";
 
@@ -171,6 +190,7 @@ mod tests {
                 (DnType::OrganizationName, "Banyan, \"Inc\" <a+b>; c\\d"),
                 (uid, "#ann"),
                 (title, "x"),
+                (DnType::CustomDnType(vec![1, 2, 3, 4]), "x"),
                 (DnType::CommonName, " a#b  "),
             ],
             &["localhost"],
@@ -178,7 +198,7 @@ mod tests {
         let details = CertificateDetails::read(&der).unwrap();
         assert_eq!(
             details.subject,
-            "CN=\\ a#b \\ ,2.5.4.12=x,UID=\\#ann,\
+            "CN=\\ a#b \\ ,1.2.3.4=#0C0178,title=x,UID=\\#ann,\
              O=Banyan\\, \\\"Inc\\\" \\<a\\+b\\>\\; c\\\\d,L=M\\C3\\BCnchen,C=DE"
         );
         assert_eq!(details.issuer, details.subject);

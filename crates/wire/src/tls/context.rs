@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use super::certificate::CertificateDetails;
-use super::files::{self, Identity, TlsError};
+use super::files::{self, Identity, TlsError, rfc3339};
 use super::verifier::{self, AnyClient, Servers};
 
 /// A certificate that ends sooner than this is spoken of in the log.
@@ -234,18 +234,17 @@ fn other(reason: impl ToString) -> TlsError {
 
 fn identity(path: &Path, password: Option<&str>, kind: &str) -> Result<Identity, TlsError> {
     let identity = files::identity(path, password)?;
-    let date = |time| bson::DateTime::from_system_time(time).to_string();
     let details = &identity.details;
     info!(
         file = %path.display(), kind,
         subject = details.subject, issuer = details.issuer,
-        not_before = date(details.not_before), not_after = date(details.not_after),
+        not_before = rfc3339(details.not_before), not_after = rfc3339(details.not_after),
         "certificate"
     );
     if details.not_after < SystemTime::now() + ENDS_SOON {
         warn!(
             file = %path.display(),
-            not_after = date(details.not_after),
+            not_after = rfc3339(details.not_after),
             "a certificate ends soon"
         );
     }

@@ -68,7 +68,7 @@ pub enum TlsError {
     Other(String),
 }
 
-fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     bson::DateTime::from_system_time(time)
         .try_to_rfc3339_string()
         .unwrap_or_else(|_| format!("{time:?}"))

@@ -5,6 +5,7 @@
 //! connections. Waiting for a peer holds nobody up.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -17,8 +18,12 @@ use super::certificate::CertificateDetails;
 use super::context::{ClientNames, Tls};
 use super::stream::{AtOnce, TlsStream};
 
-/// Who has not finished after this does not mean to.
-pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How a listener takes encrypted connections.
+pub(crate) struct Encryption {
+    pub tls: Arc<Tls>,
+    /// What a client has for its handshake.
+    pub patience: Duration,
+}
 
 /// What is known of the other end of an encrypted connection.
 #[derive(Clone, Debug)]
@@ -34,13 +39,20 @@ pub struct TlsPeer {
     pub server_name: Option<String>,
 }
 
+const HANDSHAKE_RECORD: u8 = 0x16;
+/// So many bytes tell a handshake from a message for certain.
+pub(crate) const TELLING_BYTES: usize = 12;
+
+/// Whether what a client begins with may be a handshake, as far as its first byte tells.
+pub(crate) fn may_begin_handshake(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&HANDSHAKE_RECORD)
+}
+
 /// Whether a client begins with a handshake rather than with a message: no message answers another
-/// one there, and where that would be said a handshake has something else. 12 bytes tell; none tell
-/// that nothing came.
+/// one there, and where that would be said a handshake has something else.
 pub(crate) fn begins_handshake(bytes: &[u8]) -> bool {
-    const HANDSHAKE_RECORD: u8 = 0x16;
     const MAJOR_VERSION: u8 = 3;
-    let Some(answers) = bytes.get(8..12) else {
+    let Some(answers) = bytes.get(8..TELLING_BYTES) else {
         return false;
     };
     bytes[0] == HANDSHAKE_RECORD
@@ -54,36 +66,32 @@ pub(crate) async fn accept(
     tls: &Tls,
     tcp: TcpStream,
     first: &[u8],
+    patience: Duration,
 ) -> io::Result<(TlsStream, TlsPeer)> {
     let material = tls.material();
     let session = ServerConnection::new(material.inbound.clone()).map_err(io::Error::other)?;
     let mut session = Connection::Server(session);
     let handshake = shake(&mut session, &tcp, first, Some(&tls.computing));
-    in_time(HANDSHAKE_TIME_MAX, handshake).await?;
+    match tokio::time::timeout(patience, handshake).await {
+        Ok(shaken) => shaken?,
+        Err(_) => {
+            let late = "the TLS handshake took too long";
+            return Err(io::Error::new(ErrorKind::TimedOut, late));
+        }
+    }
     let peer = peer(&session, &material.client_names);
     tls.count(peer.version);
     Ok((TlsStream::new(tcp, session), peer))
 }
 
-/// The client's part.
+/// The client's part, which its caller bounds in time.
 pub(crate) async fn connect(tls: &Tls, tcp: TcpStream, host: &str) -> io::Result<TlsStream> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| io::Error::new(ErrorKind::InvalidInput, format!("{host}: {error}")))?;
     let session = ClientConnection::new(tls.material().outbound.clone(), name);
     let mut session = Connection::Client(session.map_err(io::Error::other)?);
-    let handshake = shake(&mut session, &tcp, &[], None);
-    in_time(HANDSHAKE_TIME_MAX, handshake).await?;
+    shake(&mut session, &tcp, &[], None).await?;
     Ok(TlsStream::new(tcp, session))
-}
-
-async fn in_time<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    match tokio::time::timeout(limit, work).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(io::Error::new(
-            ErrorKind::TimedOut,
-            "the TLS handshake took too long",
-        )),
-    }
 }
 
 async fn shake(

@@ -19,5 +19,7 @@ pub use certificate::CertificateDetails;
 pub use context::{Tls, TlsVersions, install, process};
 pub use files::TlsError;
 pub use handshake::TlsPeer;
-pub(crate) use handshake::{HANDSHAKE_TIME_MAX, accept, begins_handshake, connect};
+pub(crate) use handshake::{
+    Encryption, TELLING_BYTES, accept, begins_handshake, connect, may_begin_handshake,
+};
 pub(crate) use stream::{Look, TlsStream};
