@@ -49,6 +49,8 @@ points! {
     CatalogChanged = "catalog-changed",
     /// Some of a new index's keys are written.
     IndexPart = "index-part",
+    /// Tables of a new index's keys are in, and what has been touched meanwhile is not put right.
+    IndexTables = "index-tables",
     /// Some of what was dropped is removed.
     CleanupPart = "cleanup-part",
     /// All of it is; the mark is still there.

@@ -12,9 +12,10 @@ use bson::RawDocument;
 use fjall::Slice;
 
 use crate::StorageError;
-use crate::build::writes::BuildWrite;
-use crate::catalog::{CatalogChange, Collection, Index};
+use crate::catalog::{CatalogChange, Collection};
+use crate::index::Index;
 use crate::keys::{self, CollectionId};
+use crate::keyspaces::{Keyspace, Operation};
 use crate::record_id::RecordId;
 
 #[derive(Default)]
@@ -27,18 +28,14 @@ pub struct Batch {
     pub(crate) build_writes: Vec<BuildWrite>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keyspace {
-    Records,
-    Indexes,
-    Meta,
-}
-
-pub(crate) struct Operation {
-    pub(crate) keyspace: Keyspace,
-    pub(crate) key: Slice,
-    /// `None` removes.
-    pub(crate) value: Option<Slice>,
+/// What a write does to one record's keys in an index that is being built.
+pub(crate) struct BuildWrite {
+    pub(crate) collection: CollectionId,
+    pub(crate) index: Arc<Index>,
+    pub(crate) record: RecordId,
+    pub(crate) before: Vec<Key>,
+    /// `None`: the record's keys cannot be made.
+    pub(crate) after: Option<Vec<Key>>,
 }
 
 /// Paths at which documents of an index have arrays now.
@@ -264,6 +261,17 @@ impl Batch {
 
     pub fn change_catalog(&mut self, change: CatalogChange) {
         self.changes.push(change);
+    }
+
+    /// Puts many writes into the engine's order. It then finds the place of each near that of the one
+    /// before, in memory that is at hand, where keys of several indexes in turn lie far apart. Writes
+    /// of one key stay in their order.
+    pub(crate) fn order(&mut self) {
+        const WORTH_SORTING: usize = 64;
+        if self.operations.len() >= WORTH_SORTING {
+            self.operations
+                .sort_by(|a, b| (a.keyspace, &a.key).cmp(&(b.keyspace, &b.key)));
+        }
     }
 
     /// Adds everything that `other` does, after what this one does.

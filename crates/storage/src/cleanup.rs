@@ -5,9 +5,9 @@
 //! It starts once no reader holds the catalog entry any more, since a reader takes its snapshot
 //! only after it has looked the entry up. Marks that a crash left behind are found on opening.
 
-use std::any::Any;
+pub(crate) mod dropped;
+
 use std::io;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
@@ -15,110 +15,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use banyan_crash::{Point, pass};
-use fjall::{AbstractTree, Readable};
 
 use crate::StorageError;
-use crate::batch::{Keyspace, Operation};
-use crate::build::IndexBuild;
-use crate::catalog::{Collection, Index};
-use crate::keys::{self, IndexId};
-use crate::store::Engine;
+use crate::engine::Engine;
+use crate::keyspaces::{Keyspace, Operation};
+use dropped::{Dropped, Kind};
 
-const BATCH_KEYS: usize = 500;
 const IN_USE_POLL: Duration = Duration::from_millis(200);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Collection,
-    Index,
-}
-
-/// Something that is to be removed.
-#[derive(Debug, Clone)]
-pub(crate) struct Dropped {
-    kind: Kind,
-    id: u32,
-    reader: Option<Weak<dyn Any + Send + Sync>>,
-}
-
-impl Dropped {
-    /// A collection's records and each of its indexes.
-    pub(crate) fn collection(collection: &Arc<Collection>) -> Vec<Dropped> {
-        let counters: Arc<dyn Any + Send + Sync> = collection.counters.clone();
-        let reader = Some(Arc::downgrade(&counters));
-        let records = Dropped {
-            kind: Kind::Collection,
-            id: collection.id,
-            reader,
-        };
-        let mut dropped = vec![records];
-        dropped.extend(collection.indexes.iter().map(Dropped::index));
-        let builds = collection.builds.iter();
-        dropped.extend(builds.flat_map(Dropped::build));
-        dropped
-    }
-
-    /// The indexes of a build that comes to nothing, and what was in their way.
-    pub(crate) fn build(build: &Arc<IndexBuild>) -> Vec<Dropped> {
-        let mut dropped: Vec<Dropped> = build.indexes.iter().map(Dropped::index).collect();
-        let held: Arc<dyn Any + Send + Sync> = build.building.clone();
-        dropped.push(Dropped {
-            kind: Kind::Index,
-            id: build.building.duplicates,
-            reader: Some(Arc::downgrade(&held)),
-        });
-        dropped
-    }
-
-    /// One index, ready or still loaded. With a build's last index goes the build.
-    pub(crate) fn index_of(collection: &Collection, id: IndexId) -> Vec<Dropped> {
-        let is_last =
-            |build: &&Arc<IndexBuild>| matches!(&build.indexes[..], [only] if only.id == id);
-        if let Some(build) = collection.builds.iter().find(is_last) {
-            return Dropped::build(build);
-        }
-        let index = collection.written_by_id(id);
-        index.map(Dropped::index).into_iter().collect()
-    }
-
-    pub(crate) fn index(index: &Arc<Index>) -> Dropped {
-        let held: Arc<dyn Any + Send + Sync> = index.clone();
-        Dropped {
-            kind: Kind::Index,
-            id: index.id,
-            reader: Some(Arc::downgrade(&held)),
-        }
-    }
-
-    pub(crate) fn meta_key(&self) -> [u8; 6] {
-        let kind = match self.kind {
-            Kind::Collection => b'c',
-            Kind::Index => b'i',
-        };
-        let mut key = [keys::DROPPED, kind, 0, 0, 0, 0];
-        key[2..].copy_from_slice(&self.id.to_be_bytes());
-        key
-    }
-
-    pub(crate) fn parse(key: &[u8]) -> Option<Dropped> {
-        let (kind, id) = match key {
-            [keys::DROPPED, b'c', id @ ..] => (Kind::Collection, id),
-            [keys::DROPPED, b'i', id @ ..] => (Kind::Index, id),
-            _ => return None,
-        };
-        Some(Dropped {
-            kind,
-            id: u32::from_be_bytes(id.try_into().ok()?),
-            reader: None,
-        })
-    }
-
-    fn is_in_use(&self) -> bool {
-        self.reader
-            .as_ref()
-            .is_some_and(|reader| reader.strong_count() > 0)
-    }
-}
 
 /// The thread that removes. Dropping this ends and joins it; marks stay for the next opening.
 pub(crate) struct Cleaner {
@@ -199,38 +102,11 @@ impl Drop for Cleaner {
 }
 
 fn remove(engine: &Engine, dropped: &Dropped) -> Result<(), StorageError> {
-    let keyspaces = engine.keyspaces();
-    let (keyspace, tree) = match dropped.kind {
-        Kind::Collection => (Keyspace::Records, &keyspaces.records),
-        Kind::Index => (Keyspace::Indexes, &keyspaces.indexes),
+    let keyspace = match dropped.kind {
+        Kind::Collection => Keyspace::Records,
+        Kind::Index => Keyspace::Indexes,
     };
-    let start = dropped.id.to_be_bytes().to_vec();
-    let end = keys::end_of_id(dropped.id);
-    let bounds = (Bound::Included(start.clone()), end.clone());
-    // Takes out the tables that hold nothing else.
-    tree.tree
-        .drop_range::<Vec<u8>, _>(bounds)
-        .map_err(fjall::Error::from)?;
-    let mut from = Bound::Included(start);
-    let epoch = engine.epoch.load(Ordering::Acquire);
-    while engine.epoch.load(Ordering::Acquire) == epoch {
-        let view = engine.database.snapshot();
-        let mut operations = Vec::with_capacity(BATCH_KEYS);
-        for guard in view
-            .range::<Vec<u8>, _>(tree, (from.clone(), end.clone()))
-            .take(BATCH_KEYS)
-        {
-            operations.push(Operation {
-                keyspace,
-                key: guard.key()?,
-                value: None,
-            });
-        }
-        let Some(last) = operations.last() else { break };
-        from = Bound::Excluded(last.key.to_vec());
-        engine.write(operations)?;
-        pass(Point::CleanupPart);
-    }
+    engine.remove_all(keyspace, dropped.id)?;
     pass(Point::CleanupEnding);
     let mark = Operation {
         keyspace: Keyspace::Meta,

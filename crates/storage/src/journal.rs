@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::StorageError;
 use crate::keys;
-use crate::store::Keyspaces;
+use crate::keyspaces::Keyspaces;
 
 const MARK_FILE: &str = "durable";
 /// There from before a journal is cut until the tables are known to fit what is left.

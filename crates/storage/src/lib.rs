@@ -6,14 +6,15 @@
 //! - [`keys`]: how collections and indexes share three keyspaces, so that thousands of
 //!   collections cost no more than one; [`record_id`]: what records are known by;
 //! - [`catalog`]: the immutable picture of all collections and indexes, replaced as a whole when
-//!   a batch changes it;
+//!   a batch changes it; [`index`]: what it knows of one index;
 //! - [`batch`]: one atomic change of everything (records, index keys, catalog, counts and
 //!   whatever the caller keeps in the meta keyspace, such as the position it has applied);
 //! - [`kind`]: which keys documents have in an index, and what can be asked of them;
 //! - [`build`]: index builds that go on beside writes;
 //! - [`snapshot`]: a consistent view of everything, with scans that own what they need;
 //!   [`overlay`]: what its reader has staged, laid over it;
-//! - [`store`]: the open directory; [`directory`]: its lock, its format and what else is in it;
+//! - [`store`]: the open directory; `engine`: the engine below it; `commit`: how a batch becomes
+//!   visible; [`directory`]: its lock, its format and what else is in it;
 //! - `journal`: what a power cut leaves of the engine's journal, and how far it must go;
 //! - [`cleanup`]: the data of dropped collections, removed in the background;
 //! - [`transfer`]: a whole snapshot carried to another member.
@@ -26,10 +27,14 @@ pub mod batch;
 pub mod build;
 pub mod catalog;
 pub mod cleanup;
+mod commit;
 pub mod directory;
+mod engine;
 pub mod error;
+pub mod index;
 mod journal;
 pub mod keys;
+mod keyspaces;
 pub mod kind;
 pub mod overlay;
 pub mod record;
@@ -40,15 +45,15 @@ pub mod transfer;
 
 pub use batch::Batch;
 pub use build::{BuildAddress, BuildId, IndexBuild, IndexBuildDefinition, Violation};
-pub use catalog::{
-    Catalog, CatalogChange, Collection, Database, Index, IndexDefinition, Namespace,
-};
+pub use catalog::{Catalog, CatalogChange, Collection, Database, Namespace};
+pub use engine::StoreOptions;
 pub use error::{OpenError, StorageError};
+pub use index::{Index, IndexDefinition};
 pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange};
 pub use kind::{ArrayPaths, IndexKind, KeyLayout};
 pub use overlay::{Overlay, OverlayView};
 pub use record::{Bytes, Record};
 pub use record_id::{RecordId, RecordIdFormat, RecordIdRef};
 pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot, TypeBits};
-pub use store::{Stats, Store, StoreOptions};
+pub use store::{Stats, Store};
 pub use transfer::{Chunk, Divergence, ImportScope, Importer, Part, SliceEnd, Totals};

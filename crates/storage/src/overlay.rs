@@ -14,7 +14,8 @@ use std::sync::Arc;
 use fjall::Slice;
 use parking_lot::RwLock;
 
-use crate::batch::{Batch, Keyspace};
+use crate::batch::Batch;
+use crate::keyspaces::Keyspace;
 
 /// Follows one batch while it grows.
 #[derive(Default)]
@@ -273,7 +274,7 @@ impl Merge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::Operation;
+    use crate::keyspaces::Operation;
     use proptest::prelude::*;
 
     type Pair = (Vec<u8>, Vec<u8>);

@@ -8,13 +8,13 @@ use banyan_document::key::Key;
 use fjall::{Readable, Slice};
 
 use crate::StorageError;
-use crate::batch::Keyspace;
-use crate::catalog::Index;
+use crate::engine::Engine;
+use crate::index::Index;
 use crate::keys::{self, CollectionId, EntryForm, KeyRange};
+use crate::keyspaces::{Keyspace, Keyspaces};
 use crate::overlay::{Merge, OverlayView, is_empty};
 use crate::record::{Bytes, Record};
 use crate::record_id::{RecordId, RecordIdRef};
-use crate::store::{Engine, Keyspaces};
 
 /// Cheap to take and to clone. Old versions of what it sees are kept while it lives: don't hold
 /// one for ever.
@@ -29,6 +29,15 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    pub(crate) fn of(engine: &Arc<Engine>) -> Snapshot {
+        Snapshot {
+            view: engine.database.snapshot(),
+            keyspaces: engine.keyspaces(),
+            overlay: None,
+            engine: engine.clone(),
+        }
+    }
+
     /// The same with staged writes over its records and indexes.
     pub fn with_overlay(mut self, overlay: Option<OverlayView>) -> Snapshot {
         self.overlay = overlay;

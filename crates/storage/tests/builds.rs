@@ -257,6 +257,14 @@ struct Meanwhile<'a> {
 }
 
 impl LoadHost for Meanwhile<'_> {
+    fn workers(&self) -> usize {
+        3
+    }
+
+    fn part_entries(&self) -> u64 {
+        600
+    }
+
     fn keys(&self, index: &Index, document: &RawDocument) -> Option<Keys> {
         keys_of(index, document)?;
         index.kind.keys(document).ok()
@@ -299,9 +307,12 @@ fn writes_while_keys_are_loaded_are_neither_lost_nor_taken_back() {
         }
         world.start(false);
         world.write(50);
-        // Also if it has to begin again.
-        assert_eq!(load(&mut world, 25), LoadEnd::Stopped);
-        assert_eq!(load(&mut world, usize::MAX), LoadEnd::Complete);
+        // Also if it has to begin again, wherever it was.
+        let mut stops = 0;
+        while load(&mut world, 5 + 6 * stops) == LoadEnd::Stopped {
+            stops += 1;
+        }
+        assert!(stops > 3, "{stops} stops");
         world.write(50);
         assert!(world.build().is_loaded());
         assert!(world.collection().index("i").is_none(), "not committed yet");
@@ -318,8 +329,9 @@ fn a_load_that_a_restart_interrupts_begins_again_over_what_is_there() {
         world.write(100);
     }
     world.start(false);
-    for turns in [2, 12, 20] {
-        assert_eq!(load(&mut world, turns), LoadEnd::Stopped);
+    let mut stops = 0;
+    while load(&mut world, 3 + 5 * stops) == LoadEnd::Stopped {
+        stops += 1;
         let World {
             documents,
             next,

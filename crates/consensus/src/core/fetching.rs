@@ -25,7 +25,21 @@ impl<D: Disk> Core<D> {
         if self.installing {
             return;
         }
-        if stale || needless {
+        // The leader repeats itself as long as it does not know that the state is here, and names a
+        // later position once more is applied there. A state that goes as far is not thrown away
+        // for the same: only the log begins anew.
+        let is_here = !self.needs_snapshot
+            && self.installed.is_none()
+            && self.is_of_one_history()
+            && self.log().applied().index >= position.index;
+        if !stale && !needless && is_here {
+            // The state may be further than what the log will hold.
+            if let Err(error) = self.log_mut().set_ahead(true) {
+                self.broken = Some(error);
+                return;
+            }
+        }
+        if stale || needless || is_here {
             // Raft answers with what it has, which is what the leader needs to know.
             let _ = self.node.step(message);
             self.settle();

@@ -108,3 +108,48 @@ fn a_delayed_member_follows_when_it_is_time() {
     net.run(10);
     assert_eq!(net.texts(3), net.texts(1));
 }
+
+#[test]
+fn a_state_that_is_here_is_not_fetched_again_for_a_log_that_has_gone_on() {
+    let mut net = Net::new(3);
+    net.propose(1, "first");
+    net.run(20);
+    net.part(&[&[1, 2], &[3]]);
+    let propose = |net: &mut Net, count: u64| {
+        for number in 0..count {
+            net.propose(1, &number.to_string());
+        }
+        net.run(4);
+        let applied = net.nodes[&1].applied.lock().index;
+        net.core(1).log_mut().compact(applied).unwrap();
+    };
+    propose(&mut net, 10);
+    net.part(&[]);
+    // Told to fetch, and not yet at it.
+    while net.nodes[&3].install.is_none() {
+        let leader = net.core(1);
+        leader.tick();
+        net.pump(1, Out::default());
+        net.deliver();
+    }
+    propose_while_fetching(&mut net);
+    let applied = net.nodes[&1].applied.lock().index;
+    net.core(1).log_mut().compact(applied).unwrap();
+    // The state is that of now, the log begins where the leader has told it to.
+    net.run(60);
+    assert_eq!(net.nodes[&3].snapshots, 1);
+    assert_eq!(net.texts(3), net.texts(1));
+    net.propose(1, "last");
+    net.run(20);
+    assert_eq!(net.texts(3).last().map(String::as_str), Some("last"));
+    assert_eq!(net.nodes[&3].snapshots, 1);
+}
+
+/// The third member hears nothing of it meanwhile.
+fn propose_while_fetching(net: &mut Net) {
+    net.part(&[&[1, 2], &[3]]);
+    for number in 10..20 {
+        net.propose(1, &number.to_string());
+    }
+    net.part(&[]);
+}

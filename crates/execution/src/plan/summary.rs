@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use banyan_storage::Index;
-use banyan_storage::catalog::ID_INDEX_NAME;
+use banyan_storage::index::ID_INDEX_NAME;
 
 use super::{Access, Solution, number};
 use crate::cache::PlanName;

@@ -31,6 +31,9 @@ const VOTE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a secondary rests when it could not load, for want of disk space perhaps.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// A load takes no more threads: others want to write meanwhile.
+const WORKERS_MAX: usize = 4;
+
 pub(super) fn register(node: &Node, collection: &Collection, build: &IndexBuild) -> Registration {
     node.operations.register_own(
         "IndexBuildsCoordinatorMongod".to_owned(),
@@ -178,6 +181,11 @@ struct Loading<'a> {
 }
 
 impl LoadHost for Loading<'_> {
+    fn workers(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cores.min(WORKERS_MAX)
+    }
+
     fn keys(&self, index: &Index, document: &RawDocument) -> Option<Keys> {
         effects::keys_of(index, document).ok()
     }

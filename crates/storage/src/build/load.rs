@@ -1,52 +1,54 @@
 //! The load: the keys of what a collection held when the build began, sorted, and put into the
-//! indexes in batches that hold up nobody for long.
+//! indexes so that nobody is held up for long.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
-use std::path::Path;
+use std::panic;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use banyan_crash::{Point, pass};
-use banyan_document::key::Keys;
+use banyan_document::key::{Key, Keys};
 use bson::RawDocument;
-use fjall::AbstractTree;
 
-use super::sorter::{Entry, Sorter};
+use super::BuildAddress;
+use super::building::Building;
+use super::index_build::IndexBuild;
+use super::runs::{Merge, Run, damaged, take_apart};
+use super::tables::Inserted;
 use super::writes::Pending;
-use super::{BuildAddress, Building, IndexBuild};
 use crate::batch::Batch;
-use crate::catalog::Index;
+use crate::index::Index;
 use crate::record_id::RecordId;
-use crate::store::{Engine, Store};
+use crate::store::Store;
 use crate::{CatalogChange, StorageError};
 
-/// What the sorters of one build hold in memory together.
-const SORT_MEMORY_BYTES: usize = 64 << 20;
-/// So many records are read from one snapshot: an old one keeps what was overwritten since.
-const SNAPSHOT_RECORDS: usize = 50_000;
-/// Between two looks at whether to go on; a record counts as some more than its bytes.
-const SLICE_BYTES: usize = 128 * 1024;
-const RECORD_BYTES: usize = 1024;
-/// What is put with the commit lock held once.
+/// What is put into a unique index with the commit lock held once.
 const BATCH_KEYS: usize = 256;
 const BATCH_BYTES: usize = 64 * 1024;
 /// The engine's journal is synced after so many bytes: a flush would find more to sync, and hold up
 /// writers meanwhile.
 const SYNC_BYTES: usize = 2 << 20;
-/// The engine halts writers when it has more unflushed tables, or more runs, than this.
-const SEALED_TABLES_MAX: usize = 1;
-const RUNS_MAX: usize = 12;
-const PRESSURE_PAUSE: Duration = Duration::from_millis(2);
+/// Fewer records or keys are not worth a thread.
+const WORKER_ENTRIES: u64 = 1024;
 
 /// What a load asks of its caller.
 pub trait LoadHost: Sync {
     /// The keys of a document; `None` if they cannot be made.
     fn keys(&self, index: &Index, document: &RawDocument) -> Option<Keys>;
 
-    /// Called every few milliseconds, with nothing held: others may have their turn here. False ends
-    /// the load.
+    /// Called every few milliseconds, by each thread, with nothing held: others may have their turn
+    /// here. False ends the load.
     fn goes_on(&self, progress: LoadProgress) -> bool;
+
+    /// On how many threads the load may run at most, the caller's among them.
+    fn workers(&self) -> usize;
+
+    /// How many keys each thread writes before they are taken up: some tenths of a second's work, as
+    /// what is touched meanwhile is noted.
+    fn part_entries(&self) -> u64 {
+        256 * 1024
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +75,7 @@ pub enum LoadEnd {
 }
 
 /// What came of putting keys.
-enum Put {
+pub(super) enum Put {
     Done,
     /// It was dropped after the log had committed its build.
     IndexGone,
@@ -81,16 +83,15 @@ enum Put {
 }
 
 /// A build's load that goes on.
-struct Load<'a> {
-    store: &'a Store,
-    address: BuildAddress,
-    build: &'a IndexBuild,
-    host: &'a dyn LoadHost,
-    /// An earlier load may have put keys already.
-    is_repeated: bool,
+pub(super) struct Load<'a> {
+    pub(super) store: &'a Store,
+    pub(super) address: BuildAddress,
+    pub(super) build: &'a IndexBuild,
+    pub(super) host: &'a dyn LoadHost,
     /// Of each index: where documents had arrays.
     arrays: Vec<BTreeSet<Box<str>>>,
-    unsynced_bytes: usize,
+    /// The host has said so to one of the threads.
+    is_stopped: AtomicBool,
 }
 
 impl Store {
@@ -110,18 +111,24 @@ impl Store {
             address,
             build,
             host,
-            is_repeated: build.building.begin_load(),
-            arrays: vec![BTreeSet::new(); build.indexes.len()],
-            unsynced_bytes: 0,
+            arrays: Vec::new(),
+            is_stopped: AtomicBool::new(false),
         };
-        let scratch = self.path().join("state").join("scratch");
-        let Some(sorters) = load.scan(&scratch)? else {
+        let Some(scanned) = load.scan()? else {
             return Ok(LoadEnd::Stopped);
         };
-        let total = sorters.iter().map(Sorter::count).sum();
-        let mut done = 0;
-        for (at, sorter) in sorters.into_iter().enumerate() {
-            if !load.insert(at, sorter, &mut done, total)? {
+        load.arrays = scanned.arrays;
+        let entries = scanned.runs.iter().flatten().map(Run::entries);
+        let inserted = Inserted {
+            done: AtomicU64::new(0),
+            total: entries.sum(),
+        };
+        for (at, runs) in scanned.runs.into_iter().enumerate() {
+            let goes_on = match build.indexes[at].unique {
+                true => load.put_all(at, &runs, &inserted)?,
+                false => load.write_tables(at, &runs, &inserted)?,
+            };
+            if !goes_on {
                 return Ok(LoadEnd::Stopped);
             }
         }
@@ -135,104 +142,76 @@ impl Store {
 }
 
 impl Load<'_> {
-    fn goes_on(&self, phase: LoadPhase, done: u64, total: u64) -> bool {
-        self.host.goes_on(LoadProgress { phase, done, total })
-    }
-
-    /// Reads all records and sorts their keys. Those that come meanwhile are touched, also those of
-    /// a clustered collection that come before the last one.
-    fn scan(&mut self, scratch: &Path) -> Result<Option<Vec<Sorter>>, StorageError> {
-        let indexes = &self.build.indexes;
-        let memory = SORT_MEMORY_BYTES / indexes.len().max(1);
-        let mut sorters: Vec<Sorter> = indexes
-            .iter()
-            .map(|index| Sorter::new(scratch, memory, index.record_ids))
-            .collect();
-        let collection = self.address.collection;
-        let (total, last) = {
-            let snapshot = self.store.snapshot();
-            let (documents, _) = snapshot.counts(collection)?;
-            (
-                u64::try_from(documents).unwrap_or(0),
-                snapshot.last_record_id(collection)?,
-            )
-        };
-        let Some(last) = last else {
-            return Ok(Some(sorters));
-        };
-        let mut from = Bound::Unbounded;
-        let (mut done, mut slice) = (0, 0);
-        'snapshots: loop {
-            let snapshot = self.store.snapshot();
-            let rest = (from.clone(), Bound::Included(last.clone()));
-            for (count, found) in snapshot.records(collection, rest, false).enumerate() {
-                let (record, document) = found?;
-                if count == SNAPSHOT_RECORDS {
-                    from = Bound::Included(record);
-                    continue 'snapshots;
-                }
-                self.sort_keys(&mut sorters, &record, &document)?;
-                done += 1;
-                slice += RECORD_BYTES + document.as_bytes().len();
-                if slice >= SLICE_BYTES {
-                    slice = 0;
-                    if !self.goes_on(LoadPhase::Scanning, done, total.max(done)) {
-                        return Ok(None);
-                    }
-                }
-            }
-            return Ok(Some(sorters));
+    pub(super) fn goes_on(&self, phase: LoadPhase, done: u64, total: u64) -> bool {
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return false;
         }
-    }
-
-    fn sort_keys(
-        &mut self,
-        sorters: &mut [Sorter],
-        record: &RecordId,
-        document: &RawDocument,
-    ) -> Result<(), StorageError> {
-        for (at, (index, sorter)) in self.build.indexes.iter().zip(sorters).enumerate() {
-            let Some(keys) = self.host.keys(index, document) else {
-                self.build.building.note_unindexable(index.id, record);
-                continue;
-            };
-            if !keys.arrays.is_subset(&self.arrays[at]) {
-                self.arrays[at].extend(keys.arrays);
-            }
-            for key in &keys.keys {
-                sorter.push(key, record).map_err(fjall::Error::Io)?;
-            }
+        let goes_on = self.host.goes_on(LoadProgress { phase, done, total });
+        if !goes_on {
+            self.is_stopped.store(true, Ordering::Relaxed);
         }
-        Ok(())
+        goes_on
     }
 
-    /// Puts what was sorted into one index. False: it is to end.
-    fn insert(
-        &mut self,
-        at: usize,
-        sorter: Sorter,
-        done: &mut u64,
-        total: u64,
-    ) -> Result<bool, StorageError> {
-        let mut sorted = sorter.finish().map_err(fjall::Error::Io)?;
+    /// How many threads so many records or keys are worth.
+    pub(super) fn workers(&self, entries: u64) -> usize {
+        let worth = usize::try_from(entries / WORKER_ENTRIES).unwrap_or(usize::MAX);
+        worth.clamp(1, self.host.workers().max(1))
+    }
+
+    /// Runs `work` on so many threads, of which the caller's is one. If one of them fails, the others
+    /// stop at their next look.
+    pub(super) fn on_all<T: Send>(
+        &self,
+        workers: usize,
+        work: &(dyn Fn(usize) -> Result<T, StorageError> + Sync),
+    ) -> Result<Vec<T>, StorageError> {
+        let run = |number: usize| {
+            let done = work(number);
+            if done.is_err() {
+                self.is_stopped.store(true, Ordering::Relaxed);
+            }
+            done
+        };
+        let run = &run;
+        thread::scope(|scope| {
+            let spawned: Vec<_> = (1..workers)
+                .filter_map(|number| {
+                    let thread = thread::Builder::new().name("index-build".to_owned());
+                    // Whoever cannot be spawned leaves its work to the others.
+                    thread.spawn_scoped(scope, move || run(number)).ok()
+                })
+                .collect();
+            let mut done = vec![run(0)];
+            for thread in spawned {
+                done.push(
+                    thread
+                        .join()
+                        .unwrap_or_else(|panic| panic::resume_unwind(panic)),
+                );
+            }
+            done.into_iter().collect()
+        })
+    }
+
+    /// Puts what was sorted into a unique index. False: the load is to end.
+    fn put_all(&self, at: usize, runs: &[Run], inserted: &Inserted) -> Result<bool, StorageError> {
+        let record_ids = self.build.indexes[at].record_ids;
+        let mut sorted = Merge::new(runs, None, None).map_err(fjall::Error::Io)?;
+        let mut unsynced_bytes = 0;
         loop {
-            let mut chunk: Vec<Entry> = Vec::with_capacity(BATCH_KEYS);
+            let mut chunk: Vec<(Key, RecordId)> = Vec::with_capacity(BATCH_KEYS);
             let mut bytes = 0;
             while chunk.len() < BATCH_KEYS && bytes < BATCH_BYTES {
-                let Some((key, record)) = sorted.next().map_err(fjall::Error::Io)? else {
+                let Some(entry) = sorted.next().map_err(fjall::Error::Io)? else {
                     break;
                 };
-                bytes += key.len();
-                chunk.push((key, record));
+                bytes += entry.len();
+                let taken_apart = take_apart(entry, record_ids).ok_or_else(damaged);
+                chunk.push(taken_apart.map_err(fjall::Error::Io)?);
             }
-            if !self.goes_on(LoadPhase::Inserting, *done, total) {
+            if !self.wait_for_room(inserted)? {
                 return Ok(false);
-            }
-            while self.store.engine().is_pressed() {
-                if !self.goes_on(LoadPhase::Inserting, *done, total) {
-                    return Ok(false);
-                }
-                std::thread::sleep(PRESSURE_PAUSE);
             }
             match self.put(at, &chunk)? {
                 Put::BuildGone => return Ok(false),
@@ -240,10 +219,11 @@ impl Load<'_> {
                 Put::Done if chunk.is_empty() => return Ok(true),
                 Put::Done => {}
             }
-            *done += chunk.len() as u64;
-            self.unsynced_bytes += bytes + chunk.len() * 32;
-            if self.unsynced_bytes >= SYNC_BYTES {
-                self.unsynced_bytes = 0;
+            let count = chunk.len() as u64;
+            inserted.done.fetch_add(count, Ordering::Relaxed);
+            unsynced_bytes += bytes + chunk.len() * 32;
+            if unsynced_bytes >= SYNC_BYTES {
+                unsynced_bytes = 0;
                 self.store.engine().sync_journal()?;
             }
             pass(Point::IndexPart);
@@ -251,13 +231,38 @@ impl Load<'_> {
     }
 
     /// Puts keys of records that nobody has touched.
-    fn put(&self, at: usize, chunk: &[Entry]) -> Result<Put, StorageError> {
-        let (address, building) = (self.address, &self.build.building);
+    fn put(&self, at: usize, chunk: &[(Key, RecordId)]) -> Result<Put, StorageError> {
+        let building = &self.build.building;
+        self.commit_if_there(at, |index, mut batch| {
+            let view = self.store.engine().database.snapshot();
+            let keyspaces = self.store.engine().keyspaces();
+            let mut pending = Pending::new(&view, &keyspaces.indexes);
+            let marks = building.marks.lock();
+            let mut grown = 0;
+            for (key, record) in chunk {
+                if !marks.is_touched(record) {
+                    grown += pending.put(index, building, key, record)?;
+                }
+            }
+            drop(marks);
+            pending.write(&mut batch);
+            batch.index_tally(self.address.collection, index).key_bytes += grown;
+            Ok(batch)
+        })
+    }
+
+    /// With the commit lock held, if the build and the index are still there: commits what `add` has
+    /// added to a batch that tells of arrays.
+    pub(super) fn commit_if_there(
+        &self,
+        at: usize,
+        add: impl FnOnce(&Arc<Index>, Batch) -> Result<Batch, StorageError>,
+    ) -> Result<Put, StorageError> {
         let id = self.build.indexes[at].id;
         let mut put = Put::BuildGone;
         self.store.commit_with(|catalog| {
-            let collection = catalog.by_id(address.collection);
-            let build = collection.and_then(|known| known.build(&address.build));
+            let collection = catalog.by_id(self.address.collection);
+            let build = collection.and_then(|known| known.build(&self.address.build));
             let Some(build) = build.filter(|build| build.is_same(self.build)) else {
                 return Ok(None);
             };
@@ -267,36 +272,10 @@ impl Load<'_> {
             };
             put = Put::Done;
             let mut batch = Batch::new();
-            batch.note_arrays(address.collection, index, &self.arrays[at]);
-            let view = self.store.engine().database.snapshot();
-            let keyspaces = self.store.engine().keyspaces();
-            let mut pending = Pending::new(&view, &keyspaces.indexes);
-            let marks = building.marks.lock();
-            let mut grown = 0;
-            for (key, record) in chunk {
-                if !marks.touched.contains(record) {
-                    let absent = !self.is_repeated;
-                    grown += pending.put(index, building, key, record, absent)?;
-                }
-            }
-            drop(marks);
-            pending.write(&mut batch);
-            batch.index_tally(address.collection, index).key_bytes += grown;
-            Ok(Some(batch))
+            batch.note_arrays(self.address.collection, index, &self.arrays[at]);
+            add(index, batch).map(Some)
         })?;
         Ok(put)
-    }
-}
-
-impl Engine {
-    /// Whether further writes of index keys would soon make the engine hold up its writers.
-    fn is_pressed(&self) -> bool {
-        let tree = &self.keyspaces().indexes.tree;
-        tree.sealed_memtable_count() > SEALED_TABLES_MAX || tree.l0_run_count() > RUNS_MAX
-    }
-
-    fn sync_journal(&self) -> Result<(), StorageError> {
-        Ok(self.database.persist(fjall::PersistMode::SyncData)?)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::record_id::RecordId;
 const WORDS: usize = 8;
 const CHUNK: u64 = 64 * WORDS as u64;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RecordSet {
     chunks: HashMap<u64, [u64; WORDS]>,
     /// Those that are no numbers.
@@ -29,6 +29,16 @@ impl RecordSet {
         };
         let (chunk, word, bit) = place(number);
         self.chunks.entry(chunk).or_default()[word] |= bit;
+    }
+
+    pub(super) fn absorb(&mut self, other: RecordSet) {
+        for (chunk, words) in other.chunks {
+            let known = self.chunks.entry(chunk).or_default();
+            for (known, word) in known.iter_mut().zip(words) {
+                *known |= word;
+            }
+        }
+        self.others.extend(other.others);
     }
 
     pub(super) fn remove(&mut self, record: &RecordId) {

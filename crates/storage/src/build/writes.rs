@@ -3,27 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use banyan_document::key::Key;
 use fjall::{Readable, Slice};
 
-use super::Building;
+use super::building::Building;
 use crate::StorageError;
-use crate::batch::{Batch, Keyspace, Operation};
-use crate::catalog::Index;
-use crate::keys::CollectionId;
+use crate::batch::Batch;
+use crate::index::Index;
+use crate::keyspaces::{Keyspace, Operation};
 use crate::record_id::RecordId;
-
-/// What a write does to one record's keys in an index that is being built.
-pub(crate) struct BuildWrite {
-    pub(crate) collection: CollectionId,
-    pub(crate) index: Arc<Index>,
-    pub(crate) record: RecordId,
-    pub(crate) before: Vec<Key>,
-    /// `None`: the record's keys cannot be made.
-    pub(crate) after: Option<Vec<Key>>,
-}
 
 /// The keys of indexes under construction, as the batch that is being put together leaves them.
 /// Needs the commit lock: what is read here must not change before it is written.
@@ -78,22 +67,17 @@ impl<'a> Pending<'a> {
         Ok(first)
     }
 
-    /// Makes `record` a holder of `key`; what that adds to the length of all keys. `absent`: the
-    /// key is known not to be there.
+    /// Makes `record` a holder of `key`; what that adds to the length of all keys.
     pub(super) fn put(
         &mut self,
         index: &Index,
         building: &Building,
         key: &Key,
         record: &RecordId,
-        absent: bool,
     ) -> Result<i64, StorageError> {
         let form = index.entry_form();
         let place = form.with_key(index.id, key, record, <[u8]>::to_vec);
-        let holder = match absent && !index.unique {
-            true => None,
-            false => self.get(&place)?,
-        };
+        let holder = self.get(&place)?;
         let value = form.value(record, &key.types);
         match holder {
             None => {
@@ -114,6 +98,13 @@ impl<'a> Pending<'a> {
                 Ok(0)
             }
         }
+    }
+
+    /// Writes an entry again as it is, over tables that may have it otherwise.
+    pub(super) fn repeat(&mut self, place: Vec<u8>) -> Result<(), StorageError> {
+        let entry = self.get(&place)?;
+        self.written.insert(place, entry);
+        Ok(())
     }
 
     /// Takes `key` from `record`; what that adds to the length of all keys.
@@ -184,7 +175,12 @@ pub(crate) fn resolve(
         let Some(building) = index.building.clone() else {
             continue;
         };
-        building.touch(index.id, &write.record, write.after.is_some());
+        building.touch(
+            index.id,
+            &write.record,
+            &write.before,
+            write.after.is_some(),
+        );
         let after = write.after.unwrap_or_default();
         let mut grown = 0;
         let is_gone = |key: &&Key| !after.iter().any(|after| after.bytes == key.bytes);
@@ -192,7 +188,7 @@ pub(crate) fn resolve(
             grown += pending.remove(index, &building, key, &write.record)?;
         }
         for key in &after {
-            grown += pending.put(index, &building, key, &write.record, false)?;
+            grown += pending.put(index, &building, key, &write.record)?;
         }
         batch.index_tally(write.collection, index).key_bytes += grown;
     }

@@ -7,9 +7,11 @@ use std::sync::atomic::Ordering;
 use bson::spec::BinarySubtype;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::{Collection, Counters, Index, IndexDefinition, Namespace};
+use super::{Collection, Counters, Namespace};
 use crate::StorageError;
-use crate::build::{Building, IndexBuild};
+use crate::build::building::Building;
+use crate::build::index_build::IndexBuild;
+use crate::index::{Index, IndexDefinition};
 use crate::keys::CollectionId;
 use crate::kind::ArrayPaths;
 use crate::record_id::RecordIdFormat;
@@ -159,7 +161,7 @@ fn decode_build(
     record_ids: RecordIdFormat,
     damaged: Damaged<'_>,
 ) -> Result<IndexBuild, StorageError> {
-    let building = Arc::new(Building::resumed(decode_id(entry, "duplicates", damaged)?));
+    let building = Arc::new(Building::begun(decode_id(entry, "duplicates", damaged)?));
     let mut indexes = Vec::new();
     for index in entries(entry, "indexes", damaged)? {
         let (definition, arrays) = decode_index(index, damaged)?;

@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::ledger::{Counted, Ledger, Totals};
 use super::{Part, broken, take_pair};
-use crate::batch::{Keyspace, Operation};
 use crate::catalog::{Collection, persist};
+use crate::keyspaces::{Keyspace, Operation};
 use crate::{StorageError, Store, keys};
 
 /// How much of a snapshot a member keeps.

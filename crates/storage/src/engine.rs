@@ -1,0 +1,337 @@
+//! The engine and what is known of its content: handles, catalog, locks.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use banyan_crash::{Point, pass};
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
+    RestartIntervalPolicy,
+};
+use fjall::{AbstractTree, CompressionType, KeyspaceCreateOptions, Readable};
+use parking_lot::{Mutex, RwLock};
+
+use crate::StorageError;
+use crate::catalog::{Catalog, Collection, persist};
+use crate::cleanup::dropped::Dropped;
+use crate::directory::DataDirectory;
+use crate::journal;
+use crate::keys;
+use crate::keyspaces::{Keyspace, Keyspaces, Operation};
+
+const KIB: u32 = 1024;
+const MIB: u64 = 1024 * 1024;
+/// So many keys are removed in one batch.
+const REMOVAL_KEYS: usize = 500;
+
+/// The bounds of the store's memory. The defaults suit a server that shares its machine.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Blocks kept decoded.
+    pub cache_bytes: u64,
+    /// What the records keyspace gathers in memory before it writes a table; the indexes
+    /// keyspace gathers as much, meta half.
+    pub write_buffer_bytes: u64,
+    /// Threads that flush and compact.
+    pub workers: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions {
+            cache_bytes: 64 * MIB,
+            write_buffer_bytes: 16 * MIB,
+            workers: 1,
+        }
+    }
+}
+
+pub(crate) struct Engine {
+    pub(crate) database: fjall::Database,
+    keyspaces: RwLock<Arc<Keyspaces>>,
+    /// Grows when everything is thrown away: work that was meant for what was there is void.
+    pub(crate) epoch: AtomicU64,
+    write_buffer_bytes: u64,
+    pub(crate) catalog: RwLock<Arc<Catalog>>,
+    /// Held by whoever commits a batch with counts or catalog changes.
+    pub(crate) commit: Mutex<()>,
+    pub(crate) next_id: AtomicU32,
+    persisting: Mutex<()>,
+    // Dropped last: the lock outlives the engine.
+    pub(crate) directory: DataDirectory,
+}
+
+impl Engine {
+    pub(crate) fn open(
+        directory: DataDirectory,
+        options: &StoreOptions,
+    ) -> Result<Engine, StorageError> {
+        let state = directory.state();
+        journal::mend(&state).map_err(fjall::Error::Io)?;
+        let database = fjall::Database::builder(&state)
+            .cache_size(options.cache_bytes)
+            .manual_journal_persist(true)
+            .journal_compression(CompressionType::None)
+            .max_journaling_size(256 * MIB)
+            .worker_threads(options.workers.max(1))
+            .open()?;
+        let buffer = options.write_buffer_bytes.max(MIB);
+        let keyspaces = open_keyspaces(&database, buffer)?;
+        let importing = keyspaces.meta.get(keys::IMPORTING)?.is_some();
+        journal::confirm(&state, &keyspaces, importing)?;
+        if !journal::has_mark(&state) {
+            journal::persist(&state, &database, &keyspaces.meta)?;
+        }
+        Ok(Engine {
+            database,
+            keyspaces: RwLock::new(Arc::new(keyspaces)),
+            epoch: AtomicU64::new(0),
+            write_buffer_bytes: buffer,
+            catalog: RwLock::default(),
+            commit: Mutex::new(()),
+            next_id: AtomicU32::new(1),
+            persisting: Mutex::new(()),
+            directory,
+        })
+    }
+
+    pub(crate) fn keyspaces(&self) -> Arc<Keyspaces> {
+        self.keyspaces.read().clone()
+    }
+
+    /// Waits until everything committed so far is on the disk, and known to be.
+    pub(crate) fn persist(&self) -> Result<(), StorageError> {
+        let _one_at_a_time = self.persisting.lock();
+        let meta = self.keyspaces().meta.clone();
+        journal::persist(&self.directory.state(), &self.database, &meta)
+    }
+
+    /// Hands the writes to the engine.
+    pub(crate) fn write(&self, operations: Vec<Operation>) -> Result<(), StorageError> {
+        let database = self.database.clone();
+        let keyspaces = self.keyspaces.read();
+        let mut batch = fjall::OwnedWriteBatch::with_capacity(database, operations.len());
+        for operation in operations {
+            let keyspace = keyspaces.of(operation.keyspace);
+            match operation.value {
+                Some(value) => batch.insert(keyspace, operation.key, value),
+                None => batch.remove(keyspace, operation.key),
+            }
+        }
+        pass(Point::StateCommitting);
+        batch.commit()?;
+        pass(Point::StateCommitted);
+        Ok(())
+    }
+
+    /// After an import that never came to its end: what arrived is kept for the next attempt, if
+    /// it can be told how far it goes, and hidden until then. Otherwise the store is emptied.
+    pub(crate) fn abandon_import(&self) -> Result<bool, StorageError> {
+        let Some(ledger) = self.keyspaces().meta.get(keys::IMPORTING)? else {
+            return Ok(false);
+        };
+        if crate::transfer::can_go_on(&ledger) {
+            self.clear_meta()?;
+        } else {
+            self.clear()?;
+        }
+        Ok(true)
+    }
+
+    /// Removes everything but the mark of an import.
+    ///
+    /// The large keyspaces are replaced by new ones: the engine's own way of emptying one leaves a
+    /// note in its journal, and a restart that reads the note would empty the keyspace again, with
+    /// the tables that an import has brought meanwhile. Whoever reads the old ones keeps them.
+    pub(crate) fn clear(&self) -> Result<(), StorageError> {
+        // A build that is loading puts nothing into what takes the place of this.
+        let _nobody_commits = self.commit.lock();
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.clear_meta()?;
+        let old = self.keyspaces();
+        self.database.delete_keyspace(old.records.clone())?;
+        self.database.delete_keyspace(old.indexes.clone())?;
+        let fresh = open_keyspaces(&self.database, self.write_buffer_bytes)?;
+        *self.keyspaces.write() = Arc::new(fresh);
+        *self.catalog.write() = Arc::default();
+        self.persist()
+    }
+
+    /// Removes all of meta but the mark of an import.
+    fn clear_meta(&self) -> Result<(), StorageError> {
+        const BATCH_KEYS: usize = 1000;
+        let view = self.database.snapshot();
+        let meta = &self.keyspaces().meta;
+        let mut operations = Vec::new();
+        for guard in view.iter(meta) {
+            let key = guard.key()?;
+            if &*key == keys::IMPORTING {
+                continue;
+            }
+            operations.push(Operation {
+                keyspace: Keyspace::Meta,
+                key,
+                value: None,
+            });
+            if operations.len() == BATCH_KEYS {
+                self.write(std::mem::take(&mut operations))?;
+            }
+        }
+        self.write(operations)?;
+        self.persist()
+    }
+
+    /// Reads the catalog; returns what was dropped and is not removed yet.
+    pub(crate) fn load(&self) -> Result<Vec<Dropped>, StorageError> {
+        let view = self.database.snapshot();
+        let meta = &self.keyspaces().meta;
+        let (catalog, next_id) = self.read_catalog()?;
+        let mut dropped = Vec::new();
+        for guard in view.prefix(meta, [keys::DROPPED]) {
+            let key = guard.key()?;
+            let unknown = || StorageError::damaged("meta", format!("drop mark {key:?}"));
+            dropped.push(Dropped::parse(&key).ok_or_else(unknown)?);
+        }
+        self.clear_builds(&catalog)?;
+        self.next_id.store(next_id, Ordering::Relaxed);
+        *self.catalog.write() = Arc::new(catalog);
+        Ok(dropped)
+    }
+
+    /// Removes what builds have put that another process, or another member, was at: it may hold
+    /// keys that no document has, and who has been touched is not known any more.
+    fn clear_builds(&self, catalog: &Catalog) -> Result<(), StorageError> {
+        let mut is_cleared = false;
+        for collection in catalog.collections() {
+            for build in &collection.builds {
+                let indexes = build.indexes.iter().map(|index| index.id);
+                for id in indexes.chain([build.building.duplicates]) {
+                    is_cleared |= self.remove_all(Keyspace::Indexes, id)?;
+                }
+                for index in &build.indexes {
+                    index.key_bytes.store(0, Ordering::Relaxed);
+                }
+            }
+            if !collection.builds.is_empty() {
+                self.write(vec![Operation {
+                    keyspace: Keyspace::Meta,
+                    key: keys::meta_key(keys::COUNTS, collection.id).into(),
+                    value: Some(persist::encode_counts(collection).into()),
+                }])?;
+            }
+        }
+        if is_cleared {
+            // The engine looks into its memory first: the removals would hide the tables of a load,
+            // which are given a number but come past the memory.
+            self.keyspaces().indexes.rotate_memtable_and_wait()?;
+        }
+        Ok(())
+    }
+
+    /// Removes everything under an id, until everything is thrown away anyhow. False if there was
+    /// nothing outside of tables of its own.
+    pub(crate) fn remove_all(&self, keyspace: Keyspace, id: u32) -> Result<bool, StorageError> {
+        let keyspaces = self.keyspaces();
+        let tree = keyspaces.of(keyspace);
+        let start = id.to_be_bytes().to_vec();
+        let end = keys::end_of_id(id);
+        // Takes out the tables that hold nothing else.
+        tree.tree
+            .drop_range::<Vec<u8>, _>((Bound::Included(start.clone()), end.clone()))
+            .map_err(fjall::Error::from)?;
+        let mut from = Bound::Included(start);
+        let mut is_some = false;
+        let epoch = self.epoch.load(Ordering::Acquire);
+        while self.epoch.load(Ordering::Acquire) == epoch {
+            let view = self.database.snapshot();
+            let mut operations = Vec::with_capacity(REMOVAL_KEYS);
+            let rest = view.range::<Vec<u8>, _>(tree, (from.clone(), end.clone()));
+            for guard in rest.take(REMOVAL_KEYS) {
+                operations.push(Operation {
+                    keyspace,
+                    key: guard.key()?,
+                    value: None,
+                });
+            }
+            let Some(last) = operations.last() else { break };
+            from = Bound::Excluded(last.key.to_vec());
+            self.write(operations)?;
+            is_some = true;
+            pass(Point::CleanupPart);
+        }
+        Ok(is_some)
+    }
+
+    /// Waits until everything committed so far is in the journal and on the disk.
+    pub(crate) fn sync_journal(&self) -> Result<(), StorageError> {
+        Ok(self.database.persist(fjall::PersistMode::SyncData)?)
+    }
+
+    /// The catalog as it lies in meta, and the next unused id.
+    pub(crate) fn read_catalog(&self) -> Result<(Catalog, u32), StorageError> {
+        let view = self.database.snapshot();
+        let meta = &self.keyspaces().meta;
+        let mut catalog = Catalog::default();
+        for guard in view.prefix(meta, [keys::COLLECTION]) {
+            let (key, value) = guard.into_inner()?;
+            let id = keys_id(&key)?;
+            let collection: Collection = persist::decode(id, &value)?;
+            let counts = view.get(meta, keys::meta_key(keys::COUNTS, id))?;
+            if let Some(counts) = counts {
+                persist::decode_counts(&collection, &counts)?;
+            }
+            catalog.insert(Arc::new(collection));
+        }
+        let next_id = match view.get(meta, keys::NEXT_ID)? {
+            Some(bytes) => keys_id(&[&[0], &bytes[..]].concat())?,
+            None => 1,
+        };
+        Ok((catalog, next_id))
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().clone()
+    }
+}
+
+fn keys_id(key: &[u8]) -> Result<u32, StorageError> {
+    let id = key
+        .get(1..)
+        .and_then(|id| id.try_into().ok())
+        .map(u32::from_be_bytes);
+    id.ok_or_else(|| StorageError::damaged("meta", format!("key {key:?} without an id")))
+}
+
+fn open_keyspaces(database: &fjall::Database, buffer: u64) -> Result<Keyspaces, StorageError> {
+    Ok(Keyspaces {
+        records: database.keyspace("records", || {
+            // Keys are short beside their documents: each stands for itself, which spares a scan
+            // the piecing together and a bound in a block the walk up to it.
+            keyspace_options(buffer, 16 * KIB, true)
+                .data_block_restart_interval_policy(RestartIntervalPolicy::all(1))
+        })?,
+        indexes: database.keyspace("indexes", || keyspace_options(buffer, 8 * KIB, false))?,
+        meta: database.keyspace("meta", || keyspace_options(buffer / 2, 4 * KIB, false))?,
+    })
+}
+
+/// `hits`: point reads nearly always find their key, so the last level needs no filter. That is
+/// so for records (their ids come from an index), not for index keys (inserts look for duplicates).
+///
+/// A scan finds and opens each block anew: larger blocks cost it less, and a point read more.
+fn keyspace_options(
+    write_buffer_bytes: u64,
+    block_bytes: u32,
+    hits: bool,
+) -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .manual_journal_persist(true)
+        .max_memtable_size(write_buffer_bytes)
+        .data_block_size_policy(BlockSizePolicy::all(block_bytes))
+        .data_block_hash_ratio_policy(HashRatioPolicy::all(0.75))
+        .expect_point_read_hits(hits)
+        .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
+            BloomConstructionPolicy::BitsPerKey(10.0),
+        )))
+}

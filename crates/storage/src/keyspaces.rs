@@ -1,0 +1,34 @@
+//! The engine's keyspaces, and single writes to them.
+
+use fjall::Slice;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Keyspace {
+    Records,
+    Indexes,
+    Meta,
+}
+
+pub(crate) struct Operation {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) key: Slice,
+    /// `None` removes.
+    pub(crate) value: Option<Slice>,
+}
+
+/// The engine's handles. An import replaces those of the two large ones.
+pub(crate) struct Keyspaces {
+    pub(crate) records: fjall::Keyspace,
+    pub(crate) indexes: fjall::Keyspace,
+    pub(crate) meta: fjall::Keyspace,
+}
+
+impl Keyspaces {
+    pub(crate) fn of(&self, keyspace: Keyspace) -> &fjall::Keyspace {
+        match keyspace {
+            Keyspace::Records => &self.records,
+            Keyspace::Indexes => &self.indexes,
+            Keyspace::Meta => &self.meta,
+        }
+    }
+}
