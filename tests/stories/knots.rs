@@ -13,7 +13,6 @@ use banyan_tests::repository;
 const KNOWN: &[(&str, &[&str], usize)] = &[
     ("crates/node", &["commands::table", "context"], 2),
     ("crates/query", &["pipeline"], 36),
-    ("crates/storage", &[""], 10),
 ];
 
 type Edges = BTreeMap<String, BTreeSet<String>>;

@@ -31,7 +31,7 @@ impl Replica {
     /// effects were worked out: in another they may be void.
     pub async fn propose(
         &self,
-        entry: &EntryBuilder,
+        entry: EntryBuilder,
         prepared: Prepared,
         term: u64,
         journal: bool,
@@ -54,7 +54,7 @@ impl Replica {
         let mut entry = EntryBuilder::new();
         entry.set_config(configuration);
         let term = self.writable_term()?;
-        self.propose(&entry, Prepared::nothing(self), term, true)
+        self.propose(entry, Prepared::nothing(self), term, true)
             .await
             .map(drop)
     }
@@ -64,7 +64,7 @@ impl Replica {
         let mut entry = EntryBuilder::new();
         entry.noop(&rawdoc! { "msg": "sync" });
         let term = self.writable_term()?;
-        self.propose(&entry, Prepared::nothing(self), term, true)
+        self.propose(entry, Prepared::nothing(self), term, true)
             .await
             .map(drop)
     }
@@ -74,7 +74,7 @@ impl Replica {
         let mut entry = EntryBuilder::new();
         entry.noop(message);
         let term = self.writable_term()?;
-        self.propose(&entry, Prepared::nothing(self), term, false)
+        self.propose(entry, Prepared::nothing(self), term, false)
             .await
     }
 }

@@ -202,12 +202,11 @@ impl Engine {
     /// Removes what builds have put that another process, or another member, was at: it may hold
     /// keys that no document has, and who has been touched is not known any more.
     fn clear_builds(&self, catalog: &Catalog) -> Result<(), StorageError> {
-        let mut is_cleared = false;
         for collection in catalog.collections() {
             for build in &collection.builds {
                 let indexes = build.indexes.iter().map(|index| index.id);
                 for id in indexes.chain([build.building.duplicates]) {
-                    is_cleared |= self.remove_all(Keyspace::Indexes, id)?;
+                    self.remove_all(Keyspace::Indexes, id)?;
                 }
                 for index in &build.indexes {
                     index.key_bytes.store(0, Ordering::Relaxed);
@@ -221,17 +220,11 @@ impl Engine {
                 }])?;
             }
         }
-        if is_cleared {
-            // The engine looks into its memory first: the removals would hide the tables of a load,
-            // which are given a number but come past the memory.
-            self.keyspaces().indexes.rotate_memtable_and_wait()?;
-        }
         Ok(())
     }
 
-    /// Removes everything under an id, until everything is thrown away anyhow. False if there was
-    /// nothing outside of tables of its own.
-    pub(crate) fn remove_all(&self, keyspace: Keyspace, id: u32) -> Result<bool, StorageError> {
+    /// Removes everything under an id, until everything is thrown away anyhow.
+    pub(crate) fn remove_all(&self, keyspace: Keyspace, id: u32) -> Result<(), StorageError> {
         let keyspaces = self.keyspaces();
         let tree = keyspaces.of(keyspace);
         let start = id.to_be_bytes().to_vec();
@@ -241,7 +234,6 @@ impl Engine {
             .drop_range::<Vec<u8>, _>((Bound::Included(start.clone()), end.clone()))
             .map_err(fjall::Error::from)?;
         let mut from = Bound::Included(start);
-        let mut is_some = false;
         let epoch = self.epoch.load(Ordering::Acquire);
         while self.epoch.load(Ordering::Acquire) == epoch {
             let view = self.database.snapshot();
@@ -257,10 +249,9 @@ impl Engine {
             let Some(last) = operations.last() else { break };
             from = Bound::Excluded(last.key.to_vec());
             self.write(operations)?;
-            is_some = true;
             pass(Point::CleanupPart);
         }
-        Ok(is_some)
+        Ok(())
     }
 
     /// Waits until everything committed so far is in the journal and on the disk.

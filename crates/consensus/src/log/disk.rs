@@ -44,6 +44,7 @@ pub(crate) struct EngineDisk {
     reading: Reading,
     generation: u64,
     file_bytes: u64,
+    scratch: LogBatch,
 }
 
 impl EngineDisk {
@@ -101,6 +102,7 @@ impl EngineDisk {
             reading: Reading::new(),
             generation,
             file_bytes,
+            scratch: LogBatch::default(),
         };
         Ok((disk, kept))
     }
@@ -261,7 +263,8 @@ impl Disk for EngineDisk {
     }
 
     fn write(&mut self, batch: &Batch<'_>, sync: bool) -> Result<(), LogError> {
-        let mut out = LogBatch::default();
+        // Its memory is used again: a large entry takes some, which is not at hand otherwise.
+        let mut out = std::mem::take(&mut self.scratch);
         let region = self.generation + batch.reset as u64;
         self.fill(&mut out, batch, region).map_err(failed)?;
         if batch.reset {
@@ -271,6 +274,7 @@ impl Disk for EngineDisk {
         }
         pass(Point::LogAppending);
         self.engine.write(&mut out, sync).map_err(failed)?;
+        self.scratch = out;
         pass(Point::LogAppended);
         if batch.reset {
             pass(Point::LogReplaced);

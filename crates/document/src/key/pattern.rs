@@ -227,7 +227,7 @@ impl KeyPattern {
     }
 
     fn collect(&self, document: &RawDocument, sparse: bool) -> Result<Keys, KeyError> {
-        if let Some(keys) = self.single_key(document, sparse)? {
+        if let Some(keys) = self.only_key(document, sparse)? {
             return Ok(keys);
         }
         let mut keys = Vec::with_capacity(1);
@@ -244,23 +244,24 @@ impl KeyPattern {
         Ok(Keys::of(keys, arrays))
     }
 
-    /// The key under a single field that no array lies on, which is how most indexes are.
-    fn single_key(&self, document: &RawDocument, sparse: bool) -> Result<Option<Keys>, KeyError> {
-        let [(path, order)] = self.fields.as_slice() else {
-            return Ok(None);
-        };
-        let mut passed = false;
-        let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
-        let slot = slot.follow(&mut |_| passed = true)?;
-        if passed || !matches!(slot, Slot::Value(_) | Slot::Missing { .. }) {
-            return Ok(None);
+    /// The key under fields that no array lies on, which is how most documents are.
+    fn only_key(&self, document: &RawDocument, sparse: bool) -> Result<Option<Keys>, KeyError> {
+        let mut key = KeyBuilder::with_capacity(16 * self.fields.len());
+        let mut is_some = false;
+        for (path, order) in &self.fields {
+            let mut passed = false;
+            let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
+            let slot = slot.follow(&mut |_| passed = true)?;
+            if passed || !matches!(slot, Slot::Value(_) | Slot::Missing { .. }) {
+                return Ok(None);
+            }
+            let leaf = slot.leaf();
+            is_some |= leaf.is_some();
+            self.push(&mut key, (path, *order), leaf);
         }
-        let leaf = slot.leaf();
-        if sparse && !leaf.is_some() {
+        if sparse && !is_some {
             return Ok(Some(Keys::default()));
         }
-        let mut key = KeyBuilder::with_capacity(16);
-        self.push(&mut key, (path, *order), leaf);
         Ok(Some(Keys {
             keys: vec![key.finish()],
             arrays: BTreeSet::new(),

@@ -2,6 +2,7 @@
 //!
 //! A secondary may be asked for one: it reads, and has the primary write.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use banyan_execution::{InterruptSlot, Row, Rows};
 /// Results are written in batches of at most this many documents and about this many bytes.
 const BATCH_DOCUMENTS: usize = 1000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
+const ROWS_AT_ONCE: usize = 64;
 /// A snapshot keeps in memory whatever is written meanwhile: it is let go after so long.
 const HOLDS_SNAPSHOT_MAX: Duration = Duration::from_secs(1);
 
@@ -49,11 +51,21 @@ impl Results {
         let mut bytes = 0;
         while batch.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
             let before = batch.len();
-            self.rows.next_batch(1, &mut batch).map_err(errors::query)?;
+            // As many as those before let expect to fit.
+            let each = (bytes / before.max(1)).max(1);
+            let fit = match before {
+                0 => 1,
+                _ => (BATCH_BYTES - bytes).div_ceil(each).min(ROWS_AT_ONCE),
+            };
+            let wanted = fit.min(BATCH_DOCUMENTS - before);
+            self.rows
+                .next_batch(wanted, &mut batch)
+                .map_err(errors::query)?;
             if batch.len() == before {
                 break;
             }
-            bytes += batch.back().map_or(0, |row| row.as_bytes().len());
+            let come = batch.range(before..);
+            bytes += come.map(|row| row.as_bytes().len()).sum::<usize>();
         }
         if !self.reads_target && self.since.elapsed() >= HOLDS_SNAPSHOT_MAX {
             self.rows.save();
@@ -231,22 +243,22 @@ async fn fill(
             return Ok(());
         }
         let mut documents = RawArrayBuf::new();
-        batch.iter().for_each(|row| documents.push(with_id(row)));
+        batch.iter().for_each(|row| documents.push(&*with_id(row)));
         let insert = rawdoc! { "insert": collection, "documents": documents };
         run(ctx, database, insert).await?;
     }
 }
 
 /// Results without an `_id` get one, as inserted documents do.
-fn with_id(row: &RawDocument) -> RawDocumentBuf {
+fn with_id(row: &RawDocument) -> Cow<'_, RawDocument> {
     if row.get("_id").is_ok_and(|id| id.is_some()) {
-        return row.to_owned();
+        return Cow::Borrowed(row);
     }
     let mut document = rawdoc! { "_id": bson::oid::ObjectId::new() };
     for (name, value) in row.iter().flatten() {
         document.append(name, value);
     }
-    document
+    Cow::Owned(document)
 }
 
 async fn merge_into(
@@ -271,7 +283,7 @@ async fn merge_into(
         }
         if matches!(merge.when_matched, WhenMatched::Fail) {
             let mut documents = RawArrayBuf::new();
-            batch.iter().for_each(|row| documents.push(with_id(row)));
+            batch.iter().for_each(|row| documents.push(&*with_id(row)));
             let insert = rawdoc! { "insert": merge.collection.as_str(), "documents": documents };
             run(ctx, database, insert).await?;
             continue;
@@ -301,7 +313,7 @@ async fn merge_into(
 /// The update that brings one result into the target.
 fn statement(
     merge: &Merge,
-    document: &RawDocumentBuf,
+    document: &RawDocument,
     upsert: bool,
 ) -> Result<RawDocumentBuf, CommandError> {
     let mut query = RawDocumentBuf::new();
@@ -326,16 +338,16 @@ fn statement(
     }
     let mut statement = rawdoc! { "q": query, "upsert": upsert };
     match &merge.when_matched {
-        WhenMatched::Replace => statement.append(cstr!("u"), document.clone()),
-        WhenMatched::Merge => statement.append(cstr!("u"), rawdoc! { "$set": document.clone() }),
+        WhenMatched::Replace => statement.append(cstr!("u"), document.to_owned()),
+        WhenMatched::Merge => statement.append(cstr!("u"), rawdoc! { "$set": document.to_owned() }),
         WhenMatched::KeepExisting | WhenMatched::Fail => {
-            statement.append(cstr!("u"), rawdoc! { "$setOnInsert": document.clone() });
+            statement.append(cstr!("u"), rawdoc! { "$setOnInsert": document.to_owned() });
         }
         WhenMatched::Pipeline(stages) => {
             let mut pipeline = RawArrayBuf::new();
             stages.iter().for_each(|stage| pipeline.push(stage.clone()));
             statement.append(cstr!("u"), pipeline);
-            let mut constants = rawdoc! { "new": document.clone() };
+            let mut constants = rawdoc! { "new": document.to_owned() };
             for (name, value) in merge.variables.iter().flat_map(|v| v.iter().flatten()) {
                 constants.append(name, value);
             }

@@ -9,10 +9,14 @@ use crate::codec::put_varint;
 use crate::sessions::SessionStamp;
 use crate::sessions::histories::History;
 
-/// Builds the body of an entry; the header is put before it when the entry is proposed.
-#[derive(Debug, Default)]
+/// What a document in an entry brings along, and what ends an entry, most often.
+const MORE_BYTES: usize = 128;
+
+/// Builds an entry where it is to lie: what is known last stands in the room that was left in front,
+/// and behind the operations.
+#[derive(Debug, Clone, Default)]
 pub struct EntryBuilder {
-    operations: Vec<u8>,
+    bytes: Vec<u8>,
     count: usize,
     pub session: Option<SessionStamp>,
     /// Instead of a session's own statements: what sessions did on another shard.
@@ -33,12 +37,19 @@ impl EntryBuilder {
     }
 
     pub fn bytes(&self) -> usize {
-        self.operations.len()
+        self.bytes.len()
+    }
+
+    fn out(&mut self) -> &mut Vec<u8> {
+        if self.bytes.is_empty() {
+            self.bytes.resize(HEADER_BYTES, 0);
+        }
+        &mut self.bytes
     }
 
     pub fn insert(&mut self, collection: CollectionId, record: &RecordId, document: &RawDocument) {
-        self.start(tag::INSERT, collection, record);
-        self.operations.extend_from_slice(document.as_bytes());
+        self.start(tag::INSERT, collection, record, document);
+        self.bytes.extend_from_slice(document.as_bytes());
     }
 
     pub fn update(
@@ -54,12 +65,12 @@ impl EntryBuilder {
             Style::Replacement => tag::REPLACE,
             Style::Pipeline => tag::UPDATE_BY_PIPELINE,
         };
-        self.start(tag, collection, record);
+        self.start(tag, collection, record, after);
         let (before, after) = (before.as_bytes(), after.as_bytes());
         let prefix = common_prefix(before, after);
         let suffix = common_suffix(&before[prefix..], &after[prefix..]);
         let middle = &before[prefix..before.len() - suffix];
-        let out = &mut self.operations;
+        let out = &mut self.bytes;
         out.extend_from_slice(after);
         put_varint(out, prefix as u64);
         put_varint(out, suffix as u64);
@@ -73,8 +84,8 @@ impl EntryBuilder {
     }
 
     pub fn delete(&mut self, collection: CollectionId, record: &RecordId, before: &RawDocument) {
-        self.start(tag::DELETE, collection, record);
-        self.operations.extend_from_slice(before.as_bytes());
+        self.start(tag::DELETE, collection, record, before);
+        self.bytes.extend_from_slice(before.as_bytes());
     }
 
     pub fn noop(&mut self, document: &RawDocument) {
@@ -86,33 +97,45 @@ impl EntryBuilder {
     }
 
     fn document(&mut self, tag: u8, document: &RawDocument) {
-        self.operations.push(tag);
-        self.operations.extend_from_slice(document.as_bytes());
+        let out = self.out();
+        out.push(tag);
+        out.extend_from_slice(document.as_bytes());
         self.count += 1;
     }
 
-    fn start(&mut self, tag: u8, collection: CollectionId, record: &RecordId) {
-        self.operations.push(tag);
-        put_varint(&mut self.operations, collection.into());
+    /// `document` is going to follow.
+    fn start(
+        &mut self,
+        tag: u8,
+        collection: CollectionId,
+        record: &RecordId,
+        document: &RawDocument,
+    ) {
+        let out = self.out();
+        // Also for what ends the entry: one that holds a single large document is not moved.
+        out.reserve(document.as_bytes().len() + MORE_BYTES);
+        out.push(tag);
+        put_varint(out, collection.into());
         match record.as_ref() {
-            RecordIdRef::Number(number) => put_varint(&mut self.operations, number),
+            RecordIdRef::Number(number) => put_varint(out, number),
             RecordIdRef::Bytes(bytes) => {
-                put_varint(&mut self.operations, NO_NUMBER);
-                put_bytes(&mut self.operations, bytes);
+                put_varint(out, NO_NUMBER);
+                put_bytes(out, bytes);
             }
         }
         self.count += 1;
     }
 
     pub fn drop_database(&mut self, name: &str) {
-        self.operations.push(tag::DROP_DATABASE);
-        put_bytes(&mut self.operations, name.as_bytes());
+        let out = self.out();
+        out.push(tag::DROP_DATABASE);
+        put_bytes(out, name.as_bytes());
         self.count += 1;
     }
 
     /// `about` is for those who read the log; it changes nothing.
     pub fn catalog(&mut self, change: &CatalogChange, about: &RawDocument) {
-        let out = &mut self.operations;
+        let out = self.out();
         let tag = match change {
             CatalogChange::CreateCollection { .. } => tag::CREATE_COLLECTION,
             CatalogChange::DropCollection { .. } => tag::DROP_COLLECTION,
@@ -169,23 +192,22 @@ impl EntryBuilder {
     }
 
     /// The entry as it is proposed, to be sealed.
-    pub fn encode(&self, wall_ms: i64) -> Vec<u8> {
-        let session_bytes = self
-            .session
-            .as_ref()
-            .map_or(0, |s| 64 + 32 * s.statements.len());
-        let mut out = Vec::with_capacity(HEADER_BYTES + 1 + session_bytes + self.operations.len());
-        out.push(FORMAT);
-        out.extend_from_slice(&0_u64.to_le_bytes());
+    pub fn encode(mut self, wall_ms: i64) -> Vec<u8> {
         let count = u32::try_from(self.count).unwrap_or(u32::MAX);
-        out.extend_from_slice(&count.to_le_bytes());
-        out.extend_from_slice(&wall_ms.to_le_bytes());
+        let mut header = [0; HEADER_BYTES];
+        header[0] = FORMAT;
+        header[9..13].copy_from_slice(&count.to_le_bytes());
+        header[13..].copy_from_slice(&wall_ms.to_le_bytes());
+        let out = self.out();
+        out[..HEADER_BYTES].copy_from_slice(&header);
+        let start = out.len();
+        let out = &mut self.bytes;
         match &self.session {
             None if !self.histories.is_empty() => {
                 out.push(2);
-                put_varint(&mut out, self.histories.len() as u64);
+                put_varint(out, self.histories.len() as u64);
                 for history in &self.histories {
-                    history.encode_into(&mut out);
+                    history.encode_into(out);
                 }
             }
             None => out.push(0),
@@ -193,14 +215,16 @@ impl EntryBuilder {
                 out.push(1);
                 out.extend_from_slice(&stamp.session);
                 out.extend_from_slice(&stamp.txn_number.to_le_bytes());
-                put_varint(&mut out, stamp.statements.len() as u64);
+                put_varint(out, stamp.statements.len() as u64);
                 for statement in &stamp.statements {
-                    statement.encode(&mut out);
+                    statement.encode(out);
                 }
             }
         }
-        out.extend_from_slice(&self.operations);
-        out
+        // An entry has less than 4 GiB.
+        let length = (out.len() - start) as u32;
+        out.extend_from_slice(&length.to_le_bytes());
+        self.bytes
     }
 }
 

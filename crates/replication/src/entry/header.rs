@@ -2,9 +2,9 @@
 
 use crate::clock::{self, Clock};
 
-pub const FORMAT: u8 = 2;
+pub const FORMAT: u8 = 3;
 
-/// Up to the session flag.
+/// Up to the operations.
 pub(super) const HEADER_BYTES: usize = 21;
 
 /// The header of an entry, read without the rest.

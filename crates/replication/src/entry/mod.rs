@@ -8,8 +8,9 @@
 //!
 //! ```text
 //! format u8 | first time u64 | operations u32 | wall clock ms i64
+//! for each operation: tag u8 | fields
 //! session flag u8 [lsid 16 | txnNumber i64 | statements], or [histories] of other shards' sessions
-//! then until the end: tag u8 | fields
+//! length of the line before u32
 //! ```
 //!
 //! Each operation has a time of its own: the first, and one more for each that follows. The leader
@@ -17,7 +18,7 @@
 //! operation. An operation on the catalog carries a document about what it found, for those who read
 //! the log later, when the catalog has moved on.
 //!
-//! Integers in the header are little-endian; ids, lengths and counts are LEB128. Documents carry
+//! Integers in the header, and the length at the end, are little-endian; ids, lengths and counts are LEB128. Documents carry
 //! their own length. A reader that meets a format or a tag it doesn't know must stop: the entry was
 //! committed, so skipping it would lose data.
 
@@ -64,9 +65,16 @@ impl<'a> Entry<'a> {
                 _ => bad("no header"),
             };
         };
-        let mut reader = Reader {
-            bytes: bytes.get(HEADER_BYTES..).unwrap_or_default(),
+        let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
+        let Some((body, length)) = body.split_last_chunk() else {
+            return bad("no end");
         };
+        let length = u32::from_le_bytes(*length) as usize;
+        let Some(operations) = body.len().checked_sub(length) else {
+            return bad(format!("{length} bytes of a session expected"));
+        };
+        let (operations, session) = body.split_at(operations);
+        let mut reader = Reader { bytes: session };
         let mut histories = Vec::new();
         let session = match reader.u8()? {
             0 => None,
@@ -91,11 +99,14 @@ impl<'a> Entry<'a> {
             }
             other => return bad(format!("session flag {other}")),
         };
+        if !reader.bytes.is_empty() {
+            return bad("a session that goes on");
+        }
         Ok(Entry {
             header,
             session,
             histories,
-            operations: reader,
+            operations: Reader { bytes: operations },
         })
     }
 

@@ -126,7 +126,7 @@ fn every_operation_reads_back() {
     builder.update(5, &id(128), &b, &a, &Style::Replacement);
     let clock = Clock::new();
     clock.observe(LATE);
-    let mut bytes = builder.encode(-5);
+    let mut bytes = builder.clone().encode(-5);
     seal(&mut bytes, &clock);
     let entry = Entry::decode(&bytes).unwrap();
     assert_eq!(entry.header.first_time, clock::to_bits(LATE) + 1);
@@ -194,11 +194,10 @@ fn the_format_stays() {
     clock.observe(LATE);
     seal(&mut bytes, &clock);
     let expected = concat!(
-        "02",
+        "03",
         "0400000000286bee",
         "02000000",
         "0100000000000000",
-        "00",
         "0101020e000000105f69640001000000",
         "00",
         "0201ac020c000000106e00",
@@ -208,6 +207,8 @@ fn the_format_stays() {
         "01",
         "01",
         "01016e",
+        "00",
+        "01000000",
     );
     let shown: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(shown, expected);
@@ -231,12 +232,14 @@ fn an_entry_says_whose_documents_it_changes() {
 
 #[test]
 fn what_is_not_known_is_refused() {
-    let good = EntryBuilder::new().encode(0);
+    let mut builder = EntryBuilder::new();
+    builder.noop(&rawdoc! {});
+    let good = builder.encode(0);
     let mut other_format = good.clone();
     other_format[0] = 9;
     assert!(Entry::decode(&other_format).is_err());
     let mut other_tag = good;
-    other_tag.extend_from_slice(&[99, 1]);
+    other_tag[HEADER_BYTES] = 99;
     let entry = Entry::decode(&other_tag).unwrap();
     assert!(entry.operations().next().unwrap().is_err());
 }

@@ -97,7 +97,7 @@ impl Adoption {
             latches: taken.latches,
             ..Prepared::nothing(replica)
         };
-        let proposed = replica.propose(&entry, prepared, term, false);
+        let proposed = replica.propose(entry, prepared, term, false);
         proposed.await.map(drop)
     }
 }

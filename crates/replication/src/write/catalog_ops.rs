@@ -94,7 +94,7 @@ async fn propose(
     // Definitions change rarely: each change waits for the disk, so that a write concern with `j`
     // is kept whatever command brings it.
     replica
-        .propose(&entry, Prepared::nothing(replica), term, true)
+        .propose(entry, Prepared::nothing(replica), term, true)
         .await
 }
 

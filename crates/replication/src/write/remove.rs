@@ -44,7 +44,7 @@ impl Replica {
     ) -> Result<(), CommandError> {
         let mut entry = EntryBuilder::new();
         entry.noop(&removal.message(namespace.as_str()));
-        self.propose(&entry, Prepared::nothing(self), term, false)
+        self.propose(entry, Prepared::nothing(self), term, false)
             .await
             .map(drop)
     }
@@ -86,7 +86,7 @@ impl Replica {
         }
         if !entry.is_empty() {
             let prepared = Prepared { batch, latches };
-            self.propose(&entry, prepared, term, false).await?;
+            self.propose(entry, prepared, term, false).await?;
         }
         Ok(removed)
     }

@@ -277,13 +277,12 @@ impl WriteUnit {
         let began = Instant::now();
         let outcome = match ctx.commit_time_max {
             None => {
-                let proposal = self.replica.propose(&entry, prepared, term, journal);
+                let proposal = self.replica.propose(entry, prepared, term, journal);
                 proposal.await?
             }
             Some(limit) => {
                 let replica = self.replica.clone();
-                let proposal =
-                    async move { replica.propose(&entry, prepared, term, journal).await };
+                let proposal = async move { replica.propose(entry, prepared, term, journal).await };
                 match propose_within(ctx, limit, proposal, keep).await? {
                     Some(outcome) => outcome,
                     None => return Ok(()),

@@ -15,6 +15,8 @@ use crate::record_id::RecordId;
 #[derive(Debug)]
 pub(crate) struct Building {
     pub(crate) duplicates: IndexId,
+    /// Removals of its keys may lie in the engine's memory.
+    is_cleared: AtomicBool,
     loaded: AtomicBool,
     has_had_duplicates: AtomicBool,
     pub(super) marks: Mutex<Marks>,
@@ -97,11 +99,29 @@ impl Building {
     pub(crate) fn begun(duplicates: IndexId) -> Building {
         Building {
             duplicates,
+            is_cleared: AtomicBool::new(false),
             loaded: AtomicBool::new(false),
             has_had_duplicates: AtomicBool::new(false),
             marks: Mutex::default(),
             frontiers: Mutex::default(),
         }
+    }
+
+    /// As the catalog on disk knows it. Whoever opens the store removes what the build has put.
+    pub(crate) fn resumed(duplicates: IndexId) -> Building {
+        Building {
+            is_cleared: AtomicBool::new(true),
+            ..Building::begun(duplicates)
+        }
+    }
+
+    pub(super) fn is_cleared(&self) -> bool {
+        self.is_cleared.load(Ordering::Acquire)
+    }
+
+    /// The removals lie in tables.
+    pub(super) fn removals_are_flushed(&self) {
+        self.is_cleared.store(false, Ordering::Release);
     }
 
     pub(crate) fn is_loaded(&self) -> bool {

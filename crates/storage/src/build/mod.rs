@@ -2,9 +2,10 @@
 //!
 //! A build begins with an entry of the log, so that all members begin it at the same point. From
 //! then on the collection's entry in the catalog names the build and its indexes. Readers do not
-//! see them; every write of a document keeps their keys up too ([`writes`]). Meanwhile a thread of
-//! each member scans the records, sorts their keys in bounded memory ([`sorter`]) and puts them into
-//! the indexes in small batches ([`load`]).
+//! see them; every write of a document keeps their keys up too ([`writes`]). Meanwhile threads
+//! of each member read the records ([`scan`]) and sort their keys in bounded memory ([`gather`],
+//! [`runs`]). The sorted keys are written straight into tables of the engine ([`tables`]), or, those of
+//! a unique index, put in small batches ([`load`]).
 //!
 //! # Why the index is exact in the end
 //!
@@ -16,7 +17,8 @@
 //!    batch is committed.
 //! 2. The load puts no key of a touched record.
 //! 3. Marking and committing, and looking at the marks and putting keys, exclude each other: both
-//!    are done with the store's commit lock held.
+//!    are done with the store's commit lock held. Tables are written without it; what is touched
+//!    meanwhile is put right in the moment in which they are taken up ([`tables`]).
 //!
 //! At any time the keys of a touched record in the index are therefore those of its present state:
 //! no key of it is put by the load afterwards (rule 2), and what the load had put before was of the
@@ -25,8 +27,10 @@
 //! its present state, since that has not changed since the load read it; once the load is through,
 //! they are all there. It does not matter in which snapshot, or how many, the load reads.
 //!
-//! The index holds keys of present states only, at any time, so an interrupted load begins again
-//! over what is there. How many bytes of keys an index has is counted exactly: a key is put if it is
+//! The index holds keys of present states only, at any time, so within one process a load that was
+//! stopped goes on over what is there. A process that opens a store with a build in it does not know
+//! what was touched, and the last tables may not have been put right: it removes the build's keys, and
+//! the load begins anew. How many bytes of keys an index has is counted exactly: a key is put if it is
 //! missing and removed if it is there, which is looked up where it is not known.
 //!
 //! # Unique indexes

@@ -88,6 +88,12 @@ impl Load<'_> {
             Some(Frontier::Key(key)) => Some(key),
             Some(Frontier::End) => return Ok(true),
         };
+        if self.build.building.is_cleared() {
+            if !self.flush_removals(inserted)? {
+                return Ok(false);
+            }
+            self.build.building.removals_are_flushed();
+        }
         let entries = runs.iter().map(Run::entries).sum::<u64>();
         let workers = self.workers(entries);
         let each = (entries / workers as u64 + 1).min(self.host.part_entries());
@@ -122,6 +128,19 @@ impl Load<'_> {
                 None => return Ok(true),
             }
         }
+    }
+
+    /// The engine looks into its memory first: removals there would hide keys that come past it.
+    fn flush_removals(&self, inserted: &Inserted) -> Result<bool, StorageError> {
+        let indexes = &self.store.engine().keyspaces().indexes;
+        indexes.rotate_memtable()?;
+        while indexes.tree.sealed_memtable_count() > 0 {
+            if !self.goes_on(LoadPhase::Inserting, 0, inserted.total) {
+                return Ok(false);
+            }
+            std::thread::sleep(PRESSURE_PAUSE);
+        }
+        Ok(true)
     }
 
     /// Waits until the engine is level with what it has been given.

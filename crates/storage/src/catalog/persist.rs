@@ -161,7 +161,7 @@ fn decode_build(
     record_ids: RecordIdFormat,
     damaged: Damaged<'_>,
 ) -> Result<IndexBuild, StorageError> {
-    let building = Arc::new(Building::begun(decode_id(entry, "duplicates", damaged)?));
+    let building = Arc::new(Building::resumed(decode_id(entry, "duplicates", damaged)?));
     let mut indexes = Vec::new();
     for index in entries(entry, "indexes", damaged)? {
         let (definition, arrays) = decode_index(index, damaged)?;
