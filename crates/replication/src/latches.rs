@@ -196,6 +196,19 @@ impl Held {
         self.keys.append(&mut other.keys);
     }
 
+    /// What is held, to be let go of by somebody else.
+    pub fn hand_over(&mut self) -> Held {
+        Held {
+            latches: self.latches.clone(),
+            keys: std::mem::take(&mut self.keys),
+        }
+    }
+
+    /// Nobody will get these any more.
+    pub fn keep_forever(mut self) {
+        self.keys.clear();
+    }
+
     /// Lets go of all that were taken after the first `count`.
     pub fn shrink_to(&mut self, count: usize) {
         for key in self.keys.drain(count.min(self.keys.len())..) {

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use banyan_consensus::{Committed, Position, StateMachine};
 use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{self, EntryBuilder};
+use banyan_replication::latches::{Attempt, Held, Latches};
 use banyan_replication::machine::{LogPoint, Machine, Prepared, RangeRemoval, SNAPSHOT_POINT};
 use banyan_storage::{
-    CatalogChange, IndexDefinition, KeyRange, Namespace, Part, RecordId, Store, StoreOptions,
+    Batch, CatalogChange, IndexDefinition, KeyRange, Namespace, Part, RecordId, Store, StoreOptions,
 };
 use bson::{RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
@@ -74,7 +75,7 @@ fn definition(id: u32, name: &str, key: RawDocumentBuf) -> IndexDefinition {
 }
 
 fn seal(entry: &EntryBuilder, clock: &Clock) -> Vec<u8> {
-    let mut bytes = entry.encode(clock::wall_ms());
+    let mut bytes = entry.clone().encode(clock::wall_ms());
     entry::seal(&mut bytes, clock);
     bytes
 }
@@ -334,4 +335,26 @@ fn rate() {
         let rate = record as f64 / started.elapsed().as_secs_f64();
         println!("{at_once} entries at once: {rate:.0} operations a second");
     }
+}
+
+/// Somebody who was let in would decide on a state that lacks what is committed, and what that
+/// comes to may still reach the others before this process has ended.
+#[test]
+fn latches_stay_closed_when_an_entry_cannot_be_applied() {
+    let member = Member::new();
+    let latches = Arc::new(Latches::default());
+    let key = latches.record(COLLECTION, &RecordId::number(1));
+    let mut held = Held::none(&latches);
+    assert_eq!(held.try_add(key, 0), Attempt::Taken);
+    let entry = Committed {
+        position: Position { term: 1, index: 1 },
+        data: vec![0xff; 40].into(),
+        prepared: Some(Prepared {
+            batch: Batch::new(),
+            latches: held,
+        }),
+        membership: None,
+    };
+    member.machine.apply(vec![entry]).unwrap_err();
+    assert_eq!(Held::none(&latches).try_add(key, 0), Attempt::Busy);
 }

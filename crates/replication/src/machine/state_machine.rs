@@ -8,6 +8,7 @@ use banyan_storage::Batch;
 
 use super::{LogPoint, Machine, Prepared};
 use crate::entry::{self, Header};
+use crate::latches::Held;
 
 impl StateMachine for Machine {
     type Prepared = Prepared;
@@ -24,11 +25,20 @@ impl StateMachine for Machine {
         Header::read(data).map(|header| header.wall_ms)
     }
 
-    fn apply(&self, entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {
-        self.remove_leftovers()
-            .map_err(|error| ApplyError(format!("cannot remove half a snapshot: {error}")))?;
-        self.take(entries)
-            .map_err(|error| ApplyError(format!("cannot apply the log: {error}")))
+    fn apply(&self, mut entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {
+        let prepared = entries
+            .iter_mut()
+            .filter_map(|entry| entry.prepared.as_mut());
+        let held: Vec<Held> = prepared
+            .map(|prepared| prepared.latches.hand_over())
+            .collect();
+        let applied = self.take_committed(entries);
+        if applied.is_err() {
+            // The process is about to end. Until it has, whoever got in would decide on a state that
+            // lacks what is committed, and the log might still carry that to the other members.
+            held.into_iter().for_each(Held::keep_forever);
+        }
+        applied
     }
 
     fn durable(&self) -> u64 {
@@ -68,5 +78,14 @@ impl StateMachine for Machine {
             listener();
         }
         Ok(())
+    }
+}
+
+impl Machine {
+    fn take_committed(&self, entries: Vec<Committed<Prepared>>) -> Result<(), ApplyError> {
+        self.remove_leftovers()
+            .map_err(|error| ApplyError(format!("cannot remove half a snapshot: {error}")))?;
+        self.take(entries)
+            .map_err(|error| ApplyError(format!("cannot apply the log: {error}")))
     }
 }
