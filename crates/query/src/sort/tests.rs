@@ -188,7 +188,9 @@ fn sorters_of_a_stage_share_its_memory() {
 fn a_sort_ends_when_its_budget_does() {
     let mut sorter = Sorter::new(None, &Budget::allowance(300_000));
     for n in 0..40_000_u32 {
-        sorter.push(&n.reverse_bits().to_be_bytes(), &0).unwrap();
+        sorter
+            .push(&n.reverse_bits().to_be_bytes(), &0_usize)
+            .unwrap();
     }
     assert!(sorter.finish().is_err());
 }
