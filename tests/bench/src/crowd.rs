@@ -147,7 +147,7 @@ async fn beside(client: &Client, reader: &Client, scans: usize) -> Result<Figure
                 ensure!(posts.count_documents(filter).await? == 0);
                 done.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(())
+            anyhow::Ok(())
         })
     };
     let tasks: Vec<_> = (0..scans).map(scan).collect();
