@@ -15,7 +15,6 @@ use super::BuildAddress;
 use super::building::Building;
 use super::index_build::IndexBuild;
 use super::runs::{Merge, Run, damaged, take_apart};
-use super::tables::Inserted;
 use super::writes::Pending;
 use crate::batch::Batch;
 use crate::index::Index;
@@ -80,6 +79,12 @@ pub(super) enum Put {
     /// It was dropped after the log had committed its build.
     IndexGone,
     BuildGone,
+}
+
+/// How far the keys of all indexes of a build are in.
+pub(super) struct Inserted {
+    pub(super) done: AtomicU64,
+    pub(super) total: u64,
 }
 
 /// A build's load that goes on.

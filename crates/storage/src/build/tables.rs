@@ -17,7 +17,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use banyan_crash::{Point, pass};
@@ -27,7 +27,7 @@ use lsm_tree::file::TABLES_FOLDER;
 use lsm_tree::{InternalValue, Slice, Table, ValueType};
 
 use super::building::{Frontier, OpenWindow};
-use super::load::{Load, LoadPhase, Put};
+use super::load::{Inserted, Load, LoadPhase, Put};
 use super::runs::{Merge, Run, cuts, damaged, split};
 use super::writes::Pending;
 use crate::StorageError;
@@ -66,12 +66,6 @@ impl Drop for Unregistered {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-/// How far the keys of all indexes of a build are in.
-pub(super) struct Inserted {
-    pub(super) done: AtomicU64,
-    pub(super) total: u64,
 }
 
 impl Load<'_> {
