@@ -6,7 +6,6 @@ mod fixture;
 mod image;
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,12 @@ use banyan_storage::{
     Store, StoreOptions,
 };
 use bson::{RawDocumentBuf, rawdoc};
-use fixture::{create, fill, id, open};
+use fixture::{create, fill, open};
 use image::crash_image;
+
+fn id(number: u64) -> RecordId {
+    RecordId::number(number)
+}
 
 fn create_clustered(store: &Store, name: &str, indexes: &[RawDocumentBuf]) -> Arc<Collection> {
     let definition = |spec: &RawDocumentBuf| IndexDefinition {

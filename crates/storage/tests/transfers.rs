@@ -9,7 +9,7 @@ use banyan_storage::transfer::checksum;
 use banyan_storage::{
     ImportScope, Importer, KeyRange, Part, SliceEnd, Snapshot, StorageError, Store,
 };
-use fixture::{create, fill, id, open};
+use fixture::{create, fill, open};
 use image::crash_image;
 
 #[test]
