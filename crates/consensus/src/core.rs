@@ -42,7 +42,7 @@ use crate::status::Role;
 use asking::Asking;
 use election::Election;
 pub(crate) use forced::ForceError;
-pub(crate) use members::Wish;
+pub(crate) use members::ChangeOutcome;
 use mix::mix;
 pub(crate) use opening::Settings;
 use opening::{raft_node, reconcile};

@@ -1,6 +1,6 @@
 //! Giving the core its clock, its disk and its network.
 //!
-//! One thread takes everything that waits (messages, proposals, wishes, the clock) and lets the
+//! One thread takes everything that waits (messages, proposals, changes of the membership, the clock) and lets the
 //! core make of it one append, one sync and one round of messages. Whatever arrives meanwhile
 //! waits for the next round: that is the group commit.
 //!
@@ -258,7 +258,7 @@ impl<S: StateMachine> Shared<S> {
     /// Drives the core on this thread for as long as proposals wait and nobody else drives it.
     fn combine(&self) {
         while !self.inbox.lock().proposals.is_empty() {
-            // Whoever holds it looks at the inbox again after letting go of it.
+            // Whoever holds it looks at the inbox again after releasing it.
             let Some(mut rounds) = self.rounds.try_lock() else {
                 return;
             };

@@ -99,7 +99,7 @@ pub struct ApplyError(pub String);
 
 /// The state that the log builds.
 pub trait StateMachine: Send + Sync + 'static {
-    /// What a proposer worked out beforehand; handed back when its own entry is applied.
+    /// What a proposer computed beforehand; handed back when its own entry is applied.
     type Prepared: Send + 'static;
 
     /// The position of the last applied entry (zero for an empty state). Read when the group

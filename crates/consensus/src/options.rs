@@ -58,7 +58,7 @@ fn stop_process(what: &str) {
 pub struct ProposeOptions {
     /// Answer only after the entry is synced to disk, whatever the sync mode.
     pub sync: bool,
-    /// The leader's term (see [`crate::Group::leader_term`]) in which the proposal was worked out: in
-    /// another term it's refused, as what it was worked out from may have changed. 0: any.
+    /// The leader's term (see [`crate::Group::leader_term`]) in which the proposal was computed: in
+    /// another term it's refused, as what it was computed from may have changed. 0: any.
     pub term: u64,
 }

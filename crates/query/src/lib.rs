@@ -1,8 +1,8 @@
 //! Documents in, documents out: what MongoDB's query language means, without any I/O.
 //!
 //! Read in this order: [`filter`] (which documents), [`bounds`] (what a filter says about single
-//! paths), [`projection`] (which parts of documents), [`sort`] (in which order), [`update`] (what
-//! becomes of them), [`diff`] (what that changed), [`expression`] (values computed from a document)
+//! paths), [`projection`] (which parts of documents), [`sort`] (in which order), [`update`] (how
+//! they change), [`diff`] (what that changed), [`expression`] (values computed from a document)
 //! and [`pipeline`] (stages over streams of documents). What all of it may use is in [`budget`] and
 //! [`memory`], and what does not fit goes to disk as [`spill`] says. Everything is parsed once, in a
 //! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an

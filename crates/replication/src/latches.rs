@@ -3,7 +3,7 @@
 //! A latch is a 64-bit hash of what it stands for (a record, a unique key, a session); two things
 //! with one hash only wait for each other needlessly. Waiting is asynchronous and first come,
 //! first served. To be free of deadlocks whoever holds latches never waits for another: it tries,
-//! and when that fails lets go of (or finishes with) what it holds, and waits then.
+//! and when that fails releases (or finishes with) what it holds, and waits then.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};

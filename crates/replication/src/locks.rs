@@ -6,8 +6,8 @@
 //! database locks that exclusively, and with it every collection that it has. Reads lock nothing:
 //! they have their snapshot.
 //!
-//! Waiting is asynchronous and first come, first served: who comes after somebody that waits for an
-//! incompatible lock waits behind him. To be free of deadlocks, several locks are taken in one
+//! Waiting is asynchronous and first come, first served: who comes after one that waits for an
+//! incompatible lock waits behind it. To be free of deadlocks, several locks are taken in one
 //! order: databases before collections, each by their number. A write unit that goes from collection
 //! to collection cannot keep to that, so it gives up after a short while.
 
@@ -238,8 +238,8 @@ impl LockManager {
         locks
     }
 
-    /// As [`LockManager::exclusive`], for whoever can wait longer than the writes that would queue up
-    /// behind him: while a long write is under way he gives way to them again and again, though less
+    /// As [`LockManager::exclusive`], for a caller that can wait longer than the writes that would queue
+    /// up behind it: while a long write is under way, it lets them pass again and again, though less
     /// readily as time goes by.
     pub async fn exclusive_giving_way(self: &Arc<Self>, namespaces: &[&Namespace]) -> Vec<Lock> {
         let mut wait_max = WAIT_MAX;

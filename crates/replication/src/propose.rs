@@ -10,14 +10,14 @@ use crate::latches::Held;
 use crate::machine::Prepared;
 use crate::replica::Replica;
 
-/// What became of a write that has been committed and applied.
+/// The outcome of a write that has been committed and applied.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
     pub position: Position,
 }
 
 impl Prepared {
-    /// An entry whose effects are worked out when it is applied.
+    /// An entry whose effects are computed when it is applied.
     pub fn nothing(replica: &Replica) -> Prepared {
         Prepared {
             batch: banyan_storage::Batch::new(),
@@ -28,7 +28,7 @@ impl Prepared {
 
 impl Replica {
     /// Proposes an entry and waits until it is applied here. `term` is the one in which the
-    /// effects were worked out: in another they may be void.
+    /// effects were computed: in another they may be void.
     pub async fn propose(
         &self,
         entry: EntryBuilder,

@@ -1,4 +1,4 @@
-//! Write units: what statements see of those before them, and what becomes of conflicts.
+//! Write units: what statements see of those before them, and how conflicts end.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -481,7 +481,7 @@ async fn a_unit_outlives_commands_and_spans_collections() {
     let mut staging = member.within(staging.into_unit(), "a").await;
     assert_eq!(find(&mut staging, &rawdoc! { "_id": 1 }, None).len(), 1);
 
-    // Others neither see it nor are told: they wait until it is known what becomes of it.
+    // Others neither see it nor are told: they wait until it is known how it ends.
     let mut other = member.staging("a").await;
     let twin = rawdoc! { "_id": 1, "other": true };
     let attempt = insert(&mut other, &twin);
@@ -602,7 +602,7 @@ async fn a_lock_is_waited_for_as_long_as_the_operation_has() {
     let error = Staging::open(context, "c", true).await.err().unwrap();
     assert_eq!(error.code, ErrorCode::MaxTimeMSExpired);
     assert!(short.waited.load(Ordering::Relaxed));
-    // Who holds a lock may be waited for himself, so he gives up.
+    // Others may wait for the holder of a lock, so it gives up.
     let within = Staging::within(member.context(), staging.into_unit(), "c", true);
     let error = within.await.err().unwrap();
     assert_eq!(error.code, ErrorCode::LockTimeout);

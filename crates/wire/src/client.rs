@@ -164,7 +164,7 @@ impl Pool {
     }
 
     /// Sends a prepared request and returns the reply whatever it says. Only the reply's framing is
-    /// checked: this is the road of bytes that are passed on.
+    /// checked: this is for bytes that are passed on.
     pub async fn exchange(
         &self,
         request: &Outgoing,

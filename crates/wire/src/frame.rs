@@ -1,6 +1,6 @@
 //! Cutting a byte stream into messages.
 //!
-//! The length in a header is a stranger's word: it is bounded before anything is allocated, and
+//! The length in a header is not to be trusted: it is bounded before anything is allocated, and
 //! memory grows with the bytes that really arrive, never with the bytes that were announced.
 
 use bytes::{Bytes, BytesMut};
@@ -28,7 +28,7 @@ pub enum FrameError {
     Io(#[from] std::io::Error),
 }
 
-/// Reads messages into a buffer that is used again once the previous message's bytes are let go.
+/// Reads messages into a buffer that is used again once the previous message's bytes are released.
 pub struct FrameReader {
     buffer: BytesMut,
     grown: bool,

@@ -1,4 +1,4 @@
-//! `getLastError` and its siblings: what became of the connection's last write.
+//! `getLastError` and its siblings: the outcome of the connection's last write.
 //!
 //! The drivers of 2012 send a write that nobody answers and ask afterwards, on the same connection.
 //! Each write command's reply leaves its outcome with the connection; these commands answer from

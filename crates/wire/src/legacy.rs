@@ -238,7 +238,7 @@ fn unwrap_command(body: &RawDocument, flags: i32) -> RawDocumentBuf {
     out
 }
 
-/// `db.$cmd.sys.inprog` and its siblings, commands by another road.
+/// `db.$cmd.sys.inprog` and its siblings, commands in another form.
 fn pseudo_command(name: &str, filter: &RawDocument) -> Result<RawDocumentBuf, DecodeError> {
     let command = match name {
         "inprog" => cstr!("currentOp"),

@@ -1,4 +1,4 @@
-//! The members: how a wish becomes an entry, and a committed entry a membership.
+//! The members: how a requested change becomes an entry, and a committed entry a membership.
 
 use bytes::Bytes;
 use protobuf::Message as _;
@@ -9,11 +9,11 @@ use crate::log::{Disk, LogError};
 use crate::machine::{Change, Member, Membership, PeerId, Position};
 use crate::status::PeerProgress;
 
-/// What became of a wish to change the membership.
-pub(crate) enum Wish {
+/// The outcome of a request to change the membership.
+pub(crate) enum ChangeOutcome {
     Proposed(Position),
     /// There is nothing to change.
-    Fulfilled,
+    Unchanged,
     /// Another change is under way.
     Later,
     NotLeader,
@@ -48,18 +48,18 @@ impl<D: Disk> Core<D> {
         self.node.step(append).is_ok()
     }
 
-    pub fn propose_change(&mut self, change: &Change) -> Wish {
+    pub fn propose_change(&mut self, change: &Change) -> ChangeOutcome {
         if !self.serves() {
-            return Wish::NotLeader;
+            return ChangeOutcome::NotLeader;
         }
         // Until an entry of this term is committed an older change may still be in the log.
         if self.node.raft.has_pending_conf() || !self.node.raft.commit_to_current_term() {
-            return Wish::Later;
+            return ChangeOutcome::Later;
         }
         let (kind, id, address) = match self.plan(change) {
             Ok(Some(plan)) => plan,
-            Ok(None) => return Wish::Fulfilled,
-            Err(reason) => return Wish::Refused(reason),
+            Ok(None) => return ChangeOutcome::Unchanged,
+            Err(reason) => return ChangeOutcome::Refused(reason),
         };
         let mut entry = Entry::default();
         entry.set_entry_type(EntryType::EntryConfChange);
@@ -69,15 +69,15 @@ impl<D: Disk> Core<D> {
         message.from = self.settings.id;
         message.set_entries(vec![entry].into());
         match self.node.step(message) {
-            Ok(()) => Wish::Proposed(Position {
+            Ok(()) => ChangeOutcome::Proposed(Position {
                 term: self.term(),
                 index: self.last_index(),
             }),
-            Err(_) => Wish::Later,
+            Err(_) => ChangeOutcome::Later,
         }
     }
 
-    /// The Raft change that a wish comes to; none if the group is already so.
+    /// The Raft change for a requested one; none if there is nothing to change.
     fn plan(&self, change: &Change) -> Result<Option<(ConfChangeType, PeerId, String)>, String> {
         let membership = self.membership();
         let known = |id: PeerId| {

@@ -1,4 +1,4 @@
-//! How much of the log is kept, and for whom.
+//! How much of the log is kept, and for which members.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Keeping {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Beyond this nobody's needs count.
+    /// Beyond this no member's needs count.
     pub fn bytes_bound(&self) -> u64 {
         self.bytes_max().saturating_mul(KEPT_LOG_SIZES)
     }

@@ -44,7 +44,7 @@ impl<S: StateMachine> Shared<S> {
             let late = rounds.reads.give_up_late(now);
             self.asked.lock().return_to(late, now);
         }
-        rounds.wish();
+        rounds.propose_changes();
         let proposed = !proposals.is_empty();
         for proposal in &proposals {
             let bytes = proposal.data.len();
@@ -208,7 +208,7 @@ impl<S: StateMachine> Shared<S> {
                 held: Box::new(held),
             }]);
         }
-        rounds.wish();
+        rounds.propose_changes();
         self.publish(rounds, ticking);
         if self.inbox.lock().set_due(rounds.due()) {
             self.wake.notify_one();

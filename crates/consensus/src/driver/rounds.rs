@@ -9,7 +9,7 @@ use super::inbox::Proposal;
 use super::lead::Lead;
 use super::reads::Reads;
 use crate::apply::Answer;
-use crate::core::{Core, Wish};
+use crate::core::{ChangeOutcome, Core};
 use crate::error::{Error, ProposeError};
 use crate::log::disk::EngineDisk;
 use crate::machine::{Change, Membership, PeerId, Position, StateMachine};
@@ -120,25 +120,26 @@ impl<S: StateMachine> Rounds<S> {
         }
     }
 
-    pub fn wish(&mut self) {
+    /// Proposes the changes of the membership that wait, one at a time.
+    pub fn propose_changes(&mut self) {
         while self.changing.is_none() {
             let Some((change, answer)) = self.changes.pop_front() else {
                 return;
             };
             match self.core.propose_change(&change) {
-                Wish::Proposed(position) => self.changing = Some((position, answer)),
-                Wish::Fulfilled => {
+                ChangeOutcome::Proposed(position) => self.changing = Some((position, answer)),
+                ChangeOutcome::Unchanged => {
                     let _ = answer.send(Ok(self.core.membership().clone()));
                 }
-                Wish::Later => {
+                ChangeOutcome::Later => {
                     self.changes.push_front((change, answer));
                     return;
                 }
-                Wish::NotLeader => {
+                ChangeOutcome::NotLeader => {
                     let leader = self.core.leader();
                     let _ = answer.send(Err(Error::NotLeader { leader }));
                 }
-                Wish::Refused(reason) => {
+                ChangeOutcome::Refused(reason) => {
                     let _ = answer.send(Err(Error::Refused(reason)));
                 }
             }

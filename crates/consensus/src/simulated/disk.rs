@@ -23,7 +23,7 @@ pub enum Effect {
     Read,
 }
 
-/// What becomes of it.
+/// How it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,

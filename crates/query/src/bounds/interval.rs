@@ -236,7 +236,7 @@ fn describe_value(value: RawBsonRef<'_>, collated: bool) -> String {
     }
 }
 
-/// The intervals that a condition confines a path to.
+/// The intervals that a condition bounds a path to.
 #[derive(Debug, Clone)]
 pub struct Intervals<'a> {
     /// In order, apart from one another.
@@ -304,18 +304,18 @@ pub fn condition_intervals<'a>(
     arrays: bool,
     order: KeyOrder<'_>,
 ) -> Option<Intervals<'a>> {
-    let confined = holding(condition.predicate, arrays, order)?;
+    let bounds = holding(condition.predicate, arrays, order)?;
     if !condition.negated {
-        return Some(confined);
+        return Some(bounds);
     }
     // What is left out has to meet the predicate for certain.
-    if !confined.exact {
+    if !bounds.exact {
         return match condition.predicate {
             Predicate::Exists if !arrays => Some(Intervals::inexact(vec![null()])),
             _ => None,
         };
     }
-    let outside = complement(confined.intervals);
+    let outside = complement(bounds.intervals);
     (!outside.iter().any(Interval::is_full)).then_some(Intervals::exact(outside))
 }
 

@@ -34,9 +34,9 @@ pub fn intervals_of<'f>(conjunction: &Conjunction<'f>, path: &Path) -> Option<Ve
             break;
         }
         if *condition.path == *path
-            && let Some(confined) = interval::condition_intervals(condition, false, order)
+            && let Some(intervals) = interval::condition_intervals(condition, false, order)
         {
-            found.push(confined);
+            found.push(intervals);
         } else if let Some(value) = pinned(condition, path)
             && order.value(value).is_some()
         {

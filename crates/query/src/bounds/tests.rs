@@ -101,13 +101,13 @@ fn show(
     }
 }
 
-fn text(confined: Option<Intervals<'_>>, collated: bool) -> String {
-    let Some(confined) = confined else {
+fn text(bounds: Option<Intervals<'_>>, collated: bool) -> String {
+    let Some(bounds) = bounds else {
         return "anywhere".to_owned();
     };
-    let intervals = confined.intervals.iter();
+    let intervals = bounds.intervals.iter();
     let shown: Vec<_> = intervals.map(|i| i.describe(collated)).collect();
-    let inexact = if confined.exact { "" } else { " inexact" };
+    let inexact = if bounds.exact { "" } else { " inexact" };
     format!(
         "{}{inexact}",
         if shown.is_empty() {

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashSet};
 use banyan_document::element::{Element, elements, items};
 use bson::{RawArray, RawBsonRef, RawDocument};
 
-/// What becomes of one document.
+/// How one document changes.
 #[derive(Default)]
 pub struct Diff<'a> {
     deletes: Vec<&'a str>,
@@ -29,7 +29,7 @@ pub struct Diff<'a> {
     bytes: usize,
 }
 
-/// What becomes of one array.
+/// How one array changes.
 #[derive(Default)]
 struct ArrayDiff<'a> {
     /// The length, if it has become shorter.

@@ -40,7 +40,7 @@ pub struct Env<'a> {
     frame: Option<&'a Frame<'a>>,
     /// The variables of the `$lookup` stages around.
     outer: &'a Variables,
-    /// A constant is being worked out: those inside it need not be kept.
+    /// A constant is being evaluated: those inside it need not be kept.
     in_constant: bool,
 }
 

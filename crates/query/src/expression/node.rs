@@ -39,11 +39,11 @@ pub(crate) enum ExpressionNode {
     Array(Arc<[ExpressionNode]>),
     Call(Arc<Call>),
     Special(Arc<dyn Special>),
-    /// A constant that costs too much to be worked out while parsing.
+    /// A constant that costs too much to be evaluated while parsing.
     Deferred(Arc<Deferred>),
 }
 
-/// Worked out when it is first needed, and kept unless it is large.
+/// Evaluated when it is first needed, and kept unless it is large.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     node: ExpressionNode,
@@ -56,7 +56,7 @@ enum Kept {
     TooLarge,
 }
 
-/// A deferred constant of more bytes is worked out each time.
+/// A deferred constant of more bytes is evaluated each time.
 const DEFERRED_BYTES_MAX: usize = 1024 * 1024;
 
 /// An operator that runs over its evaluated arguments.
@@ -148,7 +148,7 @@ impl ExpressionNode {
         matches!(self, ExpressionNode::Constant(_) | ExpressionNode::Missing)
     }
 
-    /// Whether it depends on no document, though it may not have been worked out yet.
+    /// Whether it depends on no document, though it may not have been evaluated yet.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_constant() || matches!(self, ExpressionNode::Deferred(_))
     }
@@ -160,7 +160,7 @@ impl ExpressionNode {
         }))
     }
 
-    /// The value of a constant, worked out if it has to be.
+    /// The value of a constant, evaluated if it has to be.
     pub(crate) fn as_constant(
         &self,
         budget: &Budget,
@@ -327,7 +327,7 @@ impl Deferred {
                 0..=DEFERRED_BYTES_MAX => Kept::Value(value.map(Into::into)),
                 _ => Kept::TooLarge,
             };
-            // Whoever was first worked out the same.
+            // Another thread was first, with the same value.
             let _ = self.kept.set(kept);
         }
         Ok(match self.kept.get() {

@@ -2,7 +2,7 @@
 //!
 //! Variables are resolved to slots here, user variables given with the command become constants,
 //! and an operator whose arguments are all constant is evaluated at once: its error, if any, is
-//! an error of the pipeline, as in MongoDB. A constant that costs much is worked out when it is
+//! an error of the pipeline, as in MongoDB. A constant that costs much is evaluated when it is
 //! first needed. What operators there are is not known here: whoever makes a parser hands in how
 //! one is read.
 

@@ -152,7 +152,7 @@ fn folding_is_bounded() {
 
     let once = in_budget(range, Budget::unlimited()).unwrap();
     assert_eq!(once.as_constant(), Some(bson::RawBsonRef::Int32(100_000)));
-    // It is worked out once, not for each document.
+    // It is evaluated once, not for each document.
     let large = r#"{"$slice":[{"$range":[0,100000]},-2]}"#;
     let kept = in_budget(large, Budget::allowance(1_000_000)).unwrap();
     for _ in 0..100 {
@@ -164,7 +164,7 @@ fn folding_is_bounded() {
     }
     // Errors of what is cheap are errors of the request.
     assert!(in_budget(r#"{"$divide":[1,0]}"#, Budget::unlimited()).is_err());
-    // A name may be worked out late, too.
+    // A name may be evaluated late, too.
     let name = r#"{"$getField":{"input":"$$ROOT","field":{"$concat":["a",
         {"$substr":["",0,{"$size":{"$range":[0,50000]}}]}]}}}"#;
     assert!(in_budget(name, Budget::unlimited()).is_ok());

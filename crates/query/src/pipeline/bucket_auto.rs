@@ -471,7 +471,7 @@ impl BucketAutoRun {
     }
 }
 
-/// A bucket on its way.
+/// A bucket that is being filled.
 struct Filling {
     states: Vec<State>,
     min: RawBson,

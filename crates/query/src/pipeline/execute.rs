@@ -144,7 +144,7 @@ impl Execution {
                 Flow::Continue => {}
                 Flow::Full => return Ok(()),
                 Flow::Stop => {
-                    // What the runs before it have is of no use.
+                    // What the runs before it hold is not needed.
                     self.stopped = true;
                     break;
                 }

@@ -178,7 +178,7 @@ impl Pipeline {
         })
     }
 
-    /// A run that is fed by hand: `push` documents, then `drain`, and `pop` results.
+    /// A run that the caller feeds: `push` documents, then `drain`, and `pop` results.
     pub fn start(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
         self.start_within(sources, Variables::NONE)
     }

@@ -31,7 +31,7 @@ pub trait Stage: Any + fmt::Debug + Send + Sync {
         Reads::Everything
     }
 
-    /// What becomes of the fields of a document that goes through it.
+    /// Which fields of a document it changes.
     fn changes(&self) -> Changes {
         Changes::Everything
     }
@@ -102,7 +102,7 @@ pub enum Reads {
     Everything,
 }
 
-/// What becomes of the fields of a document. A stage that may make several documents of one, or
+/// Which fields of a document a stage changes. A stage that may make several documents of one, or
 /// none, says it of each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {

@@ -229,7 +229,7 @@ enum Input {
     Sorted(Sorted<Placed>),
 }
 
-/// A partition with the values of the functions, on its way out.
+/// A partition with the values of the functions, while its documents are handed on.
 struct Done {
     documents: List,
     cursor: Cursor,
@@ -282,7 +282,7 @@ impl StageRun for WindowRun {
         self.sort(next.budget)?;
         let done = &mut self.done;
         let Some(document) = done.documents.next(&mut done.cursor)? else {
-            let more = self.work_partition(next)?;
+            let more = self.evaluate_partition(next)?;
             return Ok(if more { Drained::More } else { Drained::Done });
         };
         self.arena.reset();
@@ -323,8 +323,8 @@ impl WindowRun {
         Ok(())
     }
 
-    /// Works the next partition out; false if there is none.
-    fn work_partition(&mut self, next: &mut Next<'_>) -> Result<bool, QueryError> {
+    /// Evaluates the functions over the next partition; false if there is none.
+    fn evaluate_partition(&mut self, next: &mut Next<'_>) -> Result<bool, QueryError> {
         self.done = Done::nothing(next.budget);
         self.holding.set(0)?;
         let Input::Sorted(sorted) = &mut self.input else {

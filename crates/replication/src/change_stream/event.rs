@@ -20,7 +20,7 @@ use crate::machine::names::Name;
 use crate::oplog::describe;
 use crate::replica::Replica;
 
-/// One event on its way out.
+/// An event as the stream returns it.
 pub struct Event {
     pub token: Token,
     pub document: RawDocumentBuf,
@@ -42,7 +42,7 @@ pub struct Place {
     pub wall_ms: i64,
 }
 
-/// The events that come of one operation: its own, and the end of the stream.
+/// The events of one operation: its own, and the end of the stream.
 #[derive(Default)]
 pub struct Events {
     pub event: Option<Event>,
@@ -217,7 +217,7 @@ impl Describer {
 
     /// Changes of collections and indexes.
     fn catalog(&self, change: &CatalogChange, about: &RawDocument, place: Place) -> Events {
-        // The rename that put another in its place tells of it.
+        // The rename that put another in its place has an event for it.
         if about.get_bool("replaced").unwrap_or(false) {
             return Events::default();
         }

@@ -58,7 +58,7 @@ impl Progress {
         token.to_document()
     }
 
-    /// There is more to read at once, though no row has come of it yet.
+    /// There is more to read at once, though it has yielded no row yet.
     pub fn is_behind(&self) -> bool {
         self.state.lock().behind
     }

@@ -105,7 +105,7 @@ pub(super) struct Applying<'a> {
     /// As of the last entry that is in the batch.
     pub(super) applied: Applied,
     pub(super) sessions: HashMap<SessionId, SessionRecord>,
-    /// Of our own proposals: what listeners are told, and what is let go of, after the commit.
+    /// Of our own proposals: what listeners are told, and what is released, after the commit.
     done: Vec<(Bytes, Prepared)>,
     /// The collection whose changes somebody is told of at once.
     watched: Option<CollectionId>,
@@ -116,7 +116,7 @@ pub(super) struct Applying<'a> {
 }
 
 impl Applying<'_> {
-    /// Whether an entry has to be worked out and does not change what others are worked out
+    /// Whether an entry has to be computed and does not change what others are computed
     /// against.
     fn can_wait(&self, committed: &Committed<Prepared>) -> Result<bool, EffectError> {
         let is_worked_out = committed
@@ -136,7 +136,7 @@ impl Applying<'_> {
             && !self.is_watched(&entry))
     }
 
-    /// Entries that can be worked out at once.
+    /// Entries whose effects can be computed at once.
     fn run(&mut self, entries: Vec<Committed<Prepared>>) -> Result<(), EffectError> {
         if entries.is_empty() {
             return Ok(());
@@ -198,7 +198,7 @@ impl Applying<'_> {
             return self.witness(&entry, next);
         }
         if !is_worked_out && changes_definitions(&entry)? {
-            // What follows is worked out against the catalog as this leaves it.
+            // What follows is computed against the catalog as this leaves it.
             self.commit()?;
             self.definitions(&entry, next.position.index)?;
             self.applied = next;

@@ -152,7 +152,7 @@ pub enum EffectError {
 }
 
 /// Adds what an entry's operations on documents do. Those on a collection that a later entry has
-/// dropped (which an earlier run applied already) come to nothing.
+/// dropped (which an earlier run applied already) have no effect.
 pub fn work_out(
     batch: &mut Batch,
     catalog: &Catalog,

@@ -67,7 +67,7 @@ pub struct Machine {
     base: Base,
     /// When old sessions were last looked for, by the entries' clock.
     swept_ms: AtomicI64,
-    /// The store keeps, out of sight, what came of a snapshot before the process ended.
+    /// The store keeps, hidden, what was fetched of a snapshot before the process ended.
     has_leftovers: AtomicBool,
     /// An arbiter: keeps the log's position and the set's configuration, and no data.
     dataless: AtomicBool,

@@ -1,4 +1,4 @@
-//! What is worked out before an entry is committed.
+//! What is computed before an entry is committed.
 
 use banyan_storage::Batch;
 

@@ -91,7 +91,7 @@ impl LogReader {
                     entries.push(Arc::new(seen));
                 }
             }
-            // What somebody reads who is far behind is of no use to the others.
+            // What a reader far behind reads is of no use to the others.
             if entries
                 .last()
                 .is_some_and(|last| last.position.index + 1 == end)

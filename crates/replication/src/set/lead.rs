@@ -239,8 +239,8 @@ impl ReplicationCoordinator {
         Ok(())
     }
 
-    /// Every member follows the primary, so that a wish for another source is noted, checked as
-    /// MongoDB does, and shown; it changes nothing. Answers the wish before.
+    /// Every member follows the primary, so that a request for another source is noted, checked as
+    /// MongoDB does, and shown; it changes nothing. Answers the one requested before.
     pub fn sync_from(&self, host: &str) -> Result<Option<String>, CommandError> {
         let config = self.require_config()?;
         let not_secondary = |text: &str| Err(CommandError::new(ErrorCode::NotSecondary, text));
@@ -311,7 +311,7 @@ impl ReplicationCoordinator {
     }
 }
 
-/// What became of a wish to freeze.
+/// The outcome of a request to freeze.
 pub enum Frozen {
     NoMore,
     ForAWhile,
@@ -333,10 +333,10 @@ fn nobody_caught_up() -> CommandError {
 /// Looks again and again, as nothing tells when the condition comes true.
 pub(super) async fn wait(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     condition: impl Fn() -> bool,
 ) -> Result<(), CommandError> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     while !condition() {
         if Instant::now() >= deadline {
             return Err(CommandError::new(

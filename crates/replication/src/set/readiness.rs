@@ -65,8 +65,8 @@ impl Readiness {
             Some(commit) => applied >= commit,
             None => {
                 let votes = matches!(status.role, Role::Leader | Role::Follower | Role::Candidate);
-                let patience = election_timeout * TIMEOUTS_WITHOUT_LEADER;
-                votes && status.leader.is_none() && state.since.elapsed() >= patience
+                let timeout = election_timeout * TIMEOUTS_WITHOUT_LEADER;
+                votes && status.leader.is_none() && state.since.elapsed() >= timeout
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Changes of what exists: collections and indexes come and go.
 //!
 //! Whoever changes a collection holds its lock exclusively from the look at the catalog until the
-//! change is applied, so that no write is under way that was worked out against the old state.
+//! change is applied, so that no write is under way whose effects were computed against the old state.
 
 use std::time::Duration;
 

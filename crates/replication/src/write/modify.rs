@@ -1,4 +1,4 @@
-//! Updates and deletes: finding the records, latching them, staging what becomes of them.
+//! Updates and deletes: finding the records, latching them, staging their changes.
 //!
 //! A record is chosen from one snapshot, latched, and read again from a snapshot taken after that:
 //! only what still matches then is changed. A scan goes on in the view it began in, so a record

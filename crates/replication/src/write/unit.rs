@@ -35,7 +35,7 @@ const STAGED_MAX: Duration = Duration::from_millis(30);
 /// As MongoDB's `maxTransactionLockRequestTimeoutMillis`.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// What a unit reads, and what becomes of it when somebody else changes that.
+/// What a unit reads, and what happens when somebody else changes that.
 pub enum Isolation {
     /// Each statement reads the present state. Whoever else is changing a record is waited for,
     /// and what is staged may be committed in parts.
@@ -184,7 +184,7 @@ impl WriteUnit {
         self.locks.extend(lock);
     }
 
-    /// How long it waits for a lock: whoever holds others may be waited for himself.
+    /// How long it waits for a lock: others may be waiting for the locks that it holds.
     pub(super) fn lock_timeout(&self) -> Option<Duration> {
         (!self.locks.is_empty()).then_some(LOCK_TIMEOUT)
     }

@@ -3,7 +3,7 @@
 use super::net::{Net, Node, Out};
 use crate::core::members::conf_change;
 use crate::core::mix::mix;
-use crate::core::{Wish, forced};
+use crate::core::{ChangeOutcome, forced};
 use crate::machine::Change;
 use crate::machine::{Member, PeerId};
 use crate::status::Role;
@@ -103,7 +103,7 @@ fn a_crash_comes_before_or_after_a_forced_change() {
     assert_eq!(net.texts(1), ["x", "alone"]);
 }
 
-/// Members that force a change at odd moments of a bad time, and what becomes of it.
+/// Members that force a change at odd moments of a bad time, and how it ends.
 #[test]
 fn forced_changes_leave_one_history() {
     let seeds: Vec<u64> = match std::env::var("SEED") {
@@ -293,7 +293,7 @@ fn one_of_two_does_not_go_on_if_there_may_be_a_third() {
     // The change is in both logs, so it is decided; only the first knows.
     assert!(matches!(
         net.core(1).propose_change(&Change::Promote(3)),
-        Wish::Proposed(_)
+        ChangeOutcome::Proposed(_)
     ));
     net.pump(1, Out::default());
     net.part(&[&[1, 3], &[2]]);

@@ -9,7 +9,7 @@ use raft::ReadState;
 use raft::eraftpb::Message;
 
 use crate::core::mix::mix;
-use crate::core::{Core, Decided, Outlet, Settings, Wish};
+use crate::core::{ChangeOutcome, Core, Decided, Outlet, Settings};
 use crate::log::memory::MemoryDisk;
 use crate::machine::Change;
 use crate::machine::{Member, PeerId, Position, SnapshotMeta};
@@ -216,7 +216,7 @@ impl Net {
 
     pub fn change(&mut self, leader: PeerId, change: Change) {
         for _ in 0..50 {
-            if let Wish::Fulfilled = self.core(leader).propose_change(&change) {
+            if let ChangeOutcome::Unchanged = self.core(leader).propose_change(&change) {
                 return;
             }
             self.pump(leader, Out::default());

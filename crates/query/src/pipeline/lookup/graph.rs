@@ -202,7 +202,7 @@ fn one_step(
 ) -> Result<Arc<Lookup>, QueryError> {
     let mut writer = DocumentWriter::new();
     writer.append_str("from", from);
-    // The values are given by hand.
+    // The search gives the values.
     writer.append_str("localField", "_id");
     writer.append_str("foreignField", connect_to);
     writer.append_str("as", "found");

@@ -509,15 +509,15 @@ impl AsRef<[u8]> for Reply {
 struct Asker {
     pool: Pool,
     stop: CancellationToken,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Asker {
-    fn new(fetcher: &Fetcher, pool: &Pool, patience: Duration) -> Asker {
+    fn new(fetcher: &Fetcher, pool: &Pool, timeout: Duration) -> Asker {
         Asker {
             pool: pool.clone(),
             stop: fetcher.stop.clone(),
-            patience,
+            timeout,
         }
     }
 
@@ -532,7 +532,7 @@ impl Asker {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
-            let patience = match &error {
+            let timeout = match &error {
                 ClientError::Command(error) if error.code == ErrorCode::NoSuchKey => {
                     return Err(Failure::Gone(self.pool.address().to_owned()));
                 }
@@ -540,11 +540,11 @@ impl Asker {
                 ClientError::Connect { source, .. }
                     if source.kind() == std::io::ErrorKind::ConnectionRefused =>
                 {
-                    self.patience.min(REFUSED_TIMEOUT)
+                    self.timeout.min(REFUSED_TIMEOUT)
                 }
-                _ => self.patience,
+                _ => self.timeout,
             };
-            if started.elapsed() >= patience {
+            if started.elapsed() >= timeout {
                 return Err(other(error.to_string()));
             }
             tracing::debug!(%error, "asking again for a part of a snapshot");
