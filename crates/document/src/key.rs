@@ -27,13 +27,15 @@ mod builder;
 mod decode;
 mod hash;
 mod number;
+mod order;
 mod pattern;
 mod types;
 
 pub use builder::{KeyBuilder, KeyField};
 pub use decode::{FieldValue, KeyReader, Unreadable};
 pub use hash::{hash, hash_collated};
-pub use pattern::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
+pub use order::FieldOrder;
+pub use pattern::{KeyError, KeyPattern, KeyPatternError, Keys};
 pub use types::Key;
 
 use bson::{RawArray, RawBsonRef, RawDocument};

@@ -2,7 +2,7 @@
 
 use icu_locale_core::Locale;
 
-use super::{Alternate, CaseFirst};
+use super::definition::{Alternate, CaseFirst};
 
 /// Those that have rules or are known to need none beyond the root's. In order.
 const LOCALES: [&str; 109] = [

@@ -3,8 +3,8 @@
 use bson::{RawBsonRef, RawDocument};
 use thiserror::Error;
 
+use super::definition::{Absent, Alternate, CaseFirst, Collation, MaxVariable, Strength, VERSION};
 use super::locale::{self, Customs};
-use super::{Absent, Alternate, CaseFirst, Collation, MaxVariable, Strength, VERSION};
 use crate::element::{Element, elements};
 use crate::extjson;
 use crate::kind;

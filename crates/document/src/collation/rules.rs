@@ -12,7 +12,8 @@ use icu_normalizer::provider::{
 };
 use icu_provider::{DataError, DataPayload, DataProvider, DataRequest, DataResponse};
 
-use super::{Alternate, CaseFirst, Collation, MaxVariable, Strength, locale};
+use super::definition::{Alternate, CaseFirst, Collation, MaxVariable, Strength};
+use super::locale;
 
 /// `None`: there are no rules for the locale.
 pub(super) fn of(collation: &Collation) -> Option<Collator> {

@@ -2,8 +2,9 @@
 
 use bson::RawBsonRef;
 
+use super::encode_typed;
+use super::order::FieldOrder;
 use super::types::{Key, MISSING, NULL, NoTypes, TypeBits, TypeSink, UNDEFINED};
-use super::{FieldOrder, encode_typed};
 use crate::collation::Collator;
 
 /// What a key has in a field.

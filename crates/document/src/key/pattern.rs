@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 use thiserror::Error;
 
+use super::order::FieldOrder;
 use super::types::NoTypes;
 use super::{Key, KeyBuilder, KeyField, encode_typed, hash_collated};
 use crate::collation::Collator;
@@ -16,13 +17,6 @@ use crate::element::{elements, field, items};
 use crate::number::Number;
 use crate::path::{Path, position};
 use crate::writer::DocumentWriter;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FieldOrder {
-    Ascending,
-    Descending,
-    Hashed,
-}
 
 /// The fields of an index, in order, and how it compares strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
