@@ -4,8 +4,7 @@ use bson::RawDocumentBuf;
 
 use super::strings::new_string;
 use super::to_v8::EVERY_INDEX;
-use super::{Bindings, FIELD_PAYLOAD, FIELD_SECOND, Type};
-use super::{field, type_of};
+use super::types::{Bindings, FIELD_PAYLOAD, FIELD_SECOND, Type, field, type_of};
 use crate::error::{BYTES_MAX, ConvertError, DEPTH_MAX};
 
 type Value<'s> = v8::Local<'s, v8::Value>;

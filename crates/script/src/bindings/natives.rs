@@ -4,8 +4,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use md5::{Digest, Md5};
 
-use super::from_v8::latin1;
-use super::{Bindings, FIELD_PAYLOAD, FIELD_SECOND, TYPES, document_from_v8, field, type_of};
+use super::from_v8::{document_from_v8, latin1};
+use super::types::{Bindings, FIELD_PAYLOAD, FIELD_SECOND, TYPES, field, type_of};
+use crate::error::ConvertError;
 
 type Arguments<'s> = v8::FunctionCallbackArguments<'s>;
 type Return<'s> = v8::ReturnValue<'s>;
@@ -246,7 +247,7 @@ fn document<'s>(scope: &mut Scope<'s>, value: Value<'s>) -> Option<bson::RawDocu
     };
     match document_from_v8(scope, &bindings, object) {
         Ok(document) => Some(document),
-        Err(super::ConvertError::Threw) => None,
+        Err(ConvertError::Threw) => None,
         Err(error) => {
             throw(scope, &error.to_string());
             None

@@ -5,7 +5,7 @@ use bson::raw::RawBsonRef;
 
 use super::bytes::{Element, Elements, read_i32, read_i64, read_u32, text, until_zero};
 use super::strings::new_string;
-use super::{Bindings, ORIGINS_MAX, Type};
+use super::types::{Bindings, ORIGINS_MAX, Type};
 use crate::error::{ConvertError, DEPTH_MAX};
 
 type Value<'s> = v8::Local<'s, v8::Value>;
