@@ -1,11 +1,16 @@
-//! What a running command can see: the node, the connection, the request, and the fields that any
-//! command may carry (session, deadlines, concerns), picked out once.
+//! What a command is, and what it runs with.
+//!
+//! Everything that can be said about a command without running it is said in its line of the table
+//! ([`CommandSpec`]), as data, so that the service can refuse a request before the command's own code
+//! sees it. While it runs, it sees the node, the connection, the request and the fields that any
+//! command may carry ([`CommandContext`]).
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use banyan_document::{elements, field, first_value};
+use banyan_document::{field, first_value};
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
 use banyan_query::Budget;
@@ -15,168 +20,260 @@ use banyan_replication::snapshots::PointInTime;
 use banyan_replication::write::context::{Operation, WriteContext};
 use banyan_replication::write::shard_rules::{ShardRules, Versions};
 use banyan_storage::{Catalog, Namespace, Snapshot};
-use banyan_wire::{CommandError, Connection, ErrorCode, ReadMode, ReadPreference, Request};
-use bson::{RawBsonRef, RawDocument, Timestamp};
+use banyan_wire::{CommandError, Connection, ErrorCode, Request};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
-use crate::commands::table::{CommandSpec, Table};
+use crate::counters::{CommandCounts, Counter, Sharded};
 use crate::errors;
+use crate::generic::{Command, Generic};
 use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
 use crate::read_concern::concern::Level;
+use crate::role::BoxFuture;
 use banyan_execution::PlanSummaryStats;
 
-/// The fields that every command takes, as they stand in the request.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Generic<'a> {
-    pub lsid: Option<&'a RawDocument>,
-    pub txn_number: Option<i64>,
-    pub autocommit: Option<bool>,
-    pub start_transaction: Option<bool>,
-    pub stmt_id: Option<i32>,
-    pub stmt_ids: Option<RawBsonRef<'a>>,
-    pub max_time_ms: Option<u64>,
-    pub read_concern: Option<&'a RawDocument>,
-    pub write_concern: Option<&'a RawDocument>,
-    pub read_preference: Option<ReadMode>,
-    pub cluster_time: Option<RawBsonRef<'a>>,
-    pub comment: Option<RawBsonRef<'a>>,
-    pub shard_version: Option<RawBsonRef<'a>>,
-    pub database_version: Option<RawBsonRef<'a>>,
-    /// The legacy OP_QUERY bit, given to commands as `$readPreference`'s absence.
-    pub secondary_ok: bool,
+/// What a command answers: the reply without `operationTime` and `$clusterTime`, which the service
+/// adds. `ok: 1` is part of it.
+pub type CommandResult = Result<RawDocumentBuf, CommandError>;
+
+/// Which state of the replica set member a command can be answered in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// Any state, also before the set has been initiated.
+    Any,
+    /// Only the primary (or a standalone).
+    Primary,
+    /// The primary, or a secondary if the request's read preference allows it.
+    Readable,
+    /// A member whose data may be read, whatever the read preference says.
+    Data,
 }
 
-impl<'a> Generic<'a> {
-    /// Walks the command's fields once: the generic ones are parsed, the command's own are checked
-    /// against the table, anything else is refused.
-    pub fn parse(request: &'a Request, spec: &CommandSpec) -> Result<Generic<'a>, CommandError> {
-        let mut generic = Generic::default();
-        // The first one is the command's own name, which was found already.
-        for element in elements(&request.body).skip(1) {
-            let name = element.name();
-            // It was read when the message came in.
-            if name == "$db" {
-                continue;
-            }
-            if !generic.take(name, element.value(), spec)? && !spec.accepts(name) {
-                return Err(CommandError::new(
-                    ErrorCode::Location(40415),
-                    format!(
-                        "BSON field '{}.{name}' is an unknown field.",
-                        spec.parsed_as
-                    ),
-                ));
-            }
-        }
-        Ok(generic)
-    }
+/// How a command is run.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// On the connection's task, without waiting for anything: commands that only look at memory.
+    Inline(for<'a> fn(&'a CommandContext<'a>) -> CommandResult),
+    /// Anything that waits or scans.
+    Future(for<'a> fn(&'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>),
+    /// First the inline attempt, which declines with `None` when the request turns out to be more
+    /// than a point operation; then the future.
+    Either(
+        for<'a> fn(&'a CommandContext<'a>) -> Option<CommandResult>,
+        for<'a> fn(&'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>,
+    ),
+}
 
-    /// Whether the field is one of the generic ones; its value is kept if so.
-    fn take(
-        &mut self,
-        name: &'a str,
-        value: RawBsonRef<'a>,
-        spec: &CommandSpec,
-    ) -> Result<bool, CommandError> {
-        let field = params::Field {
-            command: spec.parsed_as,
+/// One line of the table. Build it with [`CommandSpec::new`] and the setters, all `const`:
+///
+/// ```ignore
+/// pub static SPEC: CommandSpec = CommandSpec::new("ping", Run::Inline(run)).needs(Needs::Any);
+/// ```
+pub struct CommandSpec {
+    /// Today's spelling.
+    pub name: &'static str,
+    /// Other spellings, such as the lower-case ones of the 2.x shell.
+    pub aliases: &'static [&'static str],
+    pub help: &'static str,
+    /// What messages about its fields call it: the name of MongoDB's parser for it.
+    pub parsed_as: &'static str,
+    pub writes: bool,
+    pub needs: Needs,
+    pub admin_only: bool,
+    /// May be part of a multi-document transaction.
+    pub in_transaction: bool,
+    /// The privilege action it asks for, when access control is on.
+    pub privilege: &'static str,
+    /// The fields that it reads, next to the generic ones that the service knows.
+    pub fields: &'static [&'static str],
+    /// The fields that it accepts and that have no effect here.
+    pub ignored: &'static [&'static str],
+    /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
+    /// with a ticket (see [`tickets`]).
+    pub computes: bool,
+    /// It only looks at memory, or waits, and others wait for it: connections that carry nothing
+    /// else are served on threads that no query can occupy (see `banyan_wire::server`).
+    pub vital: bool,
+    /// Accepts any field, as some of MongoDB's oldest commands do.
+    pub lenient: bool,
+    pub run: Run,
+}
+
+impl CommandSpec {
+    /// A read that any readable member answers, with no fields of its own.
+    pub const fn new(name: &'static str, run: Run) -> CommandSpec {
+        CommandSpec {
             name,
-            value,
-        };
-        match name {
-            "$audit"
-            | "$client"
-            | "$configServerState"
-            | "$oplogQueryData"
-            | "$replData"
-            | "$configTime"
-            | "$topologyTime"
-            | "$gleStats"
-            | "apiVersion"
-            | "apiStrict"
-            | "apiDeprecationErrors"
-            | "allowImplicitCollectionCreation"
-            | "clientOperationKey"
-            | "maxTimeMSOpOnly"
-            | "mayBypassWriteBlocking"
-            | "coordinator"
-            | "helpCommand"
-            | "help" => {}
-            "lsid" => self.lsid = Some(session_field(field).document()?),
-            "txnNumber" => {
-                let RawBsonRef::Int64(number) = value else {
-                    return Err(session_field(field).wrong_type("type 'long'"));
-                };
-                self.txn_number = Some(number);
-            }
-            "autocommit" => self.autocommit = Some(field.bool()?),
-            "startTransaction" => self.start_transaction = Some(field.bool()?),
-            "stmtId" => self.stmt_id = Some(field.i32()?),
-            "stmtIds" => self.stmt_ids = Some(value),
-            "maxTimeMS" => self.max_time_ms = Some(max_time_ms(field)?),
-            "readConcern" => {
-                self.read_concern = Some(value.as_document().ok_or_else(|| {
-                    CommandError::new(
-                        ErrorCode::FailedToParse,
-                        "readConcern field should be an object",
-                    )
-                })?);
-            }
-            "writeConcern" => self.write_concern = field.document_or_null()?,
-            // Which member it's sent to is decided by now: only the mode still says something. On
-            // a write it says nothing at all.
-            "$readPreference" if !spec.writes => {
-                self.read_preference = Some(ReadPreference::parse(value)?.mode);
-            }
-            "$queryOptions" if !spec.writes => {
-                // The 2.x shell and mongos pack the read preference one level down.
-                let inner = field.document()?.get("$readPreference").ok().flatten();
-                let parsed = inner.map(ReadPreference::parse).transpose()?;
-                self.read_preference = parsed.map(|preference| preference.mode);
-            }
-            "$readPreference" | "$queryOptions" => {}
-            "$clusterTime" => self.cluster_time = Some(value),
-            "comment" => self.comment = Some(value),
-            "shardVersion" => self.shard_version = Some(value),
-            "databaseVersion" => self.database_version = Some(value),
-            "slaveOk" | "secondaryOk" | "$secondaryOk" => self.secondary_ok = field.bool()?,
-            _ => return Ok(false),
+            aliases: &[],
+            help: "",
+            parsed_as: name,
+            writes: false,
+            needs: Needs::Readable,
+            admin_only: false,
+            in_transaction: false,
+            privilege: name,
+            fields: &[],
+            ignored: &[],
+            computes: false,
+            vital: false,
+            lenient: false,
+            run,
         }
-        Ok(true)
     }
 
-    /// The client takes the answer of a secondary.
-    pub fn may_read_secondary(&self) -> bool {
-        self.secondary_ok || self.read_preference.unwrap_or_default() != ReadMode::Primary
+    pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    pub const fn help(mut self, help: &'static str) -> Self {
+        self.help = help;
+        self
+    }
+
+    pub const fn parsed_as(mut self, name: &'static str) -> Self {
+        self.parsed_as = name;
+        self
+    }
+
+    /// Changes data: needs the primary, and takes a write concern.
+    pub const fn writes(mut self) -> Self {
+        self.writes = true;
+        self.needs = Needs::Primary;
+        self
+    }
+
+    pub const fn needs(mut self, needs: Needs) -> Self {
+        self.needs = needs;
+        self
+    }
+
+    pub const fn admin_only(mut self) -> Self {
+        self.admin_only = true;
+        self
+    }
+
+    pub const fn in_transaction(mut self) -> Self {
+        self.in_transaction = true;
+        self
+    }
+
+    pub const fn privilege(mut self, action: &'static str) -> Self {
+        self.privilege = action;
+        self
+    }
+
+    pub const fn fields(mut self, fields: &'static [&'static str]) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
+        self.ignored = ignored;
+        self
+    }
+
+    pub const fn computes(mut self) -> Self {
+        self.computes = true;
+        self
+    }
+
+    pub const fn vital(mut self) -> Self {
+        self.vital = true;
+        self
+    }
+
+    pub const fn lenient(mut self) -> Self {
+        self.lenient = true;
+        self
+    }
+
+    pub fn accepts(&self, field: &str) -> bool {
+        self.lenient || self.fields.contains(&field) || self.ignored.contains(&field)
+    }
+
+    /// The generic fields of a request for this command.
+    pub fn generic<'r>(&self, request: &'r Request) -> Result<Generic<'r>, CommandError> {
+        let command = Command {
+            parsed_as: self.parsed_as,
+            writes: self.writes,
+        };
+        Generic::parse(request, command, |field| self.accepts(field))
     }
 }
 
-/// A field of the session's part of a command, by the name that messages know it by.
-fn session_field(field: params::Field<'_>) -> params::Field<'_> {
-    params::Field {
-        command: "OperationSessionInfo",
-        ..field
-    }
+/// The commands of this process by every spelling.
+pub struct Table {
+    by_name: HashMap<&'static str, (usize, &'static CommandSpec)>,
+    /// By the places of the commands.
+    counts: Sharded<Box<[CommandCounts]>>,
 }
 
-fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
-    let milliseconds = field
-        .i64()
-        .map_err(|_| CommandError::new(ErrorCode::BadValue, "maxTimeMS must be a number"))?;
-    if let RawBsonRef::Double(value) = field.value
-        && value.fract() != 0.0
-    {
-        let text = "maxTimeMS has non-integral value";
-        return Err(CommandError::new(ErrorCode::BadValue, text));
+impl Table {
+    /// The commands that every member has, and those that a role brings (a later one of the same
+    /// name takes the place of an earlier one).
+    pub fn new(
+        built_in: &[&'static [&'static CommandSpec]],
+        extra: &[&'static CommandSpec],
+    ) -> Table {
+        let mut by_name = HashMap::new();
+        let built_in = built_in.iter().flat_map(|group| group.iter());
+        let mut places = 0;
+        for (place, spec) in built_in.chain(extra).enumerate() {
+            places = place + 1;
+            by_name.insert(spec.name, (place, *spec));
+            for alias in spec.aliases {
+                by_name.insert(*alias, (place, *spec));
+            }
+        }
+        let counts = Sharded::new(|| (0..places).map(|_| CommandCounts::default()).collect());
+        Table { by_name, counts }
     }
-    if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            format!("{milliseconds} value for maxTimeMS is out of range"),
-        ));
+
+    pub fn find(&self, name: &str) -> Option<&'static CommandSpec> {
+        self.locate(name).map(|(_, spec)| spec)
     }
-    Ok(milliseconds.unsigned_abs())
+
+    /// A command and its place among the counts.
+    pub fn locate(&self, name: &str) -> Option<(usize, &'static CommandSpec)> {
+        self.by_name.get(name).copied()
+    }
+
+    /// This thread's counts of the command at a place.
+    pub fn counts(&self, place: usize) -> Option<&CommandCounts> {
+        self.counts.local().get(place)
+    }
+
+    /// How often each command that was used has been run, and how often that failed; by name.
+    pub fn used(&self) -> Vec<(&'static str, i64, i64)> {
+        let mut used: Vec<_> = self
+            .by_name
+            .iter()
+            .filter_map(|(name, (place, spec))| {
+                let sum = |counter: fn(&CommandCounts) -> &Counter| {
+                    self.counts.sum(|counts| counter(&counts[*place]))
+                };
+                let total = sum(|counts| &counts.total);
+                (*name == spec.name && total > 0)
+                    .then(|| (*name, total, sum(|counts| &counts.failed)))
+            })
+            .collect();
+        used.sort_unstable();
+        used
+    }
+
+    /// Every command once, by name.
+    pub fn all(&self) -> Vec<&'static CommandSpec> {
+        let mut all: Vec<_> = self
+            .by_name
+            .iter()
+            .filter(|(name, (_, spec))| **name == spec.name)
+            .map(|(_, (_, s))| *s)
+            .collect();
+        all.sort_by_key(|spec| spec.name);
+        all
+    }
 }
 
 /// The connection of a process with itself; none from outside has this id.
@@ -264,7 +361,7 @@ impl<'a> CommandContext<'a> {
         deadline: Option<Instant>,
         handle: Interrupt,
     ) -> Result<CommandContext<'b>, CommandError> {
-        let generic = Generic::parse(request, spec)?;
+        let generic = spec.generic(request)?;
         let mut part =
             CommandContext::new(self.node, self.conn, request, spec, self.table, generic);
         part.deadline = deadline;
@@ -332,7 +429,7 @@ impl<'a> CommandContext<'a> {
         self.view.as_ref().map(|view| view.time)
     }
 
-    /// Whether the request comes from a router that wants it held against what this shard owns.
+    /// Whether the request comes from a router that wants it checked against what this shard owns.
     /// A read of what is `available` on a secondary takes orphaned documents for the others'.
     pub fn is_routed(&self) -> bool {
         let is_available = || {

@@ -16,7 +16,7 @@ pub struct Planned {
     pub reply: RawDocumentBuf,
 }
 
-/// Works out what `createIndexes`, `dropIndexes` or `collMod` would do, with all that they check
+/// Computes what `createIndexes`, `dropIndexes` or `collMod` would do, with all that they check
 /// but the documents.
 pub fn plan(ctx: &CommandContext<'_>) -> Result<Planned, CommandError> {
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);

@@ -11,6 +11,7 @@ pub mod commands;
 pub mod context;
 pub mod counters;
 pub mod cursors;
+pub mod generic;
 pub mod index_builds;
 pub mod index_changes;
 pub mod index_plans;

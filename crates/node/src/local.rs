@@ -1,12 +1,12 @@
 //! Commands that a process gives to itself: the config server's and the shard's own bookkeeping.
 //!
-//! They take the road of every other command, from the table to the log, so that what is written
+//! They take the path of every other command, from the table to the log, so that what is written
 //! this way is committed, applied and replicated like anything else.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use banyan_wire::{CommandError, Connection, Doc, ErrorCode, Origin, Request, Service};
+use banyan_wire::{CommandError, Connection, ErrorCode, Request, Service};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use tokio_util::sync::CancellationToken;
 
@@ -41,20 +41,7 @@ impl Local {
         database: &str,
         body: RawDocumentBuf,
     ) -> Result<RawDocumentBuf, CommandError> {
-        let name = match body.iter().next() {
-            Some(Ok((name, _))) => name.as_str().to_owned(),
-            _ => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
-        };
-        let request = Request {
-            request_id: 0,
-            database: database.to_owned(),
-            name,
-            body: Doc::from(body),
-            sequences: Vec::new(),
-            more_to_come: false,
-            exhaust_allowed: false,
-            origin: Origin::Msg,
-        };
+        let request = Request::command(database, body);
         let reply = self.service.call(&self.connection, request).await.body;
         match CommandError::from_reply(&reply) {
             Some(error) => Err(error),

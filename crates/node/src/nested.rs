@@ -41,25 +41,16 @@ impl CommandContext<'_> {
         deadline: Option<Instant>,
         handle: Interrupt,
     ) -> Result<RawDocumentBuf, CommandError> {
-        let name = match body.iter().next() {
-            Some(Ok((name, _))) => name.as_str().to_owned(),
-            _ => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
-        };
-        let Some(spec) = self.table.find(&name) else {
-            return Err(CommandError::new(
-                ErrorCode::CommandNotFound,
-                format!("no such command: '{name}'"),
-            ));
-        };
         let request = Request {
             request_id: self.request.request_id,
-            database: database.to_owned(),
-            name,
-            body: body.into(),
-            sequences: Vec::new(),
-            more_to_come: false,
-            exhaust_allowed: false,
             origin: self.request.origin,
+            ..Request::command(database, body)
+        };
+        let Some(spec) = self.table.find(&request.name) else {
+            return Err(CommandError::new(
+                ErrorCode::CommandNotFound,
+                format!("no such command: '{}'", request.name),
+            ));
         };
         let ctx = self.part(&request, spec, deadline, handle)?;
         let reply = match spec.run {

@@ -151,7 +151,7 @@ impl<P> Program<'_, P> {
             replication
                 .quiesce(|| !stopping.operations.has_clients())
                 .await;
-            // Whatever runs ends at its next look, so that connections can be let go.
+            // Whatever runs ends at its next look, so that connections can be closed.
             stopping.operations.shut_down();
             stopping.cursors.kill_all();
             close.cancel();

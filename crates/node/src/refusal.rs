@@ -6,7 +6,7 @@ use banyan_wire::{CommandError, Connection, ErrorCode, Origin, Request};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 use crate::commands::table::CommandSpec;
-use crate::context::Generic;
+use crate::generic::Generic;
 
 const RETRYABLE: &str = "RetryableWriteError";
 /// A driver opens a change stream again where it was only if the error says that it may.

@@ -22,8 +22,9 @@ use crate::account;
 use crate::commands::BUILT_IN;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::commands::write_report;
-use crate::context::{CommandContext, Generic, OWN_CONNECTION_ID};
+use crate::context::{CommandContext, OWN_CONNECTION_ID};
 use crate::errors;
+use crate::generic::Generic;
 use crate::info::ClusterRole;
 use crate::light;
 use crate::node::Node;
@@ -62,7 +63,7 @@ impl NodeService {
             account::refused(self.node.counters.local(), true);
             error
         };
-        let generic = Generic::parse(request, spec).map_err(refused)?;
+        let generic = spec.generic(request).map_err(refused)?;
         self.admit(request, spec, &generic)
             .map_err(|error| refused(refusal::label(error, spec, &generic)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);

@@ -42,7 +42,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     refuse_unsupported(ctx)?;
-    let asked = ctx.field("index").map(Wish::parse).transpose()?;
+    let asked = ctx.field("index").map(HiddenOption::parse).transpose()?;
     let keep_images = ctx
         .field(IMAGES)
         .map(|field| images::parse(ctx.database(), field))
@@ -64,19 +64,19 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         ));
     }
     let mut reply = RawDocumentBuf::new();
-    if let Some(wish) = asked {
-        let index = wish.find(&collection)?;
-        if index.hidden != wish.hidden {
-            check_hiding(ctx, &collection, &index, wish.hidden)?;
+    if let Some(option) = asked {
+        let index = option.find(&collection)?;
+        if index.hidden != option.hidden {
+            check_hiding(ctx, &collection, &index, option.hidden)?;
             let change = CatalogChange::SetIndexSpec {
                 collection: collection.id,
                 index: IndexDefinition {
                     id: index.id,
-                    spec: index_changes::with_hidden(&index.spec, wish.hidden),
+                    spec: index_changes::with_hidden(&index.spec, option.hidden),
                 },
             };
             catalog_ops::apply(node, &[change], term).await?;
-            told(&mut reply, wish.hidden);
+            told(&mut reply, option.hidden);
         }
     }
     let mut options = collection.options.clone();
@@ -111,18 +111,18 @@ pub fn plan(
         );
         return Err(CommandError::new(ErrorCode::InvalidOptions, text));
     }
-    let wish = Wish::parse(ctx.required("index")?)?;
-    let index = wish.find(collection)?;
+    let option = HiddenOption::parse(ctx.required("index")?)?;
+    let index = option.find(collection)?;
     let mut list = index_changes::list(collection);
     let mut reply = RawDocumentBuf::new();
-    if index.hidden != wish.hidden {
-        check_hiding(ctx, collection, &index, wish.hidden)?;
+    if index.hidden != option.hidden {
+        check_hiding(ctx, collection, &index, option.hidden)?;
         let same =
             |spec: &&mut RawDocumentBuf| spec.get_str("name").ok() == Some(index.name.as_str());
         if let Some(spec) = list.iter_mut().find(same) {
-            *spec = index_changes::with_hidden(spec, wish.hidden);
+            *spec = index_changes::with_hidden(spec, option.hidden);
         }
-        told(&mut reply, wish.hidden);
+        told(&mut reply, option.hidden);
     }
     reply.append(cstr!("ok"), 1.0);
     Ok((list, reply))
@@ -158,15 +158,15 @@ fn check_hiding(
 /// What errors call the `index` of a `collMod`.
 const PARSER: &str = "collMod.index";
 
-/// Which index is to be hidden or shown.
-struct Wish<'a> {
+/// The `index` of a `collMod`: which index is to be hidden or shown.
+struct HiddenOption<'a> {
     name: Option<&'a str>,
     pattern: Option<&'a RawDocument>,
     hidden: bool,
 }
 
-impl<'a> Wish<'a> {
-    fn parse(field: Field<'a>) -> Result<Wish<'a>, CommandError> {
+impl<'a> HiddenOption<'a> {
+    fn parse(field: Field<'a>) -> Result<HiddenOption<'a>, CommandError> {
         let (mut name, mut pattern, mut hidden) = (None, None, None);
         for field in params::fields(PARSER, field.document()?) {
             match field.name {
@@ -184,7 +184,7 @@ impl<'a> Wish<'a> {
             return refuse("Must specify either index name or key pattern, and not both");
         }
         match hidden {
-            Some(hidden) => Ok(Wish {
+            Some(hidden) => Ok(HiddenOption {
                 name,
                 pattern,
                 hidden,

@@ -120,7 +120,7 @@ async fn stage_some(
             }
         }
         if staging.unit.is_full() {
-            // The latches of those that follow are let go of with the entry: they start afresh.
+            // The latches of those that follow are released with the entry: they are staged again.
             staging.flush().await?;
             return Ok(position + 1);
         }

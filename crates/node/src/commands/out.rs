@@ -22,7 +22,7 @@ use banyan_execution::{InterruptSlot, Row, Rows};
 const BATCH_DOCUMENTS: usize = 1000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 const ROWS_AT_ONCE: usize = 64;
-/// A snapshot keeps in memory whatever is written meanwhile: it is let go after so long.
+/// A snapshot keeps in memory whatever is written meanwhile: it is released after so long.
 const HOLDS_SNAPSHOT_MAX: Duration = Duration::from_secs(1);
 
 /// What is to be written.

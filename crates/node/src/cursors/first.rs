@@ -83,7 +83,7 @@ pub fn reply(
     batch.finish(id, &namespace)
 }
 
-/// A result that was worked out as a whole, such as a list of collections.
+/// A result that was computed as a whole, such as a list of collections.
 pub fn reply_with_list(
     ctx: &CommandContext<'_>,
     namespace: String,

@@ -54,7 +54,7 @@ pub trait Following: Send + Sync {
     /// fit into it.
     fn resume_token(&self, pending: bool) -> RawDocumentBuf;
 
-    /// There is more to read at once, though no row has come of it yet.
+    /// There is more to read at once, though it has yielded no row yet.
     fn is_behind(&self) -> bool;
 
     /// What is left to read is so little that it may be read in place.
@@ -127,7 +127,7 @@ impl Cursor {
         Ok(row)
     }
 
-    /// There is more to read at once, though no row has come of it yet.
+    /// There is more to read at once, though it has yielded no row yet.
     pub fn is_behind(&self) -> bool {
         self.following
             .as_ref()
@@ -355,7 +355,7 @@ impl CursorManager {
         }
     }
 
-    /// Forgets a cursor that is at its end.
+    /// Removes a cursor that is exhausted.
     pub fn close(&self, id: i64) {
         if self.shard(id).lock().remove(&id).is_some() {
             self.open.fetch_sub(1, Ordering::Relaxed);

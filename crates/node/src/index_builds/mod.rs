@@ -18,6 +18,7 @@
 //! [`IndexBuilds::reconcile`], which starts the work on builds that are there and ends that on
 //! builds that are not. So nothing else has to remember that a build is under way.
 
+mod abort;
 pub(crate) mod active;
 pub mod quorum;
 mod worker;
@@ -30,15 +31,18 @@ use std::time::Duration;
 use banyan_execution::Interrupt;
 use banyan_storage::build::BuildAddress;
 use banyan_storage::{
-    BuildId, CatalogChange, Collection, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
+    CatalogChange, Collection, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
     Namespace,
 };
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, rawdoc};
+use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
+use abort::abort;
 use active::{Active, IndexBuilds};
+
+pub use abort::{abort_latched, aborted};
 
 use crate::errors;
 use crate::node::Node;
@@ -53,7 +57,7 @@ pub struct Begun {
     address: BuildAddress,
     namespace: Namespace,
     indexes: Vec<IndexId>,
-    /// It was started for the one who waits: it is aborted if he is interrupted.
+    /// The command that waits has started it: if that is interrupted, the build is aborted.
     own: bool,
 }
 
@@ -197,15 +201,6 @@ impl IndexBuilds {
     }
 }
 
-/// What a build that was given up answers.
-pub fn aborted(build: &BuildId, reason: &str) -> CommandError {
-    let uuid = uuid::Uuid::from_bytes(*build);
-    CommandError::new(
-        ErrorCode::IndexBuildAborted,
-        format!("Index build aborted: {uuid}: {reason}"),
-    )
-}
-
 /// Starts to build these indexes. `None`: there are no documents, and the indexes are there already.
 /// The caller holds the collection's lock exclusively.
 pub async fn start(
@@ -253,63 +248,6 @@ pub async fn start(
     Ok(Some(begun))
 }
 
-/// Takes a build back, for the reason that those who wait for it are told.
-async fn abort(
-    node: &Arc<Node>,
-    namespace: &Namespace,
-    address: &BuildAddress,
-    error: CommandError,
-) -> Result<(), CommandError> {
-    let term = node.writable_term()?;
-    let _locks = node.locks.exclusive(&[namespace]).await;
-    let catalog = node.store.catalog();
-    let Some(collection) = catalog.by_id(address.collection) else {
-        return Ok(());
-    };
-    match collection.build(&address.build) {
-        Some(build) if !build.is_committed => {
-            abort_latched(
-                node,
-                collection,
-                std::slice::from_ref(build),
-                error,
-                &[],
-                term,
-            )
-            .await
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Takes builds back and makes further changes, in one entry. The caller holds the collection's lock
-/// exclusively.
-pub async fn abort_latched(
-    node: &Arc<Node>,
-    collection: &Collection,
-    builds: &[Arc<IndexBuild>],
-    error: CommandError,
-    others: &[CatalogChange],
-    term: u64,
-) -> Result<(), CommandError> {
-    let abortion = |build: &Arc<IndexBuild>| CatalogChange::AbortIndexBuild {
-        collection: collection.id,
-        build: build.id,
-    };
-    let mut changes: Vec<CatalogChange> = builds.iter().map(abortion).collect();
-    changes.extend_from_slice(others);
-    for build in builds {
-        node.index_builds.note_aborted(build.id, error.clone());
-    }
-    let aborted = catalog_ops::abort_builds(node, &changes, &error, term).await;
-    if aborted.is_err() {
-        // Nobody knows whether it was; whoever leads next decides.
-        let mut noted = node.index_builds.aborted.lock();
-        noted.retain(|(id, _)| !builds.iter().any(|build| build.id == *id));
-    }
-    aborted.map(drop)
-}
-
 /// Refuses what must not happen to a collection while an index of it is built.
 pub fn refuse_builds(collection: &Collection) -> Result<(), CommandError> {
     if collection.builds.is_empty() {
@@ -323,13 +261,4 @@ pub fn refuse_builds(collection: &Collection) -> Result<(), CommandError> {
              UUID: {uuid}"
         ),
     ))
-}
-
-/// The command that a build goes on for, as `currentOp` shows it.
-fn command(collection: &Collection, build: &IndexBuild) -> RawDocumentBuf {
-    rawdoc! {
-        "createIndexes": collection.namespace.collection(),
-        "indexes": catalog_ops::build_specs(build),
-        "$db": collection.namespace.database(),
-    }
 }

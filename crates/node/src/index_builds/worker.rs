@@ -10,11 +10,12 @@ use banyan_storage::{
     BuildId, CatalogChange, Collection, Index, IndexBuild, StorageError, Violation,
 };
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use tokio::sync::Semaphore;
 
+use super::abort::{abort, abort_latched, aborted};
 use super::active::Active;
-use super::{abort, command, quorum};
+use super::quorum;
 use crate::errors;
 use crate::node::Node;
 use crate::operations::{Progress, Registration};
@@ -42,6 +43,15 @@ pub(super) fn register(node: &Node, collection: &Collection, build: &IndexBuild)
         command(collection, build),
         node.operations.background(),
     )
+}
+
+/// The command that a build goes on for, as `currentOp` shows it.
+fn command(collection: &Collection, build: &IndexBuild) -> RawDocumentBuf {
+    rawdoc! {
+        "createIndexes": collection.namespace.collection(),
+        "indexes": catalog_ops::build_specs(build),
+        "$db": collection.namespace.database(),
+    }
 }
 
 /// Works on a build until the catalog names it no more.
@@ -248,7 +258,7 @@ async fn commit(
     if let Some(violation) = active.violation(node).map_err(errors::storage)? {
         let error = refusal(node, collection, &active.address.build, &violation)?;
         let builds = [active.build.clone()];
-        return super::abort_latched(node, collection, &builds, error, &[], term).await;
+        return abort_latched(node, collection, &builds, error, &[], term).await;
     }
     let change = CatalogChange::CommitIndexBuild {
         collection: collection.id,
@@ -278,7 +288,7 @@ fn refusal(
         Violation::Unindexable { .. } => match effects::keys_of(index, document) {
             Err(error) => CommandError::new(ErrorCode::from_code(error.code()), error.to_string()),
             // It has been changed since, after all.
-            Ok(_) => super::aborted(build, "a document could not be indexed"),
+            Ok(_) => aborted(build, "a document could not be indexed"),
         },
     };
     error.message = format!(

@@ -1,0 +1,172 @@
+//! The fields that any command may carry: session, deadline, concerns.
+
+use banyan_document::elements;
+use banyan_wire::{CommandError, ErrorCode, ReadMode, ReadPreference, Request};
+use bson::{RawBsonRef, RawDocument};
+
+use crate::params;
+
+/// The fields that every command takes, as they stand in the request.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Generic<'a> {
+    pub lsid: Option<&'a RawDocument>,
+    pub txn_number: Option<i64>,
+    pub autocommit: Option<bool>,
+    pub start_transaction: Option<bool>,
+    pub stmt_id: Option<i32>,
+    pub stmt_ids: Option<RawBsonRef<'a>>,
+    pub max_time_ms: Option<u64>,
+    pub read_concern: Option<&'a RawDocument>,
+    pub write_concern: Option<&'a RawDocument>,
+    pub read_preference: Option<ReadMode>,
+    pub cluster_time: Option<RawBsonRef<'a>>,
+    pub comment: Option<RawBsonRef<'a>>,
+    pub shard_version: Option<RawBsonRef<'a>>,
+    pub database_version: Option<RawBsonRef<'a>>,
+    /// The legacy OP_QUERY bit, given to commands as `$readPreference`'s absence.
+    pub secondary_ok: bool,
+}
+
+/// Whose fields they are.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    /// What messages call it.
+    pub parsed_as: &'static str,
+    pub writes: bool,
+}
+
+impl<'a> Generic<'a> {
+    /// Walks the command's fields once: the generic ones are parsed, anything else that the command
+    /// does not accept is refused.
+    pub fn parse(
+        request: &'a Request,
+        command: Command,
+        accepts: impl Fn(&str) -> bool,
+    ) -> Result<Generic<'a>, CommandError> {
+        let mut generic = Generic::default();
+        // The first one is the command's own name, which was found already.
+        for element in elements(&request.body).skip(1) {
+            let name = element.name();
+            // It was read when the message came in.
+            if name == "$db" {
+                continue;
+            }
+            if !generic.take(name, element.value(), command)? && !accepts(name) {
+                return Err(CommandError::new(
+                    ErrorCode::Location(40415),
+                    format!(
+                        "BSON field '{}.{name}' is an unknown field.",
+                        command.parsed_as
+                    ),
+                ));
+            }
+        }
+        Ok(generic)
+    }
+
+    /// Whether the field is one of the generic ones; its value is kept if so.
+    fn take(
+        &mut self,
+        name: &'a str,
+        value: RawBsonRef<'a>,
+        command: Command,
+    ) -> Result<bool, CommandError> {
+        let field = params::Field {
+            command: command.parsed_as,
+            name,
+            value,
+        };
+        match name {
+            "$audit"
+            | "$client"
+            | "$configServerState"
+            | "$oplogQueryData"
+            | "$replData"
+            | "$configTime"
+            | "$topologyTime"
+            | "$gleStats"
+            | "apiVersion"
+            | "apiStrict"
+            | "apiDeprecationErrors"
+            | "allowImplicitCollectionCreation"
+            | "clientOperationKey"
+            | "maxTimeMSOpOnly"
+            | "mayBypassWriteBlocking"
+            | "coordinator"
+            | "helpCommand"
+            | "help" => {}
+            "lsid" => self.lsid = Some(session_field(field).document()?),
+            "txnNumber" => {
+                let RawBsonRef::Int64(number) = value else {
+                    return Err(session_field(field).wrong_type("type 'long'"));
+                };
+                self.txn_number = Some(number);
+            }
+            "autocommit" => self.autocommit = Some(field.bool()?),
+            "startTransaction" => self.start_transaction = Some(field.bool()?),
+            "stmtId" => self.stmt_id = Some(field.i32()?),
+            "stmtIds" => self.stmt_ids = Some(value),
+            "maxTimeMS" => self.max_time_ms = Some(max_time_ms(field)?),
+            "readConcern" => {
+                self.read_concern = Some(value.as_document().ok_or_else(|| {
+                    CommandError::new(
+                        ErrorCode::FailedToParse,
+                        "readConcern field should be an object",
+                    )
+                })?);
+            }
+            "writeConcern" => self.write_concern = field.document_or_null()?,
+            // Which member it's sent to is decided by now: only the mode still says something. On
+            // a write it says nothing at all.
+            "$readPreference" if !command.writes => {
+                self.read_preference = Some(ReadPreference::parse(value)?.mode);
+            }
+            "$queryOptions" if !command.writes => {
+                // The 2.x shell and mongos pack the read preference one level down.
+                let inner = field.document()?.get("$readPreference").ok().flatten();
+                let parsed = inner.map(ReadPreference::parse).transpose()?;
+                self.read_preference = parsed.map(|preference| preference.mode);
+            }
+            "$readPreference" | "$queryOptions" => {}
+            "$clusterTime" => self.cluster_time = Some(value),
+            "comment" => self.comment = Some(value),
+            "shardVersion" => self.shard_version = Some(value),
+            "databaseVersion" => self.database_version = Some(value),
+            "slaveOk" | "secondaryOk" | "$secondaryOk" => self.secondary_ok = field.bool()?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The client takes the answer of a secondary.
+    pub fn may_read_secondary(&self) -> bool {
+        self.secondary_ok || self.read_preference.unwrap_or_default() != ReadMode::Primary
+    }
+}
+
+/// A field of the session's part of a command, by the name that messages know it by.
+fn session_field(field: params::Field<'_>) -> params::Field<'_> {
+    params::Field {
+        command: "OperationSessionInfo",
+        ..field
+    }
+}
+
+fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
+    let milliseconds = field
+        .i64()
+        .map_err(|_| CommandError::new(ErrorCode::BadValue, "maxTimeMS must be a number"))?;
+    if let RawBsonRef::Double(value) = field.value
+        && value.fract() != 0.0
+    {
+        let text = "maxTimeMS has non-integral value";
+        return Err(CommandError::new(ErrorCode::BadValue, text));
+    }
+    if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!("{milliseconds} value for maxTimeMS is out of range"),
+        ));
+    }
+    Ok(milliseconds.unsigned_abs())
+}
