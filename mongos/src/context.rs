@@ -1,5 +1,6 @@
 //! What every command of the router is, and what it runs with.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use crate::router::Router;
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub router: &'a Arc<Router>,
+    /// For commands that run or list others.
+    pub commands: &'a CommandTable,
     pub connection: &'a Arc<Connection>,
     pub request: &'a Request,
     /// When the client's `maxTimeMS` ends.
@@ -77,3 +80,46 @@ impl CommandSpec {
         self
     }
 }
+
+/// The commands by every spelling.
+pub struct CommandTable {
+    specs: Vec<&'static CommandSpec>,
+    /// The places among them.
+    by_name: HashMap<&'static str, usize>,
+}
+
+impl CommandTable {
+    pub fn new(groups: &[&'static [CommandSpec]]) -> CommandTable {
+        let specs: Vec<_> = groups.iter().copied().flatten().collect();
+        let mut by_name = HashMap::new();
+        for (place, spec) in specs.iter().enumerate() {
+            by_name.insert(spec.name, place);
+            by_name.extend(spec.aliases.iter().map(|alias| (*alias, place)));
+        }
+        CommandTable { specs, by_name }
+    }
+
+    /// A command and its place.
+    pub fn find(&self, name: &str) -> Option<(usize, &'static CommandSpec)> {
+        let place = *self.by_name.get(name)?;
+        self.specs.get(place).map(|spec| (place, *spec))
+    }
+
+    /// All commands, in the order of their places.
+    pub fn all(&self) -> impl ExactSizeIterator<Item = &'static CommandSpec> + '_ {
+        self.specs.iter().copied()
+    }
+
+    #[cfg(test)]
+    pub fn spellings(&self) -> usize {
+        self.by_name.len()
+    }
+}
+
+/// A table line's function out of a command's `async fn`.
+macro_rules! run {
+    ($function:path) => {
+        |context| Box::pin($function(context))
+    };
+}
+pub(crate) use run;

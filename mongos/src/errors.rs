@@ -11,3 +11,11 @@ pub fn query_error(error: QueryError) -> CommandError {
 pub fn expired() -> CommandError {
     CommandError::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit")
 }
+
+/// A database that vanished between being made and being used.
+pub fn no_database() -> CommandError {
+    CommandError::new(
+        ErrorCode::NamespaceNotFound,
+        "the database was dropped meanwhile",
+    )
+}

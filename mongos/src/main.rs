@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use banyan_mongos::commands;
+use banyan_mongos::commands::COMMANDS;
 use banyan_mongos::config_servers::{self, ConfigDb, ConfigDbError};
 use banyan_mongos::flags::{Flags, PORT_DEFAULT};
 use banyan_mongos::registration;
@@ -79,7 +79,7 @@ async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, vital: Handle, mut sta
         .first()
         .map_or(port, |address| address.port());
     let identity = identity(&parsed, port, stop.clone());
-    let commands = commands::all().count();
+    let commands = COMMANDS.all().len();
     let counters = server.counters();
     let router = Arc::new(Router::new(identity, config, &address, counters, commands));
     tokio::spawn(registration::keep(router.clone()));

@@ -8,7 +8,7 @@ use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-use crate::commands;
+use crate::commands::COMMANDS;
 use crate::context::{CommandSpec, Context};
 use crate::ending::while_awaited;
 use crate::errors::expired;
@@ -22,7 +22,8 @@ const GRACE: Duration = Duration::from_millis(100);
 
 impl Service for Router {
     fn is_vital(&self, name: &str) -> bool {
-        commands::find(name)
+        COMMANDS
+            .find(name)
             .is_some_and(|(_, spec)| matches!(spec.name, "hello" | "ping" | "buildInfo"))
     }
 
@@ -34,6 +35,7 @@ impl Service for Router {
                 Ok(deadline) => {
                     let context = Context {
                         router: self,
+                        commands: &COMMANDS,
                         connection,
                         request,
                         deadline,
@@ -53,7 +55,7 @@ impl Service for Router {
 /// A read that nobody waits for any more can be dropped wherever it is. What writes its results is
 /// ended where it reads and computes ([`crate::ending`]), and a write goes to its end.
 fn ends_with_client(request: &Request) -> bool {
-    let Some((_, spec)) = commands::find(&request.name) else {
+    let Some((_, spec)) = COMMANDS.find(&request.name) else {
         return false;
     };
     match spec.name {
@@ -111,7 +113,7 @@ async fn run_in_time(context: &Context<'_>) -> Result<RawDocumentBuf, CommandErr
 async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
     let request = context.request;
     let figures = &context.router.figures;
-    let Some((place, spec)) = commands::find(&request.name) else {
+    let Some((place, spec)) = context.commands.find(&request.name) else {
         figures.local().unknown_commands.add(1);
         let text = format!("no such command: '{}'", request.name);
         return Err(CommandError::new(ErrorCode::CommandNotFound, text));

@@ -24,7 +24,7 @@ use futures::future::join_all;
 use self::parts::{Limits, Part, Ran};
 use crate::answer::Answer;
 use crate::catalog::Route;
-use crate::commands;
+use crate::commands::forward::{forward_write, passed_on};
 use crate::context::Context;
 use crate::dispatch::StaleRetries;
 use crate::fields;
@@ -310,7 +310,7 @@ impl<'a> Batch<'a> {
             .indexes
             .iter()
             .map(|&index| self.statements[index].as_bytes());
-        let outgoing = commands::passed_on(&request.body, &dropped, &added)
+        let outgoing = passed_on(&request.body, &dropped, &added)
             .sequence(self.kind.batch_field(), statements);
         self.context
             .router
@@ -603,7 +603,7 @@ async fn forward_whole(
     whole: &Child,
     batch: &mut Batch<'_>,
 ) -> Result<Result<RawDocumentBuf, CommandError>, CommandError> {
-    let forwarded = commands::forward_write(context, route, &whole.shard).await;
+    let forwarded = forward_write(context, route, &whole.shard).await;
     let reply = match forwarded {
         Ok(answer) => answer.reply,
         Err(error) if error.code.is_stale_routing() => return Ok(Err(error)),

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode, ReadMode, ReplicaSet, RequestOptions};
 use bson::{RawDocument, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::metadata::ShardEntry;
 use crate::role::ConfigRole;
 use crate::shards::SHORT;

@@ -3,12 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
-use super::{boxed, primary_only};
 use crate::balancer::mode;
 use crate::role::ConfigRole;
 

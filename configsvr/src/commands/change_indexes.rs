@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, rawdoc};
 use tokio::time::Instant;
 
-use super::{boxed, primary_only};
 use crate::index_changes::change;
 use crate::role::ConfigRole;
 

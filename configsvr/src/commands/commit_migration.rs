@@ -1,6 +1,6 @@
 //! `_configsvrCommitChunkMigration`: the one moment at which a range changes hands.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_sharding::commit::Expected;
 use banyan_sharding::{ChunkRange, CommitError, commit};
@@ -9,7 +9,6 @@ use bson::oid::ObjectId;
 use bson::rawdoc;
 
 use super::target::{bad_value, refused};
-use super::{boxed, primary_only};
 use crate::index_changes;
 use crate::role::ConfigRole;
 

@@ -1,6 +1,6 @@
 //! `_configsvrCommitChunkSplit`: a shard has found where its chunk should be cut.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_sharding::{ChunkRange, CommitError, ShardKey, commit};
 use banyan_wire::CommandError;
@@ -8,7 +8,6 @@ use bson::oid::ObjectId;
 use bson::rawdoc;
 
 use super::target::{bad_value, bound, refused};
-use super::{boxed, primary_only};
 use crate::role::ConfigRole;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrCommitChunkSplit", |ctx| boxed(run(ctx)));

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::{CommandContext, check_database_name};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::metadata::{DatabaseEntry, uuid_binary};
 use crate::role::ConfigRole;
 use crate::shards::SHORT;

@@ -1,11 +1,10 @@
 //! `drop` and `dropDatabase` in a cluster.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode, RequestOptions};
 use bson::rawdoc;
 
-use super::{boxed, primary_only};
 use crate::pending::{Target, drop_target};
 use crate::role::ConfigRole;
 use crate::shards::SHORT;

@@ -1,13 +1,12 @@
 //! `_configsvrEnsureChunkVersionIsGreaterThan`: a donor that does not know whether its (or its
 //! predecessor's) commit has arrived makes sure that it either has or never will.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_sharding::{ChunkRange, commit};
 use bson::rawdoc;
 
 use super::target::bad_value;
-use super::{boxed, primary_only};
 use crate::role::ConfigRole;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrEnsureChunkVersionIsGreaterThan", |ctx| {

@@ -16,7 +16,7 @@ mod split_chunk;
 mod target;
 mod zones;
 
-use banyan_node::commands::table::{CommandSpec, boxed, primary_only};
+use banyan_node::commands::table::CommandSpec;
 
 /// All of them, for the table of the process.
 pub fn commands() -> Vec<&'static CommandSpec> {

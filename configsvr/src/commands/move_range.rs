@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_sharding::{ChunkRange, RoutingTable};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::target::{bad_value, bound, chunk};
-use super::{boxed, primary_only};
 use crate::migrations::{MoveOrder, carry_out, millis};
 use crate::role::ConfigRole;
 

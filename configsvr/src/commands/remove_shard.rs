@@ -1,12 +1,11 @@
 //! `removeShard`: the first call starts to drain the shard, later ones tell how far it is, the
 //! one after the last chunk and database have left removes it.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::role::ConfigRole;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrRemoveShard", |ctx| boxed(run(ctx)));

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{cstr, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::role::ConfigRole;
 use crate::shards::SHORT;
 

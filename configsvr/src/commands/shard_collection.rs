@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::{CommandContext, check_collection_name};
 use banyan_sharding::chunk::Owner;
 use banyan_sharding::{Chunk, ChunkRange, ShardKey, ShardKeyPattern, Zone, Zones, split};
@@ -17,8 +17,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
 
+use super::create_database;
 use super::target::bad_value;
-use super::{boxed, create_database, primary_only};
 use crate::metadata::{ShardEntry, uuid_binary};
 use crate::role::ConfigRole;
 use crate::shards::SHORT;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_sharding::{Chunk, RoutingTable, ShardKey};
 use banyan_wire::{CommandError, ErrorCode};
@@ -10,7 +10,6 @@ use bson::rawdoc;
 
 use super::commit_split::split;
 use super::target::{bad_value, bound, chunk};
-use super::{boxed, primary_only};
 use crate::metadata::is_true;
 use crate::role::ConfigRole;
 use crate::shards::SHORT;

@@ -1,12 +1,11 @@
 //! `addShardToZone`, `removeShardFromZone`, `updateZoneKeyRange`.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_sharding::{ChunkRange, ShardKeyPattern, Zone, Zones};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::role::ConfigRole;
 
 pub static ADD: CommandSpec = primary_only("_configsvrAddShardToZone", |ctx| boxed(add(ctx)));

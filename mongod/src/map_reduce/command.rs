@@ -13,6 +13,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::error::Failure;
+use super::hosts::hosts;
 use super::input::Prepared;
 use super::output::{self, Writer};
 use super::parameters::{self, Input, Mode, Out};
@@ -90,7 +91,7 @@ pub fn start(
     ctx: &CommandContext<'_>,
     functions: &MapReduceSpec,
 ) -> Result<MapReduceJob, CommandError> {
-    let job = super::hosts(ctx.node).map_reduce(functions, interrupted(ctx.interrupt()));
+    let job = hosts(ctx.node).map_reduce(functions, interrupted(ctx.interrupt()));
     job.map_err(|error| Failure::Job(error).into_error(ctx.interrupt()))
 }
 

@@ -1,6 +1,7 @@
 //! `addShard`.
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new("addShard", "a shard joins the cluster", run!(run))
     .aliases(&["addshard"])

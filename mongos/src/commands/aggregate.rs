@@ -8,14 +8,13 @@ use banyan_query::pipeline::{Output, Pipeline};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{
-    CommandResult, CommandSpec, Context, find, forward, on_primary, out, query_error, run,
-    sharded_data,
-};
+use super::{find, forward, on_primary, out, sharded_data};
 use crate::catalog::Route;
 use crate::collation;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::ending::{Ending, while_awaited};
+use crate::errors::query_error;
 use crate::fields;
 use crate::merge::{Merge, Shape};
 use crate::piped::Piped;

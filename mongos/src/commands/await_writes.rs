@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_wire::RequestOptions;
 use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new(

@@ -1,6 +1,7 @@
 //! `balancerStart`, `balancerStop`, `balancerStatus`.
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new(

@@ -3,7 +3,7 @@
 use banyan_wire::version::{COMPATIBLE_VERSION, COMPATIBLE_VERSION_ARRAY};
 use bson::{RawArrayBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("buildInfo", "what this program is", run!(run)).aliases(&["buildinfo"]);

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use banyan_document::DocumentWriter;
 use bson::RawBsonRef;
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
 use crate::answer::Answer;
 use crate::catalog::Route;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec =

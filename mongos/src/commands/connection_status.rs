@@ -3,7 +3,7 @@
 use bson::raw::cstr;
 use bson::{RawArrayBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("connectionStatus", "who is logged in", run!(run));

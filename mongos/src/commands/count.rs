@@ -3,7 +3,8 @@
 use bson::raw::cstr;
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec =

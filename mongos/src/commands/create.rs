@@ -1,6 +1,8 @@
 //! `create`: a collection begins on its database's shard.
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
+use crate::context::{CommandResult, CommandSpec, Context, run};
+use crate::errors::no_database;
 
 pub const SPEC: CommandSpec = CommandSpec::new("create", "makes a collection", run!(run));
 
@@ -9,7 +11,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     context
         .router
         .with_route(&ns, true, |route| async move {
-            let route = route.ok_or_else(super::no_database)?;
+            let route = route.ok_or_else(no_database)?;
             let shard = route.database.primary.clone();
             Ok(forward::forward(context, &route, &shard, true).await?.reply)
         })

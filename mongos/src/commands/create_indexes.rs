@@ -1,6 +1,8 @@
 //! `createIndexes`: on every shard that holds a part of the collection.
 
-use super::{CommandResult, CommandSpec, Context, index_changes, run};
+use super::index_changes;
+use crate::context::{CommandResult, CommandSpec, Context, run};
+use crate::errors::no_database;
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("createIndexes", "makes indexes", run!(run)).aliases(&["createindexes"]);
@@ -10,7 +12,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     context
         .router
         .with_route(&ns, true, |route| async move {
-            let route = route.ok_or_else(super::no_database)?;
+            let route = route.ok_or_else(no_database)?;
             index_changes::run(context, &route).await
         })
         .await

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use banyan_document::DocumentWriter;
 use bson::{RawBsonRef, RawDocument};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("currentOp", "what is running", run!(run))

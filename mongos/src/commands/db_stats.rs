@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_document::DocumentWriter;
 use bson::RawDocumentBuf;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 use crate::shards::CONFIG;
 

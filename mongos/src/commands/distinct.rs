@@ -6,8 +6,9 @@ use banyan_document::DocumentWriter;
 use banyan_document::key::encode_collated;
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
 use crate::collation;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec =

@@ -2,7 +2,8 @@
 
 use bson::rawdoc;
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::shards::CONFIG;
 
 pub const SPEC: CommandSpec = CommandSpec::new("drop", "drops a collection", run!(run));

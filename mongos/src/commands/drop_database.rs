@@ -3,7 +3,7 @@
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("dropDatabase", "drops a database", run!(run)).aliases(&["dropdatabase"]);

@@ -2,7 +2,8 @@
 
 use banyan_wire::{CommandError, ErrorCode};
 
-use super::{CommandResult, CommandSpec, Context, index_changes, run};
+use super::index_changes;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new("dropIndexes", "drops indexes", run!(run))
     .aliases(&["dropindexes", "deleteIndexes"]);

@@ -5,9 +5,10 @@ use banyan_wire::version::COMPATIBLE_VERSION;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{CommandResult, CommandSpec, Context, forward, host_info, run};
+use super::{forward, host_info};
 use crate::answer::Answer;
 use crate::catalog::Route;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 use crate::targeting;
 

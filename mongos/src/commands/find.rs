@@ -9,11 +9,13 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf};
 
-use super::{CommandResult, CommandSpec, Context, forward, query_error, run};
+use super::forward;
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::collation;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
+use crate::errors::query_error;
 use crate::fields;
 use crate::merge::{Merge, Remote, Shape};
 

@@ -3,7 +3,8 @@
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 use crate::targeting;
 

@@ -151,6 +151,15 @@ pub async fn gather(
         .collect()
 }
 
+/// Passes a write on to the one shard that takes all of it.
+pub async fn forward_write(
+    context: &Context<'_>,
+    route: &Route,
+    shard: &str,
+) -> Result<Answer, CommandError> {
+    forward(context, route, shard, true).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

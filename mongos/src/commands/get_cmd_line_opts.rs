@@ -2,7 +2,7 @@
 
 use bson::{RawArrayBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("getCmdLineOpts", "how the program was started", run!(run)).admin_only();

@@ -4,7 +4,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
 use tokio::time::Instant;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::cursors::{Source, forward_get_more, reply, with_cursor_id};
 use crate::errors::expired;
 use crate::fields;

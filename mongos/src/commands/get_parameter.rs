@@ -5,7 +5,8 @@ use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run, set_parameter};
+use super::set_parameter;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("getParameter", "parameters and values", run!(run))

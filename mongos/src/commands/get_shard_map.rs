@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use banyan_document::DocumentWriter;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new("getShardMap", "the shards' addresses", run!(run))
     .aliases(&["getshardmap"])

@@ -3,7 +3,7 @@
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new(

@@ -6,7 +6,7 @@ use banyan_wire::version::{WIRE_VERSION_MAX, WIRE_VERSION_MIN};
 use bson::raw::cstr;
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec =

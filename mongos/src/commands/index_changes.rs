@@ -5,10 +5,11 @@ use banyan_document::DocumentWriter;
 use banyan_wire::{CommandError, ErrorCode, RequestOptions};
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
+use super::forward;
 use super::pass::GENERIC;
-use super::{CommandResult, Context, forward};
 use crate::answer::Answer;
 use crate::catalog::Route;
+use crate::context::{CommandResult, Context};
 use crate::fields;
 
 /// Carries the request out and shows what each shard answered, under its address.

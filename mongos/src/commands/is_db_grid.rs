@@ -2,7 +2,8 @@
 
 use bson::rawdoc;
 
-use super::{CommandResult, CommandSpec, Context, host_info, run};
+use super::host_info;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("isdbgrid", "whether this is a router", run!(run)).aliases(&["isDbGrid"]);

@@ -4,8 +4,8 @@
 use banyan_wire::{CommandError, ErrorCode, Outgoing};
 use bson::{RawBsonRef, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
 use crate::answer::Answer;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("killOp", "ends an operation", run!(run))

@@ -2,7 +2,8 @@
 
 use bson::rawdoc;
 
-use super::{CommandResult, CommandSpec, Context, on_primary, run};
+use super::on_primary;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new(
     "listCollections",

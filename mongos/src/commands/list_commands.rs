@@ -2,7 +2,7 @@
 
 use banyan_document::DocumentWriter;
 
-use super::{CommandResult, CommandSpec, Context, TABLE, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new(
     "listCommands",
@@ -11,10 +11,10 @@ pub const SPEC: CommandSpec = CommandSpec::new(
 )
 .aliases(&["listcommands"]);
 
-async fn run(_: &Context<'_>) -> CommandResult {
+async fn run(context: &Context<'_>) -> CommandResult {
     let mut out = DocumentWriter::new();
     out.begin_document("commands");
-    for spec in TABLE.iter().flat_map(|group| group.iter()) {
+    for spec in context.commands.all() {
         out.begin_document(spec.name);
         out.append_str("help", spec.help);
         out.append_bool("adminOnly", spec.admin_only);

@@ -7,7 +7,8 @@ use banyan_document::DocumentWriter;
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, query_error, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
+use crate::errors::query_error;
 use crate::fields;
 use crate::shards::CONFIG;
 

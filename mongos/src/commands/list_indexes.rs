@@ -2,7 +2,8 @@
 
 use banyan_wire::{CommandError, ErrorCode};
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("listIndexes", "the indexes of a collection", run!(run));

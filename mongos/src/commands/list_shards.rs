@@ -2,7 +2,7 @@
 
 use bson::{RawArrayBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::shards::find_all;
 
 pub const SPEC: CommandSpec = CommandSpec::new("listShards", "the cluster's shards", run!(run))

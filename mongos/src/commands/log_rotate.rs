@@ -3,7 +3,7 @@
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("logRotate", "goes on in a new log file", run!(run)).admin_only();

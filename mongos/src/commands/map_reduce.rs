@@ -11,10 +11,11 @@ use banyan_wire::{CommandError, ErrorCode, Outgoing, RequestOptions};
 use bson::{RawBsonRef, RawDocument, rawdoc};
 use futures::future::join_all;
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::collation;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::ending::while_awaited;
 use crate::fields;
 

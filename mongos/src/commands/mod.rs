@@ -21,7 +21,7 @@ mod explain;
 mod find;
 mod find_and_modify;
 mod flush_router_config;
-mod forward;
+pub(crate) mod forward;
 mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
@@ -63,28 +63,16 @@ mod whats_my_uri;
 mod write;
 mod zones;
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use banyan_wire::{CommandError, ErrorCode};
-
-pub use forward::passed_on;
 pub use host_info::hostname;
 
-use crate::answer::Answer;
-use crate::catalog::Route;
-use crate::context::{CommandResult, CommandSpec, Context};
-use crate::errors::query_error;
+use crate::context::{CommandSpec, CommandTable};
 
-/// A table line's function out of a command's `async fn`.
-macro_rules! run {
-    ($function:path) => {
-        |context| Box::pin($function(context))
-    };
-}
-use run;
+/// All of them.
+pub static COMMANDS: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(TABLE));
 
-pub static TABLE: &[&[CommandSpec]] = &[
+static TABLE: &[&[CommandSpec]] = &[
     &[
         find::SPEC,
         get_more::SPEC,
@@ -157,55 +145,16 @@ pub static TABLE: &[&[CommandSpec]] = &[
     refused::SPECS,
 ];
 
-/// Every command by every spelling, with its place in the table.
-static BY_NAME: LazyLock<HashMap<&'static str, (usize, &'static CommandSpec)>> =
-    LazyLock::new(|| {
-        all()
-            .enumerate()
-            .flat_map(|(place, spec)| {
-                std::iter::once(spec.name)
-                    .chain(spec.aliases.iter().copied())
-                    .map(move |name| (name, (place, spec)))
-            })
-            .collect()
-    });
-
-pub fn find(name: &str) -> Option<(usize, &'static CommandSpec)> {
-    BY_NAME.get(name).copied()
-}
-
-/// The table's lines, in the order of their places.
-pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
-    TABLE.iter().flat_map(|group| group.iter())
-}
-
-/// Passes a write on to the one shard that takes all of it.
-pub async fn forward_write(
-    context: &Context<'_>,
-    route: &Route,
-    shard: &str,
-) -> Result<Answer, CommandError> {
-    forward::forward(context, route, shard, true).await
-}
-
-/// A database that vanished between being made and being used.
-fn no_database() -> CommandError {
-    CommandError::new(
-        ErrorCode::NamespaceNotFound,
-        "the database was dropped meanwhile",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_spelling_is_there_once() {
-        let specs: Vec<_> = TABLE.iter().flat_map(|group| group.iter()).collect();
-        let spellings: usize = specs.iter().map(|spec| 1 + spec.aliases.len()).sum();
+        let specs = COMMANDS.all();
+        let spellings: usize = specs.map(|spec| 1 + spec.aliases.len()).sum();
         assert_eq!(
-            BY_NAME.len(),
+            COMMANDS.spellings(),
             spellings,
             "a spelling stands for two commands"
         );
@@ -216,7 +165,7 @@ mod tests {
             "movechunk",
             "mapreduce",
         ] {
-            assert!(find(name).is_some(), "{name}");
+            assert!(COMMANDS.find(name).is_some(), "{name}");
         }
     }
 }

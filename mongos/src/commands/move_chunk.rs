@@ -1,6 +1,7 @@
 //! `moveChunk` and `moveRange`.
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec =

@@ -3,7 +3,6 @@
 use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::RawDocumentBuf;
 
-use super::find;
 use crate::context::Context;
 
 /// Runs a command of this router's own; its failure is an error.
@@ -17,7 +16,7 @@ pub async fn run(
         request: &request,
         ..*context
     };
-    let Some((_, spec)) = find(&request.name) else {
+    let Some((_, spec)) = context.commands.find(&request.name) else {
         return Err(CommandError::new(
             ErrorCode::CommandNotFound,
             request.name.clone(),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, forward, index_changes, pass, run};
+use super::{forward, index_changes, pass};
 use crate::catalog::Database;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new("collMod", "changes a collection's options", run!(coll_mod)),

@@ -9,10 +9,11 @@ use bson::oid::ObjectId;
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
-use super::{nested, query_error};
+use super::nested;
 use crate::collation;
 use crate::context::Context;
 use crate::cursors::Cursor;
+use crate::errors::query_error;
 use crate::fields;
 use crate::router::Router;
 

@@ -4,7 +4,7 @@ use banyan_document::DocumentWriter;
 use banyan_wire::CommandError;
 use bson::RawDocumentBuf;
 
-use super::Context;
+use crate::context::Context;
 
 /// What belongs to the request and not to the command.
 pub const GENERIC: &[&str] = &[

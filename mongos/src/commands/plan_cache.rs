@@ -3,7 +3,8 @@
 use banyan_document::DocumentWriter;
 use banyan_wire::{CommandError, ErrorCode};
 
-use super::{CommandResult, CommandSpec, Context, forward, run};
+use super::forward;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const CLEAR: CommandSpec = CommandSpec::new(
     "planCacheClear",

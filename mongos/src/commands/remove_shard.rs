@@ -1,6 +1,7 @@
 //! `removeShard`: starts draining a shard, and tells how far that is.
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("removeShard", "a shard leaves the cluster", run!(run))

@@ -5,7 +5,7 @@ use banyan_wire::{CommandError, ErrorCode, tls};
 use bson::{RawBsonRef, rawdoc};
 use tracing::info;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new(
     "rotateCertificates",

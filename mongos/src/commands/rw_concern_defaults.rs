@@ -2,7 +2,8 @@
 
 use bson::{DateTime, RawDocumentBuf, cstr};
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const GET: CommandSpec = CommandSpec::new(

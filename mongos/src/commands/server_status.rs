@@ -8,7 +8,8 @@ use banyan_wire::version::COMPATIBLE_VERSION;
 use bson::raw::{CStr, CString};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, all, host_info, run};
+use super::host_info;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 use crate::figures::Figures;
 use crate::router::Router;
@@ -17,21 +18,25 @@ pub const SPEC: CommandSpec = CommandSpec::new("serverStatus", "the process in n
     .aliases(&["serverstatus"]);
 
 /// A section; `None` where it has nothing to tell.
-type Section = (&'static CStr, fn(&Router) -> Option<RawDocumentBuf>);
+type Section = (&'static CStr, fn(&Context<'_>) -> Option<RawDocumentBuf>);
 
 static SECTIONS: &[Section] = &[
-    (cstr!("asserts"), |router| Some(asserts(router))),
-    (cstr!("connections"), |router| Some(connections(router))),
+    (cstr!("asserts"), |context| Some(asserts(context.router))),
+    (cstr!("connections"), |context| {
+        Some(connections(context.router))
+    }),
     (cstr!("extra_info"), |_| extra_info()),
-    (cstr!("network"), |router| Some(network(router))),
-    (cstr!("opcounters"), |router| Some(opcounters(router))),
+    (cstr!("network"), |context| Some(network(context.router))),
+    (cstr!("opcounters"), |context| {
+        Some(opcounters(context.router))
+    }),
     (cstr!("security"), |_| security()),
-    (cstr!("sharding"), |router| Some(sharding(router))),
+    (cstr!("sharding"), |context| Some(sharding(context.router))),
     (cstr!("transportSecurity"), |_| {
         Some(operating::transport_security())
     }),
     (cstr!("mem"), |_| Some(memory())),
-    (cstr!("metrics"), |router| Some(metrics(router))),
+    (cstr!("metrics"), |context| Some(metrics(context))),
 ];
 
 async fn run(context: &Context<'_>) -> CommandResult {
@@ -50,7 +55,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     };
     for (name, section) in SECTIONS {
         if is_wanted(&context.request.body, name)
-            && let Some(section) = section(router)
+            && let Some(section) = section(context)
         {
             reply.append(*name, section);
         }
@@ -145,11 +150,14 @@ fn memory() -> RawDocumentBuf {
     }
 }
 
-fn metrics(router: &Router) -> RawDocumentBuf {
+fn metrics(context: &Context<'_>) -> RawDocumentBuf {
+    let router = context.router;
     let mut commands = RawDocumentBuf::new();
     let unknown = sum(router, |figures| &figures.unknown_commands);
     commands.append(cstr!("<UNKNOWN>"), unknown);
-    let mut used: Vec<_> = all()
+    let mut used: Vec<_> = context
+        .commands
+        .all()
         .enumerate()
         .filter_map(|(place, spec)| {
             let of = |counter: fn(&CommandCounts) -> &Counter| {

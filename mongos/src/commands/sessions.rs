@@ -5,7 +5,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawBsonRef, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPECS: &[CommandSpec] = &[

@@ -6,7 +6,7 @@ use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, rawdoc};
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("setParameter", "changes a parameter", run!(run))

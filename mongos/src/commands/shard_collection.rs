@@ -1,6 +1,7 @@
 //! `shardCollection`.
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new(

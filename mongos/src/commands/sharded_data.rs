@@ -6,10 +6,11 @@ use banyan_wire::{CommandError, Doc, Outgoing};
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
-use super::{CommandResult, Context, query_error};
 use crate::answer::Answer;
 use crate::catalog::Route;
+use crate::context::{CommandResult, Context};
 use crate::cursors::reply;
+use crate::errors::query_error;
 use crate::fields;
 use crate::shards::find_all;
 

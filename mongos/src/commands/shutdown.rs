@@ -3,7 +3,7 @@
 use bson::rawdoc;
 use tracing::info;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("shutdown", "ends the process", run!(run)).admin_only();

@@ -2,7 +2,8 @@
 
 use bson::rawdoc;
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("split", "cuts a chunk", run!(run)).admin_only();

@@ -2,7 +2,7 @@
 
 use bson::rawdoc;
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new("whatsmyuri", "the client's address", run!(run));
 

@@ -1,6 +1,6 @@
 //! `insert`, `update` and `delete`: see [`crate::writes`].
 
-use super::{CommandResult, CommandSpec, Context, run};
+use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::writes::{self, Kind};
 
 pub const INSERT: CommandSpec = CommandSpec::new("insert", "inserts documents", run!(insert));

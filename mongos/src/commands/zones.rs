@@ -1,6 +1,7 @@
 //! Zones: which ranges of keys live on which shards.
 
-use super::{CommandResult, CommandSpec, Context, pass, run};
+use super::pass;
+use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new("addShardToZone", "puts a shard into a zone", run!(add)).admin_only(),

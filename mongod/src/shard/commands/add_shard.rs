@@ -1,11 +1,10 @@
 //! `_addShard`: the config servers take this set into their cluster.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
-use super::{boxed, primary_only};
 use crate::shard::state::{Identity, ShardRole};
 
 pub static SPEC: CommandSpec = primary_only("_addShard", |ctx| boxed(run(ctx)));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_node::errors::shown;
 use banyan_sharding::{ChunkRange, ShardKeyPattern, split};
@@ -12,7 +12,6 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::shard::definitions::create_collection;
 use crate::shard::errors::{bad_value, internal};
 use crate::shard::keys::{KeyView, supporting_index};

@@ -1,7 +1,7 @@
 //! The donor's side of a migration: the order to move, and what the recipient fetches.
 
 use banyan_document::DocumentWriter;
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_replication::clock;
 use banyan_sharding::ChunkRange;
@@ -12,7 +12,6 @@ use bson::spec::BinarySubtype;
 use bson::{RawBinaryRef, RawBsonRef, RawDocumentBuf, rawdoc};
 use std::sync::Arc;
 
-use super::{boxed, primary_only};
 use crate::shard::errors::{bad_value, conflict, internal};
 use crate::shard::keys::{KeyView, documents_in_range};
 use crate::shard::migration::donor::move_range;

@@ -2,15 +2,14 @@
 
 use banyan_configsvr::ConfigReader;
 use banyan_configsvr::index_changes::{COLLECTION, Note};
-use banyan_node::commands::table::{CommandResult, CommandSpec};
-use banyan_node::context::{CommandContext, Generic};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
+use banyan_node::context::CommandContext;
 use banyan_node::index_changes::align;
 use banyan_node::index_plans::plan;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::shard::errors::{bad_value, conflict, not_sharded};
 use crate::shard::state::ShardRole;
 
@@ -39,7 +38,7 @@ async fn plan_change(ctx: &CommandContext<'_>) -> CommandResult {
         let text = format!("no such command: '{}'", request.name);
         CommandError::new(ErrorCode::CommandNotFound, text)
     })?;
-    let generic = Generic::parse(&request, spec)?;
+    let generic = spec.generic(&request)?;
     let inner = CommandContext::new(ctx.node, ctx.conn, &request, spec, ctx.table, generic);
     let planned = plan(&inner)?;
     let list = |specs: Vec<RawDocumentBuf>| specs.into_iter().collect::<RawArrayBuf>();

@@ -7,7 +7,7 @@ mod indexes;
 mod receive;
 mod state;
 
-use banyan_node::commands::table::{CommandSpec, boxed, primary_only};
+use banyan_node::commands::table::CommandSpec;
 
 /// All of them, for the table of the process.
 pub fn commands() -> Vec<&'static CommandSpec> {

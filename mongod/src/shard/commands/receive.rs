@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use banyan_node::commands::table::{CommandResult, CommandSpec};
+use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::CommandError;
 use bson::oid::ObjectId;
 use bson::{cstr, rawdoc};
 
-use super::{boxed, primary_only};
 use crate::shard::errors::{bad_value, conflict};
 use crate::shard::migration::recipient;
 use crate::shard::migration::recipient_state::RecipientState;

@@ -1,10 +1,9 @@
 //! `shardingState`: what this shard believes, for people.
 
-use banyan_node::commands::table::{CommandResult, CommandSpec, Needs, Run};
+use banyan_node::commands::table::{CommandResult, CommandSpec, Needs, Run, boxed};
 use banyan_node::context::CommandContext;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
-use super::boxed;
 use crate::shard::state::ShardRole;
 
 pub static SHARDING_STATE: CommandSpec =

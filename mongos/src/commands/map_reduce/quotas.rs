@@ -10,9 +10,11 @@ use banyan_query::sort::SortPattern;
 use banyan_wire::{CommandError, Outgoing};
 use bson::{RawBsonRef, RawDocument};
 
-use super::super::{Context, find, forward, query_error};
+use super::super::{find, forward};
 use crate::catalog::Route;
 use crate::collation;
+use crate::context::Context;
+use crate::errors::query_error;
 use crate::fields;
 use crate::merge::{Merge, Shape};
 
