@@ -285,7 +285,7 @@ impl Metadata {
 
     /// A time later than every one given out before.
     pub fn tick(&self) -> Timestamp {
-        self.local.service().node.clock.tick()
+        self.local.service().node.replica.clock.tick()
     }
 }
 

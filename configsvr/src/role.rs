@@ -79,7 +79,7 @@ impl ConfigRole {
     }
 
     pub fn is_primary(&self) -> bool {
-        self.metadata.local.service().node.is_primary()
+        self.metadata.local.service().node.replica.is_primary()
     }
 
     /// The config servers as a shard is told to reach them.

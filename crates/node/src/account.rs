@@ -110,7 +110,7 @@ fn note_top(ctx: &CommandContext<'_>, took: Duration) {
     let Some(collection) = collection_of(ctx) else {
         return;
     };
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let Some(found) = catalog.get(ctx.database(), collection) else {
         return;
     };

@@ -42,7 +42,7 @@ impl Asked {
 
 /// The default collation of a collection.
 pub fn of_collection(ctx: &CommandContext<'_>, collection: &str) -> Option<Collator> {
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     catalog.get(ctx.database(), collection)?.collator.clone()
 }
 

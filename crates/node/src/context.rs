@@ -420,7 +420,7 @@ impl<'a> CommandContext<'a> {
     pub fn view(&self) -> (Arc<Catalog>, Snapshot) {
         match &self.view {
             Some(view) => (view.catalog.clone(), view.snapshot.clone()),
-            None => self.node.view(),
+            None => self.node.replica.view(),
         }
     }
 
@@ -439,7 +439,7 @@ impl<'a> CommandContext<'a> {
                 .map(|concern| concern.get_str("level"));
             matches!(level, Some(Ok(level)) if level == Level::Available.name())
         };
-        self.generic.shard_version.is_some() && (!is_available() || self.node.is_primary())
+        self.generic.shard_version.is_some() && (!is_available() || self.node.replica.is_primary())
     }
 
     /// What the request says about how it was routed.
@@ -578,7 +578,7 @@ impl<'a> CommandContext<'a> {
         &self,
         namespaces: &[&Namespace],
     ) -> Result<Vec<Lock>, CommandError> {
-        let locks = self.node.locks.exclusive(namespaces);
+        let locks = self.node.replica.locks.exclusive(namespaces);
         self.write_context().lock(locks, None).await
     }
 

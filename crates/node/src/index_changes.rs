@@ -53,8 +53,8 @@ async fn next_step(
     wanted: &[RawDocumentBuf],
     term: u64,
 ) -> Result<Vec<Begun>, CommandError> {
-    let _locks = node.locks.exclusive_giving_way(&[namespace]).await;
-    let catalog = node.store.catalog();
+    let _locks = node.replica.locks.exclusive_giving_way(&[namespace]).await;
+    let catalog = node.replica.store.catalog();
     let collection = catalog.find(namespace).ok_or_else(|| missing(namespace))?;
     let is_wanted = |index: &Arc<Index>| wanted.iter().any(|spec| is_same(spec, &index.spec));
     let (joined, unwanted): (Vec<_>, Vec<_>) = collection
@@ -85,7 +85,7 @@ async fn next_step(
     }
     let changes = removals(collection, wanted);
     if !changes.is_empty() {
-        catalog_ops::apply(node, &changes, term).await?;
+        catalog_ops::apply(&node.replica, &changes, term).await?;
     }
     Ok(Vec::new())
 }

@@ -20,7 +20,7 @@ pub struct Planned {
 /// but the documents.
 pub fn plan(ctx: &CommandContext<'_>) -> Result<Planned, CommandError> {
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let collection = catalog
         .find(&namespace)
         .ok_or_else(|| missing(&namespace))?;

@@ -60,7 +60,7 @@ impl CommandContext<'_> {
         account::settle_part(self, &ctx);
         let reply = reply?;
         if spec.writes {
-            self.note_write(self.node.machine.applied_index());
+            self.note_write(self.node.replica.machine.applied_index());
         }
         match CommandError::from_write_reply(&reply) {
             Some(error) => Err(error),

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fs;
-use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -117,15 +116,6 @@ pub struct Node {
     javascript: OnceLock<JavaScriptMaker>,
 }
 
-/// A node's state and log are its replica's.
-impl Deref for Node {
-    type Target = Replica;
-
-    fn deref(&self) -> &Replica {
-        &self.replica
-    }
-}
-
 /// Makes the engine for the JavaScript in one command's queries.
 pub type JavaScriptMaker = fn(&Node, &Interrupt) -> Arc<dyn JavaScript>;
 
@@ -189,7 +179,7 @@ impl Node {
             javascript: OnceLock::new(),
         });
         let points = Arc::downgrade(&node);
-        node.machine.on_point(Box::new(move |point| {
+        node.replica.machine.on_point(Box::new(move |point| {
             if let Some(node) = points.upgrade() {
                 node.reached(point);
             }
@@ -208,7 +198,7 @@ impl Node {
             LogPoint::RangeRemoval(removal) => {
                 let (min, max) = (&removal.min, &removal.max);
                 let preservers = &self.range_preservers;
-                preservers.removal_begins(&self.store, removal.collection, min, max);
+                preservers.removal_begins(&self.replica.store, removal.collection, min, max);
             }
             LogPoint::Installed => self.range_preservers.state_replaced(),
         }
@@ -220,12 +210,14 @@ impl Node {
             if let Some(namespace) = role.watches() {
                 let role = role.clone();
                 let listener = move |change: Option<Change<'_>>| role.learned(change);
-                self.machine.watch_collection(namespace, Box::new(listener));
+                self.replica
+                    .machine
+                    .watch_collection(namespace, Box::new(listener));
             }
             let observer = move |namespace: &Namespace, change: Change<'_>| {
                 role.wrote(namespace, change);
             };
-            self.machine.observe(Box::new(observer));
+            self.replica.machine.observe(Box::new(observer));
         }
     }
 
@@ -263,8 +255,8 @@ impl Node {
     pub fn close(&self) {
         self.operations.shut_down();
         self.cursors.kill_all();
-        self.group.stop();
-        if let Err(error) = self.store.persist() {
+        self.replica.group.stop();
+        if let Err(error) = self.replica.store.persist() {
             tracing::error!(%error, "cannot sync the data");
         }
     }

@@ -147,7 +147,9 @@ impl<P> Program<'_, P> {
             stopping.info.stop.cancelled().await;
             info!("shutting down");
             let replication = stopping.replication.clone();
-            replication.hand_over(&stopping, HAND_OVER_MAX).await;
+            replication
+                .hand_over(&stopping.replica, HAND_OVER_MAX)
+                .await;
             replication
                 .quiesce(|| !stopping.operations.has_clients())
                 .await;
@@ -191,7 +193,7 @@ impl<P> Program<'_, P> {
 async fn replayed(node: &Node) {
     let started = Instant::now();
     let mut told = false;
-    while !node.is_primary() && !node.info.stop.is_cancelled() {
+    while !node.replica.is_primary() && !node.info.stop.is_cancelled() {
         if !told && started.elapsed() > Duration::from_secs(1) {
             info!("applying the log to the state of the last stop");
             told = true;

@@ -121,7 +121,7 @@ pub fn query_context(
         ..Context::default()
     };
     if ctx.node.replication.is_replica_set() {
-        context.cluster_time = Some(ctx.node.clock.now());
+        context.cluster_time = Some(ctx.node.replica.clock.now());
     }
     if may_hold_where(ctx) {
         context.javascript = ctx.node.javascript(ctx.interrupt());
@@ -158,7 +158,7 @@ pub fn later_states(
     if ctx.view.is_some() {
         return None;
     }
-    let store = ctx.node.store.clone();
+    let store = ctx.node.replica.store.clone();
     Some(match ctx.node.role().filter(|_| ctx.is_routed()) {
         Some(_) => LaterStates::preserving(store, ctx.node.range_preservers.preserve(ownership)),
         None => LaterStates::newest(store),

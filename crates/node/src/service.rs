@@ -180,14 +180,14 @@ impl NodeService {
         }
         match spec.needs {
             Needs::Any => Ok(()),
-            Needs::Primary if self.node.is_primary() => Ok(()),
+            Needs::Primary if self.node.replica.is_primary() => Ok(()),
             Needs::Primary => Err(CommandError::new(
                 ErrorCode::NotWritablePrimary,
                 "not primary",
             )),
             // What is local to the member can be read in any state.
             Needs::Readable | Needs::Data if request.database == "local" => Ok(()),
-            Needs::Readable if self.node.is_primary() => Ok(()),
+            Needs::Readable if self.node.replica.is_primary() => Ok(()),
             Needs::Readable if !generic.may_read_secondary() => Err(CommandError::new(
                 ErrorCode::NotPrimaryNoSecondaryOk,
                 "not primary and secondaryOk=false",

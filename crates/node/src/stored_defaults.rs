@@ -13,7 +13,8 @@ use crate::rw_defaults::{COLLECTION, Defaults, ID};
 
 /// The defaults as this process knows them. Cheap.
 pub fn known(node: &Node) -> Arc<Defaults> {
-    node.defaults.get(node.group.leader_term(), || stored(node))
+    node.defaults
+        .get(node.replica.group.leader_term(), || stored(node))
 }
 
 /// Reads what is applied here.
@@ -26,7 +27,7 @@ fn stored(node: &Node) -> Result<Defaults, CommandError> {
     if node.info.role == ClusterRole::Shard {
         return Ok(Defaults::default());
     }
-    let (catalog, snapshot) = node.view();
+    let (catalog, snapshot) = node.replica.view();
     let Some(collection) = catalog.get("config", COLLECTION) else {
         return Ok(Defaults::default());
     };

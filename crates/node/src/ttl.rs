@@ -33,7 +33,7 @@ async fn run(local: Local) {
             continue;
         }
         slept = Duration::ZERO;
-        if node.parameters.flag("ttlMonitorEnabled") && node.is_primary() {
+        if node.parameters.flag("ttlMonitorEnabled") && node.replica.is_primary() {
             pass(&local).await;
         }
     }
@@ -41,7 +41,7 @@ async fn run(local: Local) {
 
 /// Deletes what is over in all collections.
 async fn pass(local: &Local) {
-    let catalog = local.service().node.store.catalog();
+    let catalog = local.service().node.replica.store.catalog();
     for collection in catalog.collections() {
         let index = collection.clustered_index.as_ref();
         let Some(seconds) = index.and_then(|index| index.expire_after_seconds) else {

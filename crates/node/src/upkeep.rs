@@ -38,7 +38,9 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
         let Some(node) = node.upgrade() else { return };
         node.snapshots.reap(node.parameters.snapshot_window());
         node.cursors.rest_idle(cursors::REST_AFTER);
-        node.machine.log_begins_at(node.group.first_index());
+        node.replica
+            .machine
+            .log_begins_at(node.replica.group.first_index());
         if round.is_multiple_of(SESSION_PERIODS) {
             let expired = node.expire_sessions();
             if expired > 0 {
@@ -57,15 +59,16 @@ impl Node {
     /// from where a change stream resumes, are told by what is in the log.
     async fn write_periodic_noop(&self) {
         let seconds = self.parameters.value("periodicNoopIntervalSecs");
-        if !self.is_primary() || !self.parameters.flag("writePeriodicNoops") {
+        if !self.replica.is_primary() || !self.parameters.flag("writePeriodicNoops") {
             return;
         }
-        let idle_ms = clock::wall_ms().saturating_sub(self.machine.last_wall().timestamp_millis());
+        let idle_ms =
+            clock::wall_ms().saturating_sub(self.replica.machine.last_wall().timestamp_millis());
         if idle_ms < seconds.saturating_mul(1000) {
             return;
         }
         let message = rawdoc! { "msg": "periodic noop" };
-        if let Err(error) = self.write_noop(&message).await {
+        if let Err(error) = self.replica.write_noop(&message).await {
             tracing::debug!(%error, "no periodic no-op entry");
         }
     }
@@ -86,18 +89,18 @@ impl Node {
     }
 
     async fn bring_noop(&self, time: Timestamp) -> Result<(), CommandError> {
-        if self.is_primary() {
-            if clock::to_bits(self.machine.operation_time()) >= clock::to_bits(time) {
+        if self.replica.is_primary() {
+            if clock::to_bits(self.replica.machine.operation_time()) >= clock::to_bits(time) {
                 return Ok(());
             }
             let message = rawdoc! { "msg": "noop write for afterClusterTime read concern" };
-            return self.write_noop(&message).await.map(drop);
+            return self.replica.write_noop(&message).await.map(drop);
         }
         let request: RawDocumentBuf = rawdoc! {
             "appendOplogNote": 1,
             "maxClusterTime": time,
             "data": { "append noop write": 1_i64 },
-            "$clusterTime": read_concern::gossip(self.clock.now()),
+            "$clusterTime": read_concern::gossip(self.replica.clock.now()),
         };
         self.replication
             .ask_primary(&request, NOOP_TIMEOUT)

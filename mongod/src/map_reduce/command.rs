@@ -57,7 +57,7 @@ fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
     let out = Out::parse(ctx)?;
     let verbose = parameters::is_verbose(ctx)?;
     if matches!(out, Out::Collection { .. }) {
-        ctx.node.writable_term()?;
+        ctx.node.replica.writable_term()?;
     }
     let prepared = Prepared::new(ctx, &input)?;
     let interrupt = ctx.interrupt();

@@ -68,7 +68,7 @@ impl Writer {
             self.target,
             bson::oid::ObjectId::new().to_hex()
         );
-        let catalog = node.store.catalog();
+        let catalog = node.replica.store.catalog();
         let target = catalog.get(&self.database, &self.target);
         let mut create = rawdoc! { "create": name.as_str() };
         for (name, value) in target
@@ -192,7 +192,7 @@ fn key_of(document: &RawDocumentBuf) -> Result<RawBsonRef<'_>, CommandError> {
 
 /// For `reduce`: the old results by key, as of now.
 pub fn existing(node: &Arc<Node>, database: &str, collection: &str) -> Existing<Failure> {
-    let (catalog, snapshot) = node.view();
+    let (catalog, snapshot) = node.replica.view();
     let collection = catalog.get(database, collection).cloned();
     Box::new(move |key| {
         let Some(collection) = &collection else {

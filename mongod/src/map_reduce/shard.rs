@@ -116,7 +116,7 @@ fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
     let functions = parameters::functions(ctx, false, collator)?;
     let out = Out::parse(ctx)?;
     if matches!(out, Out::Collection { .. }) {
-        ctx.node.writable_term()?;
+        ctx.node.replica.writable_term()?;
     }
     let mut addresses = Vec::new();
     for input in ctx.required("inputs")?.array()?.into_iter().flatten() {

@@ -47,7 +47,7 @@ pub async fn create_collection(
         wanted.push(index.to_owned());
     }
     let node = role.node();
-    let term = node.writable_term()?;
+    let term = node.replica.writable_term()?;
     let interrupt = Interrupt::new(Arc::default(), None);
     let _turn = role.index_changes.lock(ns).await;
     align(node, &namespace, &wanted, term, &interrupt).await

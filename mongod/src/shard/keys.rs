@@ -58,7 +58,7 @@ impl KeyView {
         ns: &str,
         pattern: &ShardKeyPattern,
     ) -> Result<Option<KeyView>, CommandError> {
-        let (catalog, snapshot) = node.view();
+        let (catalog, snapshot) = node.replica.view();
         let namespace =
             Namespace::parse(ns).ok_or_else(|| internal("a namespace without a dot"))?;
         let Some(collection) = catalog.find(&namespace).cloned() else {
@@ -172,7 +172,7 @@ pub fn documents_in_range(
     ids: &[bson::RawBson],
 ) -> Result<HashMap<usize, Record>, CommandError> {
     let mut found = HashMap::new();
-    let (catalog, snapshot) = node.view();
+    let (catalog, snapshot) = node.replica.view();
     let namespace = Namespace::parse(ns).ok_or_else(|| internal("a namespace without a dot"))?;
     let Some(collection) = catalog.find(&namespace) else {
         return Ok(found);

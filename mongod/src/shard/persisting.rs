@@ -28,7 +28,7 @@ impl ShardRole {
             }
             state.told
         };
-        let (catalog, snapshot) = self.node().view();
+        let (catalog, snapshot) = self.node().replica.view();
         let says = Log::Says(logged::read(&catalog, &snapshot, &collection.ns)?);
         let mut log = says;
         collection.change(|state| {
@@ -168,7 +168,7 @@ impl ShardRole {
         let reply = node.replication.ask_primary(&request, ASK_TIMEOUT).await?;
         let time = reply.get_timestamp("operationTime").map_err(bad_value)?;
         let target = clock::to_bits(time);
-        let mut applied = node.machine.applied_watch();
+        let mut applied = node.replica.machine.applied_watch();
         let reached = applied.wait_for(|applied| *applied >= target);
         match tokio::time::timeout(ASK_TIMEOUT, reached).await {
             Ok(Ok(_)) => Ok(()),

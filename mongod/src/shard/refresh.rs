@@ -118,7 +118,7 @@ impl ShardRole {
         let Some(namespace) = Namespace::parse(ns) else {
             return 0;
         };
-        let catalog = self.node().store.catalog();
+        let catalog = self.node().replica.store.catalog();
         let bytes = catalog
             .find(&namespace)
             .map_or(0, |collection| collection.bytes());

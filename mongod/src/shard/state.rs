@@ -129,7 +129,7 @@ impl ShardRole {
 
     /// The term in which this member is primary; 0 if it is not.
     pub fn term(&self) -> u64 {
-        self.node().group.leader_term()
+        self.node().replica.group.leader_term()
     }
 
     pub fn collection(&self, ns: &str) -> Arc<Collection> {
@@ -154,7 +154,7 @@ impl ShardRole {
     /// Waits until every write of the collection that has begun is over.
     pub async fn drain_writes(&self, ns: &str) {
         if let Some(namespace) = Namespace::parse(ns) {
-            let locks = &self.node().locks;
+            let locks = &self.node().replica.locks;
             let collection = locks.collection(&namespace);
             drop(locks.lock(collection, Mode::Shared).await);
         }

@@ -27,7 +27,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         if let Some(limit) = ctx.field("maxClusterTime") {
             check_behind(ctx, limit)?;
         }
-        let written = ctx.node.write_noop(message).await?;
+        let written = ctx.node.replica.write_noop(message).await?;
         ctx.note_write(written.position.index);
         Ok(rawdoc! { "ok": 1.0 })
     })
@@ -38,7 +38,7 @@ fn check_behind(ctx: &CommandContext<'_>, limit: Field<'_>) -> Result<(), Comman
     let RawBsonRef::Timestamp(limit) = limit.value else {
         return Err(limit.wrong_type("type 'timestamp'"));
     };
-    let last = ctx.node.machine.operation_time();
+    let last = ctx.node.replica.machine.operation_time();
     if clock::to_bits(last) < clock::to_bits(limit) {
         return Ok(());
     }

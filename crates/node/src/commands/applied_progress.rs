@@ -18,10 +18,10 @@ pub static SPEC: CommandSpec = CommandSpec::new("_appliedProgress", Run::Future(
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let after = ctx.required("after")?.unsigned()?;
-        let further = ctx.node.group.wait_applied(after.saturating_add(1));
+        let further = ctx.node.replica.group.wait_applied(after.saturating_add(1));
         // What counts is what is applied now, whether or not that took until the end.
         let _ = tokio::time::timeout(progress::POLL, further).await;
-        let applied = ctx.node.machine.applied_index();
+        let applied = ctx.node.replica.machine.applied_index();
         Ok(rawdoc! { "appliedIndex": i64::try_from(applied).unwrap_or(i64::MAX), "ok": 1.0 })
     })
 }

@@ -17,7 +17,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         ctx.recall_writes();
         // In a set everything that was acknowledged is on disk.
         if ctx.concern.journal() && !ctx.node.replication.is_replica_set() {
-            ctx.node.sync_log().await?;
+            ctx.node.replica.sync_log().await?;
         }
         Ok(rawdoc! { "ok": 1.0 })
     })

@@ -48,10 +48,10 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|field| images::parse(ctx.database(), field))
         .transpose()?;
     let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;
-    let term = node.writable_term()?;
+    let term = node.replica.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
     index_changes::check_routing(ctx, &namespace)?;
-    let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+    let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
             "ns does not exist",
@@ -75,7 +75,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
                     spec: index_changes::with_hidden(&index.spec, option.hidden),
                 },
             };
-            catalog_ops::apply(node, &[change], term).await?;
+            catalog_ops::apply(&node.replica, &[change], term).await?;
             told(&mut reply, option.hidden);
         }
     }
@@ -90,7 +90,12 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     }
     if options != collection.options {
         let id = collection.id;
-        catalog_ops::apply(node, &[CatalogChange::SetOptions { id, options }], term).await?;
+        catalog_ops::apply(
+            &node.replica,
+            &[CatalogChange::SetOptions { id, options }],
+            term,
+        )
+        .await?;
     }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)

@@ -24,7 +24,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         stats.append(cstr!("ok"), 1.0);
         return Ok(stats);
     }
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let collection = catalog.get(ctx.database(), ctx.collection()?);
     let mut reply = rawdoc! { "ns": namespace };
     append_storage_stats(&mut reply, collection.map(|c| &**c), scale);

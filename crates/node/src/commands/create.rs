@@ -72,17 +72,17 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(seconds) = seconds {
         options = clustered::with_seconds(&options, Some(seconds));
     }
-    let term = node.writable_term()?;
+    let term = node.replica.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
-    if node.store.catalog().find(&namespace).is_some() {
+    if node.replica.store.catalog().find(&namespace).is_some() {
         return Err(CommandError::new(
             ErrorCode::NamespaceExists,
             format!("Collection {namespace} already exists."),
         ));
     }
-    catalog_ops::refuse_other_case(node, &namespace)?;
-    let change: CatalogChange = catalog_ops::creation(node, &namespace, options);
-    catalog_ops::apply(node, &[change], term).await?;
+    catalog_ops::refuse_other_case(&node.replica, &namespace)?;
+    let change: CatalogChange = catalog_ops::creation(&node.replica, &namespace, options);
+    catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(rawdoc! { "ok": 1.0 })
 }
 

@@ -39,7 +39,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let asked = asked(ctx)?;
     let quorum = ctx.field("commitQuorum");
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
-    if node.store.catalog().find(&namespace).is_none() {
+    if node.replica.store.catalog().find(&namespace).is_none() {
         refuse_clustered(&asked)?;
     }
     let created = catalog_ops::create_if_missing(&ctx.write_context(), &namespace, None).await?;
@@ -59,12 +59,12 @@ async fn begin(
     created: bool,
 ) -> Result<(Vec<Begun>, RawDocumentBuf), CommandError> {
     let node = ctx.node;
-    let term = node.writable_term()?;
+    let term = node.replica.writable_term()?;
     let namespaces = [namespace];
-    let locks = node.locks.exclusive_giving_way(&namespaces);
+    let locks = node.replica.locks.exclusive_giving_way(&namespaces);
     let _locks = ctx.write_context().lock(locks, None).await?;
     index_changes::check_routing(ctx, namespace)?;
-    let Some(collection) = node.store.catalog().find(namespace).cloned() else {
+    let Some(collection) = node.replica.store.catalog().find(namespace).cloned() else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
             "the collection was dropped",

@@ -23,7 +23,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         check_database_name(ctx.database())?;
         let wanted = wanted(ctx)?;
         let started = Instant::now();
-        let (catalog, snapshot) = ctx.node.view();
+        let (catalog, snapshot) = ctx.node.replica.view();
         let mut collections = RawDocumentBuf::new();
         let mut uuids = RawDocumentBuf::new();
         let mut capped = RawArrayBuf::new();

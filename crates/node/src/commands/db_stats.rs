@@ -16,7 +16,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     check_database_name(ctx.database())?;
     let scale_factor = scale(ctx)?;
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let (mut collections, mut objects, mut bytes, mut indexes, mut index_size) = (0, 0, 0, 0, 0);
     for collection in catalog
         .database(ctx.database())

@@ -17,7 +17,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
-        let term = node.writable_term()?;
+        let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         if local::is_oplog(node, &namespace) {
             return Err(CommandError::new(
@@ -25,14 +25,14 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 "can't drop live oplog while replicating",
             ));
         }
-        let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+        let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,
                 "ns not found",
             ));
         };
         let change = CatalogChange::DropCollection { id: collection.id };
-        catalog_ops::apply(node, &[change], term).await?;
+        catalog_ops::apply(&node.replica, &[change], term).await?;
         let indexes = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
         Ok(rawdoc! { "nIndexesWas": indexes, "ns": namespace.as_str(), "ok": 1.0 })
     })

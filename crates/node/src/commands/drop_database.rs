@@ -21,9 +21,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("Dropping the '{}' database is prohibited.", ctx.database()),
             ));
         }
-        let term = node.writable_term()?;
+        let term = node.replica.writable_term()?;
         let collections = || -> Vec<_> {
-            let catalog = node.store.catalog();
+            let catalog = node.replica.store.catalog();
             let database = catalog.database(ctx.database()).into_iter();
             database
                 .flat_map(|database| database.collections().cloned())
@@ -35,14 +35,14 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 .map(|collection| collection.namespace.clone())
                 .collect()
         };
-        let locks = node.locks.database_exclusive(ctx.database(), names);
+        let locks = node.replica.locks.database_exclusive(ctx.database(), names);
         let _locks = ctx.write_context().lock(locks, None).await?;
         let changes: Vec<CatalogChange> = collections()
             .iter()
             .map(|collection| CatalogChange::DropCollection { id: collection.id })
             .collect();
         if !changes.is_empty() {
-            catalog_ops::drop_database(node, &changes, ctx.database(), term).await?;
+            catalog_ops::drop_database(&node.replica, &changes, ctx.database(), term).await?;
         }
         Ok(rawdoc! { "dropped": ctx.database(), "ok": 1.0 })
     })

@@ -28,10 +28,10 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
         let field = ctx.required("index")?;
-        let term = node.writable_term()?;
+        let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         index_changes::check_routing(ctx, &namespace)?;
-        let Some(collection) = node.store.catalog().find(&namespace).cloned() else {
+        let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,
                 format!("ns not found {namespace}"),
@@ -52,7 +52,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             let builds = &chosen.builds;
             index_builds::abort_latched(node, &collection, builds, error, &changes, term).await?;
         } else if !changes.is_empty() {
-            catalog_ops::apply(node, &changes, term).await?;
+            catalog_ops::apply(&node.replica, &changes, term).await?;
         }
         Ok(reply(&collection, field, rules.is_some()))
     })

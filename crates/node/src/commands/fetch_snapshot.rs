@@ -65,16 +65,16 @@ fn key(ctx: &CommandContext<'_>, name: &'static str) -> Result<Option<Vec<u8>>, 
 }
 
 fn open(ctx: &CommandContext<'_>) -> CommandResult {
-    if !ctx.node.is_primary() {
+    if !ctx.node.replica.is_primary() {
         return Err(CommandError::new(
             ErrorCode::NotWritablePrimary,
             "only the primary offers its state",
         ));
     }
     // Before the snapshot is taken: the state in it is at this position or later.
-    let position = ctx.node.group.status().applied;
-    let hold = ctx.node.group.hold_log(position.index + 1);
-    let snapshot = ctx.node.store.snapshot();
+    let position = ctx.node.replica.group.status().applied;
+    let hold = ctx.node.replica.group.hold_log(position.index + 1);
+    let snapshot = ctx.node.replica.store.snapshot();
     let snapshots = ctx.node.replication.snapshots();
     let token = snapshots.open(position, snapshot, Some(Box::new(hold)))?;
     tokio::task::block_in_place(|| snapshots.plan(token))

@@ -351,7 +351,7 @@ fn tail_capped(
     };
     let slot = ctx.slot().clone();
     let tailing = Tailing::new(
-        ctx.node.store.clone(),
+        ctx.node.replica.store.clone(),
         collection.clone(),
         request.query.filter.clone(),
         request.output(),

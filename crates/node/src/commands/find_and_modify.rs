@@ -152,7 +152,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         multi: false,
         keep_documents: true,
     };
-    let update_context = UpdateContext::new(DateTime::now(), ctx.node.clock.now());
+    let update_context = UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now());
     let action = match &update {
         Some(update) => Action::Update(update, update_context.clone()),
         None => Action::Delete,

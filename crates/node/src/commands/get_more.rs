@@ -167,7 +167,7 @@ async fn continue_cursor(
     batch.at_cluster_time = cursor.at_cluster_time;
     // Before the first look, so that nothing comes unnoticed between the two.
     let waits = cursor.tail == Tail::Waits;
-    let mut applied = waits.then(|| ctx.node.machine.applied_watch());
+    let mut applied = waits.then(|| ctx.node.replica.machine.applied_watch());
     let mut ended = fill(ctx, &mut batch, cursor, documents).await?;
     if let Some(left) = &mut cursor.time_left {
         *left = left.saturating_sub(started.elapsed());

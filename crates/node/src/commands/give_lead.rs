@@ -16,6 +16,6 @@ pub static SPEC: CommandSpec = CommandSpec::new("_giveLead", Run::Inline(run))
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let to = ctx.argument().and_then(params::number);
     let to = to.and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
-    ctx.node.replication.give_lead(ctx.node, to)?;
+    ctx.node.replication.give_lead(&ctx.node.replica, to)?;
     Ok(rawdoc! { "ok": 1.0 })
 }

@@ -55,7 +55,7 @@ fn timed<'a>(ctx: &CommandContext<'_>, document: &'a RawDocument) -> Cow<'a, Raw
     if !lacks_timestamps(document) {
         return Cow::Borrowed(document);
     }
-    Cow::Owned(with_timestamps(document, || ctx.node.clock.tick()))
+    Cow::Owned(with_timestamps(document, || ctx.node.replica.clock.tick()))
 }
 
 /// Documents whose keys are looked up in one snapshot.

@@ -23,7 +23,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|field| field.bool())
         .transpose()?
         .unwrap_or(false);
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let collections = catalog
         .database(ctx.database())
         .into_iter()

@@ -68,7 +68,7 @@ fn databases_of(node: &Node) -> BTreeMap<String, Database> {
             databases.insert(name.to_owned(), Database { size, empty: false });
         }
     }
-    for database in node.store.catalog().databases() {
+    for database in node.replica.store.catalog().databases() {
         let collections = database.collections();
         let bytes = collections.map(|c| c.bytes() + index_bytes(c)).sum();
         let is_empty = database.collections().all(|c| c.documents() == 0);

@@ -47,7 +47,7 @@ impl Shown {
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = ctx.collection()?;
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let Some(collection) = catalog.get(ctx.database(), name) else {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,

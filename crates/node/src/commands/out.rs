@@ -85,7 +85,7 @@ pub async fn write(
     let (database, collection) = output.target();
     let database = database.unwrap_or(ctx.database());
     check_collection_name(database, collection)?;
-    let elsewhere = !ctx.node.is_primary();
+    let elsewhere = !ctx.node.replica.is_primary();
     if elsewhere {
         // The target's options and indexes are looked up here.
         let reply = on_primary(ctx, "admin", rawdoc! { "ping": 1 }).await?;
@@ -114,7 +114,7 @@ async fn run(
     database: &str,
     mut body: RawDocumentBuf,
 ) -> Result<RawDocumentBuf, CommandError> {
-    if ctx.node.is_primary() {
+    if ctx.node.replica.is_primary() {
         return ctx.nested(database, body).await;
     }
     if let Some(concern) = ctx.generic.write_concern {
@@ -179,7 +179,7 @@ async fn replace(
 /// Drops what was not finished, also when the command has been told to end.
 async fn discard(ctx: &CommandContext<'_>, database: &str, staging: &str) {
     let drop = rawdoc! { "drop": staging };
-    let dropped = match ctx.node.is_primary() {
+    let dropped = match ctx.node.replica.is_primary() {
         true => ctx.nested_to_the_end(database, drop).await,
         false => {
             let replication = &ctx.node.replication;
@@ -203,7 +203,7 @@ async fn prepare(
     collection: &str,
     staging: &str,
 ) -> Result<(), CommandError> {
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let target = catalog.get(database, collection);
     let mut create = rawdoc! { "create": staging };
     let mut indexes = RawArrayBuf::new();
@@ -270,7 +270,7 @@ async fn merge_into(
 ) -> Result<(), CommandError> {
     let upsert = merge.when_not_matched == WhenNotMatched::Insert;
     let must_match = merge.when_not_matched == WhenNotMatched::Fail;
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let target = catalog.get(database, &merge.collection);
     let indexes = target.into_iter().flat_map(|target| &target.indexes);
     let specs = indexes.map(|index| &*index.spec);

@@ -260,7 +260,13 @@ fn existing<'a>(
     collection: Option<&'a str>,
 ) -> Result<(&'a str, Arc<Collection>), CommandError> {
     let name = collection.unwrap_or_default();
-    let found = ctx.node.store.catalog().get(ctx.database(), name).cloned();
+    let found = ctx
+        .node
+        .replica
+        .store
+        .catalog()
+        .get(ctx.database(), name)
+        .cloned();
     found.map(|found| (name, found)).ok_or_else(|| {
         CommandError::new(
             ErrorCode::NamespaceNotFound,

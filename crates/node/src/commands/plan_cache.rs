@@ -38,7 +38,7 @@ fn clear(ctx: &CommandContext<'_>) -> CommandResult {
 /// The collection that a command names, if there is one.
 pub fn collection(ctx: &CommandContext<'_>) -> Result<Option<Arc<Collection>>, CommandError> {
     let name = ctx.collection()?;
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     Ok(catalog.get(ctx.database(), name).cloned())
 }
 
@@ -121,7 +121,7 @@ pub fn stats(
             "{aggregate: 1} is not valid for '$planCacheStats'; a collection is required.",
         ));
     };
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let Some(collection) = catalog.get(ctx.database(), name) else {
         return Err(CommandError::new(
             ErrorCode::Location(50933),

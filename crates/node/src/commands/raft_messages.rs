@@ -29,7 +29,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     for message in ctx.required("messages")?.array()? {
         if let Ok(RawBsonRef::Binary(binary)) = message {
             // Shares the request's buffer.
-            ctx.node.group.step(whole.slice_ref(binary.bytes));
+            ctx.node.replica.group.step(whole.slice_ref(binary.bytes));
         }
     }
     Ok(rawdoc! { "ok": 1.0 })

@@ -46,9 +46,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 "can't rename live oplog while replicating",
             ));
         }
-        let term = node.writable_term()?;
+        let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&from, &to]).await?;
-        let catalog = node.store.catalog();
+        let catalog = node.replica.store.catalog();
         let Some(collection) = catalog.find(&from) else {
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,
@@ -66,13 +66,13 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             }
             changes.push(CatalogChange::DropCollection { id: target.id });
         } else {
-            catalog_ops::refuse_other_case(node, &to)?;
+            catalog_ops::refuse_other_case(&node.replica, &to)?;
         }
         changes.push(CatalogChange::RenameCollection {
             id: collection.id,
             to,
         });
-        catalog_ops::apply(node, &changes, term).await?;
+        catalog_ops::apply(&node.replica, &changes, term).await?;
         Ok(rawdoc! { "ok": 1.0 })
     })
 }

@@ -32,7 +32,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             _ => field.bool()?,
         },
     };
-    if wants_commitment && !ctx.node.is_primary() {
+    if wants_commitment && !ctx.node.replica.is_primary() {
         return Err(CommandError::new(
             ErrorCode::NotWritablePrimary,
             "commitmentStatus is only supported on primary.",

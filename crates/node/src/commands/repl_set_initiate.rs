@@ -57,7 +57,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 replication.default_config()?
             }
         };
-        replication.initiate(ctx.node, config).await?;
+        replication.initiate(&ctx.node.replica, config).await?;
         let mut out = rawdoc! {};
         if given.is_none() {
             out.append(

@@ -33,7 +33,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             // Anything else is a yes, as in MongoDB, unless it's a zero.
             Some(other) => crate::params::number(other) != Some(0),
         };
-        let changing = replication.reconfigure(ctx.node, document, force);
+        let changing = replication.reconfigure(&ctx.node.replica, document, force);
         let changed = match ctx
             .generic
             .max_time_ms

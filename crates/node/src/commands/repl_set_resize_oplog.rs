@@ -35,7 +35,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let set = ctx
         .node
         .replication
-        .resize_oplog(ctx.node, megabytes, hours);
+        .resize_oplog(&ctx.node.replica, megabytes, hours);
     set.map_err(|error| {
         CommandError::new(
             ErrorCode::OperationFailed,

@@ -66,7 +66,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         let seconds = |value: i64| Duration::from_secs(value.unsigned_abs());
         replication
-            .step_down(ctx.node, seconds(away), seconds(catch_up), force)
+            .step_down(&ctx.node.replica, seconds(away), seconds(catch_up), force)
             .await?;
         Ok(rawdoc! { "ok": 1.0 })
     })

@@ -14,7 +14,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetStepUp", Run::Future(run
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
-        ctx.node.replication.step_up(ctx.node).await?;
+        ctx.node.replication.step_up(&ctx.node.replica).await?;
         Ok(rawdoc! { "ok": 1.0 })
     })
 }

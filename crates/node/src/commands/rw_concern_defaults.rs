@@ -55,7 +55,7 @@ fn set<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         {
             concern.check_mode(&config)?;
         }
-        next.updated = Some((node.machine.operation_time(), DateTime::now()));
+        next.updated = Some((node.replica.machine.operation_time(), DateTime::now()));
         let stored = next.to_document();
         let statement = rawdoc! {
             "q": { "_id": rw_defaults::ID },

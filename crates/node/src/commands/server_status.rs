@@ -224,7 +224,7 @@ fn opcounters(ctx: &CommandContext<'_>) -> RawDocumentBuf {
 /// What was applied of the entries of others. A lone server has none: it applies its own again.
 fn opcounters_repl(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     let is_member = ctx.node.replication.is_replica_set();
-    let applied = is_member.then(|| ctx.node.machine.apply_counts().tally);
+    let applied = is_member.then(|| ctx.node.replica.machine.apply_counts().tally);
     let tally = applied.unwrap_or_default();
     rawdoc! {
         "insert": long(tally.inserts.into()),
@@ -296,7 +296,7 @@ fn memory() -> RawDocumentBuf {
 
 fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     let cursors = ctx.node.cursors.counts();
-    let applied = ctx.node.machine.apply_counts();
+    let applied = ctx.node.replica.machine.apply_counts();
     let scans = sum(ctx, |counters| &counters.collection_scans);
     let tailable = sum(ctx, |counters| &counters.tailable_scans);
     rawdoc! {

@@ -34,7 +34,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         tracing::info!(connection = ctx.conn.id, force, "shutdown asked for");
         let replication = &ctx.node.replication;
         let needed = !force && replication.has_possible_heirs();
-        if needed && !replication.hand_over(ctx.node, limit).await {
+        if needed && !replication.hand_over(&ctx.node.replica, limit).await {
             return Err(CommandError::new(
                 ErrorCode::ExceededTimeLimit,
                 "No electable secondaries caught up as of now. Please use the shutdown command \

@@ -14,7 +14,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("top", Run::Inline(run))
     .help("how long operations on each collection took");
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let catalog = ctx.node.store.catalog();
+    let catalog = ctx.node.replica.store.catalog();
     let mut named: Vec<_> = ctx
         .node
         .top

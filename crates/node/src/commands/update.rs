@@ -238,7 +238,7 @@ async fn one(
         multi: statement.multi,
         keep_documents: false,
     };
-    let update_context = UpdateContext::new(DateTime::now(), ctx.node.clock.now());
+    let update_context = UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now());
     let action = Action::Update(&update, update_context.clone());
     loop {
         let effect = modify::run(staging, &target, &action).await?;

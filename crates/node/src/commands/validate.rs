@@ -44,7 +44,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let namespace = ctx.namespace()?;
         let metadata_only = check_options(ctx)?;
-        let (catalog, snapshot) = ctx.node.view();
+        let (catalog, snapshot) = ctx.node.replica.view();
         let Some(collection) = catalog.get(ctx.database(), ctx.collection()?) else {
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,

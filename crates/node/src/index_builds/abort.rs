@@ -25,9 +25,9 @@ pub(super) async fn abort(
     address: &BuildAddress,
     error: CommandError,
 ) -> Result<(), CommandError> {
-    let term = node.writable_term()?;
-    let _locks = node.locks.exclusive(&[namespace]).await;
-    let catalog = node.store.catalog();
+    let term = node.replica.writable_term()?;
+    let _locks = node.replica.locks.exclusive(&[namespace]).await;
+    let catalog = node.replica.store.catalog();
     let Some(collection) = catalog.by_id(address.collection) else {
         return Ok(());
     };
@@ -66,7 +66,7 @@ pub async fn abort_latched(
     for build in builds {
         node.index_builds.note_aborted(build.id, error.clone());
     }
-    let aborted = catalog_ops::abort_builds(node, &changes, &error, term).await;
+    let aborted = catalog_ops::abort_builds(&node.replica, &changes, &error, term).await;
     if aborted.is_err() {
         // Nobody knows whether it was; whoever leads next decides.
         let mut noted = node.index_builds.aborted.lock();

@@ -85,7 +85,7 @@ pub fn attend(node: &Arc<Node>) {
     // A node that was opened outside of a runtime begins when somebody waits for a build.
     *node.index_builds.runtime.lock() = Handle::try_current().ok();
     let known = Arc::downgrade(node);
-    node.machine.on_definitions(Box::new(move || {
+    node.replica.machine.on_definitions(Box::new(move || {
         if let Some(node) = known.upgrade() {
             node.index_builds.reconcile(&node);
         }
@@ -99,7 +99,7 @@ impl IndexBuilds {
         let Some(runtime) = self.runtime.lock().clone() else {
             return;
         };
-        let catalog = node.store.catalog();
+        let catalog = node.replica.store.catalog();
         let mut active = self.active.lock();
         let mut named = HashSet::new();
         for collection in catalog.collections() {
@@ -152,12 +152,12 @@ impl IndexBuilds {
             self.reconcile(node);
         }
         loop {
-            let catalog = node.store.catalog();
+            let catalog = node.replica.store.catalog();
             let collection = catalog.by_id(begun.address.collection);
             if collection.is_none_or(|known| known.build(&begun.address.build).is_none()) {
                 return self.end_of(begun, collection.map(|known| &**known));
             }
-            if node.writable_term().is_err() {
+            if node.replica.writable_term().is_err() {
                 return Err(CommandError::new(
                     ErrorCode::InterruptedDueToReplStateChange,
                     "operation was interrupted",
@@ -211,23 +211,23 @@ pub async fn start(
     term: u64,
 ) -> Result<Option<Begun>, CommandError> {
     let definition = |spec: &RawDocumentBuf| IndexDefinition {
-        id: node.store.allocate_id(),
+        id: node.replica.store.allocate_id(),
         spec: spec.clone(),
     };
     let indexes: Vec<IndexDefinition> = specs.iter().map(definition).collect();
-    let last = node.store.snapshot().last_record_id(collection.id);
+    let last = node.replica.store.snapshot().last_record_id(collection.id);
     if last.map_err(errors::storage)?.is_none() {
         let creations = indexes.into_iter().map(|index| CatalogChange::CreateIndex {
             collection: collection.id,
             index,
         });
         let changes: Vec<_> = creations.collect();
-        catalog_ops::apply(node, &changes, term).await?;
+        catalog_ops::apply(&node.replica, &changes, term).await?;
         return Ok(None);
     }
     let build = IndexBuildDefinition {
         id: *uuid::Uuid::new_v4().as_bytes(),
-        duplicates: node.store.allocate_id(),
+        duplicates: node.replica.store.allocate_id(),
         indexes,
         options: commit_quorum.unwrap_or_default(),
     };
@@ -244,7 +244,7 @@ pub async fn start(
         collection: collection.id,
         build,
     };
-    catalog_ops::apply(node, &[change], term).await?;
+    catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(Some(begun))
 }
 

@@ -81,7 +81,7 @@ impl Active {
 
     /// What stands against the index at the moment.
     fn violation(&self, node: &Node) -> Result<Option<Violation>, StorageError> {
-        self.build.violation(&node.store.snapshot())
+        self.build.violation(&node.replica.store.snapshot())
     }
 }
 
@@ -90,7 +90,7 @@ async fn step(
     active: &Arc<Active>,
     loads: &Arc<Semaphore>,
 ) -> Result<(), CommandError> {
-    let catalog = node.store.catalog();
+    let catalog = node.replica.store.catalog();
     let Some(collection) = catalog.by_id(active.address.collection) else {
         return idle(node).await;
     };
@@ -98,7 +98,7 @@ async fn step(
     let Some(build) = known.filter(|build| build.is_same(&active.build)) else {
         return idle(node).await;
     };
-    if node.is_primary() && !build.is_committed {
+    if node.replica.is_primary() && !build.is_committed {
         if let Some(error) = interruption(node, active) {
             return abort(node, &collection.namespace, &active.address, error).await;
         }
@@ -111,7 +111,7 @@ async fn step(
         return load(node, active, loads).await;
     }
     active.show("Index Build: waiting for the commit quorum", None);
-    if !node.is_primary() {
+    if !node.replica.is_primary() {
         return vote(node, active).await;
     }
     let enough = quorum::is_satisfied(node, &build.options, &active.votes.lock());
@@ -151,6 +151,7 @@ async fn load(
             active: &building,
         };
         loading
+            .replica
             .store
             .load_build(building.address, &building.build, &host)
     });
@@ -163,11 +164,11 @@ async fn load(
     drop(turn);
     match ended.map_err(errors::storage) {
         Ok(LoadEnd::Complete) => {
-            node.machine.tell_of_definitions();
+            node.replica.machine.tell_of_definitions();
             Ok(())
         }
         Ok(LoadEnd::Stopped) => Ok(()),
-        Err(error) if node.is_primary() => {
+        Err(error) if node.replica.is_primary() => {
             let name = namespace(node, active);
             match name {
                 Some(name) => abort(node, &name, &active.address, error).await,
@@ -179,7 +180,7 @@ async fn load(
 }
 
 fn namespace(node: &Node, active: &Active) -> Option<banyan_storage::Namespace> {
-    let catalog = node.store.catalog();
+    let catalog = node.replica.store.catalog();
     let collection = catalog.by_id(active.address.collection)?;
     Some(collection.namespace.clone())
 }
@@ -211,7 +212,7 @@ impl LoadHost for Loading<'_> {
             return false;
         }
         // There is no use in the rest if the build is to be aborted.
-        let is_over = self.node.is_primary()
+        let is_over = self.node.replica.is_primary()
             && !self.active.build.is_committed
             && (self.active.registration.interrupt().is_raised()
                 || self
@@ -244,10 +245,10 @@ async fn commit(
     active: &Active,
     collection: &Collection,
 ) -> Result<(), CommandError> {
-    let term = node.writable_term()?;
+    let term = node.replica.writable_term()?;
     let namespaces = [&collection.namespace];
-    let _locks = node.locks.exclusive_giving_way(&namespaces).await;
-    let catalog = node.store.catalog();
+    let _locks = node.replica.locks.exclusive_giving_way(&namespaces).await;
+    let catalog = node.replica.store.catalog();
     let Some(collection) = catalog.by_id(active.address.collection) else {
         return Ok(());
     };
@@ -264,7 +265,9 @@ async fn commit(
         collection: collection.id,
         build: active.address.build,
     };
-    catalog_ops::apply(node, &[change], term).await.map(drop)
+    catalog_ops::apply(&node.replica, &[change], term)
+        .await
+        .map(drop)
 }
 
 /// What whoever asked for the index is told about a violation.
@@ -279,7 +282,7 @@ fn refusal(
             (index, record)
         }
     };
-    let found = node.store.snapshot().record(collection.id, record);
+    let found = node.replica.store.snapshot().record(collection.id, record);
     let found = found.map_err(errors::storage)?;
     let empty = rawdoc! {};
     let document = found.as_deref().unwrap_or(&empty);

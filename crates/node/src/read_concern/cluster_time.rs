@@ -43,7 +43,7 @@ pub fn observe(node: &Node, gossip: RawBsonRef<'_>) -> Result<(), CommandError> 
             ),
         ));
     }
-    node.clock.observe(time);
+    node.replica.clock.observe(time);
     Ok(())
 }
 
@@ -52,8 +52,8 @@ pub fn attach_time(node: &Node, reply: &mut RawDocumentBuf) {
     if !node.replication.is_replica_set() {
         return;
     }
-    let applied = node.machine.operation_time();
-    let now = node.clock.now();
+    let applied = node.replica.machine.operation_time();
+    let now = node.replica.clock.now();
     if clock::to_bits(now) == 0 {
         return;
     }

@@ -41,7 +41,7 @@ pub async fn prepare(ctx: &CommandContext<'_>) -> Result<Option<PointInTime>, Co
 
 /// A time that nobody has given out yet cannot be waited for.
 fn check_known(node: &Node, name: &str, time: Timestamp) -> Result<(), CommandError> {
-    let now = node.clock.now();
+    let now = node.replica.clock.now();
     if clock::to_bits(time) <= clock::to_bits(now) {
         return Ok(());
     }
@@ -72,15 +72,15 @@ async fn linearize(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         )
     };
     let node = ctx.node;
-    let term = node.group.leader_term();
+    let term = node.replica.group.leader_term();
     if term == 0 {
         return Err(not_primary());
     }
     let mut topology = node.replication.topology_watch();
-    let mut confirmed = std::pin::pin!(node.group.read_index());
+    let mut confirmed = std::pin::pin!(node.replica.group.read_index());
     loop {
         topology.borrow_and_update();
-        if node.group.leader_term() != term {
+        if node.replica.group.leader_term() != term {
             return Err(not_primary());
         }
         tokio::select! {
@@ -88,7 +88,7 @@ async fn linearize(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
             outcome = &mut confirmed => {
                 // One that lost its place meanwhile has no word on what is newest.
                 return match outcome {
-                    Ok(_) if node.group.leader_term() == term => Ok(()),
+                    Ok(_) if node.replica.group.leader_term() == term => Ok(()),
                     _ => Err(not_primary()),
                 };
             }
@@ -124,13 +124,13 @@ pub async fn wait_until_applied(
 ) -> Result<(), CommandError> {
     let node = ctx.node;
     let target = clock::to_bits(time);
-    if clock::to_bits(node.machine.operation_time()) >= target {
+    if clock::to_bits(node.replica.machine.operation_time()) >= target {
         return Ok(());
     }
-    let mut applied = node.machine.applied_watch();
+    let mut applied = node.replica.machine.applied_watch();
     let mut ask_at = Instant::now();
     let mut pause = NOTE_AFTER;
-    if !node.is_primary() {
+    if !node.replica.is_primary() {
         ask_at += NOTE_AFTER;
     }
     loop {
@@ -172,7 +172,7 @@ async fn snapshot_view(
     }
     check_known(node, "atClusterTime", time)?;
     wait_until_applied(ctx, time).await?;
-    node.snapshots.at(node, time, keep)
+    node.snapshots.at(&node.replica, time, keep)
 }
 
 /// A snapshot whose time a later read can name at any member: the primary writes a no-op entry, and
@@ -188,12 +188,13 @@ async fn new_snapshot(
         holders.count() > 1
     });
     if !has_others {
-        return node.snapshots.take(node, keep);
+        return node.snapshots.take(&node.replica, keep);
     }
     // One entry at a time; whoever has waited for it may use it.
     let mut last = node.snapshots.pointing().await;
     let newest = node.snapshots.newest_point().filter(|view| {
-        last.is_some_and(|begun| begun >= asked) || view.time == node.machine.operation_time()
+        last.is_some_and(|begun| begun >= asked)
+            || view.time == node.replica.machine.operation_time()
     });
     if let Some(view) = newest {
         return Ok(view);
@@ -205,7 +206,7 @@ async fn new_snapshot(
             *last = None;
             ctx.check_interrupt()?;
             tracing::debug!(%error, "a snapshot that only this member keeps");
-            node.snapshots.take(node, keep)
+            node.snapshots.take(&node.replica, keep)
         }
     }
 }
@@ -217,8 +218,8 @@ async fn bring_point(ctx: &CommandContext<'_>) -> Result<PointInTime, CommandErr
     let node = ctx.node;
     let message = rawdoc! { "msg": SNAPSHOT_POINT };
     let late = || CommandError::new(ErrorCode::ExceededTimeLimit, "no no-op entry in time");
-    if node.is_primary() {
-        let written = tokio::time::timeout(POINT_TIMEOUT, node.write_noop(&message));
+    if node.replica.is_primary() {
+        let written = tokio::time::timeout(POINT_TIMEOUT, node.replica.write_noop(&message));
         written.await.map_err(|_| late())??;
     } else {
         let request = rawdoc! { "appendOplogNote": 1, "data": message };

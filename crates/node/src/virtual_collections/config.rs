@@ -33,7 +33,11 @@ pub fn documents(node: &Arc<Node>, database: &str, collection: &str) -> Option<D
     if collection == SESSIONS {
         return Some(Box::new(sessions(node).map(Ok)));
     }
-    let records = node.store.snapshot().scan_meta(&[sessions::META_PREFIX]);
+    let records = node
+        .replica
+        .store
+        .snapshot()
+        .scan_meta(&[sessions::META_PREFIX]);
     Some(Box::new(records.filter_map(|found| {
         let (key, bytes) = match found {
             Ok(found) => found,

@@ -54,7 +54,7 @@ pub fn stats(node: &Node, database: &str, collection: &str) -> Option<RawDocumen
     let long = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     match collection {
         OPLOG => {
-            let status = node.group.status();
+            let status = node.replica.group.status();
             let count = (status.applied.index + 1).saturating_sub(status.first_index.max(1));
             Some(rawdoc! {
                 "size": long(directory_bytes(&node.info.dbpath.join("log"))),

@@ -24,7 +24,7 @@ async fn indexes_are_built_over_what_is_there() {
     assert_eq!(i32_of(&reply, "code"), 86, "{reply:?}");
     rig.validate().await;
     let sizes: Vec<u64> = {
-        let catalog = rig.service.node.store.catalog();
+        let catalog = rig.service.node.replica.store.catalog();
         let collection = catalog.get("db", "c").unwrap();
         collection
             .indexes

@@ -441,7 +441,7 @@ async fn namespaces_come_and_go_beside_writers() {
     rig.ok(insert([rawdoc! { "a": "last" }])).await;
     rig.validate().await;
     let names: Vec<String> = {
-        let catalog = rig.service.node.store.catalog();
+        let catalog = rig.service.node.replica.store.catalog();
         catalog
             .collections()
             .map(|collection| collection.namespace.to_string())
@@ -454,11 +454,20 @@ async fn namespaces_come_and_go_beside_writers() {
     );
     rig.ok(rawdoc! { "dropDatabase": 1 }).await;
     let deadline = Instant::now() + Duration::from_secs(20);
-    while rig.service.node.store.is_cleaning() {
+    while rig.service.node.replica.store.is_cleaning() {
         assert!(Instant::now() < deadline, "dropped data is still there");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(rig.service.node.store.catalog().collections().count(), 0);
+    assert_eq!(
+        rig.service
+            .node
+            .replica
+            .store
+            .catalog()
+            .collections()
+            .count(),
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -520,9 +529,11 @@ async fn a_tailable_cursor_misses_nothing_that_writers_add_at_the_same_time() {
     let rig = Arc::new(rig);
     let node = &rig.service.node;
     let options = rawdoc! { "capped": true, "size": 1 << 30 };
-    let creation = catalog_ops::creation(node, &Namespace::new("db", "c"), options);
-    let term = node.writable_term().unwrap();
-    catalog_ops::apply(node, &[creation], term).await.unwrap();
+    let creation = catalog_ops::creation(&node.replica, &Namespace::new("db", "c"), options);
+    let term = node.replica.writable_term().unwrap();
+    catalog_ops::apply(&node.replica, &[creation], term)
+        .await
+        .unwrap();
     // The cursor of an empty collection would be closed at once.
     rig.ok(insert([rawdoc! { "writer": -1, "n": 0 }])).await;
     let writers = (0..WRITERS).map(|writer| {

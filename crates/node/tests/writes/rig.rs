@@ -31,7 +31,7 @@ impl Rig {
         let node = Node::open(NodeOptions::new(info)).unwrap();
         upkeep::start(&node);
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !node.is_primary() {
+        while !node.replica.is_primary() {
             assert!(
                 Instant::now() < deadline,
                 "a standalone becomes primary at once"
@@ -90,7 +90,7 @@ impl Rig {
         let found = self.ok(rawdoc! { "validate": "c" }).await;
         assert_eq!(found.get_bool("valid").ok(), Some(true), "{found:?}");
         let records = found.get_i64("nrecords").unwrap();
-        let catalog = self.service.node.store.catalog();
+        let catalog = self.service.node.replica.store.catalog();
         assert_eq!(catalog.get("db", "c").unwrap().documents() as i64, records);
         records
     }

@@ -43,7 +43,7 @@ fn namespace(ns: &str) -> Result<Namespace, CommandError> {
 }
 
 fn find(role: &ShardRole, namespace: &Namespace) -> Option<Arc<Collection>> {
-    role.node().store.catalog().find(namespace).cloned()
+    role.node().replica.store.catalog().find(namespace).cloned()
 }
 
 /// Makes a collection ready to be sharded: it exists, an index supports the key, and writes wait

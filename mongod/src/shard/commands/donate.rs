@@ -179,7 +179,10 @@ async fn session_mods(ctx: &CommandContext<'_>) -> CommandResult {
     };
     let work = move || {
         let since = clock::to_bits(since);
-        let page = role.node().histories_since(since, after, BATCH_BYTES)?;
+        let page = role
+            .node()
+            .replica
+            .histories_since(since, after, BATCH_BYTES)?;
         let mut out = DocumentWriter::new();
         out.begin_array("histories");
         for history in &page.histories {

@@ -55,7 +55,7 @@ async fn align_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ShardRole::of(ctx)?;
     let ns = ctx.required("_shardsvrAlignIndexes")?.str()?;
     let told = Note::parse(ctx.required("change")?.document()?).map_err(bad_value)?;
-    let term = ctx.node.writable_term()?;
+    let term = ctx.node.replica.writable_term()?;
     // One after another: whoever was told by a config server that has been deposed since is through
     // before its successor's word is acted on, or finds here that it is too late.
     let _turn = role.index_changes.lock(ns).await;

@@ -179,7 +179,7 @@ impl<'a> Session<'a> {
             marked.map_err(|_| conflict("secondaries cannot be told of the migration"))??;
             // Whatever is written there from now on is later than what has just been logged here,
             // and so a secondary of this shard that is to have seen it knows of the migration.
-            let time = self.role.node().clock.now();
+            let time = self.role.node().replica.clock.now();
             let request = rawdoc! {
                 "_recvChunkCommit": &*coordinator.ns, "migrationId": coordinator.id,
                 "$clusterTime": read_concern::gossip(time),

@@ -108,7 +108,7 @@ async fn receive(
         if last_call {
             adopt_histories(role, recipient).await?;
             // From here on the donor may throw its own away.
-            role.node().sync_log().await?;
+            role.node().replica.sync_log().await?;
             recipient.enter(Phase::Done);
             return Ok(());
         }
@@ -141,7 +141,7 @@ async fn make_room(role: &Arc<ShardRole>, recipient: &RecipientState) -> Result<
         recipient.cleared.store(cleared, Ordering::Relaxed);
         tokio::time::sleep(ORPHANS_PAUSE).await;
     }
-    let term = role.node().writable_term()?;
+    let term = role.node().replica.writable_term()?;
     role.refresh(&recipient.ns).await?;
     let filter = role.collection(&recipient.ns).filter();
     let filter = filter.ok_or_else(|| conflict("the collection is not sharded any more"))?;
@@ -279,7 +279,7 @@ async fn adopt_histories(role: &ShardRole, recipient: &RecipientState) -> Result
             histories.push(History::parse(history.bytes)?);
         }
         told += histories.len();
-        news += role.node().adopt_histories(histories).await?;
+        news += role.node().replica.adopt_histories(histories).await?;
         let Some(after) = reply.get("after").map_err(bad_value)? else {
             break;
         };

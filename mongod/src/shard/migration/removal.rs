@@ -59,7 +59,9 @@ pub async fn remove_range(
                 max: range.max.document().to_owned(),
             };
             let node = role.node();
-            node.begin_range_removal(&namespace, &removal, term).await?;
+            node.replica
+                .begin_range_removal(&namespace, &removal, term)
+                .await?;
         }
         let removed = remove_batch(role, &namespace, pattern, range, &batch, term).await?;
         left |= removed.busy > 0;
@@ -82,11 +84,16 @@ async fn remove_batch(
         let turn = role.orphans.turn.lock().await;
         let Some(held) = node.try_hold(namespace) else {
             drop(turn);
-            let collection = node.locks.collection(namespace);
-            drop(node.locks.lock(collection, Mode::IntentExclusive).await);
+            let collection = node.replica.locks.collection(namespace);
+            drop(
+                node.replica
+                    .locks
+                    .lock(collection, Mode::IntentExclusive)
+                    .await,
+            );
             continue;
         };
-        let catalog = node.store.catalog();
+        let catalog = node.replica.store.catalog();
         let collection = catalog.find(namespace);
         let Some(collection) = collection.filter(|c| c.uuid == batch.collection.uuid) else {
             return Ok(Removed::default());
@@ -97,6 +104,7 @@ async fn remove_batch(
             pattern.encode(document, &mut key).is_ok() && range.contains(&key)
         };
         let removed = node
+            .replica
             .remove_records(collection, &batch.records, is_to_go, term)
             .await?;
         drop(held);
@@ -152,7 +160,7 @@ async fn next_batch(
 /// Removes what a task is about, as far as the routing table, read anew, says that it is somebody
 /// else's.
 pub async fn remove_task(role: &Arc<ShardRole>, task: &Task) -> Result<(), CommandError> {
-    let term = role.node().writable_term()?;
+    let term = role.node().replica.writable_term()?;
     role.refresh(&task.ns).await?;
     if let Some(filter) = role.collection(&task.ns).filter()
         && filter.table.uuid()[..] == task.uuid[..]
