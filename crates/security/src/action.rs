@@ -42,6 +42,8 @@ actions! {
     BypassDocumentValidation = "bypassDocumentValidation",
     BypassWriteBlockingMode = "bypassWriteBlockingMode",
     ChangeCustomData = "changeCustomData",
+    ChangeOwnCustomData = "changeOwnCustomData",
+    ChangeOwnPassword = "changeOwnPassword",
     ChangePassword = "changePassword",
     ChangeStream = "changeStream",
     CheckFreeMonitoringStatus = "checkFreeMonitoringStatus",

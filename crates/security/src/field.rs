@@ -19,8 +19,14 @@ pub enum DefinitionError {
     #[error("{0}")]
     Resource(String),
     /// An action that does not exist.
-    #[error("unrecognized action privilege strings: {0}")]
+    #[error("Unrecognized action: {0}")]
     Action(String),
+    /// A restriction that restricts nothing.
+    #[error("At least one of 'clientSource' or 'serverAddress' must be set")]
+    Empty,
+    /// A field that a command does not know.
+    #[error("BSON field '{0}' is an unknown field.")]
+    Unknown(String),
     /// An address that is none.
     #[error("{0}")]
     Address(String),

@@ -33,11 +33,11 @@ impl Privilege {
         }
         let privilege = Privilege {
             resource: resource.ok_or_else(|| field::missing("privilege", "resource"))?,
-            actions: actions.ok_or_else(|| field::missing("privilege", "actions"))?,
+            actions: actions.unwrap_or(ActionSet::EMPTY),
         };
         if privilege.actions.is_empty() {
-            return Err(DefinitionError::Invalid(
-                "a privilege must name at least one action".to_owned(),
+            return Err(DefinitionError::Resource(
+                "missing actions field".to_owned(),
             ));
         }
         Ok(privilege)
@@ -68,7 +68,7 @@ fn parse_actions(array: &RawArray) -> Result<ActionSet, DefinitionError> {
     if unknown.is_empty() {
         Ok(actions)
     } else {
-        Err(DefinitionError::Action(unknown.join(",")))
+        Err(DefinitionError::Action(unknown.join(", ")))
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
             "actions": ["find", "fly", "swim"],
         };
         let error = Privilege::parse(&document).expect_err("no such actions");
-        assert_eq!(error, DefinitionError::Action("fly,swim".to_owned()));
+        assert_eq!(error, DefinitionError::Action("fly, swim".to_owned()));
         let none = rawdoc! { "resource": { "cluster": true }, "actions": [] };
         Privilege::parse(&none).expect_err("no action");
         Privilege::parse(&rawdoc! { "actions": ["find"] }).expect_err("no resource");

@@ -184,9 +184,13 @@ impl Given<'_> {
                         },
                     })
                 }
+                (None, None) => Err(DefinitionError::Resource(
+                    "resource must have exactly db and collection set, or have only cluster set  \
+                     or have only anyResource set"
+                        .to_owned(),
+                )),
                 _ => Err(DefinitionError::Resource(
-                    "resource must set both \"db\" and \"collection\", or \"cluster\", or \
-                     \"anyResource\""
+                    "resource must set both db and collection or neither, but not exactly one."
                         .to_owned(),
                 )),
             },

@@ -19,7 +19,7 @@ impl AddressRange {
     /// # Errors
     /// [`DefinitionError::Address`]
     pub fn parse(text: &str) -> Result<AddressRange, DefinitionError> {
-        let invalid = || DefinitionError::Address(format!("{text:?} is no address or CIDR range"));
+        let invalid = || DefinitionError::Address("Invalid IP address in CIDR string".to_owned());
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
@@ -105,14 +105,15 @@ impl Restriction {
             let ranges = match name {
                 "clientSource" => &mut restriction.client_source,
                 "serverAddress" => &mut restriction.server_address,
-                _ => return Err(field::unknown("authenticationRestrictions", name)),
+                _ => {
+                    let unknown = format!("authenticationRestrictions.{name}");
+                    return Err(DefinitionError::Unknown(unknown));
+                }
             };
             *ranges = Some(Ranges::parse(name, value)?);
         }
         if restriction == Restriction::default() {
-            return Err(DefinitionError::Invalid(
-                "an authentication restriction must name clientSource or serverAddress".to_owned(),
-            ));
+            return Err(DefinitionError::Empty);
         }
         Ok(restriction)
     }

@@ -29,8 +29,10 @@ impl RoleName {
         let name = match value {
             RawBsonRef::String(role) => RoleName::new(role, here),
             RawBsonRef::Document(document) => RoleName::parse_document(document)?,
-            other => {
-                return Err(field::wrong_type("a role", "a string or an object", other));
+            _ => {
+                return Err(DefinitionError::Invalid(
+                    "Role name must be either a document or string".to_owned(),
+                ));
             }
         };
         if name.role.is_empty() || name.database.is_empty() {
@@ -53,8 +55,8 @@ impl RoleName {
         }
         match (role, database) {
             (Some(role), Some(database)) => Ok(RoleName::new(role, database)),
-            (None, _) => Err(field::missing("role", "role")),
-            (_, None) => Err(field::missing("role", "db")),
+            (None, _) => Err(lacks("role")),
+            (_, None) => Err(lacks("db")),
         }
     }
 
@@ -81,13 +83,17 @@ impl RoleName {
         document
     }
 
-    pub(crate) fn array(names: &[RoleName]) -> RawArrayBuf {
+    pub fn array(names: &[RoleName]) -> RawArrayBuf {
         let mut array = RawArrayBuf::new();
         for name in names {
             array.push(name.to_document());
         }
         array
     }
+}
+
+fn lacks(field: &str) -> DefinitionError {
+    DefinitionError::Invalid(format!("RoleName must contain a field named: {field}"))
 }
 
 impl fmt::Display for RoleName {

@@ -70,6 +70,17 @@ impl ClientFirst {
     /// Answers with the credential's salt. `random` continues the client's nonce: printable ASCII
     /// without a comma, from a source that cannot be foretold.
     pub fn answer(self, credential: &Credential, random: &str) -> Exchange {
+        self.exchange(credential, &[], random)
+    }
+
+    /// As [`ClientFirst::answer`], where the proof of any of several passwords will do: they
+    /// share salt and iteration count. `None` if there are none.
+    pub fn answer_any(self, credentials: &[Credential], random: &str) -> Option<Exchange> {
+        let (first, others) = credentials.split_first()?;
+        Some(self.exchange(first, others, random))
+    }
+
+    fn exchange(self, credential: &Credential, others: &[Credential], random: &str) -> Exchange {
         let nonce = format!("{}{random}", self.nonce);
         let server_first = format!(
             "r={nonce},s={},i={}",
@@ -78,6 +89,7 @@ impl ClientFirst {
         );
         Exchange {
             credential: credential.clone(),
+            others: others.to_vec(),
             client_first: self,
             server_first,
             nonce,
@@ -89,6 +101,8 @@ impl ClientFirst {
 #[derive(Debug, Clone)]
 pub struct Exchange {
     credential: Credential,
+    /// Of the same salt and iteration count; a proof of one of them is as good.
+    others: Vec<Credential>,
     client_first: ClientFirst,
     server_first: String,
     nonce: String,
@@ -134,16 +148,23 @@ impl Exchange {
             "{},{},{without_proof}",
             self.client_first.bare, self.server_first
         );
-        let signature = mechanism.hmac(self.credential.stored_key(), message.as_bytes());
-        if proof.len() != signature.len() {
-            return Err(ScramError::Malformed("proof"));
+        let proves = |credential: &Credential| {
+            let signature = mechanism.hmac(credential.stored_key(), message.as_bytes());
+            if proof.len() != signature.len() {
+                return Err(ScramError::Malformed("proof"));
+            }
+            let client_key: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
+            let stored_key = mechanism.hash(&client_key);
+            Ok(bool::from(stored_key.ct_eq(credential.stored_key())))
+        };
+        let mut proven = None;
+        for credential in std::iter::once(&self.credential).chain(&self.others) {
+            if proves(credential)? && proven.is_none() {
+                proven = Some(credential);
+            }
         }
-        let client_key: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
-        let stored_key = mechanism.hash(&client_key);
-        if !bool::from(stored_key.ct_eq(self.credential.stored_key())) {
-            return Err(ScramError::Proof);
-        }
-        let server = mechanism.hmac(self.credential.server_key(), message.as_bytes());
+        let credential = proven.ok_or(ScramError::Proof)?;
+        let server = mechanism.hmac(credential.server_key(), message.as_bytes());
         Ok(Verifier {
             user: self.client_first.user,
             server_final: format!("v={}", BASE64_STANDARD.encode(server)),

@@ -62,14 +62,45 @@ impl Credential {
 
     fn derive(mechanism: Mechanism, password: &[u8], salt: Vec<u8>, iterations: u32) -> Credential {
         let salted = mechanism.salted_password(password, &salt, iterations);
-        let client_key = mechanism.hmac(&salted, b"Client Key");
+        Credential::of_salted(mechanism, &salted, salt, iterations)
+    }
+
+    pub(super) fn of_salted(
+        mechanism: Mechanism,
+        salted: &[u8],
+        salt: Vec<u8>,
+        iterations: u32,
+    ) -> Credential {
+        let client_key = mechanism.hmac(salted, b"Client Key");
         Credential {
             mechanism,
             iterations,
             salt,
             stored_key: mechanism.hash(&client_key),
-            server_key: mechanism.hmac(&salted, b"Server Key"),
+            server_key: mechanism.hmac(salted, b"Server Key"),
         }
+    }
+
+    /// As [`Credential::new`], for a password that the client has digested as MongoDB's tools of
+    /// old did: of SCRAM-SHA-1.
+    ///
+    /// # Errors
+    /// An empty password.
+    pub fn digested(
+        digest: &str,
+        salt: Vec<u8>,
+        iterations: u32,
+    ) -> Result<Credential, PasswordError> {
+        if digest.is_empty() {
+            return Err(PasswordError::Empty);
+        }
+        let digest = digest.as_bytes();
+        Ok(Credential::derive(
+            Mechanism::Sha1,
+            digest,
+            salt,
+            iterations,
+        ))
     }
 
     /// A credential for a user that does not exist, so that a conversation about it looks like any

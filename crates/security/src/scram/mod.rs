@@ -1,9 +1,11 @@
-//! SCRAM (RFC 5802, RFC 7677), the server's side: what is kept of a password, and the conversation
-//! in which a client proves that it knows it.
+//! SCRAM (RFC 5802, RFC 7677): what is kept of a password, and the conversation in which a client
+//! proves that it knows it.
 //!
 //! * [`credential`]: salt, iteration count and keys, made from a password.
-//! * [`conversation`]: the messages, from `client-first` to `server-final`.
+//! * [`conversation`]: the messages, from `client-first` to `server-final`, as a server takes them.
+//! * [`client`]: the other side, for members that prove themselves to each other.
 
+pub mod client;
 mod conversation;
 mod credential;
 
