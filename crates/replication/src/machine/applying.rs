@@ -25,7 +25,7 @@ impl Machine {
             applied: before,
             sessions: HashMap::new(),
             done: Vec::new(),
-            watched: self.watched_collection(),
+            watched: self.watched_collections(),
             telling: None,
             point: None,
         };
@@ -107,10 +107,10 @@ pub(super) struct Applying<'a> {
     pub(super) sessions: HashMap<SessionId, SessionRecord>,
     /// Of our own proposals: what listeners are told, and what is released, after the commit.
     done: Vec<(Bytes, Prepared)>,
-    /// The collection whose changes somebody is told of at once.
-    watched: Option<CollectionId>,
-    /// The entry, the last in the batch, that changes it.
-    telling: Option<Bytes>,
+    /// The collections whose changes somebody is told of at once, and the places of those who are.
+    watched: Vec<(CollectionId, usize)>,
+    /// The entry, the last in the batch, that changes one of them.
+    telling: Option<(CollectionId, Bytes)>,
     /// What the last entry in the batch is.
     point: Option<LogPoint>,
 }
@@ -133,7 +133,7 @@ impl Applying<'_> {
         let entry = Entry::decode(&committed.data)?;
         Ok(!changes_definitions(&entry)?
             && LogPoint::of(&entry).is_none()
-            && !self.is_watched(&entry))
+            && self.watched_by(&entry).is_none())
     }
 
     /// Entries whose effects can be computed at once.
@@ -203,7 +203,9 @@ impl Applying<'_> {
             self.definitions(&entry, next.position.index)?;
             self.applied = next;
             self.commit()?;
-            self.watched = self.machine.watched_collection();
+            let watched = self.machine.watched_collections();
+            self.machine.tell_of_lost(&self.watched, &watched);
+            self.watched = watched;
             self.machine.tell_of_definitions();
             if entry
                 .operations()
@@ -220,8 +222,9 @@ impl Applying<'_> {
             self.point = Some(point);
             return self.commit();
         }
-        if self.is_watched(&entry) {
-            return self.watched_entry(&entry, next, committed.prepared, &committed.data);
+        if let Some(collection) = self.watched_by(&entry) {
+            let data = &committed.data;
+            return self.watched_entry(&entry, collection, next, committed.prepared, data);
         }
         self.applied = next;
         if let Some(mut prepared) = committed.prepared {
@@ -270,10 +273,13 @@ impl Applying<'_> {
         // Before latches open: whoever holds a session's latch finds its number here or its record.
         self.machine.latest_numbers.note(self.sessions.iter());
         self.sessions.clear();
-        if let Some(data) = self.telling.take()
-            && let Some(watched) = &*self.machine.watched.read()
-        {
-            watched.tell_of(&data)?;
+        if let Some((collection, data)) = self.telling.take() {
+            let watched = self.machine.watched.read();
+            for (_, place) in self.watched.iter().filter(|(id, _)| *id == collection) {
+                if let Some(watched) = watched.get(*place) {
+                    watched.tell_of(&data)?;
+                }
+            }
         }
         // Whoever waits for the point's time finds the snapshot that was kept at it.
         if let Some(point) = self.point.take() {
@@ -290,15 +296,22 @@ impl Applying<'_> {
         Ok(())
     }
 
-    pub(super) fn is_watched(&self, entry: &Entry<'_>) -> bool {
-        self.watched.is_some() && changed_collection(entry) == self.watched
+    /// The watched collection that an entry changes documents of.
+    fn watched_by(&self, entry: &Entry<'_>) -> Option<CollectionId> {
+        if self.watched.is_empty() {
+            return None;
+        }
+        let changed = changed_collection(entry)?;
+        let mut watched = self.watched.iter();
+        watched.any(|(id, _)| *id == changed).then_some(changed)
     }
 
     /// Commits an entry with all before it. It is told of before anybody who waits for its time
     /// goes on, and before anything else is applied.
-    pub(super) fn watched_entry(
+    fn watched_entry(
         &mut self,
         entry: &Entry<'_>,
+        collection: CollectionId,
         next: Applied,
         prepared: Option<Prepared>,
         data: &Bytes,
@@ -316,7 +329,7 @@ impl Applying<'_> {
                     .extend(prepared.map(|prepared| (Bytes::new(), prepared)));
             }
         }
-        self.telling = Some(data.clone());
+        self.telling = Some((collection, data.clone()));
         self.sessions(entry)?;
         self.commit()
     }

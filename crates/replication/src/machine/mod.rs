@@ -77,7 +77,7 @@ pub struct Machine {
     pub(crate) latest_numbers: LatestNumbers,
     configuration: RwLock<Option<RawDocumentBuf>>,
     op_observer: RwLock<Option<OpObserver>>,
-    watched: RwLock<Option<Watched>>,
+    watched: RwLock<Vec<Watched>>,
     on_point: RwLock<Option<PointListener>>,
     on_config: RwLock<Option<ConfigListener>>,
     on_definitions: RwLock<Option<DefinitionsListener>>,
@@ -268,16 +268,32 @@ impl Machine {
     /// Has `listener` told of every change of a collection, whoever proposed it, before anything
     /// that comes later in the log can be read. It must not block.
     pub fn watch_collection(&self, namespace: Namespace, listener: WatchListener) {
-        *self.watched.write() = Some(Watched {
+        self.watched.write().push(Watched {
             namespace,
             listener,
         });
     }
 
-    fn watched_collection(&self) -> Option<CollectionId> {
+    /// The watched collections that exist, each with its watcher's place.
+    fn watched_collections(&self) -> Vec<(CollectionId, usize)> {
         let watched = self.watched.read();
-        let namespace = &watched.as_ref()?.namespace;
-        Some(self.store.catalog().find(namespace)?.id)
+        if watched.is_empty() {
+            return Vec::new();
+        }
+        let catalog = self.store.catalog();
+        let ids = watched.iter().enumerate();
+        ids.filter_map(|(place, watched)| Some((catalog.find(&watched.namespace)?.id, place)))
+            .collect()
+    }
+
+    /// Tells the watchers of collections that were there `before` and are not any more.
+    fn tell_of_lost(&self, before: &[(CollectionId, usize)], now: &[(CollectionId, usize)]) {
+        let watched = self.watched.read();
+        for known in before.iter().filter(|known| !now.contains(known)) {
+            if let Some(watched) = watched.get(known.1) {
+                watched.tell_of_all();
+            }
+        }
     }
 
     pub fn on_config(&self, listener: ConfigListener) {

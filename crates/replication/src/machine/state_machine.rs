@@ -69,7 +69,7 @@ impl StateMachine for Machine {
             .map_err(|error| ApplyError(error.to_string()))?;
         self.make_durable()
             .map_err(|error| ApplyError(error.to_string()))?;
-        if let Some(watched) = &*self.watched.read() {
+        for watched in &*self.watched.read() {
             watched.tell_of_all();
         }
         self.tell_of_point(&LogPoint::Installed);

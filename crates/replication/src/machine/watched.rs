@@ -1,6 +1,6 @@
-//! A collection whose changes somebody is told of in the order of the log.
+//! Collections whose changes somebody is told of in the order of the log.
 //!
-//! A shard keeps there what it knows of its ranges. Whoever is told of a change can count on two
+//! A shard keeps in one what it knows of its ranges; access control watches users and roles. Whoever is told of a change can count on two
 //! things: everything before it in the log is in the state, and nothing after it is. A read that is
 //! judged by what was told therefore finds the documents that the ranges promise.
 
