@@ -11,16 +11,14 @@ use std::time::Duration;
 use banyan_document::validate::validate_with_depth;
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
 use crate::codes::ErrorCode;
 use crate::error::CommandError;
-use crate::frame::{HEADER_BYTES, MESSAGE_BYTES_MAX};
-use crate::message::{self, Header};
+use crate::message;
 use crate::one_way::{Lane, Overflow};
+use crate::opened::{ClientConnection, ExchangeError};
 use crate::outgoing::Outgoing;
-use crate::stream::{Stream, connect};
 use crate::tls::{self, Tls};
 
 /// Why a request to another process has no good reply.
@@ -215,9 +213,8 @@ impl Pool {
     async fn connect(&self) -> Result<ClientConnection, ClientError> {
         let options = &self.inner.options;
         let tls = options.tls.as_deref();
-        connect(&self.inner.address, options.connect_timeout, tls)
+        ClientConnection::open(&self.inner.address, options.connect_timeout, tls)
             .await
-            .map(ClientConnection::new)
             .map_err(|source| ClientError::Connect {
                 address: self.inner.address.clone(),
                 source,
@@ -276,96 +273,4 @@ fn with_sequences(
         message = message.sequence(identifier, documents);
     }
     message
-}
-
-enum ExchangeError {
-    Io(io::Error),
-    Protocol(&'static str),
-}
-
-impl From<io::Error> for ExchangeError {
-    fn from(error: io::Error) -> ExchangeError {
-        ExchangeError::Io(error)
-    }
-}
-
-struct ClientConnection {
-    stream: Stream,
-    buffer: Vec<u8>,
-}
-
-/// Where a reply's body begins: header, flags, section kind.
-const BODY_AT: usize = HEADER_BYTES + 5;
-const REPLY_BYTES_START: usize = 4 * 1024;
-
-impl ClientConnection {
-    fn new(stream: Stream) -> ClientConnection {
-        ClientConnection {
-            stream,
-            buffer: Vec::with_capacity(REPLY_BYTES_START),
-        }
-    }
-
-    /// Nothing to read, not even the end: the connection can be used again.
-    fn is_quiet(&mut self) -> bool {
-        self.stream.is_quiet()
-    }
-
-    async fn exchange(&mut self, request: &Outgoing) -> Result<RawDocumentBuf, ExchangeError> {
-        self.stream.write_all(request.bytes()).await?;
-        self.stream.flush().await?;
-        self.buffer.clear();
-        while self.buffer.len() < BODY_AT + 5 {
-            self.read().await?;
-        }
-        let length = self.check_head(request.request_id())?;
-        let mut body = Vec::with_capacity(length - BODY_AT);
-        let have = self.buffer.len().min(length);
-        if self.buffer.len() > length {
-            return Err(ExchangeError::Protocol("more than one reply"));
-        }
-        body.extend_from_slice(&self.buffer[BODY_AT..have]);
-        // What did not fit the buffer goes straight to where it belongs.
-        let mut rest = (&mut self.stream).take((length - have) as u64);
-        while rest.limit() > 0 {
-            if rest.read_buf(&mut body).await? == 0 {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-            }
-        }
-        RawDocumentBuf::from_bytes(body)
-            .map_err(|_| ExchangeError::Protocol("a reply that is not one document"))
-    }
-
-    async fn read(&mut self) -> Result<(), ExchangeError> {
-        let read = self.stream.read_buf(&mut self.buffer).await?;
-        if read == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "connection closed by the server",
-            )
-            .into());
-        }
-        Ok(())
-    }
-
-    /// Checks the reply's head and returns the length of the whole reply.
-    fn check_head(&self, request_id: i32) -> Result<usize, ExchangeError> {
-        let header = Header::read(&self.buffer).ok_or(ExchangeError::Protocol("no header"))?;
-        let length = usize::try_from(header.length).unwrap_or(0);
-        if !(BODY_AT + 5..=MESSAGE_BYTES_MAX).contains(&length) {
-            return Err(ExchangeError::Protocol(
-                "a reply that lies about its length",
-            ));
-        }
-        if header.opcode != message::OP_MSG || header.response_to != request_id {
-            return Err(ExchangeError::Protocol("not the reply to this request"));
-        }
-        // No flag is expected in answer to a request without flags, and only a body section.
-        if self.buffer[HEADER_BYTES..BODY_AT] != [0; 5] {
-            return Err(ExchangeError::Protocol(
-                "unexpected flags or sections in a reply",
-            ));
-        }
-        Ok(length)
-    }
 }

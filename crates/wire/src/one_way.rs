@@ -13,7 +13,8 @@ use tokio::io::AsyncWrite;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::debug;
 
-use crate::stream::{Stream, connect};
+use crate::opened::ClientConnection;
+use crate::stream::Stream;
 use crate::tls::Tls;
 
 /// The queue to a peer is full; the message was dropped.
@@ -154,8 +155,9 @@ impl Carrier {
             if begun {
                 return Err(ErrorKind::BrokenPipe.into());
             }
-            let fresh = connect(&self.address, self.timeout, self.tls.as_deref()).await?;
-            *self.line.stream.lock() = Some(fresh);
+            let tls = self.tls.as_deref();
+            let fresh = ClientConnection::open(&self.address, self.timeout, tls).await?;
+            *self.line.stream.lock() = Some(fresh.into_stream());
         }
         while !batch.is_empty() {
             let written = self.on_stream(|stream, cx| stream.poll_write(cx, batch));

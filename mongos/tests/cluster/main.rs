@@ -76,7 +76,7 @@ impl Cluster {
             process_id: ObjectId::new(),
             stop: stop.clone(),
         };
-        let commands = banyan_mongos::commands::all().count();
+        let commands = banyan_mongos::commands::COMMANDS.all().len();
         let counters = server.counters();
         let router = Router::new(identity, set, &config.address, counters, commands);
         tokio::spawn(server.serve(Arc::new(router), stop.clone()));
