@@ -3,6 +3,8 @@
 // The helpers of tests may panic as the tests do.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -316,6 +318,57 @@ fn a_host_has_nothing_but_its_sockets() {
     assert!(open.is_empty(), "{open:?}");
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"));
+}
+
+/// What the sandbox says it takes, the kernel says is taken, of every thread.
+#[test]
+fn a_host_has_no_privileges() {
+    let hosts = Hosts::new(options());
+    hosts.warm_up().unwrap();
+    let id = hosts.idle_process_ids()[0];
+    let user = std::fs::metadata("/proc/self").unwrap().uid();
+    let user = if user == 0 { 65534 } else { user };
+    let mut threads = 0;
+    for thread in std::fs::read_dir(format!("/proc/{id}/task")).unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line[name.len()..]
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(field("Seccomp:"), "2");
+        assert_eq!(field("NoNewPrivs:"), "1");
+        assert_eq!(field("Uid:"), vec![user.to_string(); 4].join(" "));
+        threads += 1;
+    }
+    assert!(threads > options().lanes, "{threads} threads");
+}
+
+/// The time zone is known before its files are out of reach; what could measure or share memory is
+/// not there.
+#[test]
+fn scripts_know_the_time_and_little_else() {
+    let hosts = Hosts::new(options());
+    let session = hosts.session();
+    let offset = "function() { return new Date(2026, 0, 1).getTimezoneOffset(); }";
+    let date = Command::new("date")
+        .args(["-d", "2026-01-01", "+%z"])
+        .env_clear()
+        .output();
+    let zone: i32 = String::from_utf8(date.unwrap().stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let minutes = zone / 100 * 60 + zone % 100;
+    assert_eq!(number(&session, offset), Some(f64::from(0 - minutes)));
+    let others = ["SharedArrayBuffer", "Atomics", "WebAssembly", "Intl"];
+    for name in others {
+        let absent = format!("function() {{ return typeof {name} == 'undefined' ? 1 : 0; }}");
+        assert_eq!(number(&session, &absent), Some(1.0), "{name}");
+    }
 }
 
 #[test]

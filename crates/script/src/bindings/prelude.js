@@ -519,6 +519,12 @@
   delete global.Intl;
   delete global.Temporal;
 
+  // Memory outside of the heap's limit, and clocks finer than a script should have.
+
+  delete global.SharedArrayBuffer;
+  delete global.Atomics;
+  delete global.WebAssembly;
+
   function two(number) {
     return String(number).padStart(2, "0");
   }

@@ -11,40 +11,13 @@ use std::rc::Rc;
 use bson::rawdoc;
 
 use super::call::Functions;
-use super::exit::{EXIT_OUT_OF_MEMORY, exit};
+use super::exit::{EXIT_MISUSED, EXIT_OUT_OF_MEMORY, exit};
 use super::failure::Failure;
 use super::job::{self, Job, JobSpec};
 use super::print::{self, Printer};
 use super::sink::Output;
 use crate::frame::{Kind, read_frame};
 use crate::runtime::{Realm, Runtime, RuntimeOptions};
-
-pub fn run(socket: UnixStream, heap_bytes_max: usize) {
-    let (Ok(output), Ok(prints)) = (socket.try_clone(), socket.try_clone()) else {
-        exit(0);
-    };
-    let mut runtime = Runtime::new(&RuntimeOptions {
-        heap_bytes_max: Some(heap_bytes_max),
-        globals: Some(print::install),
-    });
-    runtime.isolate().set_oom_error_handler(out_of_memory);
-    let printer = Rc::new(Printer::new(prints));
-    runtime.isolate().set_slot(printer.clone());
-    let mut lane = Lane {
-        input: BufReader::with_capacity(64 << 10, socket),
-        output: Output::new(output),
-        sessions: Vec::new(),
-        runtime,
-        printer,
-        payload: Vec::new(),
-        heap_bytes_max,
-    };
-    loop {
-        if let Err(failure) = lane.serve() {
-            lane.fail(failure);
-        }
-    }
-}
 
 /// V8 has no memory left and would abort.
 unsafe extern "C" fn out_of_memory(_: *const std::ffi::c_char, _: &v8::OomDetails) {
@@ -54,7 +27,7 @@ unsafe extern "C" fn out_of_memory(_: *const std::ffi::c_char, _: &v8::OomDetail
 /// Sessions beyond this lose their variables, those first that were called the longest ago.
 const SESSIONS_MAX: usize = 16;
 
-struct Lane {
+pub(super) struct Lane {
     input: BufReader<UnixStream>,
     output: Output,
     /// In the order of their last calls.
@@ -73,6 +46,43 @@ struct Session {
 }
 
 impl Lane {
+    /// With an isolate that has been used once: what V8 reads from the system it has read.
+    pub(super) fn new(socket: UnixStream, heap_bytes_max: usize) -> Lane {
+        let (Ok(output), Ok(prints)) = (socket.try_clone(), socket.try_clone()) else {
+            exit(0);
+        };
+        let mut runtime = Runtime::new(&RuntimeOptions {
+            heap_bytes_max: Some(heap_bytes_max),
+            globals: Some(print::install),
+        });
+        runtime.isolate().set_oom_error_handler(out_of_memory);
+        // The time zone is read from files.
+        if runtime.evaluate("start", "new Date().getHours()").is_err() {
+            exit(EXIT_MISUSED);
+        }
+        runtime.renew();
+        let printer = Rc::new(Printer::new(prints));
+        runtime.isolate().set_slot(printer.clone());
+        Lane {
+            input: BufReader::with_capacity(64 << 10, socket),
+            output: Output::new(output),
+            sessions: Vec::new(),
+            runtime,
+            printer,
+            payload: Vec::new(),
+            heap_bytes_max,
+        }
+    }
+
+    /// Serves until the socket ends, and the process with it.
+    pub(super) fn run(&mut self) -> ! {
+        loop {
+            if let Err(failure) = self.serve() {
+                self.fail(failure);
+            }
+        }
+    }
+
     /// The next frame; its payload is in `self.payload`. A stream that ends or breaks ends the
     /// process.
     fn read(&mut self) -> Kind {

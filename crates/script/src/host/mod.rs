@@ -4,7 +4,8 @@
 //! open files, gives each lane a thread with an isolate of its own ([`lane`]), and waits on the
 //! control socket: when that ends, the node is gone and the process goes too. [`job`] is what a
 //! lane does for a map-reduce, with `driver.js` inside V8; [`fields`] finds out what need not be
-//! done at all. [`call`] is for single functions.
+//! done at all. [`call`] is for single functions. [`sandbox`] takes the process its privileges
+//! before a script runs.
 
 mod call;
 mod exit;
@@ -14,6 +15,7 @@ mod job;
 mod lane;
 mod payload;
 mod print;
+pub(crate) mod sandbox;
 mod scripts;
 mod sink;
 
@@ -25,6 +27,7 @@ pub(crate) use payload::documents;
 use std::io::Read;
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use bson::RawDocument;
@@ -76,20 +79,40 @@ pub fn main() -> ! {
         eprintln!("a script host is started by mongod, not by hand");
         exit(EXIT_MISUSED);
     };
+    if sandbox::give_up_user().is_err() || sandbox::restrict_files().is_err() {
+        exit(EXIT_MISUSED);
+    }
     // Its memory would be outside of every heap limit, and no shell script ever had it.
     v8::V8::set_flags_from_string("--no-expose-wasm");
     crate::runtime::initialize();
+    let ready = Arc::new(Barrier::new(configuration.lanes + 1));
+    let restricted = Arc::new(Barrier::new(configuration.lanes + 1));
     for number in 0..configuration.lanes {
         // SAFETY: as above, one socket per lane follows the control socket.
         let socket = unsafe { UnixStream::from_raw_fd(CONTROL_FD + 1 + number as i32) };
         let started = thread::Builder::new()
             .name(format!("lane-{number}"))
             .stack_size(LANE_STACK_BYTES)
-            .spawn(move || lane::run(socket, configuration.heap_bytes_max));
+            .spawn({
+                let ready = ready.clone();
+                let restricted = restricted.clone();
+                move || {
+                    let mut lane = lane::Lane::new(socket, configuration.heap_bytes_max);
+                    ready.wait();
+                    restricted.wait();
+                    lane.run()
+                }
+            });
         if started.is_err() {
             exit(EXIT_MISUSED);
         }
     }
+    // All threads are there, and have read what they need.
+    ready.wait();
+    if sandbox::restrict_calls().is_err() {
+        exit(EXIT_MISUSED);
+    }
+    restricted.wait();
     // Nothing more comes; the end of the stream is the end of the node.
     let mut byte = [0];
     while !matches!(control.read(&mut byte), Ok(0) | Err(_)) {}

@@ -28,6 +28,7 @@ pub use options::HostOptions;
 pub use runs::Run;
 pub use session::Session;
 
+use crate::host::sandbox;
 use pool::Pool;
 use prints::{Prints, Rate};
 use session::Callers;
@@ -43,6 +44,14 @@ pub struct Hosts {
 impl Hosts {
     /// Starts nothing yet: the first job does, or [`Hosts::warm_up`].
     pub fn new(options: HostOptions) -> Hosts {
+        let missing = sandbox::missing();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            tracing::warn!(
+                missing,
+                "script hosts run with more privileges than they need"
+            );
+        }
         Hosts {
             callers: Arc::new(Callers::new(&options)),
             pool: Arc::new(Pool::new(options)),

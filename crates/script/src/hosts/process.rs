@@ -1,8 +1,9 @@
 //! Starting and ending one host process.
 //!
 //! A host inherits its sockets and nothing else: no other open file, no environment, no way to
-//! gain privileges, no core dumps, no files to write, bounded memory. It ends when its control
-//! socket does, so it never outlives the node, however that ends.
+//! gain privileges, no core dumps, no files to write, bounded memory. What else a process may do it
+//! gives up itself (`crate::host::sandbox`). It ends when its control socket does, so it never
+//! outlives the node, however that ends.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
