@@ -213,12 +213,17 @@ impl Pool {
     async fn connect(&self) -> Result<ClientConnection, ClientError> {
         let options = &self.inner.options;
         let tls = options.tls.as_deref();
-        ClientConnection::open(&self.inner.address, options.connect_timeout, tls)
-            .await
-            .map_err(|source| ClientError::Connect {
-                address: self.inner.address.clone(),
-                source,
-            })
+        // In a box: every future that sends a request would hold its state otherwise.
+        Box::pin(ClientConnection::open(
+            &self.inner.address,
+            options.connect_timeout,
+            tls,
+        ))
+        .await
+        .map_err(|source| ClientError::Connect {
+            address: self.inner.address.clone(),
+            source,
+        })
     }
 
     fn protocol_error(&self, what: &'static str) -> ClientError {

@@ -82,7 +82,7 @@ async fn remove_batch(
     let node = role.node();
     loop {
         let turn = role.orphans.turn.lock().await;
-        let Some(held) = node.try_hold(namespace) else {
+        let Some(held) = node.replica.try_hold(namespace) else {
             drop(turn);
             let collection = node.replica.locks.collection(namespace);
             drop(
