@@ -183,7 +183,8 @@ impl KeyPattern {
             let mut passed = false;
             let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
             let slot = slot.follow(&mut |_| passed = true)?;
-            if passed || *order == FieldOrder::Hashed {
+            let is_plain = matches!(slot, Slot::Value(_) | Slot::Missing { .. });
+            if passed || !is_plain || *order == FieldOrder::Hashed {
                 // An array: there may be several keys.
                 out.truncate(start);
                 let keys = self.keys(document)?.keys;

@@ -390,7 +390,8 @@ fn show_keys(pattern: &KeyPattern, document: &RawDocument, sparse: bool) -> Stri
             return format!("error {} {error}", error.code());
         }
     };
-    if let Some(key) = keys.keys.first() {
+    // A sparse index leaves keys out.
+    if let Some(key) = keys.keys.first().filter(|_| !sparse) {
         assert_eq!(first, key.bytes, "the first key of {document:?}");
     }
     let shown: Vec<String> = keys

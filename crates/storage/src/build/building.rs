@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use banyan_document::key::Key;
 use parking_lot::Mutex;
@@ -17,6 +17,8 @@ pub(crate) struct Building {
     pub(crate) duplicates: IndexId,
     /// Removals of its keys may lie in the engine's memory.
     is_cleared: AtomicBool,
+    /// Numbers of the engine up to this one lie in its tables, and are those of the removals.
+    removals_until: AtomicU64,
     loaded: AtomicBool,
     has_had_duplicates: AtomicBool,
     pub(super) marks: Mutex<Marks>,
@@ -100,6 +102,7 @@ impl Building {
         Building {
             duplicates,
             is_cleared: AtomicBool::new(false),
+            removals_until: AtomicU64::new(0),
             loaded: AtomicBool::new(false),
             has_had_duplicates: AtomicBool::new(false),
             marks: Mutex::default(),
@@ -119,9 +122,14 @@ impl Building {
         self.is_cleared.load(Ordering::Acquire)
     }
 
-    /// The removals lie in tables.
-    pub(super) fn removals_are_flushed(&self) {
+    /// The removals lie in tables, with numbers below this one.
+    pub(super) fn removals_are_flushed(&self, until: u64) {
+        self.removals_until.store(until, Ordering::Release);
         self.is_cleared.store(false, Ordering::Release);
+    }
+
+    pub(super) fn removals_until(&self) -> u64 {
+        self.removals_until.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_loaded(&self) -> bool {

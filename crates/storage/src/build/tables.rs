@@ -3,8 +3,10 @@
 //! Only an index that is not unique is loaded so: which record holds a key of a unique one is
 //! decided key by key. The tables of one *window* are written while writes go on:
 //!
-//! 1. The window opens: the set of the records touched so far is frozen, and the engine's sequence
-//!    number taken. The tables get that number, and no key of these records.
+//! 1. The window opens: the set of the records touched so far is frozen. The tables get no key of
+//!    these records, and a sequence number that the engine's tables have reached already: an engine
+//!    that is opened takes what has a higher number from its journal, and nothing else, so that a
+//!    higher one would hide what lies in its memory.
 //! 2. Threads write the tables, each a part of the window's keys. Who touches a record for the first
 //!    time meanwhile notes the keys that the record has had: the tables may hold them.
 //! 3. The journal is synced, so that the tables reflect nothing that a power cut could take back.
@@ -34,7 +36,7 @@ use crate::StorageError;
 use crate::batch::Batch;
 use crate::index::Index;
 use crate::keys::ID_BYTES;
-use crate::keyspaces::Keyspaces;
+use crate::keyspaces::{Keyspace, Keyspaces, Operation};
 
 /// Between two looks at whether to go on.
 const SLICE_ENTRIES: usize = 512;
@@ -83,10 +85,9 @@ impl Load<'_> {
             Some(Frontier::End) => return Ok(true),
         };
         if self.build.building.is_cleared() {
-            if !self.flush_removals(inserted)? {
+            if !self.flush_removals(index, inserted)? {
                 return Ok(false);
             }
-            self.build.building.removals_are_flushed();
         }
         let entries = runs.iter().map(Run::entries).sum::<u64>();
         let workers = self.workers(entries);
@@ -124,9 +125,16 @@ impl Load<'_> {
         }
     }
 
-    /// The engine looks into its memory first: removals there would hide keys that come past it.
-    fn flush_removals(&self, inserted: &Inserted) -> Result<bool, StorageError> {
-        let indexes = &self.store.engine().keyspaces().indexes;
+    /// The engine looks into its memory first: removals there would hide keys that come past it. One
+    /// more is written, so that the tables that hold it have come to a number above theirs.
+    fn flush_removals(&self, index: &Index, inserted: &Inserted) -> Result<bool, StorageError> {
+        let engine = self.store.engine();
+        let indexes = &engine.keyspaces().indexes;
+        engine.write(vec![Operation {
+            keyspace: Keyspace::Indexes,
+            key: Slice::from(index.id.to_be_bytes()),
+            value: None,
+        }])?;
         indexes.rotate_memtable()?;
         while indexes.tree.sealed_memtable_count() > 0 {
             if !self.goes_on(LoadPhase::Inserting, 0, inserted.total) {
@@ -134,6 +142,10 @@ impl Load<'_> {
             }
             std::thread::sleep(PRESSURE_PAUSE);
         }
+        let reached = indexes.tree.get_highest_persisted_seqno();
+        self.build
+            .building
+            .removals_are_flushed(reached.unwrap_or_default());
         Ok(true)
     }
 
@@ -172,8 +184,10 @@ impl Load<'_> {
         let index = &self.build.indexes[at];
         let mut opened = None;
         let put = self.commit_if_there(at, |_, _| {
-            // All that has been written until now has a number up to this one.
-            let seqno = engine.database.seqno().saturating_sub(1);
+            let reached = keyspaces.indexes.tree.get_highest_persisted_seqno();
+            let seqno = reached
+                .unwrap_or_default()
+                .max(self.build.building.removals_until());
             let window = self.build.building.open_window(index.id);
             opened = Some(Opened { window, seqno });
             Ok(Batch::new())
