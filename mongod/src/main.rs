@@ -70,3 +70,22 @@ fn set_up(service: &Arc<NodeService>) {
         ClusterRole::None => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_node::access::check::Access;
+
+    #[test]
+    fn the_commands_of_every_role_say_what_they_need() {
+        for role in [ClusterRole::None, ClusterRole::Shard, ClusterRole::Config] {
+            for spec in commands(role) {
+                let unnamed = matches!(spec.access, Access::Unnamed);
+                assert!(!unnamed, "{} names no access", spec.name);
+                if spec.name.starts_with('_') {
+                    assert!(matches!(spec.access, Access::Member), "{}", spec.name);
+                }
+            }
+        }
+    }
+}

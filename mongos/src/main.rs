@@ -19,6 +19,13 @@ use tracing::info;
 
 fn main() -> ExitCode {
     let parsed = banyan_process::options::parse::<Flags>();
+    if parsed.flags.common.key_file.is_some() {
+        fail(
+            Exit::BadOptions,
+            "--keyFile (security.keyFile) is not supported by the router yet: it does not ask its \
+             clients who they are, and would let anybody do on the shards what it may do itself",
+        );
+    }
     let Some(configdb) = &parsed.flags.configdb else {
         fail(Exit::BadOptions, "error: no args for --configdb");
     };

@@ -136,13 +136,13 @@ fn what_would_be_relied_on_without_effect_ends_the_start() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let path = |name: &str| directory.path().join(name).display().to_string();
     let file = path("config.yaml");
-    fs::write(&file, "security:\n  keyFile: /etc/key\n")?;
+    fs::write(&file, "security:\n  keyFile: /no/such/key\n")?;
     for name in ["mongod", "configsvr", "mongos"] {
         let own: &[&str] = match name {
             "mongos" => &["--configdb", "localhost:1"],
             _ => &["--dbpath", directory.path().to_str().unwrap_or_default()],
         };
-        for given in [["--keyFile", "/etc/key"], ["--config", &file]] {
+        for given in [["--keyFile", "/no/such/key"], ["--config", &file]] {
             let (code, said) = refused(name, &[own, &given].concat())?;
             ensure!(
                 code == Some(2) && said.contains("keyFile"),

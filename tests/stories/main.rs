@@ -1,6 +1,7 @@
 //! Stories across real processes: each starts the built programs on free loopback ports, drives them
 //! with real clients and looks at what a user would see.
 
+mod access;
 mod bulks;
 mod changes;
 mod clients;

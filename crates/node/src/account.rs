@@ -8,6 +8,7 @@ use banyan_process::figures::class_of;
 use banyan_wire::CommandError;
 use bson::RawDocumentBuf;
 
+use crate::access::redaction;
 use crate::commands::table::{CommandResult, CommandSpec};
 use crate::context::CommandContext;
 use crate::counters::Counters;
@@ -157,7 +158,7 @@ fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
         connection = ctx.conn.id,
         r#type = operation_word(ctx.spec.name),
         ns = format_args!("{database}.{name}"),
-        command = shape::of(ctx.request),
+        command = shape::of(&redaction::redacted(ctx.request)),
         planSummary = plan,
         keysExamined = examined.then(|| work.keys_examined.value()),
         docsExamined = examined.then(|| work.documents_examined.value()),

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use banyan_document::{field, first_value};
+use banyan_execution::PlanSummaryStats;
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
 use banyan_query::Budget;
@@ -23,6 +24,8 @@ use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::{CommandError, Connection, ErrorCode, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
+use crate::access::check::Access;
+use crate::access::identity::Client;
 use crate::counters::{CommandCounts, Counter, Sharded};
 use crate::errors;
 use crate::generic::{Command, Generic};
@@ -31,7 +34,6 @@ use crate::operations::Registration;
 use crate::params;
 use crate::read_concern::concern::Level;
 use crate::role::BoxFuture;
-use banyan_execution::PlanSummaryStats;
 
 /// What a command answers: the reply without `operationTime` and `$clusterTime`, which the service
 /// adds. `ok: 1` is part of it.
@@ -83,8 +85,8 @@ pub struct CommandSpec {
     pub admin_only: bool,
     /// May be part of a multi-document transaction.
     pub in_transaction: bool,
-    /// The privilege action it asks for, when access control is on.
-    pub privilege: &'static str,
+    /// What it needs when access is controlled; denied until it says so.
+    pub access: Access,
     /// The fields that it reads, next to the generic ones that the service knows.
     pub fields: &'static [&'static str],
     /// The fields that it accepts and that have no effect here.
@@ -112,7 +114,7 @@ impl CommandSpec {
             needs: Needs::Readable,
             admin_only: false,
             in_transaction: false,
-            privilege: name,
+            access: Access::Unnamed,
             fields: &[],
             ignored: &[],
             computes: false,
@@ -159,8 +161,8 @@ impl CommandSpec {
         self
     }
 
-    pub const fn privilege(mut self, action: &'static str) -> Self {
-        self.privilege = action;
+    pub const fn access(mut self, access: Access) -> Self {
+        self.access = access;
         self
     }
 
@@ -279,13 +281,6 @@ impl Table {
 /// The connection of a process with itself; none from outside has this id.
 pub const OWN_CONNECTION_ID: u64 = 0;
 
-/// What is remembered of a connection from one command to the next.
-#[derive(Debug, Default)]
-struct Client {
-    /// The index of its last write in the log.
-    last_write: AtomicU64,
-}
-
 /// One command while it runs.
 pub struct CommandContext<'a> {
     pub node: &'a Arc<Node>,
@@ -392,14 +387,14 @@ impl<'a> CommandContext<'a> {
     /// What the command has written lies in the log up to here.
     pub fn note_write(&self, index: u64) {
         self.last_write.fetch_max(index, Ordering::Relaxed);
-        if let Some(client) = self.conn.extension(Client::default) {
+        if let Some(client) = Client::of(self.conn) {
             client.last_write.fetch_max(index, Ordering::Relaxed);
         }
     }
 
     /// Takes what was written before on this connection for its own.
     pub fn recall_writes(&self) {
-        let client = self.conn.extension(Client::default);
+        let client = Client::of(self.conn);
         let before = client.map_or(0, |client| client.last_write.load(Ordering::Relaxed));
         self.last_write.fetch_max(before, Ordering::Relaxed);
     }

@@ -5,6 +5,7 @@
 //! `banyan_execution`, and what does not fit into one reply waits in [`cursors`]. Writes, the log
 //! and the set are `banyan_replication`'s. A [`node::Node`] is all of it, assembled.
 
+pub mod access;
 pub mod account;
 pub mod collation;
 pub mod commands;

@@ -19,6 +19,7 @@ use banyan_replication::snapshots::Snapshots;
 use banyan_storage::{Namespace, OpenError, Store, StoreOptions};
 use tokio::runtime::Handle;
 
+use crate::access::control::{AccessControl, AccessOptions};
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
 use crate::index_builds::active::IndexBuilds;
@@ -44,6 +45,8 @@ pub struct NodeOptions {
     pub log_hours_min: f64,
     /// The runtime that carries what holds the set together; without one, that of the caller.
     pub vital: Option<Handle>,
+    /// Who may do what.
+    pub access: AccessOptions,
 }
 
 impl NodeOptions {
@@ -56,6 +59,7 @@ impl NodeOptions {
             log_bytes_max: 256 << 20,
             log_hours_min: 0.0,
             vital: None,
+            access: AccessOptions::default(),
         }
     }
 
@@ -91,6 +95,7 @@ pub enum NodeError {
 pub struct Node {
     pub replica: Arc<Replica>,
     pub info: ServerInfo,
+    pub access: AccessControl,
     pub parameters: Parameters,
     pub counters: Sharded<Counters>,
     pub top: Top,
@@ -161,6 +166,7 @@ impl Node {
         let node = Arc::new(Node {
             log: Arc::new(Log::new(replica.clone())),
             info: options.info,
+            access: AccessControl::new(options.access),
             parameters: Parameters::new(memory),
             counters: Sharded::default(),
             top: Top::default(),
@@ -178,6 +184,7 @@ impl Node {
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
+        node.access.watch(&node.replica.machine);
         let points = Arc::downgrade(&node);
         node.replica.machine.on_point(Box::new(move |point| {
             if let Some(node) = points.upgrade() {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Instant, SystemTime};
 
+use banyan_execution::PlanSummaryStats;
 use banyan_execution::{Cause, Interrupt};
 use banyan_wire::{Connection, Request};
-use bson::RawDocumentBuf;
+use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 
-use banyan_execution::PlanSummaryStats;
+use crate::access::{identity, redaction};
 
 /// Running operations are spread over this many locks.
 const SHARDS: usize = 16;
@@ -258,6 +259,14 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         let id = i64::try_from(connection.id).unwrap_or(i64::MAX);
         document.append(bson::cstr!("connectionId"), id);
         document.append(bson::cstr!("client"), connection.peer.to_string());
+        let users = identity::known(connection).names();
+        if !users.is_empty() {
+            let users: RawArrayBuf = users
+                .iter()
+                .map(|name| rawdoc! { "user": name.user.as_str(), "db": name.database.as_str() })
+                .collect();
+            document.append(bson::cstr!("effectiveUsers"), users);
+        }
     }
     let collection = match operation.command {
         "getMore" => operation.body.get("collection").ok().flatten(),
@@ -273,9 +282,10 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         None => format!("{}.$cmd", operation.database),
     };
     document.append(bson::cstr!("ns"), namespace);
+    let command = redaction::shown(&operation.body);
     document.append(
         bson::cstr!("command"),
-        bson::RawDocument::to_owned(&operation.body),
+        command.unwrap_or_else(|| bson::RawDocument::to_owned(&operation.body)),
     );
     let waits = operation.waits.load(Ordering::Relaxed);
     document.append(bson::cstr!("waitingForLock"), waits);

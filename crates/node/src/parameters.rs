@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use banyan_query::Memory;
 use banyan_query::memory::{DISK_BY_DEFAULT, LIMITS};
+use banyan_security::scram::Mechanism;
 use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, rawdoc};
@@ -58,6 +59,9 @@ static SETTINGS: &[Setting] = &[
     integer("slowMS", 100, -1, i64::MAX),
     integer("clientCursorMonitorFrequencySecs", 4, 1, 3600),
     integer("cursorTimeoutMillis", 600_000, 1, i64::MAX),
+    boolean("enableLocalhostAuthBypass", true).startup_only(),
+    integer("scramIterationCount", 10_000, 5_000, i32::MAX as i64),
+    integer("scramSHA256IterationCount", 15_000, 5_000, i32::MAX as i64),
     boolean("enableTestCommands", false).startup_only(),
     // 0 leaves both to the script hosts: an isolate for each core, and their own heap limit.
     integer("jsHeapLimitMB", 0, 0, 65_536).startup_only(),
@@ -147,7 +151,10 @@ impl Parameters {
     pub fn get(&self, name: &str) -> Option<RawBson> {
         match name {
             "featureCompatibilityVersion" => Some(rawdoc! { "version": "7.0" }.into()),
-            "authenticationMechanisms" => Some(bson::RawArrayBuf::new().into()),
+            "authenticationMechanisms" => {
+                let mechanisms = Mechanism::ALL.iter().map(|mechanism| mechanism.name());
+                Some(mechanisms.collect::<bson::RawArrayBuf>().into())
+            }
             _ => {
                 if let Some(mode) = operating::parameter(name) {
                     return Some(RawBson::String(mode.to_owned()));

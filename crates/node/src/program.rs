@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, signals};
+use banyan_wire::login;
 use banyan_wire::server::{Options, Server};
 use banyan_wire::tls::{self, Tls};
 use bson::RawBsonRef;
@@ -15,6 +16,8 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::access::control::AccessOptions;
+use crate::access::members::{MemberKeys, MemberLogin};
 use crate::commands::table::CommandSpec;
 use crate::info::{ClusterRole, ServerInfo, hostname};
 use crate::node::{Node, NodeError, NodeOptions};
@@ -51,6 +54,10 @@ impl<P> Program<'_, P> {
                 Err(error) => fail(Exit::BadOptions, &error.to_string()),
             }
         }
+        let access = match self.access() {
+            Ok(access) => access,
+            Err(reason) => fail(Exit::BadOptions, &reason),
+        };
         let title = format!("{} {}", self.name, env!("CARGO_PKG_VERSION"));
         let started = banyan_process::start(&title, self.parsed, self.common, &self.without_effect);
         match Tls::open(&self.common.tls) {
@@ -67,7 +74,7 @@ impl<P> Program<'_, P> {
                 fail(Exit::Abrupt, &format!("cannot start threads: {error}"))
             }
         };
-        let served = runtime.block_on(self.serve(dbpath, vital.handle().clone(), started));
+        let served = runtime.block_on(self.serve(dbpath, access, vital.handle().clone(), started));
         // Whatever still runs has nothing to say to anybody.
         runtime.shutdown_timeout(Duration::from_secs(1));
         vital.shutdown_timeout(Duration::from_secs(1));
@@ -79,9 +86,41 @@ impl<P> Program<'_, P> {
         }
     }
 
+    /// What the flags say about who may do what. A key file implies that it matters.
+    fn access(&self) -> Result<AccessOptions, String> {
+        let (common, member) = (self.common, self.member);
+        let transition = member.transition_to_auth;
+        if transition && common.key_file.is_none() {
+            return Err("--transitionToAuth must be used with --keyFile".to_owned());
+        }
+        if member.noauth && common.key_file.is_some() {
+            return Err("--noauth cannot be used with --keyFile, which implies --auth".to_owned());
+        }
+        let keys = match &common.key_file {
+            Some(path) => {
+                let keys = MemberKeys::read(path, transition)
+                    .map_err(|error| format!("--keyFile (security.keyFile): {error}"))?;
+                Some(Arc::new(keys))
+            }
+            None if member.auth && member.repl_set.is_some() => {
+                return Err(
+                    "security.keyFile is required when authorization is enabled with replica sets"
+                        .to_owned(),
+                );
+            }
+            None => None,
+        };
+        Ok(AccessOptions {
+            authorization: member.auth || keys.is_some(),
+            transition,
+            keys,
+        })
+    }
+
     async fn serve(
         self,
         dbpath: PathBuf,
+        access: AccessOptions,
         vital: Handle,
         mut started: Started,
     ) -> Result<(), ProgramError> {
@@ -100,6 +139,13 @@ impl<P> Program<'_, P> {
         }
         let mut options = NodeOptions::new(info);
         options.vital = Some(vital);
+        if let Some(keys) = &access.keys {
+            login::prove_by(Arc::new(MemberLogin::new(keys.clone())));
+        }
+        if !access.authorization {
+            warn!("Access control is not enabled: whoever reaches the port may do everything");
+        }
+        options.access = access;
         options.replica_set.clone_from(&self.member.repl_set);
         options.self_initiate = self.member.self_initiate;
         options.log_hours_min = self.member.oplog_min_retention_hours.unwrap_or(0.0);

@@ -18,6 +18,7 @@ use banyan_storage::Namespace;
 use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
+use crate::access::check::{self, Check};
 use crate::account;
 use crate::commands::BUILT_IN;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
@@ -64,7 +65,7 @@ impl NodeService {
             error
         };
         let generic = spec.generic(request).map_err(refused)?;
-        self.admit(request, spec, &generic)
+        self.admit(conn, request, spec, &generic)
             .map_err(|error| refused(refusal::label(error, spec, &generic)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
         let result = self.run(&mut ctx).await;
@@ -140,6 +141,7 @@ impl NodeService {
     /// What can be said against a request without looking at data.
     fn admit(
         &self,
+        conn: &Connection,
         request: &Request,
         spec: &CommandSpec,
         generic: &Generic<'_>,
@@ -149,6 +151,9 @@ impl NodeService {
                 ErrorCode::Unauthorized,
                 format!("{} may only be run against the admin database.", spec.name),
             ));
+        }
+        if self.node.access.is_enforced() {
+            self.authorize(conn, request, spec)?;
         }
         if self.node.operations.is_shutting_down() {
             return Err(CommandError::new(
@@ -200,13 +205,30 @@ impl NodeService {
         }
     }
 
+    /// Whether the client may do this. What the process asks of itself it may.
+    fn authorize(
+        &self,
+        conn: &Connection,
+        request: &Request,
+        spec: &CommandSpec,
+    ) -> Result<(), CommandError> {
+        if conn.id == OWN_CONNECTION_ID {
+            return Ok(());
+        }
+        let access = &self.node.access;
+        let identity = access.identity(&self.node.replica, conn)?;
+        let localhost = !identity.is_authenticated()
+            && self.node.parameters.flag("enableLocalhostAuthBypass")
+            && access.is_localhost_exception(&self.node.replica, conn);
+        let check = Check::new(&identity, localhost, request);
+        check::admit(&check, spec.access, request)
+    }
+
     /// The session that the command names is in use.
     fn enter_session(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         if let Some(lsid) = ctx.generic.lsid {
             let session = session_id::parse(lsid)?;
-            let sessions_max = self.node.parameters.value("maxSessions");
-            let sessions_max = usize::try_from(sessions_max).unwrap_or(usize::MAX);
-            self.node.sessions.touch(session, sessions_max)?;
+            ctx.node.use_session(ctx.conn, session)?;
         }
         if ctx.generic.txn_number.is_some() && !ctx.spec.lenient {
             self.check_numbered(ctx)?;

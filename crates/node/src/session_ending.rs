@@ -1,12 +1,71 @@
-//! What belongs to a session ends with it.
+//! Whose a session is; what belongs to one ends with it.
 
 use banyan_execution::Cause;
 use banyan_replication::clock;
 use banyan_replication::sessions::session_id::{self, SessionId};
+use banyan_wire::{CommandError, Connection};
 
+use crate::access::identity::{self, UserDigest};
+use crate::context::OWN_CONNECTION_ID;
 use crate::node::Node;
 
+/// Whose the sessions of a client are.
+enum SessionOwner {
+    /// There are no users, or they do not count.
+    Shared,
+    User(UserDigest),
+    Nobody,
+}
+
 impl Node {
+    /// A session is in use. Whoever uses it first owns it; who has not logged in has none.
+    pub fn use_session(&self, client: &Connection, session: SessionId) -> Result<(), CommandError> {
+        let sessions_max = self.parameters.value("maxSessions");
+        let sessions_max = usize::try_from(sessions_max).unwrap_or(usize::MAX);
+        let owner = match self.session_owner(client) {
+            SessionOwner::Nobody => return Ok(()),
+            SessionOwner::Shared => None,
+            SessionOwner::User(user) => Some(user),
+        };
+        self.sessions.touch(session, owner, sessions_max)
+    }
+
+    /// Ends a session for its owner; somebody else's stays.
+    pub fn end_own_session(&self, client: &Connection, session: &SessionId, kill_running: bool) {
+        let is_own = match self.session_owner(client) {
+            SessionOwner::Nobody => false,
+            SessionOwner::Shared => true,
+            SessionOwner::User(user) => self.sessions.is_owned(session, &user),
+        };
+        if is_own {
+            self.end_session(session, kill_running);
+        }
+    }
+
+    /// Ends the sessions of the client's user.
+    pub fn kill_own_sessions(&self, client: &Connection) {
+        match self.session_owner(client) {
+            SessionOwner::Nobody => {}
+            SessionOwner::Shared => self.kill_all_sessions(client.id),
+            SessionOwner::User(user) => {
+                for session in self.sessions.of(&user) {
+                    self.end_session(&session, true);
+                }
+            }
+        }
+    }
+
+    fn session_owner(&self, client: &Connection) -> SessionOwner {
+        if !self.access.is_enforced() || client.id == OWN_CONNECTION_ID {
+            return SessionOwner::Shared;
+        }
+        let identity = identity::known(client);
+        match identity.is_authenticated() {
+            true => SessionOwner::User(identity.digest()),
+            false => SessionOwner::Nobody,
+        }
+    }
+
     /// Ends what belongs to a session: its cursors and, if told so, what it runs now.
     pub fn end_session(&self, session: &SessionId, kill_running: bool) {
         self.cursors.kill_session(*session);
@@ -24,8 +83,8 @@ impl Node {
 
     /// Ends every session's cursors and commands but those of the connection that asks.
     pub fn kill_all_sessions(&self, asking_connection: u64) {
-        for (session, _) in self.sessions.all() {
-            self.cursors.kill_session(session);
+        for listed in self.sessions.all() {
+            self.cursors.kill_session(listed.session);
         }
         for operation in self.operations.all() {
             let named = operation.body.get_document("lsid").is_ok();

@@ -37,6 +37,17 @@ pub struct MemberFlags {
     #[arg(long, value_name = "MS")]
     pub slowms: Option<i64>,
 
+    /// Clients have to prove who they are, and may do what their roles allow
+    #[arg(long)]
+    pub auth: bool,
+    /// Clients need not prove who they are; the default
+    #[arg(long, conflicts_with = "auth")]
+    pub noauth: bool,
+    /// With --keyFile: accept clients and members that do not prove who they are, while a set is
+    /// changed over to access control member by member
+    #[arg(long = "transitionToAuth")]
+    pub transition_to_auth: bool,
+
     /// Accepted for scripts that give it
     #[arg(long, hide_short_help = true)]
     pub directoryperdb: bool,

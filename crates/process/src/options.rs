@@ -213,6 +213,7 @@ fn by_setting(matches: &ArgMatches) -> serde_json::Value {
         let value = match setting.kind {
             Kind::Switch => serde_json::Value::Bool(true),
             Kind::Off => serde_json::Value::Bool(false),
+            Kind::Enabled => "enabled".into(),
             Kind::Pairs => pairs(matches, id.as_str()),
             Kind::Secret => CENSORED.into(),
             _ => raw_value(matches, id.as_str()),
@@ -231,6 +232,7 @@ fn flag_of(id: &str) -> &str {
         "key_file" => "keyFile",
         "log_rotate" => "logRotate",
         "repl_set" => "replSet",
+        "transition_to_auth" => "transitionToAuth",
         "oplog_size" => "oplogSize",
         "self_initiate" => "selfInitiate",
         "oplog_min_retention_hours" => "oplogMinRetentionHours",

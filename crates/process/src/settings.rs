@@ -18,6 +18,8 @@ pub enum Kind {
     Switch,
     /// `--flag` when false.
     Off,
+    /// `--flag` for `enabled`, nothing for `disabled`.
+    Enabled,
     /// `-v`, as often as the number says.
     Verbosity,
     /// `clusterRole: shardsvr` is `--shardsvr`.
@@ -155,7 +157,13 @@ pub const SETTINGS: &[Setting] = &[
     setting("sharding.clusterRole", "", Kind::Role),
     setting("sharding.configDB", "configdb", Kind::Value),
     setting("security.keyFile", "keyFile", Kind::Value),
-    setting("security.authorization", "", Kind::Only("disabled")),
+    setting("security.authorization", "auth", Kind::Enabled),
+    setting(
+        "security.transitionToAuth",
+        "transitionToAuth",
+        Kind::Switch,
+    ),
+    setting("security.clusterAuthMode", "", Kind::Only("keyFile")),
     setting("setParameter", "setParameter", Kind::Pairs),
 ];
 
@@ -289,6 +297,11 @@ fn apply(setting: &Setting, value: &Value, out: &mut FileFlags) -> Result<(), Se
         Kind::Value | Kind::Secret => out.flags.extend([flag, scalar()?]),
         Kind::Switch => out.flags.extend(switch()?.then_some(flag)),
         Kind::Off => out.flags.extend((!switch()?).then_some(flag)),
+        Kind::Enabled => match scalar()?.as_str() {
+            "enabled" => out.flags.push(flag),
+            "disabled" => {}
+            other => return Err(wrong(format!("{other:?} is neither enabled nor disabled"))),
+        },
         Kind::Verbosity => {
             let times = value.as_u64().filter(|&level| level <= 5);
             let times = times.ok_or_else(|| wrong("expected a number from 0 to 5".to_owned()))?;
@@ -353,13 +366,16 @@ sharding:
 processManagement:
   fork: false
   timeZoneInfo: /usr/share/zoneinfo
+security:
+  authorization: enabled
+  keyFile: /etc/key
 setParameter:
   diagnosticDataCollectionEnabled: false
 ";
         let read = parse(file).unwrap();
         let expected = "--logpath /tmp/a.log --logappend -v -v --port 27018 \
             --bind_ip 127.0.0.1,::1 --dbpath /data --replSet set_a --shardsvr \
-            --setParameter diagnosticDataCollectionEnabled=false";
+            --auth --keyFile /etc/key --setParameter diagnosticDataCollectionEnabled=false";
         assert_eq!(
             read.flags.join(" "),
             expected.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -387,7 +403,8 @@ setParameter:
                 "expected true or false",
             ),
             ("systemLog:\n  destination: syslog", "not supported"),
-            ("security:\n  authorization: enabled", "not supported"),
+            ("security:\n  authorization: perhaps", "neither enabled"),
+            ("security:\n  clusterAuthMode: x509", "not supported"),
             ("- a", "section.name"),
             ("a: [", "Error parsing config file"),
         ] {

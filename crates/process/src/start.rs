@@ -30,13 +30,6 @@ fn refusal(common: &CommonFlags) -> Option<String> {
 }
 
 fn refused_otherwise(common: &CommonFlags) -> Option<&'static str> {
-    if common.key_file.is_some() {
-        return Some(
-            "--keyFile (security.keyFile) is not supported: neither the members of the cluster \
-             nor its clients would have to prove who they are. Start without it, where nobody else \
-             reaches the ports",
-        );
-    }
     if common.fork && common.logpath.is_none() {
         return Some("--fork has to be used with --logpath");
     }

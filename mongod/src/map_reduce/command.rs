@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use banyan_execution::Interrupt;
 use banyan_execution::tickets::blocking;
+use banyan_node::access::check::Access;
+use banyan_node::access::reads_and_writes;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use banyan_node::context::CommandContext;
 use banyan_script::hosts::{Counters, Interrupted, MapReduceJob, Reduced};
@@ -20,6 +22,7 @@ use super::parameters::{self, Input, Mode, Out};
 use super::reply;
 
 pub static SPEC: CommandSpec = CommandSpec::new("mapReduce", Run::Future(run))
+    .access(Access::Checked(reads_and_writes::map_reduce))
     .aliases(&["mapreduce"])
     .help("map, reduce and finalize in JavaScript")
     .fields(&FIELDS)

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use banyan_execution::tickets::blocking;
 use banyan_execution::{InterruptSlot, Listed, Row, Rows};
+use banyan_node::access::check::Access;
 use banyan_node::collation::Asked;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use banyan_node::context::CommandContext;
@@ -26,6 +27,7 @@ use super::shard_cursor::{CursorAddress, ShardCursor};
 /// the shards to say what is wrong with it. Answers a cursor over `{_id, value}` in key order,
 /// `host` (where that cursor is), `counts` and `timeMillis`.
 pub static MAP_SPEC: CommandSpec = CommandSpec::new("_shardMapReduce", Run::Future(map))
+    .access(Access::Member)
     .help("internal: one shard's part of a map-reduce")
     .parsed_as("mapReduce")
     .fields(&FIELDS)
@@ -35,6 +37,7 @@ pub static MAP_SPEC: CommandSpec = CommandSpec::new("_shardMapReduce", Run::Futu
 /// cursor, ns}]}` reduces the partial results of all shards and writes the outcome.
 pub static FINISH_SPEC: CommandSpec =
     CommandSpec::new("_shardMapReduceFinish", Run::Future(finish))
+        .access(Access::Member)
         .help("internal: the end of a map-reduce over several shards")
         .needs(Needs::Readable)
         .fields(&[

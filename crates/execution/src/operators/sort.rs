@@ -34,7 +34,7 @@ pub struct Sort {
 }
 
 enum State {
-    Reading(Taking),
+    Reading(Box<Taking>),
     Sorted(Sorted<Member>),
     Ended,
 }
@@ -86,7 +86,7 @@ impl Sort {
         let sorters = Sorters::new(kept, budget);
         let pattern = Arc::new(pattern);
         Sort {
-            state: State::Reading(Taking::new(&pattern, &sorters)),
+            state: State::Reading(Box::new(Taking::new(&pattern, &sorters))),
             pattern,
             limit,
             bytes_max: budget.memory().limit(Limit::Sort),
@@ -131,7 +131,7 @@ impl Sort {
             }
         }
         if let State::Reading(own) = std::mem::replace(&mut self.state, State::Ended) {
-            parts.push(own);
+            parts.push(*own);
         }
         self.read = parts.iter().map(|part| part.read).sum();
         let sorters = parts.into_iter().map(|part| part.sorter);

@@ -22,6 +22,8 @@ use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr,
 use super::explanation::{Around, Verbosity, explain_run, finish};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
 use super::{change_stream, out, pipeline_sources};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
@@ -32,6 +34,7 @@ use crate::read_concern;
 use crate::reads::{self, query_context};
 
 pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(run))
+    .access(Access::Checked(reads_and_writes::aggregate))
     .in_transaction()
     .fields(&[
         "pipeline",

@@ -2,14 +2,17 @@
 //! wait until the members have everything before it.
 
 use banyan_replication::clock;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("appendOplogNote", Run::Future(run))
+    .access(Access::Cluster(Action::AppendOplogNote))
     .writes()
     .admin_only()
     .help("writes a no-op entry into the log")

@@ -5,12 +5,13 @@ use banyan_replication::set::progress;
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_appliedProgress", Run::Future(run))
+    .access(Access::Member)
     .needs(Needs::Any)
     .admin_only()
-    .privilege("internal")
     .help("among members: waits until more of the log is applied")
     .fields(&["after"])
     .vital();

@@ -4,12 +4,13 @@
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_awaitWrites", Run::Future(run))
+    .access(Access::LoggedIn)
     .writes()
     .admin_only()
-    .privilege("internal")
     .help("internal: waits for a write concern");
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {

@@ -3,10 +3,12 @@
 use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::info;
 
 pub static SPEC: CommandSpec = CommandSpec::new("buildInfo", Run::Inline(run))
+    .access(Access::Anyone)
     .aliases(&["buildinfo"])
     .needs(Needs::Any)
     .lenient()

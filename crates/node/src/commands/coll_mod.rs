@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_document::key::KeyPattern;
 use banyan_replication::machine::names::keeps_pre_images;
 use banyan_replication::write::catalog_ops;
+use banyan_security::Action;
 use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
@@ -12,6 +13,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use super::clustered::{self, EXPIRE};
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_changes;
@@ -19,6 +21,7 @@ use crate::params::{self, Field};
 use crate::role::IndexLoss;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
+    .access(Access::Collection(Action::CollMod))
     .aliases(&["collmod"])
     .writes()
     .fields(&[

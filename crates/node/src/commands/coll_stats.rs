@@ -1,16 +1,19 @@
 //! `collStats`: how much there is in a collection. Sizes are those of the documents and keys
 //! before compression: the engine keeps all collections in the same files.
 
+use banyan_security::Action;
 use banyan_storage::Collection;
 use banyan_wire::CommandError;
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
+    .access(Access::Collection(Action::CollStats))
     .aliases(&["collstats"])
     .needs(Needs::Data)
     .fields(&["scale"])

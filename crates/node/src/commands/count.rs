@@ -5,11 +5,13 @@ use std::sync::Arc;
 use banyan_execution::{CreatedFrom, Goal, Request};
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
+use banyan_security::Action;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
@@ -17,6 +19,7 @@ use crate::params;
 use crate::reads::{self, owned_view, query_context};
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
+    .access(Access::Collection(Action::Find))
     .fields(&["query", "limit", "skip", "hint", "collation"])
     .ignored(&["fields", "mode", "encryptionInformation"])
     .computes();

@@ -9,12 +9,14 @@ use bson::{RawDocumentBuf, cstr, rawdoc};
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
 use crate::collation;
 use crate::context::CommandContext;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
-    .privilege("createCollection")
+    .access(Access::Checked(reads_and_writes::create))
     .writes()
     .fields(&[
         "capped",

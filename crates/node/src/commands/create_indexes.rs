@@ -7,12 +7,14 @@ use banyan_document::key::{KeyPattern, KeyPatternError};
 use banyan_query::Context;
 use banyan_query::projection::Projection;
 use banyan_replication::write::catalog_ops;
+use banyan_security::Action;
 use banyan_storage::{Collection, IndexBuild, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered::{self, CLUSTERED_OPTION};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::collation;
 use crate::context::CommandContext;
 use crate::errors;
@@ -21,8 +23,8 @@ use crate::index_changes;
 use crate::params::{self, Field};
 
 pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
+    .access(Access::Collection(Action::CreateIndex))
     .aliases(&["createindexes"])
-    .privilege("createIndex")
     .writes()
     .fields(&["indexes", "commitQuorum"])
     .ignored(&["ignoreUnknownIndexOptions", "v"]);

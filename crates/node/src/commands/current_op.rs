@@ -1,14 +1,19 @@
 //! `currentOp`: what is running now.
 
+use banyan_security::{Action, Resource};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::context::CommandContext;
+use crate::access::check::{self, Access, is_true};
+use crate::access::identity;
+use crate::access::reads_and_writes;
+use crate::context::{CommandContext, OWN_CONNECTION_ID};
 use crate::errors;
-use crate::operations;
+use crate::operations::{self, Operation};
 
 pub static SPEC: CommandSpec = CommandSpec::new("currentOp", Run::Inline(run))
+    .access(Access::Checked(reads_and_writes::current_op))
     .aliases(&["currentop"])
     .needs(Needs::Any)
     .admin_only()
@@ -21,7 +26,15 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let filter =
         banyan_query::filter::Filter::parse(&filter, &Default::default()).map_err(errors::query)?;
     let mut in_progress = RawArrayBuf::new();
+    let asked = ctx.field("$ownOps");
+    let is_process = ctx.conn.id == OWN_CONNECTION_ID;
+    let may_see_all = || identity::known(ctx.conn).allows(Action::Inprog, Resource::Cluster);
+    let only_own = asked.is_some_and(|field| is_true(field.value))
+        || (ctx.node.access.is_enforced() && !is_process && !may_see_all());
     for operation in ctx.node.operations.all() {
+        if only_own && !is_own(ctx, &operation) {
+            continue;
+        }
         let mut described = operations::describe(&operation);
         described.append(cstr!("host"), ctx.node.info.address.as_str());
         if filter.try_matches(&described).map_err(errors::query)? {
@@ -29,6 +42,18 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     Ok(rawdoc! { "inprog": in_progress, "ok": 1.0 })
+}
+
+/// Whether the client's user runs the operation. Where access is not controlled, all are nobody's.
+pub fn is_own(ctx: &CommandContext<'_>, operation: &Operation) -> bool {
+    if !ctx.node.access.is_enforced() {
+        return true;
+    }
+    let own = identity::known(ctx.conn);
+    operation.connection.as_ref().is_some_and(|connection| {
+        let theirs = identity::known(connection);
+        theirs.is_authenticated() && theirs.names() == own.names()
+    })
 }
 
 /// Every field that is not an option of the command narrows the list.
@@ -57,6 +82,7 @@ fn filter_of(body: &RawDocument) -> RawDocumentBuf {
 }
 
 pub static KILL_SPEC: CommandSpec = CommandSpec::new("killOp", Run::Inline(kill))
+    .access(Access::LoggedIn)
     .aliases(&["killop"])
     .needs(Needs::Any)
     .admin_only()
@@ -70,6 +96,14 @@ fn kill(ctx: &CommandContext<'_>) -> CommandResult {
     let id = op.i64()?;
     let id = i32::try_from(id)
         .map_err(|_| CommandError::new(ErrorCode::Location(26823), format!("invalid op : {id}")))?;
+    let may_kill_any = || identity::known(ctx.conn).allows(Action::Killop, Resource::Cluster);
+    if ctx.node.access.is_enforced() && !may_kill_any() {
+        let all = ctx.node.operations.all();
+        let named = all.iter().find(|operation| operation.id == id);
+        if !named.is_some_and(|operation| is_own(ctx, operation)) {
+            return Err(check::denied(ctx.request));
+        }
+    }
     // Asking to end what has ended already is no error.
     ctx.node
         .operations

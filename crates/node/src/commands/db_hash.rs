@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use banyan_execution::Interrupt;
+use banyan_security::Action;
 use banyan_storage::{Collection, KeyRange, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
@@ -9,11 +11,12 @@ use bson::{RawArrayBuf, RawBinaryRef, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 use md5::{Digest, Md5};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::{CommandContext, check_database_name};
 use crate::errors;
-use banyan_execution::Interrupt;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbHash", Run::Future(run))
+    .access(Access::Database(Action::DbHash))
     .aliases(&["dbhash"])
     .fields(&["collections"])
     .computes();

@@ -1,13 +1,16 @@
 //! `dbStats`: how much there is in a database.
 
+use banyan_security::Action;
 use bson::rawdoc;
 
 use super::coll_stats::{number, scale};
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::{CommandContext, check_database_name};
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
+    .access(Access::Database(Action::DbStats))
     .aliases(&["dbstats"])
     .needs(Needs::Data)
     .fields(&["scale"])

@@ -12,6 +12,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
+use crate::access::check::Access;
 use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
@@ -19,8 +20,8 @@ use crate::params;
 use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
+    .access(Access::Collection(banyan_security::Action::Remove))
     .parsed_as("delete")
-    .privilege("remove")
     .writes()
     .in_transaction()
     .fields(&["deletes", "ordered", "let"])

@@ -12,10 +12,12 @@ use banyan_execution::{CreatedFrom, Distinct, DistinctOf, Executor, Request};
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
 use banyan_query::{ErrorKind, QueryError};
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
@@ -23,6 +25,7 @@ use crate::params;
 use crate::reads::{self, query_context};
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
+    .access(Access::Collection(Action::Find))
     .in_transaction()
     .fields(&["key", "query", "hint", "collation"])
     .computes();

@@ -1,22 +1,31 @@
 //! `drop`: a collection goes, with its indexes.
 
 use banyan_replication::write::catalog_ops;
+use banyan_security::Action;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
+use crate::access::stored;
 use crate::context::CommandContext;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("drop", Run::Future(run))
-    .privilege("dropCollection")
+    .access(Access::Collection(Action::DropCollection))
     .writes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+        if stored::is_protected(&namespace) {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("can't drop system collection {namespace}"),
+            ));
+        }
         let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         if local::is_oplog(node, &namespace) {

@@ -1,14 +1,17 @@
 //! `dropDatabase`: all collections of a database go at once.
 
 use banyan_replication::write::catalog_ops;
+use banyan_security::Action;
 use banyan_storage::CatalogChange;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dropDatabase", Run::Future(run))
+    .access(Access::Database(Action::DropDatabase))
     .aliases(&["dropdatabase"])
     .writes();
 

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
 use banyan_replication::write::catalog_ops;
+use banyan_security::Action;
 use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
@@ -18,8 +20,8 @@ use crate::params::Field;
 use crate::role::{IndexLoss, IndexRules};
 
 pub static SPEC: CommandSpec = CommandSpec::new("dropIndexes", Run::Future(run))
+    .access(Access::Collection(Action::DropIndex))
     .aliases(&["deleteIndexes", "dropindexes"])
-    .privilege("dropIndex")
     .writes()
     .fields(&["index"]);
 

@@ -6,11 +6,14 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::explanation::{Around, Verbosity, explain_request, finish};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{aggregate, count, distinct, find};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run))
+    .access(Access::Checked(reads_and_writes::explained))
     .fields(&["verbosity"])
     .computes();
 

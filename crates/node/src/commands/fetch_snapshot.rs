@@ -6,12 +6,13 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_fetchSnapshot", Run::Future(run))
+    .access(Access::Member)
     .needs(Needs::Any)
     .admin_only()
-    .privilege("internal")
     .help("internal: the state for a member that is far behind")
     .fields(&["token", "plan", "part", "after", "until", "count", "close"]);
 

@@ -10,11 +10,13 @@ use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Written};
 use banyan_replication::oplog;
 use banyan_replication::oplog::view::Order;
+use banyan_security::Action;
 use banyan_storage::{Collection, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::batch::Batch;
@@ -26,6 +28,7 @@ use crate::reads::{self, OwnedView, Ready, owned_view, query_context};
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
+    .access(Access::Collection(Action::Find))
     .parsed_as("FindCommandRequest")
     .in_transaction()
     .fields(&[

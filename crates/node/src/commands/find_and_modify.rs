@@ -12,6 +12,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
@@ -19,6 +21,7 @@ use crate::params;
 use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run))
+    .access(Access::Checked(reads_and_writes::find_and_modify))
     .aliases(&["findandmodify"])
     .writes()
     .in_transaction()

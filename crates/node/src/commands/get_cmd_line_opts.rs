@@ -1,11 +1,14 @@
 //! `getCmdLineOpts`: how the process was started.
 
+use banyan_security::Action;
 use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getCmdLineOpts", Run::Inline(run))
+    .access(Access::Cluster(Action::GetCmdLineOpts))
     .needs(Needs::Any)
     .admin_only()
     .lenient();

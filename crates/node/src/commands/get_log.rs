@@ -1,13 +1,16 @@
 //! `getLog`: the last lines of the log, or what was worth a warning at the start.
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getLog", Run::Inline(run))
+    .access(Access::Cluster(Action::GetLog))
     .needs(Needs::Any)
     .admin_only()
     .lenient();

@@ -8,13 +8,16 @@ use bson::RawBsonRef;
 use tokio::sync::watch;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::cursors::batch::Batch;
+use crate::cursors::first;
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
 use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
+    .access(Access::LoggedIn)
     .aliases(&["getmore"])
     .needs(Needs::Data)
     .in_transaction()
@@ -110,12 +113,21 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     })
 }
 
-/// A cursor belongs to the session that it was opened in.
+/// A cursor belongs to the user and the session that it was opened by.
 fn check_session(
     ctx: &CommandContext<'_>,
     parameters: &Parameters,
     cursor: &Cursor,
 ) -> Result<(), CommandError> {
+    if ctx.node.access.is_enforced() && cursor.owner != first::owner(ctx) {
+        return Err(CommandError::new(
+            ErrorCode::Unauthorized,
+            format!(
+                "cursor id {} was not created by the authenticated user",
+                parameters.id
+            ),
+        ));
+    }
     let asking = ctx.generic.lsid.map(session_id::parse).transpose()?;
     let (code, how) = match (cursor.session, asking) {
         (opened, asking) if opened == asking => return Ok(()),

@@ -1,12 +1,15 @@
 //! `getParameter`: `{getParameter: 1, name: 1}`, or `"*"` for all.
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getParameter", Run::Inline(run))
+    .access(Access::Cluster(Action::GetParameter))
     .aliases(&["getparameter"])
     .needs(Needs::Any)
     .admin_only()

@@ -3,13 +3,14 @@
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_giveLead", Run::Inline(run))
+    .access(Access::Member)
     .needs(Needs::Any)
     .admin_only()
-    .privilege("internal")
     .help("internal: gives the lead to a member")
     .vital();
 

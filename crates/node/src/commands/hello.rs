@@ -6,15 +6,22 @@
 use std::time::Duration;
 
 use banyan_replication::set::hello::Asked;
+use banyan_security::scram::Mechanism;
+use banyan_security::{UserDefinition, UserName};
 use banyan_wire::{CommandError, ErrorCode, Origin};
 use bson::oid::ObjectId;
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::sasl;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::administration::user_name;
+use crate::access::check::Access;
+use crate::access::stored::{self, Stored};
 use crate::context::CommandContext;
 use crate::params::{self, Field};
 
 pub static SPEC: CommandSpec = CommandSpec::new("hello", Run::Either(at_once, when_changed))
+    .access(Access::Anyone)
     .aliases(&["isMaster", "ismaster"])
     .needs(Needs::Any)
     .help("says what this member is and what it can do")
@@ -42,7 +49,8 @@ fn asked(ctx: &CommandContext<'_>) -> Result<Asked, CommandError> {
 
 fn at_once(ctx: &CommandContext<'_>) -> Option<CommandResult> {
     let waits = ctx.field("maxAwaitTimeMS").is_some() || ctx.field("topologyVersion").is_some();
-    if waits {
+    let asks = |field| ctx.field(field).is_some();
+    if waits || asks("saslSupportedMechs") || asks("speculativeAuthenticate") {
         return None;
     }
     if ctx.request.exhaust_allowed && ctx.request.origin == Origin::Msg {
@@ -88,8 +96,64 @@ fn when_changed<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>
                 ));
             }
         }
-        replication.hello(asked(ctx)?)
+        let reply = replication.hello(asked(ctx)?)?;
+        with_login(ctx, reply)
     })
+}
+
+/// What a client that is about to log in asks beside.
+fn with_login(ctx: &CommandContext<'_>, reply: RawDocumentBuf) -> CommandResult {
+    let mechanisms = match ctx.field("saslSupportedMechs") {
+        Some(field) => Some(mechanisms(ctx, field)?),
+        None => None,
+    };
+    let speculative = match ctx.field("speculativeAuthenticate") {
+        Some(field) => sasl::speculative(ctx, field.document()?),
+        None => None,
+    };
+    if mechanisms.is_none() && speculative.is_none() {
+        return Ok(reply);
+    }
+    let mut out = stored::without(&reply, &["ok"]);
+    if let Some(mechanisms) = mechanisms {
+        out.append(cstr!("saslSupportedMechs"), mechanisms);
+    }
+    if let Some(speculative) = speculative {
+        out.append(
+            cstr!("speculativeAuthenticate"),
+            stored::without(&speculative, &["ok"]),
+        );
+    }
+    out.append(cstr!("ok"), 1.0);
+    Ok(out)
+}
+
+/// How a user may log in. One that does not exist seems to be able to as others do, so that nobody
+/// learns which names there are.
+fn mechanisms(ctx: &CommandContext<'_>, field: Field<'_>) -> Result<RawArrayBuf, CommandError> {
+    let name = match field.value {
+        RawBsonRef::String(text) => text.split_once('.').map(|(database, user)| UserName {
+            user: user.to_owned(),
+            database: database.to_owned(),
+        }),
+        value => user_name(value, ""),
+    };
+    let name = name.ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::BadValue,
+            "UserName must contain a '.' separated database.user pair",
+        )
+    })?;
+    let user = Stored::new(ctx.node.replica.view()).user(&name)?;
+    let has = |mechanism| {
+        let known = |user: &UserDefinition| user.credentials.get(mechanism).is_some();
+        user.as_ref().is_none_or(known)
+    };
+    let all = [Mechanism::Sha256, Mechanism::Sha1].into_iter();
+    Ok(all
+        .filter(|mechanism| has(*mechanism))
+        .map(Mechanism::name)
+        .collect())
 }
 
 fn parse_version(version: &RawDocument) -> Result<(ObjectId, i64), CommandError> {

@@ -1,12 +1,15 @@
 //! `hostInfo`: the machine.
 
+use banyan_security::Action;
 use bson::cstr;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::info;
 
 pub static SPEC: CommandSpec = CommandSpec::new("hostInfo", Run::Inline(run))
+    .access(Access::Cluster(Action::HostInfo))
     .needs(Needs::Any)
     .lenient();
 

@@ -4,11 +4,13 @@
 use banyan_document::compare::compare_documents;
 use banyan_execution::CollectionQueryInfo;
 use banyan_execution::index_filters::{AllowedIndex, IndexFilter};
+use banyan_security::Action;
 use banyan_wire::CommandError;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::plan_cache::{bad, collection, optional_query, query};
 use super::table::{CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SET: CommandSpec =
@@ -23,7 +25,7 @@ const fn filter_command(
     run: for<'a> fn(&'a CommandContext<'a>) -> CommandResult,
 ) -> CommandSpec {
     CommandSpec::new(name, Run::Inline(run))
-        .privilege("planCacheIndexFilter")
+        .access(Access::Collection(Action::PlanCacheIndexFilter))
         .lenient()
 }
 

@@ -11,9 +11,12 @@ use bson::RawDocument;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, StatementIds, WriteReport, ordered, statement_ids};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
+    .access(Access::Checked(reads_and_writes::insert))
     .writes()
     .in_transaction()
     .fields(&["documents", "ordered"])

@@ -1,12 +1,17 @@
 //! `killCursors`: the client wants no more of them.
 
+use banyan_security::{Action, Resource};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
+use crate::access::{check, identity};
 use crate::context::CommandContext;
+use crate::cursors::first;
 
 pub static SPEC: CommandSpec = CommandSpec::new("killCursors", Run::Inline(run))
+    .access(Access::LoggedIn)
     .aliases(&["killcursors"])
     .needs(Needs::Any)
     .in_transaction()
@@ -25,6 +30,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let namespace = format!("{}.{collection}", ctx.database());
     // The legacy opcode knows ids alone.
     let anywhere = namespace == "admin.$cmd";
+    check_owner(ctx, collection)?;
     let mut killed = RawArrayBuf::new();
     let mut not_found = RawArrayBuf::new();
     for id in ctx.required("cursors")?.array()? {
@@ -55,4 +61,32 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "cursorsUnknown": RawArrayBuf::new(),
         "ok": 1.0,
     })
+}
+
+/// Other users' cursors take a privilege; none is killed if one of them may not be.
+fn check_owner(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    let Some(user) = first::owner(ctx) else {
+        return Ok(());
+    };
+    let identity = identity::known(ctx.conn);
+    let on_collection = Resource::Collection {
+        database: ctx.database(),
+        collection,
+    };
+    if identity.allows(Action::KillAnyCursor, Resource::Cluster)
+        || identity.allows(Action::KillAnyCursor, on_collection)
+    {
+        return Ok(());
+    }
+    for id in ctx.required("cursors")?.array()?.into_iter().flatten() {
+        let id = match id {
+            RawBsonRef::Int64(id) => id,
+            RawBsonRef::Int32(id) => i64::from(id),
+            _ => continue,
+        };
+        if ctx.node.cursors.is_owned(id, &user) == Some(false) {
+            return Err(check::denied(ctx.request));
+        }
+    }
+    Ok(())
 }

@@ -1,18 +1,27 @@
 //! `listCollections`: the collections of a database, with their options.
 
+use std::sync::Arc;
+
+use banyan_security::{Action, Resource};
 use banyan_storage::Collection;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
-use crate::context::{CommandContext, check_database_name};
+use crate::access::check::Access;
+use crate::access::check::is_true;
+use crate::access::identity::{self, Identity};
+use crate::access::pipelines::reaches_collection;
+use crate::access::reads_and_writes;
+use crate::context::{CommandContext, OWN_CONNECTION_ID, check_database_name};
 use crate::cursors::first;
 use crate::params;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Inline(run))
+    .access(Access::Checked(reads_and_writes::list_collections))
     .aliases(&["listcollections"])
-    .fields(&["filter", "nameOnly", "cursor"])
-    .ignored(&["authorizedCollections", "includePendingDrops"])
+    .fields(&["filter", "nameOnly", "cursor", "authorizedCollections"])
+    .ignored(&["includePendingDrops"])
     .computes();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
@@ -23,6 +32,12 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|field| field.bool())
         .transpose()?
         .unwrap_or(false);
+    let only_reached = only_reached(ctx);
+    let is_hidden = |name: &str| {
+        only_reached
+            .as_ref()
+            .is_some_and(|identity| !reaches(identity, ctx.database(), name))
+    };
     let catalog = ctx.node.replica.store.catalog();
     let collections = catalog
         .database(ctx.database())
@@ -31,6 +46,9 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let mut listed = Vec::new();
     for collection in collections {
         let described = describe(collection);
+        if is_hidden(collection.namespace.collection()) {
+            continue;
+        }
         if !first::is_listed(filter.as_ref(), &described)? {
             continue;
         }
@@ -46,7 +64,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             described.append(cstr!("options"), options);
             described.append(cstr!("info"), rawdoc! { "readOnly": true });
         }
-        if first::is_listed(filter.as_ref(), &described)? {
+        if !is_hidden(name) && first::is_listed(filter.as_ref(), &described)? {
             listed.push(described);
         }
     }
@@ -55,6 +73,27 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         format!("{}.$cmd.listCollections", ctx.database()),
         listed,
     )
+}
+
+/// Who must not list the database, or does not want to, sees collections with which it may do
+/// something.
+fn only_reached(ctx: &CommandContext<'_>) -> Option<Arc<Identity>> {
+    if !ctx.node.access.is_enforced() || ctx.conn.id == OWN_CONNECTION_ID {
+        return None;
+    }
+    let asked = |name| ctx.field(name).is_some_and(|field| is_true(field.value));
+    let identity = identity::known(ctx.conn);
+    let database = Resource::Database(ctx.database());
+    let may_see_all = identity.allows(Action::ListCollections, database);
+    let wants_own = asked("authorizedCollections") && asked("nameOnly");
+    (wants_own || !may_see_all).then_some(identity)
+}
+
+fn reaches(identity: &Identity, database: &str, collection: &str) -> bool {
+    identity.privileges().any(|privileges| {
+        let mut own = privileges.iter();
+        own.any(|own| reaches_collection(&own.resource, database, collection))
+    })
 }
 
 fn brief(collection: &Collection) -> RawDocumentBuf {

@@ -1,20 +1,25 @@
 //! `listDatabases`: what there is, and how large.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use banyan_security::{Action, ActionSet, Resource};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
-use crate::context::CommandContext;
+use crate::access::check::Access;
+use crate::access::identity::{self, Identity};
+use crate::context::{CommandContext, OWN_CONNECTION_ID};
 use crate::cursors::first::{is_listed, list_filter};
 use crate::node::Node;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Inline(run))
+    .access(Access::LoggedIn)
     .aliases(&["listdatabases"])
     .admin_only()
-    .fields(&["filter", "nameOnly"])
-    .ignored(&["authorizedDatabases"])
+    .fields(&["filter", "nameOnly", "authorizedDatabases"])
     .computes();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
@@ -24,9 +29,16 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|field| field.bool())
         .transpose()?
         .unwrap_or(false);
+    let only_reached = only_reached(ctx)?;
     let mut databases = RawArrayBuf::new();
     let mut total = 0;
     for (name, Database { size, empty }) in databases_of(ctx.node) {
+        if only_reached
+            .as_ref()
+            .is_some_and(|identity| !reaches_into(identity, &name))
+        {
+            continue;
+        }
         let mut described: RawDocumentBuf = rawdoc! { "name": name.as_str() };
         if !name_only {
             described.append(bson::cstr!("sizeOnDisk"), size);
@@ -46,6 +58,35 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "totalSizeMb": total / (1024 * 1024),
         "ok": 1.0,
     })
+}
+
+/// Who must not see all databases sees those in which it may find something.
+fn only_reached(ctx: &CommandContext<'_>) -> Result<Option<Arc<Identity>>, CommandError> {
+    let asked = ctx
+        .field("authorizedDatabases")
+        .map(|field| field.bool())
+        .transpose()?;
+    if !ctx.node.access.is_enforced() || ctx.conn.id == OWN_CONNECTION_ID {
+        return Ok(None);
+    }
+    let identity = identity::known(ctx.conn);
+    let may_see_all = identity.allows(Action::ListDatabases, Resource::Cluster);
+    match asked {
+        Some(false) if !may_see_all => Err(CommandError::new(
+            ErrorCode::Unauthorized,
+            "Insufficient permissions to list all databases",
+        )),
+        Some(true) => Ok(Some(identity)),
+        _ if may_see_all => Ok(None),
+        _ => Ok(Some(identity)),
+    }
+}
+
+fn reaches_into(identity: &Identity, database: &str) -> bool {
+    let find = ActionSet::of(&[Action::Find]);
+    identity
+        .privileges()
+        .any(|privileges| privileges.allow_something_in(database, find))
 }
 
 struct Database {

@@ -1,15 +1,18 @@
 //! `listIndexes`: the indexes of a collection, as they were asked for.
 
+use banyan_security::Action;
 use banyan_storage::{Index, IndexBuild};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listIndexes", Run::Inline(run))
+    .access(Access::Collection(Action::ListIndexes))
     .aliases(&["listindexes"])
     .fields(&["cursor", BUILD_UUIDS, BUILD_INFO])
     .computes();

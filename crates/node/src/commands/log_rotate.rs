@@ -1,14 +1,17 @@
 //! `logRotate`: the log goes on in a new file, as with SIGUSR1.
 
+use banyan_execution::tickets::blocking;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::Field;
-use banyan_execution::tickets::blocking;
 
 pub static SPEC: CommandSpec = CommandSpec::new("logRotate", Run::Future(run))
+    .access(Access::Cluster(Action::LogRotate))
     .needs(Needs::Any)
     .admin_only()
     .help("goes on in a new log file");

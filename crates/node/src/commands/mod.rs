@@ -7,6 +7,7 @@ pub mod table;
 pub mod aggregate;
 mod append_oplog_note;
 mod applied_progress;
+mod authenticate;
 mod await_writes;
 mod build_info;
 mod change_stream;
@@ -66,14 +67,19 @@ mod repl_set_resize_oplog;
 mod repl_set_step_down;
 mod repl_set_step_up;
 mod repl_set_sync_from;
+mod role_management;
+mod roles_info;
 mod rotate_certificates;
 mod rw_concern_defaults;
+mod sasl;
 mod server_status;
 pub mod sessions;
 mod set_parameter;
 mod shutdown;
 mod top;
 mod update;
+mod user_management;
+mod users_info;
 mod validate;
 mod vote_commit_index_build;
 mod whats_my_uri;
@@ -82,12 +88,38 @@ pub mod write_report;
 use table::CommandSpec;
 
 /// The commands of every data-bearing member, by who answers them.
-pub static BUILT_IN: &[&[&CommandSpec]] = &[SERVER, REPLICATION, READ, WRITE];
+pub static BUILT_IN: &[&[&CommandSpec]] = &[SERVER, ACCESS, REPLICATION, READ, WRITE];
+
+/// Who a client is, and what users may do.
+static ACCESS: &[&CommandSpec] = &[
+    &authenticate::LOGOUT,
+    &authenticate::NONCE,
+    &authenticate::SPEC,
+    &connection_status::SPEC,
+    &role_management::CREATE,
+    &role_management::DROP,
+    &role_management::DROP_ALL,
+    &role_management::GRANT_PRIVILEGES,
+    &role_management::GRANT_ROLES,
+    &role_management::REVOKE_PRIVILEGES,
+    &role_management::REVOKE_ROLES,
+    &role_management::UPDATE,
+    &roles_info::SPEC,
+    &sasl::CONTINUE,
+    &sasl::START,
+    &user_management::CREATE,
+    &user_management::DROP,
+    &user_management::DROP_ALL,
+    &user_management::GRANT_ROLES,
+    &user_management::INVALIDATE_CACHE,
+    &user_management::REVOKE_ROLES,
+    &user_management::UPDATE,
+    &users_info::SPEC,
+];
 
 /// About the process: nothing here touches a collection.
 static SERVER: &[&CommandSpec] = &[
     &build_info::SPEC,
-    &connection_status::SPEC,
     &current_op::SPEC,
     &current_op::KILL_SPEC,
     &get_cmd_line_opts::SPEC,
@@ -176,3 +208,21 @@ static WRITE: &[&CommandSpec] = &[
     &rename_collection::SPEC,
     &update::SPEC,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::check::Access;
+
+    #[test]
+    fn every_command_says_what_it_needs() {
+        for spec in BUILT_IN.iter().flat_map(|group| group.iter()) {
+            let unnamed = matches!(spec.access, Access::Unnamed);
+            assert!(!unnamed, "{} names no access", spec.name);
+            // What only members tell each other begins so; a client waits for its own writes.
+            if spec.name.starts_with('_') && spec.name != "_awaitWrites" {
+                assert!(matches!(spec.access, Access::Member), "{}", spec.name);
+            }
+        }
+    }
+}

@@ -3,9 +3,11 @@
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("ping", Run::Inline(run))
+    .access(Access::Anyone)
     .needs(Needs::Any)
     .vital();
 

@@ -14,12 +14,16 @@ use banyan_query::canonical::CanonicalQuery;
 use banyan_query::pipeline::{Documents, ForeignQuery, Pipeline, Sources};
 use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::append_storage_stats;
-use super::plan_cache;
+use super::{current_op, plan_cache};
+use crate::access::administration::user_name;
+use crate::access::check::is_true;
+use crate::access::identity::digest_of;
 use crate::context::CommandContext;
+use crate::cursors::first;
 use crate::operations;
 use crate::params;
 use crate::reads::later_states;
@@ -237,22 +241,38 @@ pub fn documents(
         }
         "$currentOp" => {
             ctx.interrupt();
-            Ok(ctx
-                .node
-                .operations
-                .all()
+            let all = flag(argument, "allUsers");
+            let operations = ctx.node.operations.all();
+            let shown = operations
                 .iter()
-                .map(|o| operations::describe(o))
-                .collect())
+                .filter(|one| all || current_op::is_own(ctx, one));
+            Ok(shown.map(|one| operations::describe(one)).collect())
         }
-        // No session is kept.
-        "$listLocalSessions" | "$listSessions" => Ok(config::sessions(ctx.node).collect()),
+        "$listLocalSessions" | "$listSessions" => Ok(sessions(ctx, argument)),
         "$planCacheStats" => plan_cache::stats(ctx, collection, argument),
         other => Err(CommandError::new(
             ErrorCode::NotImplemented,
             format!("the stage {other} is not implemented"),
         )),
     }
+}
+
+fn flag(options: &RawDocument, name: &str) -> bool {
+    banyan_document::field(options, name).is_some_and(is_true)
+}
+
+/// The client's own sessions, or everybody's.
+fn sessions(ctx: &CommandContext<'_>, options: &RawDocument) -> Vec<RawDocumentBuf> {
+    let Some(own) = first::owner(ctx).filter(|_| !flag(options, "allUsers")) else {
+        return config::sessions(ctx.node).collect();
+    };
+    let Some(RawBsonRef::Array(users)) = banyan_document::field(options, "users") else {
+        return config::sessions_of(ctx.node, &[own]).collect();
+    };
+    let names = users.into_iter().flatten();
+    let names = names.filter_map(|user| user_name(user, ctx.database()));
+    let named: Vec<_> = names.map(|name| digest_of(&name)).collect();
+    config::sessions_of(ctx.node, &named).collect()
 }
 
 fn existing<'a>(

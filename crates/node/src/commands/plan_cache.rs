@@ -7,18 +7,20 @@ use banyan_execution::cache::{Entry, PlanCacheKey};
 use banyan_execution::plan::explain::clamp;
 use banyan_query::CanonicalQuery;
 use banyan_query::canonical::Written;
+use banyan_security::Action;
 use banyan_storage::Collection;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::reads::query_context;
 
 pub static CLEAR: CommandSpec = CommandSpec::new("planCacheClear", Run::Inline(clear))
-    .privilege("planCacheWrite")
+    .access(Access::Collection(Action::PlanCacheWrite))
     .help("forgets which plans have won their trials")
     .lenient();
 

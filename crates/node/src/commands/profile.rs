@@ -4,10 +4,13 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
 use crate::context::CommandContext;
 use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("profile", Run::Inline(run))
+    .access(Access::Checked(reads_and_writes::profile))
     .needs(Needs::Any)
     .fields(&["slowms", "sampleRate"]);
 

@@ -4,13 +4,14 @@ use banyan_replication::set::status::not_a_set;
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_raftMessages", Run::Inline(run))
+    .access(Access::Member)
     .needs(Needs::Any)
     .admin_only()
-    .privilege("internal")
     .help("internal: consensus between members")
     .fields(&["to", "messages"])
     .vital();

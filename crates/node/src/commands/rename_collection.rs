@@ -6,12 +6,16 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
+use crate::access::stored;
 use crate::context::{CommandContext, check_collection_name};
 use crate::index_builds;
 use crate::params::Field;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(run))
+    .access(Access::Checked(reads_and_writes::rename))
     .aliases(&["renamecollection"])
     .writes()
     .admin_only()
@@ -44,6 +48,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
                 "can't rename live oplog while replicating",
+            ));
+        }
+        if let Some(protected) = [&from, &to]
+            .into_iter()
+            .find(|one| stored::is_protected(one))
+        {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("can't rename system collection {protected}"),
             ));
         }
         let term = node.replica.writable_term()?;

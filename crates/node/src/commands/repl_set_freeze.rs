@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use banyan_replication::set::lead::Frozen;
+use banyan_security::Action;
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 
 const SECONDS_MAX: i64 = i32::MAX as i64;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetFreeze", Run::Inline(run))
+    .access(Access::Cluster(Action::ReplSetStateChange))
     .aliases(&["replsetfreeze"])
     .needs(Needs::Any)
     .admin_only()

@@ -1,12 +1,15 @@
 //! `replSetGetConfig`: the set's configuration.
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetGetConfig", Run::Inline(run))
+    .access(Access::Cluster(Action::ReplSetGetConfig))
     .aliases(&["replsetgetconfig"])
     .needs(Needs::Any)
     .admin_only()

@@ -4,12 +4,13 @@
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetGetRBID", Run::Inline(run))
+    .access(Access::Member)
     .needs(Needs::Any)
     .admin_only()
-    .privilege("internal")
     .help("counts this member's rollbacks; there are none");
 
 const NEVER_ROLLED_BACK: i32 = 1;

@@ -4,12 +4,13 @@ use banyan_replication::set::status::not_a_set;
 use banyan_wire::{CommandError, ErrorCode};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetHeartbeat", Run::Inline(run))
+    .access(Access::Member)
     .needs(Needs::Any)
     .admin_only()
-    .privilege("internal")
     .help("internal: how a member is")
     .fields(&["from", "to", "config", "arbiterOnly", "buildIndexes"])
     .ignored(&["configVersion", "term", "fromPeer"])

@@ -5,13 +5,16 @@
 
 use banyan_document::kind::name_of as type_name;
 use banyan_replication::set::config::SetConfig;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetInitiate", Run::Future(run))
+    .access(Access::Cluster(Action::ReplSetConfigure))
     .aliases(&["replsetinitiate"])
     .needs(Needs::Any)
     .admin_only()

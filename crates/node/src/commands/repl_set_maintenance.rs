@@ -1,16 +1,18 @@
 //! `replSetMaintenance`: a secondary goes to RECOVERING and back.
 
+use banyan_security::Action;
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetMaintenance", Run::Inline(run))
+    .access(Access::Cluster(Action::ReplSetStateChange))
     .needs(Needs::Any)
     .admin_only()
     .lenient()
-    .privilege("replSetStateChange")
     .help("takes a secondary out of service, or puts it back");
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {

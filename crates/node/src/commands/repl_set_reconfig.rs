@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetReconfig", Run::Future(run))
+    .access(Access::Cluster(Action::ReplSetConfigure))
     .aliases(&["replsetreconfig"])
     .needs(Needs::Any)
     .admin_only()

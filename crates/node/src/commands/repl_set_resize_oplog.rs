@@ -1,13 +1,16 @@
 //! `replSetResizeOplog`: how much of the log this member keeps, by size and by time.
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetResizeOplog", Run::Inline(run))
+    .access(Access::Cluster(Action::ReplSetResizeOplog))
     .needs(Needs::Any)
     .admin_only()
     .lenient()

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetStepDown", Run::Future(run))
+    .access(Access::Cluster(Action::ReplSetStateChange))
     .aliases(&["replsetstepdown"])
     .needs(Needs::Any)
     .admin_only()

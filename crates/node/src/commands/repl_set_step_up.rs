@@ -1,14 +1,16 @@
 //! `replSetStepUp`: this member asks for the lead now.
 
+use banyan_security::Action;
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetStepUp", Run::Future(run))
+    .access(Access::Cluster(Action::ReplSetStateChange))
     .needs(Needs::Any)
     .admin_only()
-    .privilege("replSetStateChange")
     .help("makes this member ask for the lead")
     .ignored(&["skipDryRun"]);
 

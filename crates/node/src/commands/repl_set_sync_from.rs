@@ -1,16 +1,18 @@
 //! `replSetSyncFrom`: an operator would like this member to follow another one.
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetSyncFrom", Run::Inline(run))
+    .access(Access::Cluster(Action::ReplSetStateChange))
     .aliases(&["replsetsyncfrom"])
     .needs(Needs::Any)
     .admin_only()
-    .privilege("replSetStateChange")
     .help("notes whom this member should follow; it always follows the primary");
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {

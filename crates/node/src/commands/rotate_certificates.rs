@@ -2,14 +2,17 @@
 //! the files by now.
 
 use banyan_execution::tickets::blocking;
+use banyan_security::Action;
 use banyan_wire::tls;
 use bson::rawdoc;
 use tracing::info;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("rotateCertificates", Run::Future(run))
+    .access(Access::Cluster(Action::RotateCertificates))
     .needs(Needs::Any)
     .admin_only()
     .fields(&["message"])

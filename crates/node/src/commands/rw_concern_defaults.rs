@@ -1,19 +1,23 @@
 //! `getDefaultRWConcern`, `setDefaultRWConcern`: the concerns of commands that name none.
 
+use banyan_security::Action;
 use bson::{DateTime, RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::rw_defaults::{self, Defaults};
 use crate::stored_defaults;
 
 pub static GET: CommandSpec = CommandSpec::new("getDefaultRWConcern", Run::Inline(get))
+    .access(Access::Cluster(Action::GetDefaultRWConcern))
     .needs(Needs::Readable)
     .admin_only()
     .help("shows the default read and write concern")
     .fields(&["inMemory"]);
 
 pub static SET: CommandSpec = CommandSpec::new("setDefaultRWConcern", Run::Future(set))
+    .access(Access::Cluster(Action::SetDefaultRWConcern))
     .writes()
     .admin_only()
     .help("sets the default read and write concern")

@@ -5,17 +5,20 @@
 
 use banyan_process::figures::{Counter, LatencySum, OperationClass, usage};
 use banyan_replication::set::hello::Asked;
+use banyan_security::Action;
 use banyan_wire::tls::operating;
 use bson::raw::{CStr, CString};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::number;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::counters::Counters;
 use crate::info;
 
 pub static SPEC: CommandSpec = CommandSpec::new("serverStatus", Run::Inline(run))
+    .access(Access::Cluster(Action::ServerStatus))
     .aliases(&["serverstatus"])
     .needs(Needs::Any)
     // Each section can be switched off by its name.

@@ -2,37 +2,48 @@
 //! `endSessions`, `killSessions`, `killAllSessions`, `killAllSessionsByPattern`.
 
 use banyan_replication::sessions::session_id::{self, SessionId};
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::{self, Field};
 
-pub static START: CommandSpec =
-    CommandSpec::new("startSession", Run::Inline(start)).needs(Needs::Any);
+pub static START: CommandSpec = CommandSpec::new("startSession", Run::Inline(start))
+    .access(Access::LoggedIn)
+    .needs(Needs::Any);
 
-pub static REFRESH: CommandSpec =
-    CommandSpec::new("refreshSessions", Run::Inline(refresh)).needs(Needs::Any);
+pub static REFRESH: CommandSpec = CommandSpec::new("refreshSessions", Run::Inline(refresh))
+    .access(Access::LoggedIn)
+    .needs(Needs::Any);
 
-pub static END: CommandSpec = CommandSpec::new("endSessions", Run::Inline(end)).needs(Needs::Any);
+pub static END: CommandSpec = CommandSpec::new("endSessions", Run::Inline(end))
+    .access(Access::LoggedIn)
+    .needs(Needs::Any);
 
-pub static KILL: CommandSpec =
-    CommandSpec::new("killSessions", Run::Inline(kill)).needs(Needs::Any);
+pub static KILL: CommandSpec = CommandSpec::new("killSessions", Run::Inline(kill))
+    .access(Access::LoggedIn)
+    .needs(Needs::Any);
 
 pub static KILL_ALL: CommandSpec = CommandSpec::new("killAllSessions", Run::Inline(kill_all))
+    .access(Access::Cluster(Action::KillAnySession))
     .parsed_as("KillAllSessionsCmd")
     .needs(Needs::Any);
 
 pub static KILL_ALL_BY_PATTERN: CommandSpec =
     CommandSpec::new("killAllSessionsByPattern", Run::Inline(kill_by_pattern))
+        .access(Access::Cluster(Action::KillAnySession))
         .parsed_as("KillAllSessionsByPatternCmd")
         .needs(Needs::Any);
 
 /// What is known of sessions is never older than the last command: there is nothing to bring up to
 /// date.
 pub static REFRESH_CACHE: CommandSpec =
-    CommandSpec::new("refreshLogicalSessionCacheNow", Run::Inline(refresh_cache)).needs(Needs::Any);
+    CommandSpec::new("refreshLogicalSessionCacheNow", Run::Inline(refresh_cache))
+        .access(Access::LoggedIn)
+        .needs(Needs::Any);
 
 fn start(ctx: &CommandContext<'_>) -> CommandResult {
     let id = *uuid::Uuid::new_v4().as_bytes();
@@ -46,9 +57,7 @@ fn start(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 fn touch(ctx: &CommandContext<'_>, session: SessionId) -> Result<(), CommandError> {
-    let sessions_max = ctx.node.parameters.value("maxSessions");
-    let sessions_max = usize::try_from(sessions_max).unwrap_or(usize::MAX);
-    ctx.node.sessions.touch(session, sessions_max)
+    ctx.node.use_session(ctx.conn, session)
 }
 
 fn refresh(ctx: &CommandContext<'_>) -> CommandResult {
@@ -65,19 +74,19 @@ fn refresh_cache(ctx: &CommandContext<'_>) -> CommandResult {
 
 fn end(ctx: &CommandContext<'_>) -> CommandResult {
     for session in named(ctx)? {
-        ctx.node.end_session(&session, false);
+        ctx.node.end_own_session(ctx.conn, &session, false);
     }
     Ok(rawdoc! { "ok": 1.0 })
 }
 
-/// None named means all.
+/// None named means all of one's own.
 fn kill(ctx: &CommandContext<'_>) -> CommandResult {
     let sessions = named(ctx)?;
     if sessions.is_empty() {
-        ctx.node.kill_all_sessions(ctx.conn.id);
+        ctx.node.kill_own_sessions(ctx.conn);
     }
     for session in sessions {
-        ctx.node.end_session(&session, true);
+        ctx.node.end_own_session(ctx.conn, &session, true);
     }
     Ok(rawdoc! { "ok": 1.0 })
 }

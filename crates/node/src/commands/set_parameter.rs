@@ -1,12 +1,15 @@
 //! `setParameter`: changes parameters while the server runs.
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("setParameter", Run::Inline(run))
+    .access(Access::Cluster(Action::SetParameter))
     .aliases(&["setparameter"])
     .needs(Needs::Any)
     .admin_only()

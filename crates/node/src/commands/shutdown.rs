@@ -5,13 +5,16 @@
 
 use std::time::Duration;
 
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("shutdown", Run::Future(run))
+    .access(Access::Cluster(Action::Shutdown))
     .needs(Needs::Any)
     .admin_only()
     .help("ends the process cleanly")

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use crate::access::check::Access;
 use crate::context::CommandContext;
 pub use crate::context::{CommandResult, CommandSpec, Needs, Run, Table};
 pub use crate::role::BoxFuture;
@@ -15,6 +16,7 @@ pub const fn primary_only(
     CommandSpec::new(name, Run::Future(run))
         .needs(Needs::Primary)
         .admin_only()
+        .access(Access::Member)
         .lenient()
 }
 

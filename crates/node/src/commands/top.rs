@@ -1,14 +1,17 @@
 //! `top`: how long operations on each collection took since the start.
 
+use banyan_security::Action;
 use bson::raw::CString;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::number;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::top::{Kind, Spent, Usage};
 
 pub static SPEC: CommandSpec = CommandSpec::new("top", Run::Inline(run))
+    .access(Access::Cluster(Action::Top))
     .needs(Needs::Any)
     .admin_only()
     .help("how long operations on each collection took");

@@ -13,6 +13,8 @@ use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr,
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
+use crate::access::check::Access;
+use crate::access::reads_and_writes;
 use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
@@ -20,6 +22,7 @@ use crate::params;
 use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
+    .access(Access::Checked(reads_and_writes::update))
     .writes()
     .in_transaction()
     .fields(&["updates", "ordered", "let"])

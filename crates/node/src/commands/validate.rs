@@ -6,6 +6,7 @@ use banyan_document::is_true;
 use banyan_document::key::Keys;
 use banyan_execution::Interrupt;
 use banyan_replication::machine::effects;
+use banyan_security::Action;
 use banyan_storage::{Collection, Index, KeyRange, Record, RecordId, Snapshot, StorageError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CString;
@@ -13,11 +14,13 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
+    .access(Access::Collection(Action::Validate))
     .needs(Needs::Data)
     .fields(&[
         "full",

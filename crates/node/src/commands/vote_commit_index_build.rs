@@ -3,12 +3,13 @@
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("voteCommitIndexBuild", Run::Inline(run))
+    .access(Access::Member)
     .needs(Needs::Primary)
     .admin_only()
-    .privilege("internal")
     .help("among members: one has loaded the keys of an index build")
     .fields(&["hostAndPort"]);
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_execution::Listed;
 use banyan_execution::{InterruptSlot, Row};
 use banyan_replication::sessions::session_id;
 use banyan_wire::CommandError;
@@ -9,8 +10,8 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Tail};
+use crate::access::identity::{self, UserDigest};
 use crate::context::CommandContext;
-use banyan_execution::Listed;
 
 /// What the client said about batches.
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,6 +73,7 @@ pub fn reply(
         return batch.finish(0, &namespace);
     }
     cursor.slot.set(None);
+    cursor.owner = owner(ctx);
     cursor.session = ctx.generic.lsid.map(session_id::parse).transpose()?;
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
@@ -81,6 +83,12 @@ pub fn reply(
     };
     let id = ctx.node.cursors.open(cursor)?;
     batch.finish(id, &namespace)
+}
+
+/// Whom a cursor of this command belongs to.
+pub fn owner(ctx: &CommandContext<'_>) -> Option<UserDigest> {
+    let is_enforced = ctx.node.access.is_enforced();
+    is_enforced.then(|| identity::known(ctx.conn).digest())
 }
 
 /// A result that was computed as a whole, such as a list of collections.

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use banyan_execution::PlanSummaryStats;
+use banyan_execution::{Cause, Interrupt};
+use banyan_execution::{InterruptSlot, Row, Rows};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, Timestamp};
 use parking_lot::Mutex;
 
+use crate::access::identity::UserDigest;
 use crate::errors;
-use banyan_execution::PlanSummaryStats;
-use banyan_execution::{Cause, Interrupt};
-use banyan_execution::{InterruptSlot, Row, Rows};
 
 /// So many rows are read at once at most.
 const ROWS_READ: usize = 64;
@@ -69,6 +70,8 @@ pub struct Cursor {
     pub namespace: String,
     /// The session it was opened in, by the bytes of the session's `id`.
     pub session: Option<[u8; 16]>,
+    /// Who opened it; `None` where access is not controlled.
+    pub owner: Option<UserDigest>,
     pub rows: Rows,
     /// Where the rows look for the interruption of the command that reads them.
     pub slot: Arc<InterruptSlot>,
@@ -94,6 +97,7 @@ impl Cursor {
         Cursor {
             namespace,
             session: None,
+            owner: None,
             rows,
             slot,
             remaining: None,
@@ -184,6 +188,7 @@ enum Slot {
     InUse {
         namespace: String,
         session: Option<[u8; 16]>,
+        owner: Option<UserDigest>,
         interrupt: Interrupt,
     },
 }
@@ -193,6 +198,13 @@ impl Slot {
         match self {
             Slot::Idle { cursor, .. } => &cursor.namespace,
             Slot::InUse { namespace, .. } => namespace,
+        }
+    }
+
+    fn owner(&self) -> Option<UserDigest> {
+        match self {
+            Slot::Idle { cursor, .. } => cursor.owner,
+            Slot::InUse { owner, .. } => *owner,
         }
     }
 
@@ -291,7 +303,7 @@ impl CursorManager {
                 ),
             ));
         }
-        let session = slot.session();
+        let (session, owner) = (slot.session(), slot.owner());
         if matches!(slot, Slot::InUse { .. }) {
             return Err(CommandError::new(
                 ErrorCode::CursorInUse,
@@ -301,6 +313,7 @@ impl CursorManager {
         let taken = Slot::InUse {
             namespace: namespace.to_string(),
             session,
+            owner,
             interrupt: interrupt.clone(),
         };
         match std::mem::replace(slot, taken) {
@@ -360,6 +373,14 @@ impl CursorManager {
         if self.shard(id).lock().remove(&id).is_some() {
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the cursor was opened by that user. `None`: there is no such cursor.
+    pub fn is_owned(&self, id: i64, user: &UserDigest) -> Option<bool> {
+        let shard = self.shard(id).lock();
+        shard
+            .get(&id)
+            .map(|slot| slot.owner().as_ref() == Some(user))
     }
 
     /// Whether there was such a cursor on that namespace.

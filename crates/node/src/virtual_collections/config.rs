@@ -3,13 +3,17 @@
 
 use std::sync::Arc;
 
+use banyan_execution::Documents;
 use banyan_execution::error;
 use banyan_replication::sessions::{self, SessionRecord, session_id};
 use banyan_replication::virtual_collections::{SESSIONS, TRANSACTIONS};
-use bson::{DateTime, RawDocumentBuf, rawdoc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, DateTime, RawDocumentBuf, rawdoc};
 
+use crate::access::identity::UserDigest;
+use crate::logical_sessions::Listed;
 use crate::node::Node;
-use banyan_execution::Documents;
+use crate::params;
 
 pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
     database == "config"
@@ -20,9 +24,33 @@ pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
 /// The sessions that this member has heard of.
 pub fn sessions(node: &Node) -> impl Iterator<Item = RawDocumentBuf> + use<> {
     let sessions = node.sessions.all().into_iter();
-    sessions.map(|(session, last_use)| {
-        rawdoc! { "_id": session_id::document(&session), "lastUse": last_use }
-    })
+    sessions.map(|listed| describe(&listed))
+}
+
+/// Those of some users.
+pub fn sessions_of(
+    node: &Node,
+    owners: &[UserDigest],
+) -> impl Iterator<Item = RawDocumentBuf> + use<> {
+    let owners = owners.to_vec();
+    let sessions = node.sessions.all().into_iter();
+    sessions
+        .filter(move |listed| listed.owner.is_some_and(|owner| owners.contains(&owner)))
+        .map(|listed| describe(&listed))
+}
+
+fn describe(listed: &Listed) -> RawDocumentBuf {
+    let id = match &listed.owner {
+        None => session_id::document(&listed.session),
+        Some(owner) => {
+            let uid = Binary {
+                subtype: BinarySubtype::Generic,
+                bytes: owner.to_vec(),
+            };
+            rawdoc! { "id": params::uuid(&listed.session), "uid": uid }
+        }
+    };
+    rawdoc! { "_id": id, "lastUse": listed.last_use }
 }
 
 /// The documents of such a collection. `None`: it is an ordinary one.

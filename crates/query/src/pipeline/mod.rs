@@ -71,6 +71,7 @@ pub use source::Source;
 pub use split::Split;
 pub use stage::{Changes, Division, Reads, Stage};
 pub use stage_run::{Drained, Flow, Next, StageRun, Start};
+pub use table::stage_names;
 pub use union::UnionWith;
 pub use unwind::Unwind;
 

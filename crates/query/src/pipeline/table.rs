@@ -158,6 +158,12 @@ const ROWS: &[Row] = &[
     missing("$vectorSearch"),
 ];
 
+/// The names of all stages that can be run.
+pub fn stage_names() -> impl Iterator<Item = &'static str> {
+    let runs = |row: &&Row| !matches!(row.form, Form::Missing);
+    ROWS.iter().filter(runs).map(|row| row.name)
+}
+
 static TABLE: LazyLock<HashMap<&'static str, &'static Row>> =
     LazyLock::new(|| ROWS.iter().map(|row| (row.name, row)).collect());
 

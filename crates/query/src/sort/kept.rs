@@ -41,7 +41,7 @@ struct Entry {
 }
 
 /// What a record is sorted by: its key, and its place in the input.
-fn order<'s, S: Borrow<Vec<u8>>>(slabs: &'s [S], entry: Entry) -> &'s [u8] {
+fn order<S: Borrow<Vec<u8>>>(slabs: &[S], entry: Entry) -> &[u8] {
     let (key, _) = lengths(slabs, entry);
     part(slabs, entry, HEAD_BYTES, key + PLACE_BYTES)
 }

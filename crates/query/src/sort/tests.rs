@@ -147,8 +147,8 @@ fn parts_are_put_together_in_the_order_of_the_input() {
                     for part in *parts {
                         let start = part * 1000;
                         sorter.begin(start as u64 + 1);
-                        for at in start..start + 1000 {
-                            sorter.push(keys[at].as_bytes(), &at).unwrap();
+                        for (at, key) in keys.iter().enumerate().skip(start).take(1000) {
+                            sorter.push(key.as_bytes(), &at).unwrap();
                         }
                     }
                     sorter.seal().unwrap();

@@ -164,17 +164,15 @@ pub(super) fn restrict_calls() -> io::Result<()> {
 
 fn filter() -> io::Result<BpfProgram> {
     let target = target().ok_or(io::ErrorKind::Unsupported)?;
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = CALLS
-        .iter()
-        .map(|&call| (i64::from(call), Vec::new()))
-        .collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        CALLS.iter().map(|&call| (call, Vec::new())).collect();
     // An abort of this process sends itself a signal.
     let own = equals(0, u64::from(std::process::id()))?;
-    rules.insert(i64::from(libc::SYS_tgkill), vec![own]);
+    rules.insert(libc::SYS_tgkill, vec![own]);
     // A thread's name, and names of memory.
     let names = [libc::PR_SET_NAME, libc::PR_SET_VMA];
     let names: io::Result<Vec<_>> = names.iter().map(|&name| equals(0, name as u64)).collect();
-    rules.insert(i64::from(libc::SYS_prctl), names?);
+    rules.insert(libc::SYS_prctl, names?);
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     SeccompFilter::new(rules, refused, SeccompAction::Allow, target)
         .and_then(BpfProgram::try_from)

@@ -84,10 +84,8 @@ impl Load<'_> {
             Some(Frontier::Key(key)) => Some(key),
             Some(Frontier::End) => return Ok(true),
         };
-        if self.build.building.is_cleared() {
-            if !self.flush_removals(index, inserted)? {
-                return Ok(false);
-            }
+        if self.build.building.is_cleared() && !self.flush_removals(index, inserted)? {
+            return Ok(false);
         }
         let entries = runs.iter().map(Run::entries).sum::<u64>();
         let workers = self.workers(entries);
@@ -306,9 +304,12 @@ struct Bounds<'a> {
     end: Option<&'a [u8]>,
 }
 
+/// Where a part begins and ends, where something of the window lies before or behind it.
+type PartBounds<'b> = (Option<&'b [u8]>, Option<&'b [u8]>);
+
 impl Bounds<'_> {
     /// Where a part begins and ends.
-    fn part(&self, number: usize) -> Option<(Option<&[u8]>, Option<&[u8]>)> {
+    fn part(&self, number: usize) -> Option<PartBounds<'_>> {
         let start = match number.checked_sub(1) {
             None => self.from,
             Some(before) => Some(&self.inner.get(before)?[..]),

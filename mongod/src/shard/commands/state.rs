@@ -1,13 +1,16 @@
 //! `shardingState`: what this shard believes, for people.
 
+use banyan_node::access::check::Access;
 use banyan_node::commands::table::{CommandResult, CommandSpec, Needs, Run, boxed};
 use banyan_node::context::CommandContext;
+use banyan_security::Action;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use crate::shard::state::ShardRole;
 
 pub static SHARDING_STATE: CommandSpec =
     CommandSpec::new("shardingState", Run::Future(|ctx| boxed(run(ctx))))
+        .access(Access::Cluster(Action::ShardingState))
         .needs(Needs::Any)
         .admin_only();
 

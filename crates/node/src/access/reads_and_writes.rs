@@ -1,0 +1,182 @@
+//! What reads and writes of documents need, where that depends on the request.
+
+use banyan_security::Action;
+use bson::{RawBsonRef, RawDocument};
+
+use super::check::{Access, Check, all_of, is_true};
+use super::pipelines;
+
+/// What the command that `explain` explains needs. What cannot be explained is denied.
+pub fn explained(check: &Check<'_>) -> bool {
+    let Some(RawBsonRef::Document(body)) = banyan_document::first_value(check.body) else {
+        return false;
+    };
+    let name = banyan_document::elements(body).next();
+    let access = match name.as_ref().map(|element| element.name()) {
+        Some("find" | "count" | "distinct") => Access::Collection(Action::Find),
+        Some("aggregate") => Access::Checked(aggregate),
+        Some("findAndModify" | "findandmodify") => Access::Checked(find_and_modify),
+        Some("insert") => Access::Checked(insert),
+        Some("update") => Access::Checked(update),
+        Some("delete") => Access::Collection(Action::Remove),
+        Some("mapReduce" | "mapreduce") => Access::Checked(map_reduce),
+        _ => Access::Unnamed,
+    };
+    check.inner(body).meets(access)
+}
+
+/// Whether documents may go by a collection's validator, if the command wants them to.
+fn bypasses(check: &Check<'_>) -> bool {
+    !check.flag("bypassDocumentValidation") || check.collection(Action::BypassDocumentValidation)
+}
+
+pub fn insert(check: &Check<'_>) -> bool {
+    check.collection(Action::Insert) && bypasses(check)
+}
+
+pub fn update(check: &Check<'_>) -> bool {
+    let upserts = |statement: &RawDocument| all_of(statement, "upsert").any(is_true);
+    let listed = check.all("updates").any(|updates| {
+        let updates = updates.as_array().into_iter().flatten().flatten();
+        let mut updates = updates.filter_map(|update| update.as_document());
+        updates.any(upserts)
+    });
+    let sent = check.sequences.iter().flat_map(|sequence| sequence.docs());
+    check.collection(Action::Update)
+        && (!(listed || sent.into_iter().any(upserts)) || check.collection(Action::Insert))
+        && bypasses(check)
+}
+
+pub fn find_and_modify(check: &Check<'_>) -> bool {
+    let removes = check.flag("remove");
+    let updates = !removes || check.all("remove").any(|value| !is_true(value));
+    let changes = (!removes || check.collection(Action::Remove))
+        && (!updates || check.collection(Action::Update));
+    check.collection(Action::Find)
+        && changes
+        && (!check.flag("upsert") || check.collection(Action::Insert))
+        && bypasses(check)
+}
+
+pub fn aggregate(check: &Check<'_>) -> bool {
+    let collection = match banyan_document::first_value(check.body) {
+        Some(RawBsonRef::String(name)) => Some(name),
+        _ => None,
+    };
+    let mut pipelines = check.all("pipeline").peekable();
+    pipelines.peek().is_some()
+        && pipelines.all(|pipeline| match pipeline {
+            RawBsonRef::Array(stages) => pipelines::allowed(check, collection, stages),
+            _ => false,
+        })
+}
+
+/// The input is read; an output is emptied, inserted into and changed.
+pub fn map_reduce(check: &Check<'_>) -> bool {
+    let mut outs = check.all("out").peekable();
+    outs.peek().is_some()
+        && check.collection(Action::Find)
+        && outs.all(|out| map_reduce_out(check, out))
+}
+
+fn map_reduce_out(check: &Check<'_>, out: RawBsonRef<'_>) -> bool {
+    const REPLACE: &[Action] = &[Action::Insert, Action::Remove];
+    const CHANGE: &[Action] = &[Action::Insert, Action::Update];
+    let (mut targets, mut databases, mut is_inline) = (Vec::new(), Vec::new(), false);
+    match out {
+        RawBsonRef::String(name) => targets.push((name, REPLACE)),
+        RawBsonRef::Document(options) => {
+            for element in banyan_document::elements(options) {
+                match (element.name(), element.value()) {
+                    ("replace", RawBsonRef::String(name)) => targets.push((name, REPLACE)),
+                    ("merge" | "reduce", RawBsonRef::String(name)) => targets.push((name, CHANGE)),
+                    ("db", RawBsonRef::String(name)) => databases.push(name),
+                    ("inline", _) => is_inline = true,
+                    _ => {}
+                }
+            }
+        }
+        _ => return false,
+    }
+    if databases.is_empty() {
+        databases.push(check.database);
+    }
+    let bypass = check.flag("bypassDocumentValidation");
+    let writes = |database: &str, name: &str, actions: &[Action]| {
+        let all = || actions.iter().all(|one| check.on(database, name, *one));
+        all() && (!bypass || check.on(database, name, Action::BypassDocumentValidation))
+    };
+    (is_inline || !targets.is_empty())
+        && databases.iter().all(|database| {
+            let mut all = targets.iter();
+            all.all(|(name, actions)| writes(database, name, actions))
+        })
+}
+
+/// Within a database its own privilege will do, unless the new name would let the client read
+/// what it could not read before.
+pub fn rename(check: &Check<'_>) -> bool {
+    let (Some(from), Some(RawBsonRef::String(to))) = (check.named(), check.get("to")) else {
+        return false;
+    };
+    let (Some((from_database, from)), Some((to_database, to))) =
+        (from.split_once('.'), to.split_once('.'))
+    else {
+        return false;
+    };
+    if from_database == to_database
+        && check.on_database(from_database, Action::RenameCollectionSameDB)
+    {
+        let reads_source = check.on(from_database, from, Action::Find);
+        let reads_target = check.on(to_database, to, Action::Find);
+        if reads_source || !reads_target {
+            return true;
+        }
+    }
+    let source = [Action::Find, Action::DropCollection];
+    let target = [Action::Insert, Action::CreateIndex];
+    source
+        .iter()
+        .all(|action| check.on(from_database, from, *action))
+        && target
+            .iter()
+            .all(|action| check.on(to_database, to, *action))
+        && (!check.flag("dropTarget") || check.on(to_database, to, Action::DropCollection))
+}
+
+/// Whoever may insert may begin a collection by it.
+pub fn create(check: &Check<'_>) -> bool {
+    check.collection(Action::CreateCollection)
+        || (!check.flag("capped") && check.collection(Action::Insert))
+}
+
+/// Setting the profiler; to look at it takes less.
+pub fn profile(check: &Check<'_>) -> bool {
+    let level = banyan_document::first_value(check.body).and_then(crate::params::number);
+    check.on_database(check.database, Action::EnableProfiler)
+        || (level == Some(-1)
+            && check.get("slowms").is_none()
+            && check.get("sampleRate").is_none()
+            && check.on(check.database, "system.profile", Action::Find))
+}
+
+/// One's own operations anybody may see.
+pub fn current_op(check: &Check<'_>) -> bool {
+    check.cluster(Action::Inprog) || (check.flag("$ownOps") && check.identity.is_authenticated())
+}
+
+/// Without the privilege for all of them, names alone are told of those on which something may be
+/// done.
+pub fn list_collections(check: &Check<'_>) -> bool {
+    check.on_database(check.database, Action::ListCollections)
+        || (check.flag("authorizedCollections")
+            && check.flag("nameOnly")
+            && reaches_into(check, check.database))
+}
+
+/// Whether something may be done in a database.
+pub fn reaches_into(check: &Check<'_>, database: &str) -> bool {
+    let all = banyan_security::ActionSet::of(Action::ALL);
+    let mut own = check.identity.privileges();
+    own.any(|privileges| privileges.allow_something_in(database, all))
+}
