@@ -343,6 +343,8 @@ impl<S: Service> Serving<S> {
         let length = out.len() + body.len();
         let sent = stream.write_all_buf(&mut out.as_slice().chain(body)).await;
         sent.map_err(|error| error.to_string())?;
+        let flushed = stream.flush().await;
+        flushed.map_err(|error| error.to_string())?;
         let counters = &self.counters;
         counters
             .bytes_out
