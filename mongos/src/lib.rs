@@ -35,5 +35,3 @@ pub mod sources;
 pub mod targeting;
 pub mod upkeep;
 pub mod writes;
-
-pub use commands::hostname;

@@ -106,7 +106,7 @@ fn identity(parsed: &Parsed<Flags>, port: u16, stop: CancellationToken) -> Ident
         .and_then(|value| bson::serialize_to_raw_document_buf(&value).ok())
         .unwrap_or_default();
     Identity {
-        address: format!("{}:{port}", banyan_mongos::hostname()),
+        address: format!("{}:{port}", banyan_process::machine::hostname()),
         port,
         argv: parsed.argv.clone(),
         settings,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
+use banyan_process::machine;
 pub use banyan_wire::version::{
     COMPATIBLE_VERSION, COMPATIBLE_VERSION_ARRAY, WIRE_VERSION_MAX, WIRE_VERSION_MIN,
 };
@@ -63,17 +64,6 @@ impl ServerInfo {
     }
 }
 
-/// The machine's name, as members call each other when nothing else was said.
-pub fn hostname() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() {
-        "localhost".to_string()
-    } else {
-        name.to_string()
-    }
-}
-
 fn proc_field(file: &str, field: &str) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with(field))?;
@@ -85,38 +75,22 @@ fn proc_field(file: &str, field: &str) -> Option<String> {
     )
 }
 
-/// A field of `/proc/meminfo` or `/proc/self/status` given in kB, in megabytes.
-fn proc_megabytes(file: &str, field: &str) -> i64 {
-    proc_field(file, field)
-        .and_then(|text| text.split_whitespace().next()?.parse::<i64>().ok())
-        .map_or(0, |kilobytes| kilobytes / 1024)
-}
-
-pub fn resident_megabytes() -> i64 {
-    proc_megabytes("/proc/self/status", "VmRSS")
-}
-
-pub fn virtual_megabytes() -> i64 {
-    proc_megabytes("/proc/self/status", "VmSize")
-}
-
 pub fn cores() -> i32 {
     std::thread::available_parallelism().map_or(1, |n| i32::try_from(n.get()).unwrap_or(i32::MAX))
 }
 
 /// `hostInfo`'s three sections.
 pub fn host_info() -> RawDocumentBuf {
-    let memory = proc_megabytes("/proc/meminfo", "MemTotal");
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let distribution = os_release("PRETTY_NAME").unwrap_or_else(|| "Linux".to_string());
     let version = os_release("VERSION_ID").unwrap_or_else(|| release.trim().to_string());
     rawdoc! {
         "system": {
             "currentTime": bson::DateTime::now(),
-            "hostname": hostname(),
+            "hostname": machine::hostname(),
             "cpuAddrSize": 64,
-            "memSizeMB": memory,
-            "memLimitMB": memory,
+            "memSizeMB": machine::megabytes(machine::memory_bytes()),
+            "memLimitMB": machine::megabytes(machine::memory_limit_bytes()),
             "numCores": cores(),
             "numCoresAvailableToProcess": cores(),
             "cpuArch": std::env::consts::ARCH,

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, signals};
+use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, machine, signals};
+use banyan_storage::StoreOptions;
 use banyan_wire::login;
 use banyan_wire::server::{Options, Server};
 use banyan_wire::tls::{self, Tls};
@@ -19,7 +20,7 @@ use tracing::{info, warn};
 use crate::access::control::AccessOptions;
 use crate::access::members::{MemberKeys, MemberLogin};
 use crate::commands::table::CommandSpec;
-use crate::info::{ClusterRole, ServerInfo, hostname};
+use crate::info::{ClusterRole, ServerInfo};
 use crate::node::{Node, NodeError, NodeOptions};
 use crate::service::NodeService;
 use crate::{ttl, upkeep};
@@ -152,6 +153,9 @@ impl<P> Program<'_, P> {
         if let Some(megabytes) = self.member.oplog_size {
             options.log_bytes_max = megabytes << 20;
         }
+        if let Some(bytes) = machine::memory_limit_bytes() {
+            options.store = StoreOptions::for_memory(bytes);
+        }
         if let Some(gigabytes) = self.member.cache_gigabytes.filter(|size| *size > 0.0) {
             options.store.cache_bytes = (gigabytes * f64::from(1 << 30)) as u64;
         }
@@ -253,11 +257,11 @@ async fn replayed(node: &Node) {
 fn host(common: &CommonFlags) -> String {
     let hosts = common.hosts();
     if hosts.iter().any(|host| matches!(*host, "0.0.0.0" | "::")) {
-        return hostname();
+        return machine::hostname();
     }
     let local = |host: &&&str| matches!(**host, "localhost" | "127.0.0.1" | "::1");
     let chosen = hosts.iter().find(|host| !local(host)).or(hosts.first());
-    chosen.map_or_else(hostname, |host| (*host).to_owned())
+    chosen.map_or_else(machine::hostname, |host| (*host).to_owned())
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,7 @@ mod exit;
 pub mod figures;
 pub mod lock;
 pub mod logging;
+pub mod machine;
 pub mod member;
 pub mod options;
 pub mod pid_file;

@@ -22,7 +22,7 @@ pub struct MemberFlags {
     /// Keep the log of at least this many hours, whatever it takes
     #[arg(long = "oplogMinRetentionHours", value_name = "HOURS", value_parser = hours)]
     pub oplog_min_retention_hours: Option<f64>,
-    /// Gigabytes of cache
+    /// Gigabytes of cache; without it a quarter of the memory beyond the first, at least 0.25
     #[arg(
         id = "wiredTigerCacheSizeGB",
         long = "wiredTigerCacheSizeGB",

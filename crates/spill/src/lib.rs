@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use banyan_process::machine;
 use banyan_query::spill::{SpillFile, SpillStore};
 use banyan_query::{ErrorKind, Memory, QueryError};
 use snap::raw::{Decoder, Encoder, max_compress_len};
@@ -19,18 +20,11 @@ const HEAD_BYTES: usize = 8;
 /// The memory that the queries of a process may use: half of the machine's if it is known, and
 /// what does not fit goes into files of this directory.
 pub fn memory(directory: &Path) -> Arc<Memory> {
-    let bytes_max = machine_bytes().map_or(usize::MAX, |bytes| bytes / 2);
+    let bytes_max = machine::memory_limit_bytes()
+        .and_then(|bytes| usize::try_from(bytes / 2).ok())
+        .unwrap_or(usize::MAX);
     let store = SpillDirectory::new(directory);
     Arc::new(Memory::new(Some(Box::new(store)), bytes_max))
-}
-
-fn machine_bytes() -> Option<usize> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let total = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kilobytes: usize = total.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes << 10)
 }
 
 /// Makes nameless files in a directory.

@@ -37,6 +37,19 @@ pub struct StoreOptions {
     pub workers: usize,
 }
 
+impl StoreOptions {
+    /// For a process that may use so many bytes of memory. A quarter is for the cache, which leaves
+    /// a half to queries and the rest to the kernel's cache of files.
+    pub fn for_memory(bytes: u64) -> StoreOptions {
+        let cache_bytes = (bytes.saturating_sub(1024 * MIB) / 4).max(256 * MIB);
+        StoreOptions {
+            cache_bytes,
+            write_buffer_bytes: (cache_bytes / 16).clamp(16 * MIB, 64 * MIB),
+            ..StoreOptions::default()
+        }
+    }
+}
+
 impl Default for StoreOptions {
     fn default() -> Self {
         StoreOptions {

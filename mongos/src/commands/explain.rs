@@ -1,11 +1,12 @@
 //! `explain`: the shards' plans, under the shards' names.
 
 use banyan_document::DocumentWriter;
+use banyan_process::machine;
 use banyan_wire::version::COMPATIBLE_VERSION;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{forward, host_info};
+use super::forward;
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -223,7 +224,7 @@ fn append_all(out: &mut DocumentWriter, reply: &RawDocument, section: &str) {
 
 fn finish(context: &Context<'_>, mut out: DocumentWriter) -> RawDocumentBuf {
     out.begin_document("serverInfo");
-    out.append_str("host", &host_info::hostname());
+    out.append_str("host", &machine::hostname());
     out.append_i32("port", i32::from(context.router.identity.port));
     out.append_str("version", COMPATIBLE_VERSION);
     out.end();

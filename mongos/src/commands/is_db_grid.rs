@@ -1,13 +1,13 @@
 //! `isdbgrid`: whether this is a router.
 
+use banyan_process::machine;
 use bson::rawdoc;
 
-use super::host_info;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("isdbgrid", "whether this is a router", run!(run)).aliases(&["isDbGrid"]);
 
 async fn run(_: &Context<'_>) -> CommandResult {
-    Ok(rawdoc! {"isdbgrid": 1, "hostname": host_info::hostname(), "ok": 1.0})
+    Ok(rawdoc! {"isdbgrid": 1, "hostname": machine::hostname(), "ok": 1.0})
 }

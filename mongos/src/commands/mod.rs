@@ -65,8 +65,6 @@ mod zones;
 
 use std::sync::LazyLock;
 
-pub use host_info::hostname;
-
 use crate::context::{CommandSpec, CommandTable};
 
 /// All of them.

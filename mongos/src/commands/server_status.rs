@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use banyan_process::figures::{CommandCounts, Counter, usage};
+use banyan_process::machine;
 use banyan_wire::tls::operating;
 use banyan_wire::version::COMPATIBLE_VERSION;
 use bson::raw::{CStr, CString};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::host_info;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 use crate::figures::Figures;
@@ -141,11 +141,10 @@ fn sharding(router: &Router) -> RawDocumentBuf {
 }
 
 fn memory() -> RawDocumentBuf {
-    let memory = |field| host_info::proc_megabytes("/proc/self/status", field);
     rawdoc! {
         "bits": 64,
-        "resident": memory("VmRSS") as i32,
-        "virtual": memory("VmSize") as i32,
+        "resident": i32::try_from(machine::resident_megabytes()).unwrap_or(i32::MAX),
+        "virtual": i32::try_from(machine::virtual_megabytes()).unwrap_or(i32::MAX),
         "supported": true,
     }
 }

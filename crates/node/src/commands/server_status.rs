@@ -4,6 +4,7 @@
 //! statements) is left out.
 
 use banyan_process::figures::{Counter, LatencySum, OperationClass, usage};
+use banyan_process::machine;
 use banyan_replication::set::hello::Asked;
 use banyan_security::Action;
 use banyan_wire::tls::operating;
@@ -291,8 +292,8 @@ fn transactions(ctx: &CommandContext<'_>) -> RawDocumentBuf {
 fn memory() -> RawDocumentBuf {
     rawdoc! {
         "bits": 64,
-        "resident": i32::try_from(info::resident_megabytes()).unwrap_or(i32::MAX),
-        "virtual": i32::try_from(info::virtual_megabytes()).unwrap_or(i32::MAX),
+        "resident": i32::try_from(machine::resident_megabytes()).unwrap_or(i32::MAX),
+        "virtual": i32::try_from(machine::virtual_megabytes()).unwrap_or(i32::MAX),
         "supported": true,
     }
 }
