@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use banyan_access::check::Access;
+use banyan_access::identity::{self, Identity, UserDigest};
 use banyan_wire::{CommandError, Connection, Request, RequestOptions};
 use bson::RawDocumentBuf;
 use tokio::time::Instant;
@@ -35,6 +37,17 @@ impl Context<'_> {
         Ending::new(self.connection, self.deadline, &self.router.memory)
     }
 
+    /// Who the client is, if that counts here.
+    pub fn identity(&self) -> Option<Arc<Identity>> {
+        let is_enforced = self.router.users.access.is_enforced();
+        is_enforced.then(|| identity::known(self.connection))
+    }
+
+    /// Whom belongs what the command opens.
+    pub fn owner(&self) -> Option<UserDigest> {
+        self.identity().map(|identity| identity.owner().digest())
+    }
+
     /// `database.collection` for the collection that the command's first field names.
     pub fn namespace(&self) -> Result<String, CommandError> {
         let collection = crate::fields::collection(self.request)?;
@@ -52,6 +65,8 @@ pub struct CommandSpec {
     pub aliases: &'static [&'static str],
     pub help: &'static str,
     pub admin_only: bool,
+    /// What it needs when access is controlled; denied until it says so.
+    pub access: Access,
     pub run: for<'a> fn(&'a Context<'a>) -> BoxFuture<'a>,
 }
 
@@ -66,12 +81,18 @@ impl CommandSpec {
             aliases: &[],
             help,
             admin_only: false,
+            access: Access::Unnamed,
             run,
         }
     }
 
     pub(crate) const fn aliases(mut self, aliases: &'static [&'static str]) -> CommandSpec {
         self.aliases = aliases;
+        self
+    }
+
+    pub(crate) const fn access(mut self, access: Access) -> CommandSpec {
+        self.access = access;
         self
     }
 

@@ -1,9 +1,12 @@
 //! The cursors that clients hold open on this router.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_access::identity::UserDigest;
 use banyan_document::DocumentWriter;
+use banyan_wire::behalf;
 use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, Pool};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
@@ -42,6 +45,10 @@ pub struct Cursor {
     pending: Option<Doc>,
     done: bool,
     session: Option<RawDocumentBuf>,
+    /// Whose it is; `None` while users do not count.
+    owner: Option<UserDigest>,
+    /// What shards are told of that.
+    client: Option<Arc<RawDocumentBuf>>,
     no_timeout: bool,
     /// What is left of its command's `maxTimeMS`, which counts while the router works on it.
     time_left: Option<Duration>,
@@ -55,6 +62,8 @@ enum Slot {
     /// Taken out by a `getMore`; `killed` says that it must not be put back.
     Busy {
         killed: bool,
+        ns: String,
+        owner: Option<UserDigest>,
     },
 }
 
@@ -83,9 +92,17 @@ impl Cursor {
             pending: None,
             done: false,
             session,
+            owner: None,
+            client: behalf::current(),
             no_timeout,
             time_left: None,
         }
+    }
+
+    /// Has only this user go on with it.
+    pub fn owned_by(mut self, owner: Option<UserDigest>) -> Cursor {
+        self.owner = owner;
+        self
     }
 
     /// Has the batches that are still to come end when this batch's command would have.
@@ -150,7 +167,13 @@ impl Cursor {
                 && matches!(&self.source, Source::Merged(merge) if merge.is_done())
     }
 
+    /// Wherever that is noticed: the shards know whose their cursors are.
     pub async fn kill(&mut self) {
+        let client = self.client.clone();
+        behalf::on_behalf_of(client, self.kill_source()).await;
+    }
+
+    async fn kill_source(&mut self) {
         match &mut self.source {
             Source::Merged(merge) => merge.kill().await,
             Source::Forwarded(remote) => {
@@ -245,10 +268,19 @@ impl Cursors {
     }
 
     /// Takes a cursor out for one batch.
-    pub fn take(&self, id: i64, ns: &str) -> Result<Taken<'_>, CommandError> {
+    pub fn take(
+        &self,
+        id: i64,
+        ns: &str,
+        owner: Option<&UserDigest>,
+    ) -> Result<Taken<'_>, CommandError> {
         let mut slots = self.slots.lock();
         match slots.get(&id) {
             None => return Err(not_found(id)),
+            Some(slot) if owner.is_some() && slot.owner() != owner => {
+                let text = format!("cursor id {id} was not created by the authenticated user");
+                return Err(CommandError::new(ErrorCode::Unauthorized, text));
+            }
             Some(Slot::Busy { .. }) => {
                 let text = format!("cursor id {id} is already in use");
                 return Err(CommandError::new(ErrorCode::CursorInUse, text));
@@ -263,7 +295,12 @@ impl Cursors {
             }
             Some(Slot::Idle { .. }) => {}
         }
-        match slots.insert(id, Slot::Busy { killed: false }) {
+        let busy = Slot::Busy {
+            killed: false,
+            ns: ns.to_owned(),
+            owner: owner.copied(),
+        };
+        match slots.insert(id, busy) {
             Some(Slot::Idle { cursor, .. }) => Ok(Taken {
                 cursors: self,
                 id,
@@ -273,14 +310,33 @@ impl Cursors {
         }
     }
 
-    /// The idle cursors of the sessions that fit, by the bytes of their ids.
-    pub fn of_sessions(&self, fits: impl Fn(&[u8]) -> bool) -> Vec<i64> {
+    /// The idle cursors of the sessions that fit, by the bytes of their ids; only this owner's, if
+    /// there is one.
+    pub fn of_sessions(
+        &self,
+        owner: Option<&UserDigest>,
+        fits: impl Fn(&[u8]) -> bool,
+    ) -> Vec<i64> {
         let slots = self.slots.lock();
         let own = slots.iter().filter(|(_, slot)| match slot {
+            Slot::Idle { .. } if owner.is_some() && slot.owner() != owner => false,
             Slot::Idle { cursor, .. } => cursor.session_id().is_some_and(&fits),
             Slot::Busy { .. } => false,
         });
         own.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether the cursor is this user's, if it is there.
+    pub fn is_owned(&self, id: i64, user: &UserDigest) -> Option<bool> {
+        let slots = self.slots.lock();
+        slots.get(&id).map(|slot| slot.owner() == Some(user))
+    }
+
+    /// The cursors among these that are on a collection.
+    pub fn on(&self, ns: &str, ids: &[i64]) -> Vec<i64> {
+        let slots = self.slots.lock();
+        let is_there = |id: &&i64| slots.get(id).is_some_and(|slot| slot.ns() == ns);
+        ids.iter().filter(is_there).copied().collect()
     }
 
     /// Kills cursors: those that were there, and those that were not.
@@ -291,7 +347,7 @@ impl Cursors {
             for &id in ids {
                 match slots.get_mut(&id) {
                     None => missing.push(id),
-                    Some(Slot::Busy { killed: flag }) => {
+                    Some(Slot::Busy { killed: flag, .. }) => {
                         *flag = true;
                         killed.push(id);
                     }
@@ -334,6 +390,20 @@ impl Cursors {
 }
 
 impl Slot {
+    fn owner(&self) -> Option<&UserDigest> {
+        match self {
+            Slot::Idle { cursor, .. } => cursor.owner.as_ref(),
+            Slot::Busy { owner, .. } => owner.as_ref(),
+        }
+    }
+
+    fn ns(&self) -> &str {
+        match self {
+            Slot::Idle { cursor, .. } => &cursor.ns,
+            Slot::Busy { ns, .. } => ns,
+        }
+    }
+
     fn is_old(&self) -> bool {
         match self {
             Slot::Idle { cursor, since } => !cursor.no_timeout && since.elapsed() > IDLE_MAX,
@@ -369,7 +439,7 @@ impl Taken<'_> {
         };
         let killed = {
             let mut slots = self.cursors.slots.lock();
-            if matches!(slots.get(&self.id), Some(Slot::Busy { killed: true })) {
+            if matches!(slots.get(&self.id), Some(Slot::Busy { killed: true, .. })) {
                 slots.remove(&self.id);
                 true
             } else {

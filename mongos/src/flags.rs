@@ -19,6 +19,9 @@ pub struct Flags {
     /// The config servers: set/host:port,host:port or host:port,host:port
     #[arg(long, value_name = "HOSTS", required_unless_present = "config")]
     pub configdb: Option<String>,
+    /// Take clients and members that do not prove who they are, while a cluster is being protected
+    #[arg(long = "transitionToAuth")]
+    pub transition_to_auth: bool,
     /// Accepted for scripts that give it
     #[arg(long = "localThreshold", value_name = "MS")]
     pub local_threshold: Option<u32>,

@@ -34,4 +34,5 @@ pub mod shards;
 pub mod sources;
 pub mod targeting;
 pub mod upkeep;
+pub mod users;
 pub mod writes;

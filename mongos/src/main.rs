@@ -4,28 +4,28 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use banyan_mongos::commands::COMMANDS;
+use banyan_access::control::AccessOptions;
+use banyan_access::members::{MemberKeys, MemberLogin};
+use banyan_mongos::commands::{COMMANDS, set_parameter};
 use banyan_mongos::config_servers::{self, ConfigDb, ConfigDbError};
 use banyan_mongos::flags::{Flags, PORT_DEFAULT};
 use banyan_mongos::registration;
 use banyan_mongos::router::{Identity, Router};
 use banyan_process::{Exit, Parsed, Started, fail};
+use banyan_wire::login;
 use banyan_wire::tls::{self, Tls};
 use banyan_wire::{Options, Server};
 use bson::oid::ObjectId;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 fn main() -> ExitCode {
     let parsed = banyan_process::options::parse::<Flags>();
-    if parsed.flags.common.key_file.is_some() {
-        fail(
-            Exit::BadOptions,
-            "--keyFile (security.keyFile) is not supported by the router yet: it does not ask its \
-             clients who they are, and would let anybody do on the shards what it may do itself",
-        );
-    }
+    let access = match access(&parsed.flags) {
+        Ok(access) => access,
+        Err(reason) => fail(Exit::BadOptions, &reason),
+    };
     let Some(configdb) = &parsed.flags.configdb else {
         fail(Exit::BadOptions, "error: no args for --configdb");
     };
@@ -47,11 +47,45 @@ fn main() -> ExitCode {
             fail(Exit::Abrupt, &format!("cannot start threads: {error}"))
         }
     };
-    runtime.block_on(serve(parsed, configdb, vital.handle().clone(), started));
+    if let Some(keys) = &access.keys {
+        login::prove_by(Arc::new(MemberLogin::new(keys.clone())));
+    } else {
+        warn!("Access control is not enabled: whoever reaches the port may do everything");
+    }
+    runtime.block_on(serve(
+        parsed,
+        configdb,
+        access,
+        vital.handle().clone(),
+        started,
+    ));
     ExitCode::SUCCESS
 }
 
-async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, vital: Handle, mut started: Started) {
+/// What the flags say about who may do what.
+fn access(flags: &Flags) -> Result<AccessOptions, String> {
+    let Some(path) = &flags.common.key_file else {
+        return match flags.transition_to_auth {
+            true => Err("--transitionToAuth must be used with --keyFile".to_owned()),
+            false => Ok(AccessOptions::default()),
+        };
+    };
+    let keys = MemberKeys::read(path, flags.transition_to_auth)
+        .map_err(|error| format!("--keyFile (security.keyFile): {error}"))?;
+    Ok(AccessOptions {
+        authorization: true,
+        transition: flags.transition_to_auth,
+        keys: Some(Arc::new(keys)),
+    })
+}
+
+async fn serve(
+    parsed: Parsed<Flags>,
+    configdb: ConfigDb,
+    access: AccessOptions,
+    vital: Handle,
+    mut started: Started,
+) {
     let stop = match banyan_process::signals::shutdown_token() {
         Ok(stop) => stop,
         Err(error) => fail(Exit::Abrupt, &format!("cannot handle signals: {error}")),
@@ -88,9 +122,18 @@ async fn serve(parsed: Parsed<Flags>, configdb: ConfigDb, vital: Handle, mut sta
     let identity = identity(&parsed, port, stop.clone());
     let commands = COMMANDS.all().len();
     let counters = server.counters();
-    let router = Arc::new(Router::new(identity, config, &address, counters, commands));
+    let router = Arc::new(Router::new(
+        identity, config, &address, counters, commands, access,
+    ));
     tokio::spawn(registration::keep(router.clone()));
     tokio::spawn(banyan_mongos::upkeep::keep_defaults(router.clone()));
+    for (name, value) in &parsed.flags.common.set_parameter {
+        if let Err(error) = set_parameter::at_start(&router, name, value) {
+            fail(Exit::BadOptions, &error.message);
+        }
+    }
+    let (follower, follower_stop) = (router.clone(), stop.clone());
+    tokio::spawn(async move { follower.users.follow_changes(follower_stop).await });
     let reaper = router.clone();
     let reaper_stop = stop.clone();
     tokio::spawn(async move { reaper.cursors.reap(reaper_stop).await });

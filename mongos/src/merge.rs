@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use banyan_query::projection::Projection;
 use banyan_query::sort::SortPattern;
+use banyan_wire::behalf;
 use banyan_wire::{CommandError, Doc, ErrorCode, Pool};
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -31,6 +32,8 @@ pub struct Remote {
     /// The sort key of the first document in `ready`.
     head: Option<Vec<u8>>,
     session: Option<RawDocumentBuf>,
+    /// Whose the cursor is, as the shard was told.
+    client: Option<Arc<RawDocumentBuf>>,
     batch_size: Option<i64>,
 }
 
@@ -56,6 +59,7 @@ impl Remote {
             ready: VecDeque::new(),
             head: None,
             session,
+            client: behalf::current(),
             batch_size: None,
         };
         remote.accept(answer.reply)?;
@@ -119,12 +123,13 @@ impl Remote {
             command.append(cstr!("lsid"), session.clone());
         }
         let (member, database) = (self.member.clone(), self.database.clone());
-        Some(runtime.spawn(async move {
+        let kill = async move {
             // A cursor that can't be killed times out by itself.
             let _ = member
                 .command(&database, &command, Some(KILL_TIMEOUT))
                 .await;
-        }))
+        };
+        Some(runtime.spawn(behalf::on_behalf_of(self.client.clone(), kill)))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use banyan_access::control::AccessOptions;
 use banyan_process::figures::Sharded;
 use banyan_query::Memory;
 use banyan_wire::{Counters, ReplicaSet};
@@ -16,6 +17,7 @@ use crate::defaults::Defaults;
 use crate::figures::Figures;
 use crate::gossip::Gossip;
 use crate::shards::Shards;
+use crate::users::ClusterUsers;
 
 /// What the process is, for the commands that tell.
 pub struct Identity {
@@ -43,6 +45,7 @@ pub struct Router {
     pub figures: Sharded<Figures>,
     pub gossip: Gossip,
     pub defaults: Defaults,
+    pub users: ClusterUsers,
     /// For what the router computes itself.
     pub memory: Arc<Memory>,
 }
@@ -55,12 +58,14 @@ impl Router {
         config_address: &str,
         counters: Arc<Counters>,
         commands: usize,
+        access: AccessOptions,
     ) -> Router {
         Router {
             identity,
             shards: Shards::new(config.clone(), config_address),
             catalog: Catalog::new(config.clone()),
             cursors: Cursors::default(),
+            users: ClusterUsers::new(access, config.clone()),
             config,
             counters,
             figures: Sharded::new(|| Figures::new(commands)),

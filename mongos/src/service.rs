@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use banyan_access::check::{self, Access, Check};
+use banyan_access::impersonation;
+use banyan_wire::behalf::on_behalf_of;
 use banyan_wire::{CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service};
 use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
@@ -30,20 +33,17 @@ impl Service for Router {
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
         let completed = self.defaults.completed(&request);
         let request = completed.as_ref().unwrap_or(&request);
-        let answer = match self.gossip.hear(&request.body) {
-            Ok(()) => match deadline(request) {
-                Ok(deadline) => {
-                    let context = Context {
-                        router: self,
-                        commands: &COMMANDS,
-                        connection,
-                        request,
-                        deadline,
-                    };
-                    run_for_client(&context).await
-                }
-                Err(error) => Err(error),
-            },
+        let answer = match deadline(request) {
+            Ok(deadline) => {
+                let context = Context {
+                    router: self,
+                    commands: &COMMANDS,
+                    connection,
+                    request,
+                    deadline,
+                };
+                run_for_client(&context).await
+            }
             Err(error) => Err(error),
         };
         let mut reply = answer.unwrap_or_else(|error| error.to_reply());
@@ -133,16 +133,54 @@ async fn run_found(
         let text = format!("{} may only be run against the admin database.", spec.name);
         return Err(CommandError::new(ErrorCode::Unauthorized, text));
     }
+    let client = authorize(context, spec).await?;
+    context.router.gossip.hear(&request.body)?;
     // Checked once, here; a write has none, whatever it says.
     if !matches!(spec.name, "insert" | "update" | "delete" | "findAndModify") {
         ReadPreference::of_command(&request.body)?;
     }
     let mut answer = (spec.run)(context);
-    if is_light(spec.name, request) {
-        return answer.await;
+    let answer = async {
+        if is_light(spec.name, request) {
+            return answer.await;
+        }
+        // Reading it may take long: the other connections of this worker are handed over meanwhile.
+        std::future::poll_fn(|cx| block_in_place(|| answer.as_mut().poll(cx))).await
+    };
+    match client {
+        Some(client) => on_behalf_of(Some(Arc::new(client)), answer).await,
+        None => answer.await,
     }
-    // Reading it may take long: the other connections of this worker are handed over meanwhile.
-    std::future::poll_fn(|cx| block_in_place(|| answer.as_mut().poll(cx))).await
+}
+
+/// Whether the client may do this, and what shards are told of whom it is done for.
+async fn authorize(
+    context: &Context<'_>,
+    spec: &CommandSpec,
+) -> Result<Option<RawDocumentBuf>, CommandError> {
+    let Context {
+        connection,
+        request,
+        ..
+    } = *context;
+    let users = &context.router.users;
+    if !users.access.has_users() {
+        return Ok(None);
+    }
+    // No router is another one's client, so nobody has a reason to speak for others here.
+    if request.get(impersonation::FIELD).is_some() {
+        return Err(impersonation::refused());
+    }
+    let identity = users.identity(connection).await;
+    if users.access.is_enforced() {
+        let needs_login = !matches!(spec.access, Access::Anyone);
+        let localhost = needs_login
+            && !identity.is_authenticated()
+            && users.is_localhost_exception(connection).await;
+        let check = Check::new(&identity, localhost, request);
+        check::admit(&check, spec.access, request)?;
+    }
+    Ok(impersonation::of(&identity))
 }
 
 /// What is read in no time, whatever is in it.

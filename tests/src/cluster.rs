@@ -30,15 +30,23 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start(shape: ClusterShape) -> Self {
-        let config = ReplicaSet::start_as(Launch::configsvr(), "config", shape.configs, &[]).await;
+        Self::start_with(shape, &[]).await
+    }
+
+    /// With these flags for every process of it.
+    pub async fn start_with(shape: ClusterShape, every: &[&str]) -> Self {
+        let launch = Launch::configsvr();
+        let config = ReplicaSet::start_as(launch, "config", shape.configs, every).await;
         let mut shards = Vec::new();
         for shard in 0..shape.shards {
             let name = format!("shard{shard}");
             // Orphans go at once, so that whoever counts on them is found out.
-            let flags = ["--shardsvr", "--setParameter", "orphanCleanupDelaySecs=0"];
+            let own = ["--shardsvr", "--setParameter", "orphanCleanupDelaySecs=0"];
+            let flags = [&own, every].concat();
             shards.push(ReplicaSet::start(&name, shape.members_per_shard, &flags).await);
         }
-        let router = Launch::mongos(&config.connection_string()).start().await;
+        let launch = Launch::mongos(&config.connection_string());
+        let router = launch.with_all(every).start().await;
         let cluster = Self {
             router,
             shards,

@@ -117,6 +117,12 @@ impl Launch {
         self
     }
 
+    pub fn with_all(mut self, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&argument| argument.to_owned());
+        self.arguments.extend(arguments);
+        self
+    }
+
     /// Its clients have to say this besides, as in `tls=true&tlsCAFile=…`.
     pub fn asked_with(mut self, uri_options: &str) -> Self {
         self.uri_options = format!("&{uri_options}");

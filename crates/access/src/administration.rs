@@ -4,7 +4,7 @@
 use banyan_security::{Action, Privilege, ResourcePattern, RoleName, UserName};
 use bson::{RawBsonRef, RawDocument};
 
-use super::check::Check;
+use crate::check::Check;
 
 /// The database in which what reaches beyond one is given away.
 const ADMIN: &str = "admin";

@@ -6,8 +6,8 @@ use banyan_security::{Action, Resource, RoleName, UserName};
 use banyan_wire::{CommandError, ErrorCode, Request, Sequence};
 use bson::{RawBsonRef, RawDocument};
 
-use super::identity::Identity;
-use super::redaction;
+use crate::identity::Identity;
+use crate::redaction;
 use crate::shape;
 
 /// What a command needs, when access is controlled.

@@ -5,20 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use banyan_replication::machine::Machine;
-use banyan_replication::op_observer::Change;
-use banyan_replication::replica::Replica;
-use banyan_security::{UserDefinition, UserName};
-use banyan_storage::Namespace;
-use banyan_wire::{CommandError, Connection};
+use banyan_security::UserName;
+use banyan_wire::Connection;
+use bson::oid::ObjectId;
 use parking_lot::Mutex;
 use rand::RngCore;
+use tokio::sync::Notify;
 use tracing::info;
 
-use super::identity::{AuthorizedUser, Client, Identity, MEMBER_DATABASE, MEMBER_USER};
-use super::members::MemberKeys;
-use super::stored::{DATABASE, ROLES, Stored, USERS};
-use super::throttle::Throttle;
+use crate::identity::{AuthorizedUser, Client, Identity, MEMBER_DATABASE, MEMBER_USER};
+use crate::members::MemberKeys;
+use crate::throttle::Throttle;
 
 /// What a program's flags say.
 #[derive(Clone, Default)]
@@ -40,16 +37,66 @@ struct Cache {
     users: HashMap<UserName, Arc<AuthorizedUser>>,
 }
 
+/// Grows when a user or a role has changed, and wakes who waits for that.
+pub struct Generation {
+    /// Tells this life of the process from others.
+    life: [u8; 4],
+    count: AtomicU64,
+    changed: Notify,
+}
+
+impl Generation {
+    fn new() -> Generation {
+        let mut life = [0; 4];
+        rand::rng().fill_bytes(&mut life);
+        Generation {
+            life,
+            count: AtomicU64::new(1),
+            changed: Notify::new(),
+        }
+    }
+
+    pub fn grow(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    fn now(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// As other processes are told of it: it is another one after every change, and in another
+    /// life of the process.
+    pub fn shown(&self) -> ObjectId {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.life);
+        bytes[4..].copy_from_slice(&self.now().to_be_bytes());
+        ObjectId::from_bytes(bytes)
+    }
+
+    /// Waits until it is shown as something else than `known`.
+    pub async fn passed(&self, known: ObjectId) -> ObjectId {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Before it is looked at: a change meanwhile must not be missed.
+            changed.as_mut().enable();
+            let shown = self.shown();
+            if shown != known {
+                return shown;
+            }
+            changed.await;
+        }
+    }
+}
+
 pub struct AccessControl {
     options: AccessOptions,
     /// Makes salts for users that do not exist.
     pub secret: [u8; 32],
-    /// Grows when a user or a role has changed.
-    generation: Arc<AtomicU64>,
+    generation: Arc<Generation>,
     cache: Mutex<Cache>,
     throttle: Throttle,
-    /// Held by whoever changes users or roles.
-    pub changes: tokio::sync::Mutex<()>,
 }
 
 impl AccessControl {
@@ -59,10 +106,9 @@ impl AccessControl {
         AccessControl {
             options,
             secret,
-            generation: Arc::new(AtomicU64::new(1)),
+            generation: Arc::new(Generation::new()),
             cache: Mutex::default(),
             throttle: Throttle::default(),
-            changes: tokio::sync::Mutex::default(),
         }
     }
 
@@ -71,93 +117,78 @@ impl AccessControl {
         self.options.authorization && !self.options.transition
     }
 
+    /// Whether there are users who may log in.
+    pub fn has_users(&self) -> bool {
+        self.options.authorization
+    }
+
     pub fn member_keys(&self) -> Option<&Arc<MemberKeys>> {
         self.options.keys.as_ref()
     }
 
-    /// Has what is known of users forgotten when the log changes them.
-    pub fn watch(&self, machine: &Machine) {
+    /// Has what is known of users forgotten: one of them, or a role, is another one now.
+    pub fn forget_users(&self) {
+        self.generation.grow();
+    }
+
+    pub fn generations(&self) -> &Arc<Generation> {
+        &self.generation
+    }
+
+    /// As of which state a user is that is read from now on.
+    pub fn generation(&self) -> u64 {
+        self.generation.now()
+    }
+
+    /// A user that was read before, if nothing has changed since.
+    pub fn cached(&self, name: &UserName) -> Option<Arc<AuthorizedUser>> {
+        let cache = self.cache.lock();
+        let is_current = cache.generation == self.generation();
+        is_current.then(|| cache.users.get(name).cloned()).flatten()
+    }
+
+    /// Keeps a user; `generation` is that of before it was read.
+    pub fn keep(&self, generation: u64, user: Arc<AuthorizedUser>) {
         if !self.options.authorization {
             return;
         }
-        for collection in [USERS, ROLES] {
-            let generation = self.generation.clone();
-            let listener = move |_: Option<Change<'_>>| {
-                generation.fetch_add(1, Ordering::Release);
-            };
-            machine.watch_collection(Namespace::new(DATABASE, collection), Box::new(listener));
+        let mut cache = self.cache.lock();
+        if cache.generation > generation {
+            return;
         }
+        if cache.generation != generation || cache.users.len() >= CACHED_MAX {
+            cache.users.clear();
+            cache.generation = generation;
+        }
+        cache.users.insert(user.name.clone(), user);
     }
 
-    /// `invalidateUserCache`.
-    pub fn forget_users(&self) {
-        self.generation.fetch_add(1, Ordering::Release);
+    /// Whether what is known of a client's users still holds.
+    pub fn is_current(&self, known: &Identity) -> bool {
+        !known.is_authenticated() || known.generation == self.generation()
     }
 
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// The users of a connection as of now: one that was dropped has left, and roles are those of
-    /// the last change.
-    pub fn identity(
+    /// The client's users were looked for again, in the order that they have: who is not there any
+    /// more, or is somebody else of that name, has left.
+    pub fn renew(
         &self,
-        replica: &Replica,
         connection: &Connection,
-    ) -> Result<Arc<Identity>, CommandError> {
-        let Some(client) = Client::of(connection) else {
-            return Ok(Arc::default());
-        };
-        let known = client.identity();
-        if !known.is_authenticated() || known.generation == self.generation() {
-            return Ok(known);
-        }
-        let generation = self.generation();
-        let mut users = Vec::with_capacity(known.users.len());
-        for user in &known.users {
-            let found = match user.is_member() {
-                true => Some(user.clone()),
-                false => self.user(replica, &user.name)?,
-            };
+        known: &Identity,
+        found: Vec<Option<Arc<AuthorizedUser>>>,
+        generation: u64,
+    ) -> Arc<Identity> {
+        let mut users = Vec::with_capacity(found.len());
+        for (user, found) in known.users.iter().zip(found) {
             match found.filter(|found| found.id == user.id) {
                 Some(found) => users.push(found),
                 None => info!(connection = connection.id, user = %user.name, "user is gone"),
             }
         }
-        client.set_identity(Identity::new(users, generation));
-        Ok(client.identity())
-    }
-
-    /// A user and what it may do.
-    pub fn user(
-        &self,
-        replica: &Replica,
-        name: &UserName,
-    ) -> Result<Option<Arc<AuthorizedUser>>, CommandError> {
-        // Read before the state is: a change meanwhile has it read again.
-        let generation = self.generation();
-        if self.options.authorization {
-            let cache = self.cache.lock();
-            if cache.generation == generation
-                && let Some(user) = cache.users.get(name)
-            {
-                return Ok(Some(user.clone()));
-            }
-        }
-        let stored = Stored::new(replica.view());
-        let Some(definition) = stored.user(name)? else {
-            return Ok(None);
+        let Some(client) = Client::of(connection) else {
+            return Arc::default();
         };
-        let user = Arc::new(authorized(&stored, definition)?);
-        if self.options.authorization {
-            let mut cache = self.cache.lock();
-            if cache.generation != generation || cache.users.len() >= CACHED_MAX {
-                cache.users.clear();
-                cache.generation = generation;
-            }
-            cache.users.insert(name.clone(), user.clone());
-        }
-        Ok(Some(user))
+        client.set_identity(Identity::new(users, generation));
+        client.identity()
     }
 
     /// A user has proved itself on a connection.
@@ -180,30 +211,68 @@ impl AccessControl {
         self.throttle.failed(connection.peer.ip())
     }
 
-    /// Whether there is nobody yet who could log in, and the client sits at this machine.
-    pub fn is_localhost_exception(&self, replica: &Replica, connection: &Connection) -> bool {
-        connection.peer.ip().to_canonical().is_loopback()
-            && !Stored::new(replica.view()).has_users_or_roles()
+    /// The reply to a login that failed waits, so that guessing takes long. Answers how long.
+    pub async fn slow_down(&self, connection: &Connection) -> Duration {
+        let delay = self.failed(connection);
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = connection.closed().cancelled() => {}
+        }
+        delay
     }
-}
-
-pub fn authorized(
-    stored: &Stored,
-    definition: UserDefinition,
-) -> Result<AuthorizedUser, CommandError> {
-    let granted = stored
-        .reachable(&definition.roles)?
-        .granted(&definition.roles);
-    Ok(AuthorizedUser {
-        name: definition.name,
-        id: Some(definition.id),
-        roles: definition.roles,
-        granted,
-        restrictions: definition.restrictions,
-    })
 }
 
 /// The name by which members know each other.
 pub fn is_member_name(name: &UserName) -> bool {
     name.user == MEMBER_USER && name.database == MEMBER_DATABASE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_a_change_is_told_of_it() {
+        let generation = Arc::new(Generation::new());
+        let known = generation.shown();
+        let waiting = tokio::spawn({
+            let generation = generation.clone();
+            async move { generation.passed(known).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        generation.grow();
+        assert_eq!(waiting.await.unwrap(), generation.shown());
+        assert_ne!(generation.shown(), known);
+        assert_eq!(generation.passed(known).await, generation.shown());
+        assert_ne!(Generation::new().life, generation.life);
+    }
+
+    #[test]
+    fn what_was_read_before_a_change_is_not_kept() {
+        let options = AccessOptions {
+            authorization: true,
+            ..AccessOptions::default()
+        };
+        let access = AccessControl::new(options);
+        let user = Arc::new(AuthorizedUser {
+            name: UserName::new("a", "b"),
+            id: None,
+            roles: Vec::new(),
+            granted: Default::default(),
+            restrictions: Default::default(),
+        });
+        let before = access.generation();
+        access.keep(before, user.clone());
+        assert!(access.cached(&user.name).is_some());
+        access.forget_users();
+        assert!(access.cached(&user.name).is_none());
+        access.keep(before, user.clone());
+        assert!(
+            access.cached(&user.name).is_none(),
+            "read before the change"
+        );
+        access.keep(access.generation(), user.clone());
+        assert!(access.cached(&user.name).is_some());
+    }
 }

@@ -10,7 +10,7 @@ use bson::Uuid;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::conversation::Conversation;
+use crate::conversation::Conversation;
 
 /// The database of the one user that is not stored anywhere: a member of the cluster.
 pub const MEMBER_DATABASE: &str = "local";
@@ -39,17 +39,52 @@ pub struct Identity {
     pub users: Vec<Arc<AuthorizedUser>>,
     /// As of which state of users and roles.
     pub generation: u64,
+    owner: Arc<Owner>,
+}
+
+/// Whom cursors, sessions and operations belong to: the users that one client has logged in as.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owner {
+    names: Vec<UserName>,
     digest: UserDigest,
+}
+
+impl Owner {
+    pub fn new(names: Vec<UserName>) -> Owner {
+        let mut hash = Sha256::new();
+        for (at, name) in names.iter().enumerate() {
+            // No name holds this byte.
+            if at > 0 {
+                hash.update([0xff]);
+            }
+            hash.update(name.to_string());
+        }
+        Owner {
+            digest: hash.finalize().into(),
+            names,
+        }
+    }
+
+    pub fn names(&self) -> &[UserName] {
+        &self.names
+    }
+
+    /// Whether it is somebody who has not logged in.
+    pub fn is_nobody(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// What sessions and cursors are kept by: SHA-256 of `user@database`.
+    pub fn digest(&self) -> UserDigest {
+        self.digest
+    }
 }
 
 impl Identity {
     pub fn new(users: Vec<Arc<AuthorizedUser>>, generation: u64) -> Identity {
-        let mut hash = Sha256::new();
-        for user in &users {
-            hash.update(user.name.to_string());
-        }
+        let names = users.iter().map(|user| user.name.clone()).collect();
         Identity {
-            digest: hash.finalize().into(),
+            owner: Arc::new(Owner::new(names)),
             users,
             generation,
         }
@@ -68,13 +103,9 @@ impl Identity {
         self.users.iter().map(|user| &user.granted.privileges)
     }
 
-    pub fn names(&self) -> Vec<UserName> {
-        self.users.iter().map(|user| user.name.clone()).collect()
-    }
-
-    /// What sessions and cursors are kept by: SHA-256 of `user@database`.
-    pub fn digest(&self) -> UserDigest {
-        self.digest
+    /// Whom belongs what this client opens.
+    pub fn owner(&self) -> &Arc<Owner> {
+        &self.owner
     }
 }
 

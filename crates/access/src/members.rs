@@ -16,8 +16,8 @@ use bson::{Binary, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 use rand::RngCore;
 
-use super::conversation::random_nonce;
-use super::identity::{AuthorizedUser, MEMBER_DATABASE, MEMBER_USER};
+use crate::conversation::random_nonce;
+use crate::identity::{AuthorizedUser, MEMBER_DATABASE, MEMBER_USER};
 
 const MECHANISM: Mechanism = Mechanism::Sha256;
 

@@ -6,7 +6,7 @@ use banyan_document::elements;
 use banyan_security::{Action, Resource, ResourcePattern};
 use bson::{RawArray, RawBsonRef, RawDocument};
 
-use super::check::{Check, is_true};
+use crate::check::{Check, is_true};
 
 /// Nested pipelines deeper than MongoDB's are refused later anyhow.
 const DEPTH_MAX: usize = 64;
@@ -320,8 +320,8 @@ mod tests {
     use banyan_security::{Privilege, Restrictions, RoleName, UserName};
     use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
-    use super::super::identity::{AuthorizedUser, Identity};
     use super::*;
+    use crate::identity::{AuthorizedUser, Identity};
 
     fn identity(privileges: &[RawDocumentBuf], roles: &[RoleName]) -> Identity {
         let mut granted = Roles::default().granted(roles);

@@ -3,8 +3,8 @@
 use banyan_security::Action;
 use bson::{RawBsonRef, RawDocument};
 
-use super::check::{Access, Check, all_of, is_true};
-use super::pipelines;
+use crate::check::{Access, Check, all_of, is_true};
+use crate::pipelines;
 
 /// What the command that `explain` explains needs. What cannot be explained is denied.
 pub fn explained(check: &Check<'_>) -> bool {
@@ -152,7 +152,7 @@ pub fn create(check: &Check<'_>) -> bool {
 
 /// Setting the profiler; to look at it takes less.
 pub fn profile(check: &Check<'_>) -> bool {
-    let level = banyan_document::first_value(check.body).and_then(crate::params::number);
+    let level = banyan_document::first_value(check.body).and_then(banyan_wire::params::number);
     check.on_database(check.database, Action::EnableProfiler)
         || (level == Some(-1)
             && check.get("slowms").is_none()

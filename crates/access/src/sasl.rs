@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use banyan_replication::replica::Replica;
 use banyan_security::UserName;
 use banyan_security::scram::{ClientFirst, Credential, Exchange, Mechanism};
 use banyan_wire::{CommandError, Connection, ErrorCode};
@@ -10,10 +9,10 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocumentBuf, Uuid, rawdoc};
 use tracing::info;
 
-use super::control::{AccessControl, is_member_name};
-use super::conversation::{Conversation, Step, random_nonce};
-use super::identity::{AuthorizedUser, Client};
-use super::stored::Stored;
+use crate::control::{AccessControl, is_member_name};
+use crate::conversation::{Conversation, Step, random_nonce};
+use crate::identity::{AuthorizedUser, Client};
+use crate::users::Users;
 
 /// A connection carries one conversation at a time.
 const CONVERSATION_ID: i32 = 1;
@@ -23,7 +22,7 @@ const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 /// What a process needs to hold a conversation.
 pub struct Sasl<'a> {
     pub access: &'a AccessControl,
-    pub replica: &'a Replica,
+    pub users: &'a dyn Users,
     pub connection: &'a Connection,
     pub iterations: Iterations,
 }
@@ -42,6 +41,32 @@ impl Iterations {
             Mechanism::Sha256 => self.sha256,
         }
     }
+}
+
+impl Default for Iterations {
+    fn default() -> Iterations {
+        Iterations {
+            sha1: Mechanism::Sha1.iterations_default(),
+            sha256: Mechanism::Sha256.iterations_default(),
+        }
+    }
+}
+
+/// Who a conversation is about that begins so, if that can be told.
+pub fn named(start: &Start<'_>) -> Option<UserName> {
+    if start.payload.len() > PAYLOAD_BYTES_MAX {
+        return None;
+    }
+    let first = ClientFirst::parse(start.payload).ok()?;
+    Some(UserName::new(first.user(), start.database))
+}
+
+/// Who the conversation is about that a connection is in.
+pub fn conversing(connection: &Connection) -> Option<UserName> {
+    let conversation = Client::of(connection)?.conversation.lock();
+    conversation
+        .as_ref()
+        .map(|conversation| conversation.name.clone())
 }
 
 /// The first message of a conversation.
@@ -105,7 +130,7 @@ impl Sasl<'_> {
                 let exchange = first.answer_any(keys.accepted(), &random);
                 return Ok((exchange.ok_or_else(failed)?, None));
             }
-        } else if let Some(user) = Stored::new(self.replica.view()).user(name)?
+        } else if let Some(user) = self.users.definition(name)?
             && let Some(credential) = user.credentials.get(mechanism)
         {
             return Ok((first.answer(credential, &random), Some(user.id)));
@@ -190,8 +215,8 @@ impl Sasl<'_> {
                 .ok_or_else(|| "there is no key file".to_owned());
         }
         let user = self
-            .access
-            .user(self.replica, name)
+            .users
+            .authorized(name)
             .map_err(|error| error.to_string())?
             .filter(|user| user.id == challenged)
             .ok_or_else(|| "no such user".to_owned())?;

@@ -25,7 +25,7 @@ use banyan_wire::{CommandError, Connection, ErrorCode, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
 use crate::access::check::Access;
-use crate::access::identity::Client;
+use crate::access::identity::{Client, Owner};
 use crate::counters::{CommandCounts, Counter, Sharded};
 use crate::errors;
 use crate::generic::{Command, Generic};
@@ -293,6 +293,8 @@ pub struct CommandContext<'a> {
     /// When `maxTimeMS` ends.
     pub deadline: Option<Instant>,
     pub concern: WriteConcern,
+    /// Whom belongs what it opens; `None` while users do not count.
+    pub owner: Option<Arc<Owner>>,
     /// What it reads, where that is not simply the newest state.
     pub view: Option<PointInTime>,
     /// The index of its last write in the log; 0 if it has not written.
@@ -336,6 +338,7 @@ impl<'a> CommandContext<'a> {
             started,
             deadline,
             concern: WriteConcern::default(),
+            owner: None,
             view: None,
             last_write: AtomicU64::new(0),
             late: AtomicBool::new(false),
@@ -360,6 +363,7 @@ impl<'a> CommandContext<'a> {
         let mut part =
             CommandContext::new(self.node, self.conn, request, spec, self.table, generic);
         part.deadline = deadline;
+        part.owner.clone_from(&self.owner);
         part.handle = OnceLock::from(handle);
         Ok(part)
     }
@@ -509,6 +513,7 @@ impl<'a> CommandContext<'a> {
                 self.request,
                 self.spec.name,
                 self.spec.writes,
+                self.owner.clone(),
                 handle,
             );
             // It may have run a plan for a while before it was worth listing.

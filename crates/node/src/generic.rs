@@ -21,6 +21,8 @@ pub struct Generic<'a> {
     pub read_preference: Option<ReadMode>,
     pub cluster_time: Option<RawBsonRef<'a>>,
     pub comment: Option<RawBsonRef<'a>>,
+    /// Whom a router sends the request for.
+    pub audit: Option<RawBsonRef<'a>>,
     pub shard_version: Option<RawBsonRef<'a>>,
     pub database_version: Option<RawBsonRef<'a>>,
     /// The legacy OP_QUERY bit, given to commands as `$readPreference`'s absence.
@@ -77,8 +79,8 @@ impl<'a> Generic<'a> {
             value,
         };
         match name {
-            "$audit"
-            | "$client"
+            "$audit" => self.audit = Some(value),
+            "$client"
             | "$configServerState"
             | "$oplogQueryData"
             | "$replData"

@@ -32,12 +32,12 @@ pub mod role;
 pub mod rw_defaults;
 pub mod service;
 mod session_ending;
-pub mod shape;
 mod stored_defaults;
 pub mod top;
 mod ttl;
 pub mod upkeep;
 pub mod virtual_collections;
 
+pub use banyan_access::shape;
 pub use banyan_replication::errors;
 pub use banyan_wire::params;

@@ -20,6 +20,7 @@ use banyan_storage::{Namespace, OpenError, Store, StoreOptions};
 use tokio::runtime::Handle;
 
 use crate::access::control::{AccessControl, AccessOptions};
+use crate::access::users::{self, NodeUsers};
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
 use crate::index_builds::active::IndexBuilds;
@@ -96,6 +97,8 @@ pub struct Node {
     pub replica: Arc<Replica>,
     pub info: ServerInfo,
     pub access: AccessControl,
+    /// Held by whoever changes users or roles.
+    pub access_changes: tokio::sync::Mutex<()>,
     pub parameters: Parameters,
     pub counters: Sharded<Counters>,
     pub top: Top,
@@ -167,6 +170,7 @@ impl Node {
             log: Arc::new(Log::new(replica.clone())),
             info: options.info,
             access: AccessControl::new(options.access),
+            access_changes: tokio::sync::Mutex::default(),
             parameters: Parameters::new(memory),
             counters: Sharded::default(),
             top: Top::default(),
@@ -184,7 +188,7 @@ impl Node {
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
-        node.access.watch(&node.replica.machine);
+        users::watch(&node.access, &node.replica.machine);
         let points = Arc::downgrade(&node);
         node.replica.machine.on_point(Box::new(move |point| {
             if let Some(node) = points.upgrade() {
@@ -225,6 +229,14 @@ impl Node {
                 role.wrote(namespace, change);
             };
             self.replica.machine.observe(Box::new(observer));
+        }
+    }
+
+    /// The users in this member's state.
+    pub fn users(&self) -> NodeUsers<'_> {
+        NodeUsers {
+            access: &self.access,
+            replica: &self.replica,
         }
     }
 

@@ -11,7 +11,8 @@ use banyan_wire::{Connection, Request};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 
-use crate::access::{identity, redaction};
+use crate::access::identity::Owner;
+use crate::access::redaction;
 
 /// Running operations are spread over this many locks.
 const SHARDS: usize = 16;
@@ -25,6 +26,8 @@ pub struct Operation {
     pub command: &'static str,
     pub writes: bool,
     pub database: String,
+    /// Whose it is; `None`: the process's own, or users do not count.
+    pub owner: Option<Arc<Owner>>,
     /// The command as it came; copied only when someone asks, since [`Request`] shares its buffer.
     pub body: banyan_wire::Doc,
     pub started: Instant,
@@ -118,6 +121,7 @@ impl Operations {
         request: &Request,
         command: &'static str,
         writes: bool,
+        owner: Option<Arc<Owner>>,
         interrupt: Interrupt,
     ) -> Registration {
         self.list(Operation {
@@ -127,6 +131,7 @@ impl Operations {
             command,
             writes,
             database: request.database.clone(),
+            owner,
             body: request.body.clone(),
             started: Instant::now(),
             started_at: SystemTime::now(),
@@ -154,6 +159,7 @@ impl Operations {
             // It goes on when this member leads no more.
             writes: false,
             database: database.to_owned(),
+            owner: None,
             body: body.into(),
             started: Instant::now(),
             started_at: SystemTime::now(),
@@ -259,9 +265,10 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         let id = i64::try_from(connection.id).unwrap_or(i64::MAX);
         document.append(bson::cstr!("connectionId"), id);
         document.append(bson::cstr!("client"), connection.peer.to_string());
-        let users = identity::known(connection).names();
-        if !users.is_empty() {
-            let users: RawArrayBuf = users
+        let owner = operation.owner.as_ref();
+        if let Some(owner) = owner.filter(|owner| !owner.is_nobody()) {
+            let users: RawArrayBuf = owner
+                .names()
                 .iter()
                 .map(|name| rawdoc! { "user": name.user.as_str(), "db": name.database.as_str() })
                 .collect();

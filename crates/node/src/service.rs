@@ -14,11 +14,14 @@ use std::time::Instant;
 
 use banyan_replication::sessions::session_id;
 use banyan_replication::set::write_concern::{self, Awaited, WriteConcern};
+use banyan_security::{Action, Resource};
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
 use crate::access::check::{self, Check};
+use crate::access::identity::Owner;
+use crate::access::impersonation;
 use crate::account;
 use crate::commands::BUILT_IN;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
@@ -65,9 +68,11 @@ impl NodeService {
             error
         };
         let generic = spec.generic(request).map_err(refused)?;
-        self.admit(conn, request, spec, &generic)
+        let owner = self
+            .admit(conn, request, spec, &generic)
             .map_err(|error| refused(refusal::label(error, spec, &generic)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
+        ctx.owner = owner;
         let result = self.run(&mut ctx).await;
         account::settle(&ctx, place, &result);
         match result {
@@ -138,23 +143,35 @@ impl NodeService {
         }
     }
 
-    /// What can be said against a request without looking at data.
+    /// What can be said against a request without looking at data, and whose it is.
     fn admit(
         &self,
         conn: &Connection,
         request: &Request,
         spec: &CommandSpec,
         generic: &Generic<'_>,
-    ) -> Result<(), CommandError> {
+    ) -> Result<Option<Arc<Owner>>, CommandError> {
         if spec.admin_only && request.database != "admin" {
             return Err(CommandError::new(
                 ErrorCode::Unauthorized,
                 format!("{} may only be run against the admin database.", spec.name),
             ));
         }
-        if self.node.access.is_enforced() {
-            self.authorize(conn, request, spec)?;
-        }
+        let owner = match self.node.access.is_enforced() && conn.id != OWN_CONNECTION_ID {
+            true => Some(self.authorize(conn, request, spec, generic)?),
+            false => None,
+        };
+        self.admit_state(request, spec, generic)?;
+        Ok(owner)
+    }
+
+    /// Whether the member is in a state to answer.
+    fn admit_state(
+        &self,
+        request: &Request,
+        spec: &CommandSpec,
+        generic: &Generic<'_>,
+    ) -> Result<(), CommandError> {
         if self.node.operations.is_shutting_down() {
             return Err(CommandError::new(
                 ErrorCode::InterruptedAtShutdown,
@@ -205,30 +222,35 @@ impl NodeService {
         }
     }
 
-    /// Whether the client may do this. What the process asks of itself it may.
+    /// Whether the client may do this, and whom it does it for.
     fn authorize(
         &self,
         conn: &Connection,
         request: &Request,
         spec: &CommandSpec,
-    ) -> Result<(), CommandError> {
-        if conn.id == OWN_CONNECTION_ID {
-            return Ok(());
-        }
-        let access = &self.node.access;
-        let identity = access.identity(&self.node.replica, conn)?;
+        generic: &Generic<'_>,
+    ) -> Result<Arc<Owner>, CommandError> {
+        let users = self.node.users();
+        let identity = users.identity(conn)?;
         let localhost = !identity.is_authenticated()
             && self.node.parameters.flag("enableLocalhostAuthBypass")
-            && access.is_localhost_exception(&self.node.replica, conn);
+            && users.is_localhost_exception(conn);
         let check = Check::new(&identity, localhost, request);
-        check::admit(&check, spec.access, request)
+        check::admit(&check, spec.access, request)?;
+        let Some(audit) = generic.audit else {
+            return Ok(identity.owner().clone());
+        };
+        match identity.allows(Action::Impersonate, Resource::Cluster) {
+            true => Ok(impersonation::parse(audit)?.unwrap_or_else(|| identity.owner().clone())),
+            false => Err(impersonation::refused()),
+        }
     }
 
     /// The session that the command names is in use.
     fn enter_session(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         if let Some(lsid) = ctx.generic.lsid {
             let session = session_id::parse(lsid)?;
-            ctx.node.use_session(ctx.conn, session)?;
+            ctx.node.use_session(ctx.owner.as_deref(), session)?;
         }
         if ctx.generic.txn_number.is_some() && !ctx.spec.lenient {
             self.check_numbered(ctx)?;

@@ -3,10 +3,9 @@
 use banyan_execution::Cause;
 use banyan_replication::clock;
 use banyan_replication::sessions::session_id::{self, SessionId};
-use banyan_wire::{CommandError, Connection};
+use banyan_wire::CommandError;
 
-use crate::access::identity::{self, UserDigest};
-use crate::context::OWN_CONNECTION_ID;
+use crate::access::identity::{Owner, UserDigest};
 use crate::node::Node;
 
 /// Whose the sessions of a client are.
@@ -17,12 +16,24 @@ enum SessionOwner {
     Nobody,
 }
 
+fn session_owner(owner: Option<&Owner>) -> SessionOwner {
+    match owner {
+        None => SessionOwner::Shared,
+        Some(owner) if owner.is_nobody() => SessionOwner::Nobody,
+        Some(owner) => SessionOwner::User(owner.digest()),
+    }
+}
+
 impl Node {
     /// A session is in use. Whoever uses it first owns it; who has not logged in has none.
-    pub fn use_session(&self, client: &Connection, session: SessionId) -> Result<(), CommandError> {
+    pub fn use_session(
+        &self,
+        owner: Option<&Owner>,
+        session: SessionId,
+    ) -> Result<(), CommandError> {
         let sessions_max = self.parameters.value("maxSessions");
         let sessions_max = usize::try_from(sessions_max).unwrap_or(usize::MAX);
-        let owner = match self.session_owner(client) {
+        let owner = match session_owner(owner) {
             SessionOwner::Nobody => return Ok(()),
             SessionOwner::Shared => None,
             SessionOwner::User(user) => Some(user),
@@ -31,8 +42,8 @@ impl Node {
     }
 
     /// Ends a session for its owner; somebody else's stays.
-    pub fn end_own_session(&self, client: &Connection, session: &SessionId, kill_running: bool) {
-        let is_own = match self.session_owner(client) {
+    pub fn end_own_session(&self, owner: Option<&Owner>, session: &SessionId, kill_running: bool) {
+        let is_own = match session_owner(owner) {
             SessionOwner::Nobody => false,
             SessionOwner::Shared => true,
             SessionOwner::User(user) => self.sessions.is_owned(session, &user),
@@ -43,26 +54,15 @@ impl Node {
     }
 
     /// Ends the sessions of the client's user.
-    pub fn kill_own_sessions(&self, client: &Connection) {
-        match self.session_owner(client) {
+    pub fn kill_own_sessions(&self, owner: Option<&Owner>, asking_connection: u64) {
+        match session_owner(owner) {
             SessionOwner::Nobody => {}
-            SessionOwner::Shared => self.kill_all_sessions(client.id),
+            SessionOwner::Shared => self.kill_all_sessions(asking_connection),
             SessionOwner::User(user) => {
                 for session in self.sessions.of(&user) {
                     self.end_session(&session, true);
                 }
             }
-        }
-    }
-
-    fn session_owner(&self, client: &Connection) -> SessionOwner {
-        if !self.access.is_enforced() || client.id == OWN_CONNECTION_ID {
-            return SessionOwner::Shared;
-        }
-        let identity = identity::known(client);
-        match identity.is_authenticated() {
-            true => SessionOwner::User(identity.digest()),
-            false => SessionOwner::Nobody,
         }
     }
 

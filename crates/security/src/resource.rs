@@ -150,6 +150,17 @@ impl ResourcePattern {
     }
 }
 
+impl ResourcePattern {
+    /// The name of the collections that it names one by one.
+    pub fn collection(&self) -> Option<&str> {
+        match self {
+            ResourcePattern::CollectionName(collection)
+            | ResourcePattern::Collection { collection, .. } => Some(collection),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Given<'a> {
     any_resource: bool,

@@ -13,6 +13,7 @@
 //! compression and client metadata in `hello`, replies that follow one another ([`exhaust`]), and
 //! `getLastError`.
 
+pub mod behalf;
 mod client;
 mod codes;
 mod compression;

@@ -2,8 +2,11 @@
 
 use super::pass;
 use crate::context::{CommandResult, CommandSpec, Context, run};
+use banyan_access::check::Access;
+use banyan_security::Action;
 
 pub const SPEC: CommandSpec = CommandSpec::new("addShard", "a shard joins the cluster", run!(run))
+    .access(Access::Cluster(Action::AddShard))
     .aliases(&["addshard"])
     .admin_only();
 

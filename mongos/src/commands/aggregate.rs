@@ -1,6 +1,8 @@
 //! `aggregate`: passed on when one shard has everything the pipeline needs; otherwise the shards
 //! run the part that they can run alone, and the rest runs here.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use std::sync::Arc;
 
 use banyan_document::{Collator, DocumentWriter};
@@ -21,7 +23,8 @@ use crate::piped::Piped;
 use crate::sources::RouterSources;
 use crate::targeting;
 
-pub const SPEC: CommandSpec = CommandSpec::new("aggregate", "runs a pipeline", run!(run));
+pub const SPEC: CommandSpec = CommandSpec::new("aggregate", "runs a pipeline", run!(run))
+    .access(Access::Checked(reads_and_writes::aggregate));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let request = context.request;
@@ -42,7 +45,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
             let ns = format!("{}.$cmd.aggregate", request.database);
             return Ok(reply("firstBatch", &[], 0, &ns));
         };
-        return on_primary::forward_cursor(context, &database).await;
+        return on_primary::forward_cursor(context, &database, &[], &RawDocumentBuf::new()).await;
     }
     let ns = context.namespace()?;
     let stages = fields::stages(&request.body)?;
@@ -296,7 +299,7 @@ async fn respond(
         let execution = here.start(Some(Arc::new(sources))).map_err(query_error)?;
         Source::Piped(Box::new(Piped::new(source, execution, ending.clone())))
     };
-    let mut cursor = Cursor::new(ns.to_owned(), source, body);
+    let mut cursor = Cursor::new(ns.to_owned(), source, body).owned_by(context.owner());
     if let Some(stage) = stages.last().filter(|stage| is_output(stage)) {
         let output = parse(body, &[stage], None, &ending)?.output().cloned();
         let written = match output {

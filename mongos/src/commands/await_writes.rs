@@ -1,6 +1,7 @@
 //! `_awaitWrites`: what `getLastError` waits with. The connection's last write may have gone to any
 //! shard, so all of them are asked.
 
+use banyan_access::check::Access;
 use std::sync::Arc;
 
 use banyan_wire::RequestOptions;
@@ -14,6 +15,7 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "internal: waits for a write concern",
     run!(wait),
 )
+.access(Access::LoggedIn)
 .admin_only();
 
 async fn wait(context: &Context<'_>) -> CommandResult {

@@ -2,6 +2,8 @@
 
 use super::pass;
 use crate::context::{CommandResult, CommandSpec, Context, run};
+use banyan_access::check::Access;
+use banyan_access::sharding;
 
 pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new(
@@ -9,18 +11,21 @@ pub const SPECS: &[CommandSpec] = &[
         "lets the balancer move chunks",
         run!(start),
     )
+    .access(Access::Checked(sharding::control_balancer))
     .admin_only(),
     CommandSpec::new(
         "balancerStop",
         "keeps the balancer from moving chunks",
         run!(stop),
     )
+    .access(Access::Checked(sharding::control_balancer))
     .admin_only(),
     CommandSpec::new(
         "balancerStatus",
         "whether the balancer may move chunks",
         run!(status),
     )
+    .access(Access::Checked(sharding::balancer_status))
     .admin_only(),
 ];
 

@@ -1,12 +1,14 @@
 //! `buildInfo`.
 
+use banyan_access::check::Access;
 use banyan_wire::version::{COMPATIBLE_VERSION, COMPATIBLE_VERSION_ARRAY};
 use bson::{RawArrayBuf, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("buildInfo", "what this program is", run!(run)).aliases(&["buildinfo"]);
+pub const SPEC: CommandSpec = CommandSpec::new("buildInfo", "what this program is", run!(run))
+    .access(Access::Anyone)
+    .aliases(&["buildinfo"]);
 
 async fn run(_: &Context<'_>) -> CommandResult {
     Ok(rawdoc! {

@@ -1,5 +1,7 @@
 //! `collStats`: the sizes of all shards added up, and each shard's own.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use std::collections::BTreeMap;
 
 use banyan_document::DocumentWriter;
@@ -11,8 +13,9 @@ use crate::catalog::Route;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("collStats", "the sizes of a collection", run!(run)).aliases(&["collstats"]);
+pub const SPEC: CommandSpec = CommandSpec::new("collStats", "the sizes of a collection", run!(run))
+    .access(Access::Collection(Action::CollStats))
+    .aliases(&["collstats"]);
 
 /// What adds up.
 const SUMS: &[&str] = &[

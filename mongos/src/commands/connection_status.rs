@@ -1,20 +1,16 @@
-//! `connectionStatus`: who is logged in. Nobody is: there is no access control.
+//! `connectionStatus`: who is logged in.
 
-use bson::raw::cstr;
-use bson::{RawArrayBuf, rawdoc};
+use banyan_access::check::Access;
+use banyan_access::login;
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
-pub const SPEC: CommandSpec = CommandSpec::new("connectionStatus", "who is logged in", run!(run));
+pub const SPEC: CommandSpec =
+    CommandSpec::new("connectionStatus", "who is logged in", run!(run)).access(Access::Anyone);
 
 async fn run(context: &Context<'_>) -> CommandResult {
-    let mut who = rawdoc! {
-        "authenticatedUsers": RawArrayBuf::new(),
-        "authenticatedUserRoles": RawArrayBuf::new(),
-    };
-    if fields::get_flag(&context.request.body, "showPrivileges") {
-        who.append(cstr!("authenticatedUserPrivileges"), RawArrayBuf::new());
-    }
-    Ok(rawdoc! {"authInfo": who, "ok": 1.0})
+    let identity = context.router.users.identity(context.connection).await;
+    let show_privileges = fields::get_flag(&context.request.body, "showPrivileges");
+    Ok(login::connection_status(&identity, show_privileges))
 }

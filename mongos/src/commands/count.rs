@@ -1,5 +1,7 @@
 //! `count`: the sum of what the shards count.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use bson::raw::cstr;
 use bson::{RawDocumentBuf, rawdoc};
 
@@ -8,7 +10,8 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec =
-    CommandSpec::new("count", "counts the documents that match", run!(run));
+    CommandSpec::new("count", "counts the documents that match", run!(run))
+        .access(Access::Collection(Action::Find));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;

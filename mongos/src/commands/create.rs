@@ -3,8 +3,11 @@
 use super::forward;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::errors::no_database;
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 
-pub const SPEC: CommandSpec = CommandSpec::new("create", "makes a collection", run!(run));
+pub const SPEC: CommandSpec = CommandSpec::new("create", "makes a collection", run!(run))
+    .access(Access::Checked(reads_and_writes::create));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;

@@ -3,9 +3,12 @@
 use super::index_changes;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::errors::no_database;
+use banyan_access::check::Access;
+use banyan_security::Action;
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("createIndexes", "makes indexes", run!(run)).aliases(&["createindexes"]);
+pub const SPEC: CommandSpec = CommandSpec::new("createIndexes", "makes indexes", run!(run))
+    .access(Access::Collection(Action::CreateIndex))
+    .aliases(&["createindexes"]);
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;

@@ -1,5 +1,7 @@
 //! `currentOp`: what the shards are doing.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use std::sync::Arc;
 
 use banyan_document::DocumentWriter;
@@ -9,6 +11,7 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("currentOp", "what is running", run!(run))
+    .access(Access::Checked(reads_and_writes::current_op))
     .aliases(&["currentop"])
     .admin_only();
 

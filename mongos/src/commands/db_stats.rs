@@ -1,5 +1,7 @@
 //! `dbStats`: the sizes of all shards added up, and each shard's own under its address.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,8 +12,9 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 use crate::shards::CONFIG;
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("dbStats", "the sizes of a database", run!(run)).aliases(&["dbstats"]);
+pub const SPEC: CommandSpec = CommandSpec::new("dbStats", "the sizes of a database", run!(run))
+    .access(Access::Database(Action::DbStats))
+    .aliases(&["dbstats"]);
 
 const SUMS: &[&str] = &[
     "collections",

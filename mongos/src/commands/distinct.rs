@@ -1,5 +1,7 @@
 //! `distinct`: the values of all shards, each once.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use std::collections::BTreeMap;
 
 use banyan_document::DocumentWriter;
@@ -12,7 +14,8 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec =
-    CommandSpec::new("distinct", "the distinct values of a field", run!(run));
+    CommandSpec::new("distinct", "the distinct values of a field", run!(run))
+        .access(Access::Collection(Action::Find));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;

@@ -1,12 +1,15 @@
 //! `drop`: carried out by the config servers, which know all shards of a collection.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use bson::rawdoc;
 
 use super::forward;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::shards::CONFIG;
 
-pub const SPEC: CommandSpec = CommandSpec::new("drop", "drops a collection", run!(run));
+pub const SPEC: CommandSpec = CommandSpec::new("drop", "drops a collection", run!(run))
+    .access(Access::Collection(Action::DropCollection));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;

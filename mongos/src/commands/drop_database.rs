@@ -1,12 +1,15 @@
 //! `dropDatabase`: carried out by the config servers.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("dropDatabase", "drops a database", run!(run)).aliases(&["dropdatabase"]);
+pub const SPEC: CommandSpec = CommandSpec::new("dropDatabase", "drops a database", run!(run))
+    .access(Access::Database(Action::DropDatabase))
+    .aliases(&["dropdatabase"]);
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let name = context.request.database.as_str();

@@ -1,11 +1,14 @@
 //! `dropIndexes`: on every shard that holds a part of the collection.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 
 use super::index_changes;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new("dropIndexes", "drops indexes", run!(run))
+    .access(Access::Collection(Action::DropIndex))
     .aliases(&["dropindexes", "deleteIndexes"]);
 
 async fn run(context: &Context<'_>) -> CommandResult {

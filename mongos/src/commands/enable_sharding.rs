@@ -1,5 +1,7 @@
 //! `enableSharding`: makes the database known, and says on which shard it is at home.
 
+use banyan_access::check::Access;
+use banyan_access::sharding;
 use banyan_document::DocumentWriter;
 use bson::rawdoc;
 
@@ -11,6 +13,7 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "lets a database's collections be sharded",
     run!(run),
 )
+.access(Access::Checked(sharding::enable_sharding))
 .aliases(&["enablesharding"])
 .admin_only();
 

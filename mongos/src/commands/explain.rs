@@ -1,5 +1,7 @@
 //! `explain`: the shards' plans, under the shards' names.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_document::DocumentWriter;
 use banyan_process::machine;
 use banyan_wire::version::COMPATIBLE_VERSION;
@@ -14,7 +16,8 @@ use crate::fields;
 use crate::targeting;
 
 pub const SPEC: CommandSpec =
-    CommandSpec::new("explain", "how a command is carried out", run!(run));
+    CommandSpec::new("explain", "how a command is carried out", run!(run))
+        .access(Access::Checked(reads_and_writes::explained));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let request = context.request;

@@ -1,5 +1,7 @@
 //! `find`: passed on when one shard can answer, merged when several have to.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use std::sync::Arc;
 
 use banyan_document::Collator;
@@ -23,7 +25,8 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "find",
     "finds documents, on as few shards as the filter allows",
     run!(run),
-);
+)
+.access(Access::Collection(Action::Find));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
@@ -172,7 +175,7 @@ async fn respond(
         remote.set_batch_size(fields::get_number(body, "batchSize"));
     }
     let source = Source::Merged(Merge::new(remotes, shape));
-    let mut cursor = Cursor::new(ns.to_owned(), source, body);
+    let mut cursor = Cursor::new(ns.to_owned(), source, body).owned_by(context.owner());
     let batch = cursor.batch(first_batch_size(body, None)).await?;
     if single_batch || cursor.is_done() {
         cursor.kill().await;

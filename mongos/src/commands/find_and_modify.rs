@@ -1,5 +1,7 @@
 //! `findAndModify`: on the one shard that the query names.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawDocumentBuf, rawdoc};
 
@@ -13,6 +15,7 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "changes one document and returns it",
     run!(run),
 )
+.access(Access::Checked(reads_and_writes::find_and_modify))
 .aliases(&["findandmodify"]);
 
 async fn run(context: &Context<'_>) -> CommandResult {

@@ -1,5 +1,7 @@
 //! `flushRouterConfig`: forgets what is known of a collection, a database, or all of them.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use bson::{RawBsonRef, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -9,6 +11,7 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "reads the cluster's metadata anew",
     run!(run),
 )
+.access(Access::Cluster(Action::FlushRouterConfig))
 .aliases(&["flushrouterconfig"])
 .admin_only();
 

@@ -124,7 +124,9 @@ pub fn adopt_cursor(context: &Context<'_>, answer: Answer) -> RawDocumentBuf {
         member: answer.member,
         cursor: id,
     });
-    let cursor = Cursor::new(ns.to_owned(), source, &context.request.body).within(context.deadline);
+    let cursor = Cursor::new(ns.to_owned(), source, &context.request.body)
+        .owned_by(context.owner())
+        .within(context.deadline);
     let id = context.router.cursors.insert(cursor);
     with_cursor_id(answer.reply, id)
 }

@@ -1,11 +1,15 @@
 //! `getCmdLineOpts`: how the program was started.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use bson::{RawArrayBuf, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
-    CommandSpec::new("getCmdLineOpts", "how the program was started", run!(run)).admin_only();
+    CommandSpec::new("getCmdLineOpts", "how the program was started", run!(run))
+        .access(Access::Cluster(Action::GetCmdLineOpts))
+        .admin_only();
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let identity = &context.router.identity;

@@ -1,13 +1,16 @@
 //! `getLog`: the last lines of the log, or its warnings.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("getLog", "the last lines of the log", run!(run)).admin_only();
+pub const SPEC: CommandSpec = CommandSpec::new("getLog", "the last lines of the log", run!(run))
+    .access(Access::Cluster(Action::GetLog))
+    .admin_only();
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let log = banyan_process::logging::log();

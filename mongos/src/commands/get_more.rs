@@ -1,5 +1,6 @@
 //! `getMore`.
 
+use banyan_access::check::Access;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
 use tokio::time::Instant;
@@ -9,7 +10,8 @@ use crate::cursors::{Source, forward_get_more, reply, with_cursor_id};
 use crate::errors::expired;
 use crate::fields;
 
-pub const SPEC: CommandSpec = CommandSpec::new("getMore", "the next batch of a cursor", run!(run));
+pub const SPEC: CommandSpec =
+    CommandSpec::new("getMore", "the next batch of a cursor", run!(run)).access(Access::LoggedIn);
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let request = context.request;
@@ -37,7 +39,10 @@ async fn run(context: &Context<'_>) -> CommandResult {
         Some(size) if size > 0 => usize::try_from(size).unwrap_or(usize::MAX),
         _ => usize::MAX,
     };
-    let mut taken = context.router.cursors.take(id, &ns)?;
+    let mut taken = context
+        .router
+        .cursors
+        .take(id, &ns, context.owner().as_ref())?;
     let Some(cursor) = taken.cursor() else {
         return Err(CommandError::new(
             ErrorCode::CursorNotFound,

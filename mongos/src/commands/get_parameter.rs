@@ -1,6 +1,10 @@
 //! `getParameter`: the few that a router has.
 
+use std::sync::atomic::Ordering;
+
+use banyan_access::check::Access;
 use banyan_query::memory::DISK_BY_DEFAULT;
+use banyan_security::Action;
 use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf, rawdoc};
@@ -10,6 +14,7 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPEC: CommandSpec = CommandSpec::new("getParameter", "parameters and values", run!(run))
+    .access(Access::Cluster(Action::GetParameter))
     .aliases(&["getparameter"])
     .admin_only();
 
@@ -49,7 +54,17 @@ async fn run(context: &Context<'_>) -> CommandResult {
             RawBson::String(operating::parameter(name)?.to_owned()),
         ))
     });
-    for (name, value) in limits.chain([(DISK_BY_DEFAULT, by_default)]).chain(modes) {
+    let interval = context
+        .router
+        .users
+        .interval_seconds
+        .load(Ordering::Relaxed);
+    let interval = set_parameter::shown(interval);
+    let others = [
+        (DISK_BY_DEFAULT, by_default),
+        (set_parameter::USER_CACHE_INTERVAL, interval),
+    ];
+    for (name, value) in limits.chain(others).chain(modes) {
         if (everything || context.request.get(name).is_some())
             && let Ok(name) = bson::raw::CString::try_from(name)
         {

@@ -1,5 +1,7 @@
 //! `getShardMap`: every shard's address, and every member's shard.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use std::collections::BTreeMap;
 
 use banyan_document::DocumentWriter;
@@ -7,6 +9,7 @@ use banyan_document::DocumentWriter;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec = CommandSpec::new("getShardMap", "the shards' addresses", run!(run))
+    .access(Access::Cluster(Action::GetShardMap))
     .aliases(&["getshardmap"])
     .admin_only();
 

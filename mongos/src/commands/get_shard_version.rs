@@ -1,5 +1,7 @@
 //! `getShardVersion`: how old the router's picture of a collection is.
 
+use banyan_access::check::Access;
+use banyan_access::sharding;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
@@ -11,6 +13,7 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "the version of a collection's routing",
     run!(run),
 )
+.access(Access::Checked(sharding::get_shard_version))
 .aliases(&["getshardversion"])
 .admin_only();
 

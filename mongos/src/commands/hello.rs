@@ -1,16 +1,20 @@
 //! `hello` and `isMaster`: what a driver asks first.
 
+use banyan_access::check::Access;
 use std::time::Duration;
 
+use banyan_access::login;
 use banyan_wire::version::{WIRE_VERSION_MAX, WIRE_VERSION_MIN};
 use bson::raw::cstr;
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
+use super::sasl;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("hello", "what this process is", run!(run)).aliases(&["isMaster", "ismaster"]);
+pub const SPEC: CommandSpec = CommandSpec::new("hello", "what this process is", run!(run))
+    .access(Access::Anyone)
+    .aliases(&["isMaster", "ismaster"]);
 
 /// The longest that a driver may have an unchanged answer held back.
 const AWAIT_MAX: Duration = Duration::from_secs(60);
@@ -59,5 +63,25 @@ async fn run(context: &Context<'_>) -> CommandResult {
     out.append(cstr!("minWireVersion"), WIRE_VERSION_MIN);
     out.append(cstr!("readOnly"), false);
     out.append(cstr!("ok"), 1.0);
-    Ok(out)
+    with_login(context, out).await
+}
+
+/// What a client that is about to log in asks beside.
+async fn with_login(context: &Context<'_>, hello: RawDocumentBuf) -> CommandResult {
+    let body = &context.request.body;
+    let mechanisms = match fields::get(body, "saslSupportedMechs") {
+        Some(value) => {
+            let name = login::asked_about(value)?;
+            let user = context.router.users.fetch(&name).await?;
+            Some(login::mechanisms(
+                user.as_ref().map(|user| &user.definition),
+            ))
+        }
+        None => None,
+    };
+    let speculative = match fields::get(body, "speculativeAuthenticate") {
+        Some(RawBsonRef::Document(start)) => sasl::speculative(context, start).await,
+        _ => None,
+    };
+    Ok(login::with_login(hello, mechanisms, speculative))
 }

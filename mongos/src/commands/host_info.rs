@@ -1,12 +1,15 @@
 //! `hostInfo`: the machine.
 
+use banyan_access::check::Access;
 use banyan_process::machine;
+use banyan_security::Action;
 use bson::rawdoc;
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("hostInfo", "what the machine is", run!(run)).aliases(&["hostinfo"]);
+pub const SPEC: CommandSpec = CommandSpec::new("hostInfo", "what the machine is", run!(run))
+    .access(Access::Cluster(Action::HostInfo))
+    .aliases(&["hostinfo"]);
 
 async fn run(_: &Context<'_>) -> CommandResult {
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as i32;

@@ -1,5 +1,6 @@
 //! `listCommands`.
 
+use banyan_access::check::Access;
 use banyan_document::DocumentWriter;
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -9,6 +10,7 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "the commands that are answered here",
     run!(run),
 )
+.access(Access::Anyone)
 .aliases(&["listcommands"]);
 
 async fn run(context: &Context<'_>) -> CommandResult {
@@ -18,7 +20,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
         out.begin_document(spec.name);
         out.append_str("help", spec.help);
         out.append_bool("adminOnly", spec.admin_only);
-        out.append_bool("requiresAuth", false);
+        out.append_bool("requiresAuth", !matches!(spec.access, Access::Anyone));
         out.end();
     }
     out.end();

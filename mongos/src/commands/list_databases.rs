@@ -1,5 +1,7 @@
 //! `listDatabases`: those of all shards, a database on several of them once.
 
+use banyan_access::check::Access;
+use banyan_access::listing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use crate::fields;
 use crate::shards::CONFIG;
 
 pub const SPEC: CommandSpec = CommandSpec::new("listDatabases", "all databases", run!(run))
+    .access(Access::LoggedIn)
     .aliases(&["listdatabases"])
     .admin_only();
 
@@ -30,6 +33,13 @@ async fn run(context: &Context<'_>) -> CommandResult {
         Some(filter) => {
             let context = banyan_query::Context::default();
             Some(banyan_query::filter::Filter::parse(filter, &context).map_err(query_error)?)
+        }
+        None => None,
+    };
+    let only = match context.identity() {
+        Some(identity) => {
+            let asked = fields::get(body, "authorizedDatabases").map(banyan_document::is_true);
+            listing::databases(identity, asked)?
         }
         None => None,
     };
@@ -70,7 +80,11 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let mut out = DocumentWriter::new();
     let mut total = 0;
     out.begin_array("databases");
-    for (name, database) in &databases {
+    let is_reached = |name: &str| match &only {
+        Some(identity) => listing::reaches_into(identity, name),
+        None => true,
+    };
+    for (name, database) in databases.iter().filter(|(name, _)| is_reached(name)) {
         let entry = database.entry(name, name_only);
         let wanted = match &filter {
             Some(filter) => filter.try_matches(&entry).map_err(query_error)?,

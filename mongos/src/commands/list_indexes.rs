@@ -1,12 +1,15 @@
 //! `listIndexes`: every shard of a collection has the same ones.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 
 use super::forward;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPEC: CommandSpec =
-    CommandSpec::new("listIndexes", "the indexes of a collection", run!(run));
+    CommandSpec::new("listIndexes", "the indexes of a collection", run!(run))
+        .access(Access::Collection(Action::ListIndexes));
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;

@@ -1,11 +1,14 @@
 //! `listShards`.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use bson::{RawArrayBuf, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::shards::find_all;
 
 pub const SPEC: CommandSpec = CommandSpec::new("listShards", "the cluster's shards", run!(run))
+    .access(Access::Cluster(Action::ListShards))
     .aliases(&["listshards"])
     .admin_only();
 

@@ -1,12 +1,15 @@
 //! `logRotate`: the log goes on in a new file, as with SIGUSR1.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("logRotate", "goes on in a new log file", run!(run)).admin_only();
+pub const SPEC: CommandSpec = CommandSpec::new("logRotate", "goes on in a new log file", run!(run))
+    .access(Access::Cluster(Action::LogRotate))
+    .admin_only();
 
 async fn run(context: &Context<'_>) -> CommandResult {
     match context.request.first_value() {

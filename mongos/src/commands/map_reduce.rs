@@ -3,6 +3,8 @@
 
 mod quotas;
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +23,7 @@ use crate::fields;
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("mapReduce", "maps and reduces with JavaScript", run!(run))
+        .access(Access::Checked(reads_and_writes::map_reduce))
         .aliases(&["mapreduce"]);
 
 const COUNTS: [&str; 4] = ["input", "emit", "reduce", "output"];

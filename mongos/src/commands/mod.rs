@@ -52,13 +52,15 @@ mod refused;
 mod remove_shard;
 mod rotate_certificates;
 mod rw_concern_defaults;
+mod sasl;
 mod server_status;
 mod sessions;
-mod set_parameter;
+pub mod set_parameter;
 mod shard_collection;
 mod sharded_data;
 mod shutdown;
 mod split;
+mod user_management;
 mod whats_my_uri;
 mod write;
 mod zones;
@@ -104,6 +106,8 @@ static TABLE: &[&[CommandSpec]] = &[
         kill_op::SPEC,
         shutdown::SPEC,
     ],
+    sasl::SPECS,
+    user_management::SPECS,
     sessions::SPECS,
     &[
         list_databases::SPEC,
@@ -145,7 +149,20 @@ static TABLE: &[&[CommandSpec]] = &[
 
 #[cfg(test)]
 mod tests {
+    use banyan_access::check::Access;
+
     use super::*;
+
+    #[test]
+    fn every_command_says_what_it_needs() {
+        for spec in COMMANDS.all() {
+            let unnamed = matches!(spec.access, Access::Unnamed);
+            assert!(!unnamed, "{} names no access", spec.name);
+            // A client waits for its own writes; nothing else is for members.
+            let is_internal = spec.name.starts_with('_') && spec.name != "_awaitWrites";
+            assert!(!is_internal, "{} is for members", spec.name);
+        }
+    }
 
     #[test]
     fn every_spelling_is_there_once() {

@@ -1,19 +1,26 @@
 //! Commands about a whole database, or about collections in ways that only the shard that is home
 //! to the database answers.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
+use banyan_security::Action;
 use std::sync::Arc;
 
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{RawDocument, rawdoc};
 
 use super::{forward, index_changes, pass};
 use crate::catalog::Database;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPECS: &[CommandSpec] = &[
-    CommandSpec::new("collMod", "changes a collection's options", run!(coll_mod)),
-    CommandSpec::new("validate", "checks a collection", run!(validate)),
-    CommandSpec::new("renameCollection", "renames a collection", run!(rename)).admin_only(),
+    CommandSpec::new("collMod", "changes a collection's options", run!(coll_mod))
+        .access(Access::Collection(Action::CollMod)),
+    CommandSpec::new("validate", "checks a collection", run!(validate))
+        .access(Access::Collection(Action::Validate)),
+    CommandSpec::new("renameCollection", "renames a collection", run!(rename))
+        .access(Access::Checked(reads_and_writes::rename))
+        .admin_only(),
 ];
 
 /// The database that the request is for; `None` if there is none of that name.
@@ -26,9 +33,14 @@ pub async fn route(context: &Context<'_>) -> Result<Option<Arc<Database>>, Comma
 }
 
 /// Passes the request, which opens a cursor, on to the database's shard.
-pub async fn forward_cursor(context: &Context<'_>, database: &Database) -> CommandResult {
+pub async fn forward_cursor(
+    context: &Context<'_>,
+    database: &Database,
+    dropped: &[&str],
+    added: &RawDocument,
+) -> CommandResult {
     let request = context.request;
-    let outgoing = forward::passed_on(&request.body, &[], &RawDocumentBuf::new());
+    let outgoing = forward::passed_on(&request.body, dropped, added);
     let request_options = context.request_options(false);
     let answer = context
         .router

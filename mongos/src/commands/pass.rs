@@ -1,7 +1,7 @@
 //! Commands that the primary of the config servers carries out under a name of its own.
 
 use banyan_document::DocumentWriter;
-use banyan_wire::CommandError;
+use banyan_wire::{CommandError, RequestOptions};
 use bson::RawDocumentBuf;
 
 use crate::context::Context;
@@ -15,7 +15,29 @@ pub const GENERIC: &[&str] = &[
     "$readPreference",
     "apiVersion",
     "apiStrict",
+    "apiDeprecationErrors",
 ];
+
+/// Sends the command on to the same database of the config servers.
+pub async fn as_it_is(
+    context: &Context<'_>,
+    request_options: RequestOptions,
+) -> Result<RawDocumentBuf, CommandError> {
+    let request = context.request;
+    let mut command = DocumentWriter::new();
+    for element in banyan_document::elements(&request.body) {
+        if !GENERIC.contains(&element.name()) {
+            command.append_element(&element);
+        }
+    }
+    let router = context.router;
+    let options = request_options.deadline(context.deadline);
+    let command = command.finish();
+    let sent = router.config.command(options, &request.database, &command);
+    let reply = sent.await?;
+    router.gossip.observe(&reply);
+    Ok(reply)
+}
 
 /// Sends the command on as `name`, with the value of its first field and all others.
 pub async fn to_config(

@@ -1,6 +1,8 @@
 //! The commands on plan caches and index filters: every shard of a collection has its own.
 
+use banyan_access::check::Access;
 use banyan_document::DocumentWriter;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 
 use super::forward;
@@ -10,22 +12,26 @@ pub const CLEAR: CommandSpec = CommandSpec::new(
     "planCacheClear",
     "forgets which plans have won their trials",
     run!(on_all),
-);
+)
+.access(Access::Collection(Action::PlanCacheWrite));
 pub const SET_FILTER: CommandSpec = CommandSpec::new(
     "planCacheSetFilter",
     "names the only indexes for queries of a shape",
     run!(on_all),
-);
+)
+.access(Access::Collection(Action::PlanCacheIndexFilter));
 pub const LIST_FILTERS: CommandSpec = CommandSpec::new(
     "planCacheListFilters",
     "the indexes that are set for queries of a shape",
     run!(on_all),
-);
+)
+.access(Access::Collection(Action::PlanCacheIndexFilter));
 pub const CLEAR_FILTERS: CommandSpec = CommandSpec::new(
     "planCacheClearFilters",
     "lets queries use all indexes again",
     run!(on_all),
-);
+)
+.access(Access::Collection(Action::PlanCacheIndexFilter));
 
 /// The first shard's reply, and that of each shard under its name.
 async fn on_all(context: &Context<'_>) -> CommandResult {

@@ -1,17 +1,25 @@
 //! Commands of single members that make no sense through a router.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPECS: &[CommandSpec] = &[
-    CommandSpec::new("replSetGetStatus", "not through a router", run!(refuse)),
-    CommandSpec::new("replSetGetConfig", "not through a router", run!(refuse)),
-    CommandSpec::new("replSetInitiate", "not through a router", run!(refuse)),
-    CommandSpec::new("replSetReconfig", "not through a router", run!(refuse)),
-    CommandSpec::new("replSetStepDown", "not through a router", run!(refuse)),
-    CommandSpec::new("replSetFreeze", "not through a router", run!(refuse)),
+    CommandSpec::new("replSetGetStatus", "not through a router", run!(refuse))
+        .access(Access::Cluster(Action::ReplSetGetStatus)),
+    CommandSpec::new("replSetGetConfig", "not through a router", run!(refuse))
+        .access(Access::Cluster(Action::ReplSetGetConfig)),
+    CommandSpec::new("replSetInitiate", "not through a router", run!(refuse))
+        .access(Access::Cluster(Action::ReplSetConfigure)),
+    CommandSpec::new("replSetReconfig", "not through a router", run!(refuse))
+        .access(Access::Cluster(Action::ReplSetConfigure)),
+    CommandSpec::new("replSetStepDown", "not through a router", run!(refuse))
+        .access(Access::Cluster(Action::ReplSetStateChange)),
+    CommandSpec::new("replSetFreeze", "not through a router", run!(refuse))
+        .access(Access::Cluster(Action::ReplSetStateChange)),
 ];
 
 async fn refuse(context: &Context<'_>) -> CommandResult {

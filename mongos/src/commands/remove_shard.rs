@@ -2,9 +2,12 @@
 
 use super::pass;
 use crate::context::{CommandResult, CommandSpec, Context, run};
+use banyan_access::check::Access;
+use banyan_security::Action;
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("removeShard", "a shard leaves the cluster", run!(run))
+        .access(Access::Cluster(Action::RemoveShard))
         .aliases(&["removeshard"])
         .admin_only();
 

@@ -1,6 +1,8 @@
 //! `rotateCertificates`: connections that come from now on are shown the certificates that are in
 //! the files by now.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode, tls};
 use bson::{RawBsonRef, rawdoc};
 use tracing::info;
@@ -12,6 +14,7 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     "reads the certificates again",
     run!(run),
 )
+.access(Access::Cluster(Action::RotateCertificates))
 .admin_only();
 
 async fn run(context: &Context<'_>) -> CommandResult {

@@ -1,5 +1,7 @@
 //! `getDefaultRWConcern`, `setDefaultRWConcern`: the config servers keep what is set.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use bson::{DateTime, RawDocumentBuf, cstr};
 
 use super::pass;
@@ -11,6 +13,7 @@ pub const GET: CommandSpec = CommandSpec::new(
     "shows the default read and write concern",
     run!(get),
 )
+.access(Access::Cluster(Action::GetDefaultRWConcern))
 .admin_only();
 
 pub const SET: CommandSpec = CommandSpec::new(
@@ -18,6 +21,7 @@ pub const SET: CommandSpec = CommandSpec::new(
     "sets the default read and write concern",
     run!(set),
 )
+.access(Access::Cluster(Action::SetDefaultRWConcern))
 .admin_only();
 
 async fn get(context: &Context<'_>) -> CommandResult {

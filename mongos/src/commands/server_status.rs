@@ -1,5 +1,7 @@
 //! `serverStatus`: the process in numbers.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use std::sync::atomic::Ordering::Relaxed;
 
 use banyan_process::figures::{CommandCounts, Counter, usage};
@@ -15,6 +17,7 @@ use crate::figures::Figures;
 use crate::router::Router;
 
 pub const SPEC: CommandSpec = CommandSpec::new("serverStatus", "the process in numbers", run!(run))
+    .access(Access::Cluster(Action::ServerStatus))
     .aliases(&["serverstatus"]);
 
 /// A section; `None` where it has nothing to tell.

@@ -1,6 +1,9 @@
 //! Logical sessions: they exist by being named. What belongs to one here are its cursors, and they
 //! end with it.
 
+use banyan_access::check::Access;
+use banyan_access::identity::UserDigest;
+use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawBsonRef, rawdoc};
@@ -9,12 +12,13 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
 pub const SPECS: &[CommandSpec] = &[
-    CommandSpec::new("startSession", "names a new session", run!(start)),
-    CommandSpec::new("refreshSessions", "keeps sessions alive", run!(refresh)),
-    CommandSpec::new("endSessions", "ends sessions", run!(end)),
-    CommandSpec::new("killSessions", "ends sessions", run!(kill)),
-    CommandSpec::new("killAllSessions", "ends all sessions", run!(kill_all)),
-    CommandSpec::new("logout", "forgets who is logged in", run!(logout)),
+    CommandSpec::new("startSession", "names a new session", run!(start)).access(Access::LoggedIn),
+    CommandSpec::new("refreshSessions", "keeps sessions alive", run!(refresh))
+        .access(Access::LoggedIn),
+    CommandSpec::new("endSessions", "ends sessions", run!(end)).access(Access::LoggedIn),
+    CommandSpec::new("killSessions", "ends sessions", run!(kill)).access(Access::LoggedIn),
+    CommandSpec::new("killAllSessions", "ends all sessions", run!(kill_all))
+        .access(Access::Cluster(Action::KillAnySession)),
 ];
 
 async fn start(_: &Context<'_>) -> CommandResult {
@@ -38,27 +42,30 @@ async fn refresh(context: &Context<'_>) -> CommandResult {
 async fn end(context: &Context<'_>) -> CommandResult {
     let cursors = &context.router.cursors;
     let sessions = named(context)?;
-    let ids = cursors.of_sessions(|session| sessions.iter().any(|ended| ended == session));
+    let owner = context.owner();
+    let is_named = |session: &[u8]| sessions.iter().any(|ended| ended == session);
+    let ids = cursors.of_sessions(owner.as_ref(), is_named);
     cursors.kill(&ids).await;
     Ok(rawdoc! {"ok": 1.0})
 }
 
-/// None named means all.
+/// None named means all of one's own.
 async fn kill(context: &Context<'_>) -> CommandResult {
     if named(context)?.is_empty() {
-        return kill_all(context).await;
+        return kill_of(context, context.owner()).await;
     }
     end(context).await
 }
 
 async fn kill_all(context: &Context<'_>) -> CommandResult {
-    let cursors = &context.router.cursors;
-    let ids = cursors.of_sessions(|_| true);
-    cursors.kill(&ids).await;
-    Ok(rawdoc! {"ok": 1.0})
+    kill_of(context, None).await
 }
 
-async fn logout(_: &Context<'_>) -> CommandResult {
+/// `None`: everybody's.
+async fn kill_of(context: &Context<'_>, owner: Option<UserDigest>) -> CommandResult {
+    let cursors = &context.router.cursors;
+    let ids = cursors.of_sessions(owner.as_ref(), |_| true);
+    cursors.kill(&ids).await;
     Ok(rawdoc! {"ok": 1.0})
 }
 

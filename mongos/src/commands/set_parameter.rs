@@ -1,15 +1,22 @@
-//! `setParameter`: what can change while a router runs, the limits of memory and the mode of TLS.
+//! `setParameter`: what can change while a router runs, the limits of memory, the mode of TLS, and
+//! for how long users are remembered.
 
-use banyan_query::Memory;
+use std::sync::atomic::Ordering;
+
+use banyan_access::check::Access;
 use banyan_query::memory::DISK_BY_DEFAULT;
+use banyan_security::Action;
 use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
+use crate::router::Router;
+use crate::users::INTERVAL_SECONDS_MAX;
 
 pub const SPEC: CommandSpec = CommandSpec::new("setParameter", "changes a parameter", run!(run))
+    .access(Access::Cluster(Action::SetParameter))
     .aliases(&["setparameter"])
     .admin_only();
 
@@ -23,14 +30,13 @@ const GENERIC: &[&str] = &[
 ];
 
 async fn run(context: &Context<'_>) -> CommandResult {
-    let memory = &context.router.memory;
     let mut was = None;
     for element in banyan_document::elements(&context.request.body).skip(1) {
         let name = element.name();
         if name.starts_with('$') || GENERIC.contains(&name) {
             continue;
         }
-        let before = set(memory, name, element.value())?;
+        let before = set(context.router, name, element.value())?;
         was.get_or_insert(before);
     }
     match was {
@@ -42,8 +48,41 @@ async fn run(context: &Context<'_>) -> CommandResult {
     }
 }
 
+/// How long the config servers may say nothing of users until they are asked again, in seconds.
+pub(super) const USER_CACHE_INTERVAL: &str = "userCacheInvalidationIntervalSecs";
+const LOCALHOST_BYPASS: &str = "enableLocalhostAuthBypass";
+
+/// `--setParameter`, as far as it is about users.
+pub fn at_start(router: &Router, name: &str, value: &str) -> Result<(), CommandError> {
+    match name {
+        USER_CACHE_INTERVAL => {
+            let bad = |_| not_integral(name);
+            set(router, name, RawBsonRef::Int64(value.parse().map_err(bad)?)).map(drop)
+        }
+        LOCALHOST_BYPASS => {
+            let flag = match value {
+                "true" | "1" => true,
+                "false" | "0" => false,
+                _ => {
+                    let text = format!("Invalid value for parameter {name}: {value}");
+                    return Err(CommandError::new(ErrorCode::BadValue, text));
+                }
+            };
+            router.users.localhost_bypass.store(flag, Ordering::Relaxed);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn not_integral(name: &str) -> CommandError {
+    let text = format!("Failed validating {name}: Unable to coerce value to integral type");
+    CommandError::new(ErrorCode::BadValue, text)
+}
+
 /// Changes a parameter and answers what it was.
-fn set(memory: &Memory, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, CommandError> {
+fn set(router: &Router, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, CommandError> {
+    let memory = &router.memory;
     if let Some(was) = operating::set_parameter(name, value)? {
         return Ok(RawBson::String(was.to_owned()));
     }
@@ -52,6 +91,11 @@ fn set(memory: &Memory, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
         memory.set_parameter(name, i64::from(banyan_document::is_true(value)));
         return Ok(RawBson::Boolean(before));
     }
+    if name == USER_CACHE_INTERVAL {
+        let seconds = within(name, value, 1, INTERVAL_SECONDS_MAX)?;
+        let before = &router.users.interval_seconds;
+        return Ok(shown(before.swap(seconds, Ordering::Relaxed)));
+    }
     let row = memory.parameters().find(|(row, _)| row.parameter == name);
     let Some((row, before)) = row else {
         let text = format!(
@@ -59,20 +103,20 @@ fn set(memory: &Memory, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
         );
         return Err(CommandError::new(ErrorCode::InvalidOptions, text));
     };
-    let bad = |text: String| Err(CommandError::new(ErrorCode::BadValue, text));
-    let Some(number) = fields::number(value) else {
-        return bad(format!(
-            "Failed validating {name}: Unable to coerce value to integral type"
-        ));
-    };
-    if !(row.min..=row.max).contains(&number) {
-        return bad(format!(
-            "Invalid value for parameter {name}: {number} is not between {} and {}",
-            row.min, row.max
-        ));
-    }
+    let number = within(name, value, row.min, row.max)?;
     memory.set_parameter(name, number);
     Ok(shown(before))
+}
+
+fn within(name: &str, value: RawBsonRef<'_>, min: i64, max: i64) -> Result<i64, CommandError> {
+    let number = fields::number(value).ok_or_else(|| not_integral(name))?;
+    if (min..=max).contains(&number) {
+        return Ok(number);
+    }
+    Err(CommandError::new(
+        ErrorCode::BadValue,
+        format!("Invalid value for parameter {name}: {number} is not between {min} and {max}"),
+    ))
 }
 
 /// As small an integer as holds it.

@@ -3,12 +3,15 @@
 use super::pass;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
+use banyan_access::check::Access;
+use banyan_access::sharding;
 
 pub const SPEC: CommandSpec = CommandSpec::new(
     "shardCollection",
     "cuts a collection into chunks",
     run!(run),
 )
+.access(Access::Checked(sharding::shard_collection))
 .aliases(&["shardcollection"])
 .admin_only();
 

@@ -1,12 +1,15 @@
 //! `shutdown`.
 
+use banyan_access::check::Access;
+use banyan_security::Action;
 use bson::rawdoc;
 use tracing::info;
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
-pub const SPEC: CommandSpec =
-    CommandSpec::new("shutdown", "ends the process", run!(run)).admin_only();
+pub const SPEC: CommandSpec = CommandSpec::new("shutdown", "ends the process", run!(run))
+    .access(Access::Cluster(Action::Shutdown))
+    .admin_only();
 
 async fn run(context: &Context<'_>) -> CommandResult {
     info!(client = %context.connection.peer, "shutdown was asked for");

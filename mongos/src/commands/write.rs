@@ -2,10 +2,16 @@
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::writes::{self, Kind};
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
+use banyan_security::Action;
 
-pub const INSERT: CommandSpec = CommandSpec::new("insert", "inserts documents", run!(insert));
-pub const UPDATE: CommandSpec = CommandSpec::new("update", "updates documents", run!(update));
-pub const DELETE: CommandSpec = CommandSpec::new("delete", "deletes documents", run!(delete));
+pub const INSERT: CommandSpec = CommandSpec::new("insert", "inserts documents", run!(insert))
+    .access(Access::Checked(reads_and_writes::insert));
+pub const UPDATE: CommandSpec = CommandSpec::new("update", "updates documents", run!(update))
+    .access(Access::Checked(reads_and_writes::update));
+pub const DELETE: CommandSpec = CommandSpec::new("delete", "deletes documents", run!(delete))
+    .access(Access::Collection(Action::Remove));
 
 async fn insert(context: &Context<'_>) -> CommandResult {
     writes::run(context, Kind::Insert).await

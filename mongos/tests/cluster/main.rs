@@ -7,6 +7,7 @@ mod fake;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use banyan_access::control::AccessOptions;
 use banyan_mongos::router::{Identity, Router};
 use banyan_sharding::ChunkVersion;
 use banyan_wire::{
@@ -78,7 +79,8 @@ impl Cluster {
         };
         let commands = banyan_mongos::commands::COMMANDS.all().len();
         let counters = server.counters();
-        let router = Router::new(identity, set, &config.address, counters, commands);
+        let access = AccessOptions::default();
+        let router = Router::new(identity, set, &config.address, counters, commands, access);
         tokio::spawn(server.serve(Arc::new(router), stop.clone()));
         let client = Pool::new(&address, PoolOptions::default());
         let epoch = ObjectId::new();

@@ -143,6 +143,12 @@ fn what_would_not_protect_ends_the_start() -> Result<()> {
             .chain(arguments.iter().copied());
         ("mongod", all.map(str::to_owned).collect::<Vec<_>>())
     };
+    let router = |arguments: &[&str]| {
+        let all = ["--configdb", "x:1"]
+            .into_iter()
+            .chain(arguments.iter().copied());
+        ("mongos", all.map(str::to_owned).collect::<Vec<_>>())
+    };
     let cases = [
         (node(&["--keyFile", &open]), "permissions are too open"),
         (node(&["--keyFile", &short]), "between 6 and 1024"),
@@ -151,14 +157,11 @@ fn what_would_not_protect_ends_the_start() -> Result<()> {
         (node(&["--auth", "--noauth"]), "cannot be used with"),
         (node(&["--noauth", "--keyFile", &good]), "implies --auth"),
         (node(&["--auth", "--replSet", "r"]), "keyFile is required"),
+        (router(&["--keyFile", &open]), "permissions are too open"),
+        (router(&["--keyFile", "/no/such/file"]), "keyFile"),
         (
-            (
-                "mongos",
-                ["--configdb", "x:1", "--keyFile", &good]
-                    .map(str::to_owned)
-                    .to_vec(),
-            ),
-            "not supported by the router yet",
+            router(&["--transitionToAuth"]),
+            "must be used with --keyFile",
         ),
     ];
     for ((name, arguments), expected) in cases {

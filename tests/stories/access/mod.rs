@@ -1,5 +1,6 @@
-//! Who a client is and what it may do: with `--auth`, and in sets that share a key file.
+//! Who a client is and what it may do: with `--auth`, and in sets and clusters that share a key file.
 
+mod cluster;
 mod members;
 mod ownership;
 mod roles;

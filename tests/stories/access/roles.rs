@@ -66,14 +66,14 @@ const NOT_COMPARED: &[&str] = &[
     "logout",
 ];
 
-struct Row {
-    database: String,
-    command: String,
-    allowed: BTreeSet<String>,
+pub struct Row {
+    pub database: String,
+    pub command: String,
+    pub allowed: BTreeSet<String>,
 }
 
 impl Row {
-    fn parse(&self) -> Result<Document> {
+    pub fn parse(&self) -> Result<Document> {
         let value: serde_json::Value = serde_json::from_str(&self.command)?;
         match Bson::try_from(value)? {
             Bson::Document(command) => Ok(command),
@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-fn read_rows(text: &str) -> Result<Vec<Row>> {
+pub fn read_rows(text: &str) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for line in text
         .lines()
@@ -130,7 +130,7 @@ async fn columns(process: &Process) -> Result<BTreeMap<String, Client>> {
 }
 
 /// Whom the process lets run each command.
-async fn ask(process: &Process, rows: &[Row]) -> Result<Vec<BTreeSet<String>>> {
+pub async fn ask(process: &Process, rows: &[Row]) -> Result<Vec<BTreeSet<String>>> {
     let clients = columns(process).await?;
     let mut answers = Vec::new();
     for row in rows {

@@ -12,7 +12,7 @@ use crate::errors;
 /// Waits until nobody else changes users or roles: what is read then holds until it is written.
 pub async fn begin<'a>(ctx: &'a CommandContext<'_>) -> Result<MutexGuard<'a, ()>, CommandError> {
     tokio::select! {
-        turn = ctx.node.access.changes.lock() => Ok(turn),
+        turn = ctx.node.access_changes.lock() => Ok(turn),
         () = ctx.interrupt().raised() => {
             ctx.check_interrupt()?;
             Err(CommandError::new(ErrorCode::Interrupted, "operation was interrupted"))

@@ -1,26 +1,15 @@
-//! Who a client is, and what it may do.
+//! Who a client is, and what it may do, on a member that keeps the users itself.
 //!
-//! The decisions are `banyan_security`'s; here they meet connections, requests and what is stored.
+//! What holds for every process of a cluster is `banyan_access`'s.
 //!
-//! * [`control`]: what the process was told at its start, and what it knows of users.
 //! * [`stored`]: users and roles as they lie in this member's state; [`changes`]: how they change.
-//! * [`identity`]: who has logged in on a connection.
-//! * [`sasl`]: the conversation in which a client proves it; between two messages it is a
-//!   [`conversation`].
-//! * [`members`]: the same for the members of a set, who share a key file.
-//! * [`check`]: what a command needs, and whether a client has it.
-//! * [`reads_and_writes`], [`pipelines`], [`administration`]: where that depends on the request.
+//! * [`users`]: who is logged in, by that state.
 
-pub mod administration;
 pub mod changes;
-pub mod check;
-pub mod control;
-pub mod conversation;
-pub mod identity;
-pub mod members;
-pub mod pipelines;
-pub mod reads_and_writes;
-pub mod redaction;
-pub mod sasl;
 pub mod stored;
-mod throttle;
+pub mod users;
+
+pub use banyan_access::{
+    administration, check, control, identity, impersonation, listing, login, members, pipelines,
+    reads_and_writes, redaction, sasl,
+};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use banyan_document::elements;
 use banyan_execution::{Interrupt, InterruptSlot, Planned, ReadView, Request, Row, by_id};
 use banyan_query::canonical::CanonicalQuery;
 use banyan_query::filter::Filter;
@@ -139,17 +138,4 @@ impl Stored {
         rows.map(|row| row.map(Row::into_owned).map_err(errors::query))
             .collect()
     }
-}
-
-/// A copy of a document without some of its fields.
-pub fn without(document: &RawDocument, dropped: &[&str]) -> RawDocumentBuf {
-    let mut rest = RawDocumentBuf::new();
-    for element in elements(document) {
-        if !dropped.contains(&element.name())
-            && let Ok(name) = bson::raw::CString::try_from(element.name())
-        {
-            rest.append(&name, element.value());
-        }
-    }
-    rest
 }

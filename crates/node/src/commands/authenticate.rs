@@ -5,7 +5,7 @@ use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::access::check::Access;
-use crate::access::identity::{Client, Identity};
+use crate::access::login;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("authenticate", Run::Inline(run))
@@ -55,12 +55,6 @@ fn nonce(_: &CommandContext<'_>) -> CommandResult {
 }
 
 fn logout(ctx: &CommandContext<'_>) -> CommandResult {
-    if let Some(client) = Client::of(ctx.conn) {
-        let known = client.identity();
-        let rest = known.users.iter();
-        let rest = rest.filter(|user| user.name.database != ctx.database());
-        client.set_identity(Identity::new(rest.cloned().collect(), known.generation));
-        *client.conversation.lock() = None;
-    }
+    login::leave(ctx.conn, ctx.database());
     Ok(rawdoc! { "ok": 1.0 })
 }

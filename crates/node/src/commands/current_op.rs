@@ -49,11 +49,8 @@ pub fn is_own(ctx: &CommandContext<'_>, operation: &Operation) -> bool {
     if !ctx.node.access.is_enforced() {
         return true;
     }
-    let own = identity::known(ctx.conn);
-    operation.connection.as_ref().is_some_and(|connection| {
-        let theirs = identity::known(connection);
-        theirs.is_authenticated() && theirs.names() == own.names()
-    })
+    let theirs = operation.owner.as_ref().filter(|owner| !owner.is_nobody());
+    theirs.is_some() && theirs == ctx.owner.as_ref()
 }
 
 /// Every field that is not an option of the command narrows the list.
@@ -68,6 +65,7 @@ fn filter_of(body: &RawDocument) -> RawDocumentBuf {
                 | "$truncateOps"
                 | "comment"
                 | "maxTimeMS"
+                | "$audit"
                 | "$db"
                 | "$readPreference"
                 | "$clusterTime"

@@ -119,7 +119,7 @@ fn check_session(
     parameters: &Parameters,
     cursor: &Cursor,
 ) -> Result<(), CommandError> {
-    if ctx.node.access.is_enforced() && cursor.owner != first::owner(ctx) {
+    if ctx.owner.is_some() && cursor.owner != first::owner(ctx) {
         return Err(CommandError::new(
             ErrorCode::Unauthorized,
             format!(

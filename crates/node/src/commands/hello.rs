@@ -5,18 +5,16 @@
 
 use std::time::Duration;
 
+use banyan_access::users::Users;
 use banyan_replication::set::hello::Asked;
-use banyan_security::scram::Mechanism;
-use banyan_security::{UserDefinition, UserName};
 use banyan_wire::{CommandError, ErrorCode, Origin};
 use bson::oid::ObjectId;
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::sasl;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::administration::user_name;
 use crate::access::check::Access;
-use crate::access::stored::{self, Stored};
+use crate::access::login;
 use crate::context::CommandContext;
 use crate::params::{self, Field};
 
@@ -104,56 +102,18 @@ fn when_changed<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult>
 /// What a client that is about to log in asks beside.
 fn with_login(ctx: &CommandContext<'_>, reply: RawDocumentBuf) -> CommandResult {
     let mechanisms = match ctx.field("saslSupportedMechs") {
-        Some(field) => Some(mechanisms(ctx, field)?),
+        Some(field) => {
+            let name = login::asked_about(field.value)?;
+            let user = ctx.node.users().definition(&name)?;
+            Some(login::mechanisms(user.as_ref()))
+        }
         None => None,
     };
     let speculative = match ctx.field("speculativeAuthenticate") {
         Some(field) => sasl::speculative(ctx, field.document()?),
         None => None,
     };
-    if mechanisms.is_none() && speculative.is_none() {
-        return Ok(reply);
-    }
-    let mut out = stored::without(&reply, &["ok"]);
-    if let Some(mechanisms) = mechanisms {
-        out.append(cstr!("saslSupportedMechs"), mechanisms);
-    }
-    if let Some(speculative) = speculative {
-        out.append(
-            cstr!("speculativeAuthenticate"),
-            stored::without(&speculative, &["ok"]),
-        );
-    }
-    out.append(cstr!("ok"), 1.0);
-    Ok(out)
-}
-
-/// How a user may log in. One that does not exist seems to be able to as others do, so that nobody
-/// learns which names there are.
-fn mechanisms(ctx: &CommandContext<'_>, field: Field<'_>) -> Result<RawArrayBuf, CommandError> {
-    let name = match field.value {
-        RawBsonRef::String(text) => text.split_once('.').map(|(database, user)| UserName {
-            user: user.to_owned(),
-            database: database.to_owned(),
-        }),
-        value => user_name(value, ""),
-    };
-    let name = name.ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::BadValue,
-            "UserName must contain a '.' separated database.user pair",
-        )
-    })?;
-    let user = Stored::new(ctx.node.replica.view()).user(&name)?;
-    let has = |mechanism| {
-        let known = |user: &UserDefinition| user.credentials.get(mechanism).is_some();
-        user.as_ref().is_none_or(known)
-    };
-    let all = [Mechanism::Sha256, Mechanism::Sha1].into_iter();
-    Ok(all
-        .filter(|mechanism| has(*mechanism))
-        .map(Mechanism::name)
-        .collect())
+    Ok(login::with_login(reply, mechanisms, speculative))
 }
 
 fn parse_version(version: &RawDocument) -> Result<(ObjectId, i64), CommandError> {

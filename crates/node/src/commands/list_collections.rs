@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use banyan_security::{Action, Resource};
 use banyan_storage::Collection;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::access::check::Access;
-use crate::access::check::is_true;
 use crate::access::identity::{self, Identity};
-use crate::access::pipelines::reaches_collection;
+use crate::access::listing;
 use crate::access::reads_and_writes;
 use crate::context::{CommandContext, OWN_CONNECTION_ID, check_database_name};
 use crate::cursors::first;
@@ -36,7 +34,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let is_hidden = |name: &str| {
         only_reached
             .as_ref()
-            .is_some_and(|identity| !reaches(identity, ctx.database(), name))
+            .is_some_and(|identity| !listing::reaches(identity, ctx.database(), name))
     };
     let catalog = ctx.node.replica.store.catalog();
     let collections = catalog
@@ -75,25 +73,12 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     )
 }
 
-/// Who must not list the database, or does not want to, sees collections with which it may do
-/// something.
+/// Whose collections alone are shown.
 fn only_reached(ctx: &CommandContext<'_>) -> Option<Arc<Identity>> {
     if !ctx.node.access.is_enforced() || ctx.conn.id == OWN_CONNECTION_ID {
         return None;
     }
-    let asked = |name| ctx.field(name).is_some_and(|field| is_true(field.value));
-    let identity = identity::known(ctx.conn);
-    let database = Resource::Database(ctx.database());
-    let may_see_all = identity.allows(Action::ListCollections, database);
-    let wants_own = asked("authorizedCollections") && asked("nameOnly");
-    (wants_own || !may_see_all).then_some(identity)
-}
-
-fn reaches(identity: &Identity, database: &str, collection: &str) -> bool {
-    identity.privileges().any(|privileges| {
-        let mut own = privileges.iter();
-        own.any(|own| reaches_collection(&own.resource, database, collection))
-    })
+    listing::collections(identity::known(ctx.conn), ctx.database(), ctx.body())
 }
 
 fn brief(collection: &Collection) -> RawDocumentBuf {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use banyan_security::{Action, ActionSet, Resource};
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::CommandError;
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use crate::access::check::Access;
 use crate::access::identity::{self, Identity};
+use crate::access::listing;
 use crate::context::{CommandContext, OWN_CONNECTION_ID};
 use crate::cursors::first::{is_listed, list_filter};
 use crate::node::Node;
@@ -35,7 +35,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     for (name, Database { size, empty }) in databases_of(ctx.node) {
         if only_reached
             .as_ref()
-            .is_some_and(|identity| !reaches_into(identity, &name))
+            .is_some_and(|identity| !listing::reaches_into(identity, &name))
         {
             continue;
         }
@@ -60,7 +60,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     })
 }
 
-/// Who must not see all databases sees those in which it may find something.
+/// Whose databases alone are shown.
 fn only_reached(ctx: &CommandContext<'_>) -> Result<Option<Arc<Identity>>, CommandError> {
     let asked = ctx
         .field("authorizedDatabases")
@@ -69,24 +69,7 @@ fn only_reached(ctx: &CommandContext<'_>) -> Result<Option<Arc<Identity>>, Comma
     if !ctx.node.access.is_enforced() || ctx.conn.id == OWN_CONNECTION_ID {
         return Ok(None);
     }
-    let identity = identity::known(ctx.conn);
-    let may_see_all = identity.allows(Action::ListDatabases, Resource::Cluster);
-    match asked {
-        Some(false) if !may_see_all => Err(CommandError::new(
-            ErrorCode::Unauthorized,
-            "Insufficient permissions to list all databases",
-        )),
-        Some(true) => Ok(Some(identity)),
-        _ if may_see_all => Ok(None),
-        _ => Ok(Some(identity)),
-    }
-}
-
-fn reaches_into(identity: &Identity, database: &str) -> bool {
-    let find = ActionSet::of(&[Action::Find]);
-    identity
-        .privileges()
-        .any(|privileges| privileges.allow_something_in(database, find))
+    listing::databases(identity::known(ctx.conn), asked)
 }
 
 struct Database {

@@ -78,6 +78,7 @@ mod set_parameter;
 mod shutdown;
 mod top;
 mod update;
+mod user_cache_generation;
 mod user_management;
 mod users_info;
 mod validate;
@@ -107,6 +108,7 @@ static ACCESS: &[&CommandSpec] = &[
     &roles_info::SPEC,
     &sasl::CONTINUE,
     &sasl::START,
+    &user_cache_generation::SPEC,
     &user_management::CREATE,
     &user_management::DROP,
     &user_management::DROP_ALL,

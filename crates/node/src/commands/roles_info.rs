@@ -10,7 +10,8 @@ use super::users_info::{append_granted, append_restrictions};
 use crate::access::administration;
 use crate::access::changes;
 use crate::access::check::Access;
-use crate::access::stored::{self, ROLES, Stored, refused};
+use crate::access::login;
+use crate::access::stored::{ROLES, Stored, refused};
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("rolesInfo", Run::Inline(run))
@@ -93,7 +94,7 @@ fn describe(
                 true => &["authenticationRestrictions"],
                 false => &["authenticationRestrictions", "privileges"],
             };
-            let mut document = stored::without(&role.to_document(), hidden);
+            let mut document = login::without(&role.to_document(), hidden);
             if shown.restrictions && !role.restrictions.is_empty() {
                 let own = RawArrayBuf::from_iter([role.restrictions.to_array()]);
                 document.append(cstr!("authenticationRestrictions"), own);

@@ -1,13 +1,14 @@
 //! `saslStart`, `saslContinue`: a client proves who it is.
 
-use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use banyan_wire::ErrorCode;
+use bson::{RawDocument, RawDocumentBuf};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::{Access, is_true};
-use crate::access::sasl::{Iterations, Sasl, Start};
+use crate::access::check::Access;
+use crate::access::login;
+use crate::access::sasl::{Iterations, Sasl};
+use crate::access::users::NodeUsers;
 use crate::context::CommandContext;
-use crate::params;
 
 pub static START: CommandSpec = CommandSpec::new("saslStart", Run::Future(start))
     .access(Access::Anyone)
@@ -32,54 +33,13 @@ pub fn iterations(ctx: &CommandContext<'_>) -> Iterations {
     }
 }
 
-fn sasl<'a>(ctx: &'a CommandContext<'_>) -> Sasl<'a> {
+fn sasl<'a>(ctx: &'a CommandContext<'_>, users: &'a NodeUsers<'_>) -> Sasl<'a> {
     Sasl {
         access: &ctx.node.access,
-        replica: &ctx.node.replica,
+        users,
         connection: ctx.conn,
         iterations: iterations(ctx),
     }
-}
-
-fn payload<'a>(
-    command: &'static str,
-    body: &'a RawDocument,
-) -> Result<Option<&'a [u8]>, CommandError> {
-    match banyan_document::field(body, "payload") {
-        Some(RawBsonRef::Binary(binary)) => Ok(Some(binary.bytes)),
-        Some(RawBsonRef::String(_)) | None => Ok(None),
-        Some(value) => Err(params::Field {
-            command,
-            name: "payload",
-            value,
-        }
-        .wrong_type("type 'binData'")),
-    }
-}
-
-/// Runs the first message of a conversation: a command's, or one that came within `hello`.
-fn begin(
-    ctx: &CommandContext<'_>,
-    body: &RawDocument,
-    database: &str,
-) -> Result<RawDocumentBuf, CommandError> {
-    let field = |name| banyan_document::field(body, name);
-    let Some(mechanism) = field("mechanism").and_then(|value| value.as_str()) else {
-        return Err(params::missing_field("saslStart", "mechanism"));
-    };
-    let Some(payload) = payload("saslStart", body)? else {
-        return Err(params::missing_field("saslStart", "payload"));
-    };
-    let options = field("options").and_then(|options| options.as_document());
-    let skips_last = options
-        .and_then(|options| banyan_document::field(options, "skipEmptyExchange"))
-        .is_some_and(is_true);
-    sasl(ctx).start(&Start {
-        database,
-        mechanism,
-        payload,
-        skips_last,
-    })
 }
 
 /// The reply to a login that failed waits, so that guessing takes long.
@@ -87,41 +47,29 @@ async fn slowed(ctx: &CommandContext<'_>, result: CommandResult) -> CommandResul
     if let Err(error) = &result
         && error.code == ErrorCode::AuthenticationFailed
     {
-        let delay = ctx.node.access.failed(ctx.conn);
-        ctx.note_wait(delay);
-        tokio::select! {
-            () = tokio::time::sleep(delay) => {}
-            () = ctx.conn.closed().cancelled() => {}
-        }
+        ctx.note_wait(ctx.node.access.slow_down(ctx.conn).await);
     }
     result
 }
 
 fn start<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
-        let result = begin(ctx, ctx.body(), ctx.database());
+        let start = login::start(ctx.body(), ctx.database());
+        let result = start.and_then(|start| sasl(ctx, &ctx.node.users()).start(&start));
         slowed(ctx, result).await
     })
 }
 
 fn proceed<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
-        let conversation = ctx.required("conversationId")?.i32()?;
-        let Some(payload) = payload("saslContinue", ctx.body())? else {
-            return Err(params::missing_field("saslContinue", "payload"));
-        };
-        let result = sasl(ctx).proceed(conversation, payload);
+        let (conversation, payload) = login::proceed(ctx.body())?;
+        let result = sasl(ctx, &ctx.node.users()).proceed(conversation, payload);
         slowed(ctx, result).await
     })
 }
 
-/// The first message of a login that a client sends along with `hello`. One that leads nowhere is
-/// not answered: the client then begins anew, and is told why.
+/// The answer to the first message of a login that came within `hello`.
 pub fn speculative(ctx: &CommandContext<'_>, body: &RawDocument) -> Option<RawDocumentBuf> {
-    let database = banyan_document::field(body, "db")?.as_str()?;
-    let command = banyan_document::elements(body).next()?;
-    if command.name() != "saslStart" {
-        return None;
-    }
-    begin(ctx, body, database).ok()
+    let start = login::speculative(body)?;
+    sasl(ctx, &ctx.node.users()).start(&start).ok()
 }

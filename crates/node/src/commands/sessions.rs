@@ -57,7 +57,7 @@ fn start(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 fn touch(ctx: &CommandContext<'_>, session: SessionId) -> Result<(), CommandError> {
-    ctx.node.use_session(ctx.conn, session)
+    ctx.node.use_session(ctx.owner.as_deref(), session)
 }
 
 fn refresh(ctx: &CommandContext<'_>) -> CommandResult {
@@ -74,7 +74,8 @@ fn refresh_cache(ctx: &CommandContext<'_>) -> CommandResult {
 
 fn end(ctx: &CommandContext<'_>) -> CommandResult {
     for session in named(ctx)? {
-        ctx.node.end_own_session(ctx.conn, &session, false);
+        ctx.node
+            .end_own_session(ctx.owner.as_deref(), &session, false);
     }
     Ok(rawdoc! { "ok": 1.0 })
 }
@@ -83,10 +84,12 @@ fn end(ctx: &CommandContext<'_>) -> CommandResult {
 fn kill(ctx: &CommandContext<'_>) -> CommandResult {
     let sessions = named(ctx)?;
     if sessions.is_empty() {
-        ctx.node.kill_own_sessions(ctx.conn);
+        ctx.node
+            .kill_own_sessions(ctx.owner.as_deref(), ctx.conn.id);
     }
     for session in sessions {
-        ctx.node.end_own_session(ctx.conn, &session, true);
+        ctx.node
+            .end_own_session(ctx.owner.as_deref(), &session, true);
     }
     Ok(rawdoc! { "ok": 1.0 })
 }

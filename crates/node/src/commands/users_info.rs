@@ -9,7 +9,8 @@ use super::table::{CommandResult, CommandSpec, Run};
 use crate::access::administration::{self, user_name};
 use crate::access::changes;
 use crate::access::check::Access;
-use crate::access::stored::{self, Stored, USERS, refused};
+use crate::access::login;
+use crate::access::stored::{Stored, USERS, refused};
 use crate::context::CommandContext;
 use crate::cursors::first::{is_listed, list_filter};
 
@@ -131,7 +132,7 @@ fn describe(
             hidden.push(field);
         }
     }
-    let mut document = stored::without(&user.to_document(), &hidden);
+    let mut document = login::without(&user.to_document(), &hidden);
     let mechanisms: RawArrayBuf = user.mechanisms().into_iter().collect();
     document.append(cstr!("mechanisms"), mechanisms);
     if shown.privileges || shown.restrictions {

@@ -10,7 +10,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Tail};
-use crate::access::identity::{self, UserDigest};
+use crate::access::identity::UserDigest;
 use crate::context::CommandContext;
 
 /// What the client said about batches.
@@ -87,8 +87,7 @@ pub fn reply(
 
 /// Whom a cursor of this command belongs to.
 pub fn owner(ctx: &CommandContext<'_>) -> Option<UserDigest> {
-    let is_enforced = ctx.node.access.is_enforced();
-    is_enforced.then(|| identity::known(ctx.conn).digest())
+    ctx.owner.as_ref().map(|owner| owner.digest())
 }
 
 /// A result that was computed as a whole, such as a list of collections.

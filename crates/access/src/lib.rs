@@ -1,0 +1,34 @@
+//! Who a client is, and what it may do, in every process of a cluster.
+//!
+//! The decisions are `banyan_security`'s; here they meet connections and requests. Where users and
+//! roles are kept is the process's own affair: a data node reads its state, a router asks the
+//! config servers ([`users`]).
+//!
+//! * [`control`]: what the process was told at its start, and what it knows of users.
+//! * [`identity`]: who has logged in on a connection, and whom something belongs to.
+//! * [`sasl`]: the conversation in which a client proves it; between two messages it is a
+//!   [`conversation`]. What clients send for it: [`login`].
+//! * [`members`]: the same for the processes of a cluster, who share a key file.
+//! * [`impersonation`]: whom a router sends a request for.
+//! * [`check`]: what a command needs, and whether a client has it.
+//! * [`reads_and_writes`], [`pipelines`], [`administration`], [`sharding`]: where that depends on the
+//!   request. What lists show of what there is: [`listing`].
+//! * [`redaction`], [`shape`]: how a request is shown to others.
+
+pub mod administration;
+pub mod check;
+pub mod control;
+pub mod conversation;
+pub mod identity;
+pub mod impersonation;
+pub mod listing;
+pub mod login;
+pub mod members;
+pub mod pipelines;
+pub mod reads_and_writes;
+pub mod redaction;
+pub mod sasl;
+pub mod shape;
+pub mod sharding;
+mod throttle;
+pub mod users;
