@@ -20,21 +20,29 @@ async fn run(context: &Context<'_>) -> CommandResult {
         let text = "The op argument to killOp must be of the format shardid:opid";
         CommandError::new(ErrorCode::BadValue, text)
     };
-    let RawBsonRef::String(operation) = fields::required(context.request, "op")? else {
-        return Err(wrong());
+    let operation = match fields::required(context.request, "op")? {
+        RawBsonRef::String(operation) => parse(operation),
+        _ => None,
     };
-    let (shard, number) = operation.rsplit_once(':').ok_or_else(wrong)?;
-    let number: i64 = number.parse().map_err(|_| wrong())?;
+    let may_kill_any = context
+        .identity()
+        .is_none_or(|identity| identity.allows(Action::Killop, Resource::Cluster));
+    let (shard, number) = match operation {
+        Some((shard, number)) if may_kill_any || is_own(context, shard, number).await? => {
+            (shard, number)
+        }
+        None if may_kill_any => return Err(wrong()),
+        _ => return Err(check::denied(context.request)),
+    };
     let request_options = context.request_options(false);
-    if let Some(identity) = context.identity()
-        && !identity.allows(Action::Killop, Resource::Cluster)
-        && !is_own(context, shard, number).await?
-    {
-        return Err(check::denied(context.request));
-    }
     let outgoing = Outgoing::command("admin", &rawdoc! {"killOp": 1, "op": number});
     let answer = context.router.send(shard, request_options, &outgoing).await;
     Ok(answer.and_then(Answer::checked)?.reply)
+}
+
+fn parse(operation: &str) -> Option<(&str, i64)> {
+    let (shard, number) = operation.rsplit_once(':')?;
+    Some((shard, number.parse().ok()?))
 }
 
 /// Whether the shard runs an operation of that number for this client. Numbers are not given out
