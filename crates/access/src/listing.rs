@@ -58,11 +58,14 @@ pub fn reaches(identity: &Identity, database: &str, collection: &str) -> bool {
 /// A filter on names that lets those through which [`reaches`] does, for a process that does not
 /// know the collections. `None`: all of them.
 pub fn reached_names(identity: &Identity, database: &str) -> Option<RawDocumentBuf> {
-    /// No privilege names a collection so, as no collection can be called that.
-    const ANY: &str = "\u{1}";
-    const ANY_SYSTEM: &str = "system.\u{1}";
-    let all_system = reaches(identity, database, ANY_SYSTEM);
-    let all_others = reaches(identity, database, ANY);
+    // What a pattern that names no collection covers, it covers whatever a collection is called.
+    let covers_any = |like: &str| {
+        let mut own = identity.privileges().flat_map(|own| own.iter());
+        own.any(|own| {
+            own.resource.collection().is_none() && reaches_collection(&own.resource, database, like)
+        })
+    };
+    let (all_system, all_others) = (covers_any("system.any"), covers_any("any"));
     if all_system && all_others {
         return None;
     }
@@ -84,4 +87,71 @@ pub fn reached_names(identity: &Identity, database: &str) -> Option<RawDocumentB
         any.push(rawdoc! { "name": system });
     }
     Some(rawdoc! { "$or": any })
+}
+
+#[cfg(test)]
+mod tests {
+    use banyan_query::Context;
+    use banyan_query::filter::Filter;
+    use banyan_security::role::Roles;
+    use banyan_security::{Privilege, Restrictions, RoleName, UserName};
+
+    use super::*;
+    use crate::identity::AuthorizedUser;
+
+    fn identity(roles: &[RoleName], privileges: &[RawDocumentBuf]) -> Identity {
+        let mut granted = Roles::default().granted(roles);
+        for privilege in privileges {
+            granted.privileges.add(Privilege::parse(privilege).unwrap());
+        }
+        let user = AuthorizedUser {
+            name: UserName::new("a", "admin"),
+            id: None,
+            roles: roles.to_vec(),
+            granted,
+            restrictions: Restrictions::default(),
+        };
+        Identity::new(vec![user.into()], 0)
+    }
+
+    #[test]
+    fn the_filter_lets_through_what_is_reached() {
+        let finds = |database: &str, collection: &str| {
+            rawdoc! {
+                "resource": { "db": database, "collection": collection }, "actions": ["find"],
+            }
+        };
+        let cases = [
+            identity(&[RoleName::new("readWrite", "t")], &[]),
+            identity(&[RoleName::new("root", "admin")], &[]),
+            identity(&[RoleName::new("__system", "admin")], &[]),
+            identity(&[RoleName::new("readWrite", "other")], &[]),
+            identity(&[], &[finds("t", "one"), finds("", "two"), finds("u", "c")]),
+            identity(&[], &[finds("t", "any"), finds("t", "system.any")]),
+            identity(&[], &[finds("t", ""), finds("t", "system.views")]),
+        ];
+        let names = [
+            "one",
+            "two",
+            "c",
+            "any",
+            "system.any",
+            "system.views",
+            "system.js",
+            "sys",
+        ];
+        for identity in &cases {
+            let filter = reached_names(identity, "t");
+            for name in names {
+                let shown = match &filter {
+                    Some(filter) => {
+                        let filter = Filter::parse(filter, &Context::default()).unwrap();
+                        filter.try_matches(&rawdoc! { "name": name }).unwrap()
+                    }
+                    None => true,
+                };
+                assert_eq!(shown, reaches(identity, "t", name), "{name}: {filter:?}");
+            }
+        }
+    }
 }
