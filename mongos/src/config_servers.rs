@@ -141,7 +141,11 @@ async fn look_for_primary(name: String, wanted: &ConfigDb) -> Result<Progress, C
     let look = RequestOptions::read(ReadMode::Primary)
         .timeout(Some(ASK_TIMEOUT))
         .server_selection_timeout(Duration::from_secs(2));
-    match set.command(look, "admin", &rawdoc! {"ping": 1}).await {
+    // A read, so that it is known at once if they do not let this router in.
+    match set
+        .command(look, "config", &rawdoc! {"count": "shards"})
+        .await
+    {
         Ok(_) => {
             let address = format!("{name}/{}", set.members().join(","));
             Ok(Progress::Ready(set, address))
