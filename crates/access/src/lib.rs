@@ -19,6 +19,7 @@ pub mod administration;
 pub mod check;
 pub mod control;
 pub mod conversation;
+pub mod copies;
 pub mod identity;
 pub mod impersonation;
 pub mod listing;

@@ -8,6 +8,7 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::administration::user_name;
 use crate::check::is_true;
+use crate::copies::without;
 use crate::identity::Identity;
 use crate::sasl::Start;
 
@@ -125,19 +126,6 @@ pub fn with_login(
     }
     out.append(cstr!("ok"), 1.0);
     out
-}
-
-/// A copy of a document without some of its fields.
-pub fn without(document: &RawDocument, dropped: &[&str]) -> RawDocumentBuf {
-    let mut rest = RawDocumentBuf::new();
-    for element in elements(document) {
-        if !dropped.contains(&element.name())
-            && let Ok(name) = bson::raw::CString::try_from(element.name())
-        {
-            rest.append(&name, element.value());
-        }
-    }
-    rest
 }
 
 /// The reply to `connectionStatus`.

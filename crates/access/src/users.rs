@@ -10,8 +10,8 @@ use banyan_security::{
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument};
 
+use crate::copies::without;
 use crate::identity::AuthorizedUser;
-use crate::login::without;
 
 /// Users as a conversation looks for them. A process that keeps them elsewhere fetches the one
 /// that is named before it goes on with the conversation ([`Fetched`]).

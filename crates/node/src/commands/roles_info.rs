@@ -1,5 +1,6 @@
 //! `rolesInfo`: the roles of this database, or those that are named.
 
+use banyan_access::copies::without;
 use banyan_security::role::Granted;
 use banyan_security::{RoleDefinition, RoleName, builtin};
 use banyan_wire::{CommandError, ErrorCode};
@@ -10,7 +11,6 @@ use super::users_info::{append_granted, append_restrictions};
 use crate::access::administration;
 use crate::access::changes;
 use crate::access::check::Access;
-use crate::access::login;
 use crate::access::stored::{ROLES, Stored, refused};
 use crate::context::CommandContext;
 
@@ -94,7 +94,7 @@ fn describe(
                 true => &["authenticationRestrictions"],
                 false => &["authenticationRestrictions", "privileges"],
             };
-            let mut document = login::without(&role.to_document(), hidden);
+            let mut document = without(&role.to_document(), hidden);
             if shown.restrictions && !role.restrictions.is_empty() {
                 let own = RawArrayBuf::from_iter([role.restrictions.to_array()]);
                 document.append(cstr!("authenticationRestrictions"), own);

@@ -1,5 +1,6 @@
 //! `usersInfo`: the users of this database, of all of them, or those that are named.
 
+use banyan_access::copies::without;
 use banyan_security::role::Granted;
 use banyan_security::{Restrictions, RoleName, UserDefinition};
 use banyan_wire::{CommandError, ErrorCode};
@@ -9,7 +10,6 @@ use super::table::{CommandResult, CommandSpec, Run};
 use crate::access::administration::{self, user_name};
 use crate::access::changes;
 use crate::access::check::Access;
-use crate::access::login;
 use crate::access::stored::{Stored, USERS, refused};
 use crate::context::CommandContext;
 use crate::cursors::first::{is_listed, list_filter};
@@ -132,7 +132,7 @@ fn describe(
             hidden.push(field);
         }
     }
-    let mut document = login::without(&user.to_document(), &hidden);
+    let mut document = without(&user.to_document(), &hidden);
     let mechanisms: RawArrayBuf = user.mechanisms().into_iter().collect();
     document.append(cstr!("mechanisms"), mechanisms);
     if shown.privileges || shown.restrictions {
