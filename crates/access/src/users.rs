@@ -94,3 +94,50 @@ impl Users for Fetched {
         Ok(found.map(|user| user.authorized.clone()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::{RawDocumentBuf, rawdoc};
+
+    use super::*;
+
+    fn told() -> RawDocumentBuf {
+        let find = rawdoc! {
+            "resource": { "db": "t", "collection": "" }, "actions": ["find"],
+        };
+        rawdoc! {
+            "_id": "t.a",
+            "userId": bson::Binary::from(bson::Uuid::from_bytes([7; 16])),
+            "user": "a",
+            "db": "t",
+            "credentials": { "external": true },
+            "roles": [{ "role": "finder", "db": "t" }],
+            "authenticationRestrictions": [],
+            "mechanisms": ["external"],
+            "inheritedRoles": [{ "role": "finder", "db": "t" }, { "role": "other", "db": "t" }],
+            "inheritedPrivileges": [find],
+            "inheritedAuthenticationRestrictions": [[{ "clientSource": ["127.0.0.1"] }]],
+        }
+    }
+
+    #[test]
+    fn what_the_config_servers_tell_of_a_user_is_read() {
+        let user = FetchedUser::parse(&told()).unwrap();
+        let name = UserName::new("a", "t");
+        assert_eq!(user.definition.name, name);
+        let granted = &user.authorized.granted;
+        assert_eq!((granted.roles.len(), granted.restrictions.len()), (2, 1));
+        assert_eq!(granted.privileges.iter().count(), 1);
+        let fetched = Fetched(Some(user));
+        assert!(fetched.definition(&name).unwrap().is_some());
+        let other = UserName::new("a", "u");
+        assert!(fetched.authorized(&other).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_user_of_whom_something_is_not_told_may_do_nothing() {
+        for field in INHERITED.iter().skip(1).chain(&["credentials", "roles"]) {
+            FetchedUser::parse(&without(&told(), &[field])).expect_err(field);
+        }
+    }
+}

@@ -315,6 +315,116 @@ async fn what_a_user_opens_through_a_router_is_its_own_on_shards_as_well() -> Re
     Ok(())
 }
 
+/// What processes of a cluster ask of each other, they ask as members.
+#[tokio::test]
+async fn a_protected_cluster_does_what_any_other_does() -> Result<()> {
+    let protected = Protected::start(ClusterShape::default()).await?;
+    let root = &protected.root;
+    let (admin, test) = (root.database("admin"), root.database("test"));
+    let run = async |database: &mongodb::Database, command: Document| {
+        let answer = database.run_command(command.clone()).await;
+        answer.with_context(|| format!("{command}"))
+    };
+    run(&admin, doc! { "enableSharding": "test" }).await?;
+    run(
+        &admin,
+        doc! { "shardCollection": "test.c", "key": { "k": 1 } },
+    )
+    .await?;
+    let documents: Vec<Document> = (0..200)
+        .map(|n| doc! { "_id": n, "k": n, "tag": n % 7 })
+        .collect();
+    run(&test, doc! { "insert": "c", "documents": documents }).await?;
+    run(&admin, doc! { "split": "test.c", "middle": { "k": 100 } }).await?;
+    let owner = async || -> Result<String> {
+        let find = doc! { "find": "chunks", "filter": { "max.k": { "$type": "maxKey" } } };
+        let found = run(&root.database("config"), find).await?;
+        let batch = found.get_document("cursor")?.get_array("firstBatch")?;
+        let chunk = batch.first().and_then(Bson::as_document);
+        Ok(chunk.context("a chunk")?.get_str("shard")?.to_owned())
+    };
+    let to = match &*owner().await? {
+        "shard0" => "shard1",
+        _ => "shard0",
+    };
+    let moved = doc! { "moveChunk": "test.c", "find": { "k": 150 }, "to": to };
+    run(&admin, moved).await?;
+    ensure!(owner().await? == to, "the chunk has moved");
+
+    let indexes =
+        doc! { "createIndexes": "c", "indexes": [{ "key": { "tag": 1 }, "name": "tag" }] };
+    run(&test, indexes).await?;
+    let counted = run(
+        &test,
+        doc! { "count": "c", "query": { "k": { "$gte": 50 } } },
+    )
+    .await?;
+    ensure!(counted.get_i32("n")? == 150, "{counted}");
+    let lookup = doc! { "from": "c", "localField": "tag", "foreignField": "k", "as": "found" };
+    let out = run(
+        &test,
+        doc! { "aggregate": "c", "cursor": {}, "pipeline": [
+            { "$group": { "_id": "$tag", "tag": { "$first": "$tag" }, "n": { "$sum": 1 } } },
+            { "$lookup": lookup },
+            { "$out": "tags" },
+        ] },
+    );
+    out.await?;
+    let counted = run(&test, doc! { "count": "tags" }).await?;
+    ensure!(counted.get_i32("n")? == 7, "{counted}");
+    let map = "function () { emit(this.tag, 1) }";
+    let reduce = "function (key, values) { return Array.sum(values) }";
+    let reduced = run(
+        &test,
+        doc! { "mapReduce": "c", "map": map, "reduce": reduce, "out": { "inline": 1 } },
+    );
+    let reduced = reduced.await?;
+    ensure!(reduced.get_array("results")?.len() == 7, "{reduced}");
+    let change =
+        doc! { "findAndModify": "c", "query": { "k": 3 }, "update": { "$set": { "x": 1 } } };
+    run(&test, change).await?;
+    let update = doc! { "q": {}, "u": { "$inc": { "y": 1 } }, "multi": true };
+    let updated = run(&test, doc! { "update": "c", "updates": [update] }).await?;
+    ensure!(updated.get_i32("n")? == 200, "{updated}");
+    for command in [
+        doc! { "explain": { "find": "c", "filter": { "tag": 1 } } },
+        doc! { "collStats": "c" },
+        doc! { "listIndexes": "c" },
+        doc! { "validate": "c" },
+        doc! { "distinct": "c", "key": "tag" },
+        doc! { "delete": "c", "deletes": [{ "q": { "tag": 6 }, "limit": 0 }] },
+        doc! { "drop": "c" },
+    ] {
+        run(&test, command).await?;
+    }
+    for command in [
+        doc! { "currentOp": 1 },
+        doc! { "listDatabases": 1 },
+        doc! { "balancerStatus": 1 },
+        doc! { "addShardToZone": "shard0", "zone": "z" },
+        doc! { "serverStatus": 1 },
+    ] {
+        run(&admin, command).await?;
+    }
+
+    // A session is its first user's, wherever else it is named.
+    make_user(root, "alice", vec![role("readWrite", "test")]).await?;
+    make_user(root, "bob", vec![role("readWrite", "test")]).await?;
+    let (alice, bob) = (
+        client(protected.router(), "alice").await,
+        client(protected.router(), "bob").await,
+    );
+    let mut session = alice.start_session().await?;
+    let own = alice.database("test").collection::<Document>("own");
+    own.insert_one(doc! { "_id": 1 })
+        .session(&mut session)
+        .await?;
+    let lsid = session.id().clone();
+    let insert = doc! { "insert": "own", "documents": [{ "_id": 2 }], "lsid": lsid };
+    expect(&bob, "test", insert, UNAUTHORIZED).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn who_has_another_key_is_let_in_by_nobody() -> Result<()> {
     let protected = Protected::small().await?;
