@@ -407,21 +407,29 @@ async fn a_protected_cluster_does_what_any_other_does() -> Result<()> {
         run(&admin, command).await?;
     }
 
-    // A session is its first user's, wherever else it is named.
+    // A session is known on shards as the user's who has it here.
     make_user(root, "alice", vec![role("readWrite", "test")]).await?;
-    make_user(root, "bob", vec![role("readWrite", "test")]).await?;
-    let (alice, bob) = (
-        client(protected.router(), "alice").await,
-        client(protected.router(), "bob").await,
-    );
+    let alice = client(protected.router(), "alice").await;
     let mut session = alice.start_session().await?;
     let own = alice.database("test").collection::<Document>("own");
-    own.insert_one(doc! { "_id": 1 })
-        .session(&mut session)
-        .await?;
-    let lsid = session.id().clone();
-    let insert = doc! { "insert": "own", "documents": [{ "_id": 2 }], "lsid": lsid };
-    expect(&bob, "test", insert, UNAUTHORIZED).await?;
+    let insert = own.insert_one(doc! { "_id": 1 });
+    insert.session(&mut session).await?;
+    let mut found = 0;
+    for shard in &protected.cluster.shards {
+        let own = make_root(&shard.members[0]).await?;
+        let hers = doc! { "users": [{ "user": "alice", "db": "admin" }] };
+        let list = doc! {
+            "aggregate": 1, "cursor": {}, "pipeline": [{ "$listLocalSessions": hers }],
+        };
+        let listed = run(&own.database("admin"), list).await?;
+        let batch = listed.get_document("cursor")?.get_array("firstBatch")?;
+        let mut sessions = batch.iter().filter_map(Bson::as_document);
+        found += usize::from(sessions.any(|listed| {
+            let id = listed.get_document("_id").ok();
+            id.is_some_and(|id| id.get("id") == session.id().get("id"))
+        }));
+    }
+    ensure!(found == 1, "her session is known on {found} shards");
     Ok(())
 }
 
