@@ -4,6 +4,7 @@ mod cluster;
 mod members;
 mod ownership;
 mod roles;
+mod script;
 mod users;
 
 use std::fs;
