@@ -77,6 +77,7 @@ fn first(
         // What it tells of others is settled with the stage.
         "$currentOp" | "$listLocalSessions" | "$listSessions" => check.identity.is_authenticated(),
         "$changeStream" => change_stream(check, database, collection, argument),
+        "$shardedDataDistribution" => check.cluster(Action::ShardedDataDistribution),
         _ => return Reads::Documents,
     })
 }
@@ -163,6 +164,7 @@ pub fn is_harmless(stage: &str) -> bool {
             | "$sample"
             | "$set"
             | "$setWindowFields"
+            | "$shardedDataDistribution"
             | "$skip"
             | "$sort"
             | "$sortByCount"

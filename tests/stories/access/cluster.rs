@@ -407,9 +407,15 @@ async fn a_protected_cluster_does_what_any_other_does() -> Result<()> {
         run(&admin, command).await?;
     }
 
+    // A stage that the router answers itself.
+    let spread = doc! { "$shardedDataDistribution": {} };
+    let spread = doc! { "aggregate": 1, "cursor": {}, "pipeline": [spread] };
+    run(&admin, spread.clone()).await?;
+
     // A session is known on shards as the user's who has it here.
     make_user(root, "alice", vec![role("readWrite", "test")]).await?;
     let alice = client(protected.router(), "alice").await;
+    expect(&alice, "admin", spread, UNAUTHORIZED).await?;
     let mut session = alice.start_session().await?;
     let own = alice.database("test").collection::<Document>("own");
     let insert = own.insert_one(doc! { "_id": 1 });
