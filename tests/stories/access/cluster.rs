@@ -372,6 +372,16 @@ async fn a_protected_cluster_does_what_any_other_does() -> Result<()> {
     out.await?;
     let counted = run(&test, doc! { "count": "tags" }).await?;
     ensure!(counted.get_i32("n")? == 7, "{counted}");
+    // What the optimizer makes of these is sent to the shards in words of its own.
+    let found = doc! { "from": "tags", "localField": "tag", "foreignField": "_id", "as": "f" };
+    let range = doc! { "step": 1, "bounds": "full" };
+    for stages in [
+        vec![doc! { "$lookup": found }, doc! { "$unwind": "$f" }],
+        vec![doc! { "$densify": { "field": "k", "range": range } }],
+    ] {
+        let pipeline = doc! { "aggregate": "c", "cursor": {}, "pipeline": stages };
+        run(&test, pipeline).await?;
+    }
     let map = "function () { emit(this.tag, 1) }";
     let reduce = "function (key, values) { return Array.sum(values) }";
     let reduced = run(
