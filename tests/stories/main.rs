@@ -15,6 +15,7 @@ mod durability;
 mod encrypted;
 mod figures;
 mod forced;
+mod forged;
 mod house;
 mod idle_cursors;
 mod idle_routed_cursors;

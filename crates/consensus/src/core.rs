@@ -5,7 +5,7 @@
 //! an [`Outlet`].
 //!
 //! Here is what every core does. `opening` is how it begins and `pump` what a round comes to; then
-//! `campaign`, `members` and `read_index` (who leads, who belongs, who confirms it), `fetching`
+//! `campaign`, `members` and `read_index` (who leads, who belongs, who confirms it), `entering` (which terms are believed), `fetching`
 //! (snapshots), and what only some sets have: `witness` (arbiters), `delay`, `forced`. What they
 //! remember is in `election`, `asking` and `witness_state`, which know no core.
 
@@ -13,6 +13,7 @@ mod asking;
 mod campaign;
 mod delay;
 mod election;
+mod entering;
 mod fetching;
 mod forced;
 mod members;
@@ -35,10 +36,11 @@ use raft::{RawNode, ReadState, StateRole};
 
 use crate::log::{Disk, Log, LogError};
 use crate::machine::{Membership, PeerId, Position, SnapshotMeta};
-use crate::message::{self, Receiver};
+use crate::message::{self, Frame, Receiver};
 #[cfg(feature = "simulation")]
 use crate::simulated::world::{Bug, planted};
 use crate::status::Role;
+use crate::surroundings;
 use asking::Asking;
 use election::Election;
 pub(crate) use forced::ForceError;
@@ -93,6 +95,8 @@ pub(crate) struct Core<D: Disk> {
     witness_state: WitnessState,
     asking: Asking,
     election: Election,
+    /// The leader that has shown that it leads in an epoch above ours, and the epoch.
+    confirmed: Option<(PeerId, u64)>,
     /// Entries are handed over only once their user says that they are due.
     delayed: bool,
     /// The last entry handed over, or not to be handed over at all.
@@ -141,6 +145,7 @@ impl<D: Disk> Core<D> {
             witness_state: WitnessState::default(),
             asking: Asking::default(),
             election: Election::default(),
+            confirmed: None,
             delayed: false,
             broken: None,
         };
@@ -269,8 +274,7 @@ impl<D: Disk> Core<D> {
     }
 
     /// Takes a message from another member, and says from which; none if it was refused.
-    pub fn step(&mut self, frame: &[u8], outlet: &mut impl Outlet) -> Option<PeerId> {
-        let frame = message::decode(frame)?;
+    pub fn step(&mut self, frame: Frame, outlet: &mut impl Outlet) -> Option<PeerId> {
         let mut message = frame.message;
         let from = message.from;
         let receiver = Receiver {
@@ -278,8 +282,10 @@ impl<D: Disk> Core<D> {
             term: self.term(),
             last_index: self.last_index(),
             may_lead: self.may_campaign(),
+            term_max: entering::term_max(message.term, surroundings::wall_ms()),
         };
         if !self.is_of_our_history(&message) {
+            self.doubt(&message, &frame.sender_address, outlet);
             return None;
         }
         if let Err(reason) = message::check(&message, &receiver) {

@@ -42,6 +42,7 @@ use crate::log::disk::{EngineDisk, Kept, Purger, sync_newest_file};
 use crate::log::watermark::Watermark;
 use crate::log::{LogError, LogReader};
 use crate::machine::{PeerId, Position, StateMachine, Transport};
+use crate::message;
 use crate::options::{Options, SyncMode};
 use crate::status::{LeaderWatch, Status};
 use crate::surroundings;
@@ -58,6 +59,7 @@ use timing::Timing;
 const WAITING_BYTES_MAX: usize = 256 << 20;
 /// Messages of a member that floods us are dropped beyond this many: Raft repeats itself.
 const WAITING_MESSAGES_MAX: usize = 16_384;
+const REFUSALS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Read from the log at once, at most.
 const READ_BYTES_MAX: u64 = 64 << 20;
 
@@ -102,6 +104,8 @@ pub(crate) struct Shared<S: StateMachine> {
     published: Mutex<Status>,
     pub watchers: Mutex<Vec<LeaderWatch>>,
     contacts: Mutex<HashMap<PeerId, Instant>>,
+    /// When the log last told of a message that was refused for its entries.
+    refused_entries: Mutex<Option<Instant>>,
     purger: Purger,
     stopped: AtomicBool,
     failed: AtomicBool,
@@ -178,6 +182,7 @@ impl<S: StateMachine> Shared<S> {
             apply_delay_ms: AtomicU64::new(apply_delay_ms),
             watchers: Mutex::default(),
             contacts: Mutex::default(),
+            refused_entries: Mutex::default(),
             purger,
             stopped: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -218,6 +223,27 @@ impl<S: StateMachine> Shared<S> {
         } else {
             self.wake.notify_one();
         }
+    }
+
+    /// Reads a message and looks at its entries on the thread on which it arrives: the one that
+    /// drives the group, and everybody who waits for it, need not.
+    pub fn receive(&self, frame: &[u8]) {
+        let Some(frame) = message::decode(frame) else {
+            return;
+        };
+        let check = |data: &[u8]| self.machine.check(data);
+        if let Err(reason) = message::check_entries(&frame.message, check) {
+            let now = surroundings::now();
+            let mut last = self.refused_entries.lock();
+            // A flood of them does not become one of lines in the log.
+            if last.is_none_or(|last| now.duration_since(last) >= REFUSALS_TOLD_EVERY) {
+                *last = Some(now);
+                let from = frame.message.from;
+                tracing::warn!(from, reason, "entries that cannot be applied were refused");
+            }
+            return;
+        }
+        self.control(Control::Message(Box::new(frame)));
     }
 
     pub fn control(&self, control: Control) {

@@ -131,9 +131,9 @@ impl<S: StateMachine> Group<S> {
         outcome.map(|outcome| outcome.map_err(|_| Error::Stopped))
     }
 
-    /// Takes a message from another member.
+    /// Takes a message from another member. One that cannot be one is dropped.
     pub fn step(&self, message: Bytes) {
-        self.shared.control(Control::Message(message));
+        self.shared.receive(&message);
     }
 
     /// An index such that a state at it shows everything acknowledged before the call. Resolves

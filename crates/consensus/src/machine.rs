@@ -106,6 +106,14 @@ pub trait StateMachine: Send + Sync + 'static {
     /// opens and after a snapshot was installed.
     fn applied(&self) -> Position;
 
+    /// Whether an entry that another member sent can be one at all: what is appended is applied one
+    /// day, and what cannot be applied ends this member for good. Called on the thread on which the
+    /// entry arrives, without a lock. `Err` says what is wrong with it.
+    fn check(&self, data: &[u8]) -> Result<(), String> {
+        let _ = data;
+        Ok(())
+    }
+
     /// Completes an entry right before the leader appends it, in the order of the log: what depends
     /// on that order (a time) is settled here. Called under the driver's lock: must be quick. A
     /// sealed entry that could not be appended is sealed again later.

@@ -6,7 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use protobuf::Message as _;
-use raft::eraftpb::{ConfState, Entry, Message, MessageType, Snapshot};
+use raft::eraftpb::{ConfChange, ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 
 use crate::log::decode_membership;
 use crate::machine::PeerId;
@@ -14,6 +14,8 @@ use crate::machine::PeerId;
 const FORMAT: u8 = 1;
 /// Indexes and terms beyond this are nonsense, and would overflow where one is added to them.
 const LIMIT: u64 = 1 << 60;
+/// No address of a member is longer.
+const ADDRESS_BYTES_MAX: usize = 1024;
 /// About how much travels in one message of entries.
 const APPEND_BYTES_MAX: usize = 4 << 20;
 
@@ -77,7 +79,6 @@ pub(crate) fn decode(frame: &[u8]) -> Option<Frame> {
     })
 }
 
-/// What can be told of a frame without, or almost without, decoding it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A heartbeat, or the answer to one.
@@ -87,22 +88,48 @@ pub(crate) enum Kind {
     Other,
 }
 
-pub(crate) fn kind(frame: &[u8]) -> Kind {
-    const KIND_FIELD: u8 = 1 << 3;
-    const HEARTBEAT: u8 = MessageType::MsgHeartbeat as u8;
-    const HEARTBEAT_RESPONSE: u8 = MessageType::MsgHeartbeatResponse as u8;
-    const APPEND_RESPONSE: u8 = MessageType::MsgAppendResponse as u8;
-    let length = frame.get(1..3).map_or(0, |bytes| {
-        usize::from(bytes[0]) | usize::from(bytes[1]) << 8
-    });
-    match frame.get(3 + length..).unwrap_or_default() {
-        [KIND_FIELD, HEARTBEAT | HEARTBEAT_RESPONSE, ..] => Kind::Heartbeat,
-        [KIND_FIELD, APPEND_RESPONSE, ..] => match decode(frame) {
-            Some(frame) if !frame.message.reject => Kind::Taken(frame.message.index),
-            _ => Kind::Other,
-        },
+pub(crate) fn kind(message: &Message) -> Kind {
+    match message.msg_type {
+        MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResponse => Kind::Heartbeat,
+        MessageType::MsgAppendResponse if !message.reject => Kind::Taken(message.index),
         _ => Kind::Other,
     }
+}
+
+/// Refuses a message with an entry that no leader has appended. `check` looks at what users of a
+/// group propose.
+pub(crate) fn check_entries(
+    message: &Message,
+    check: impl Fn(&[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    if message.msg_type != MessageType::MsgAppend {
+        return Ok(());
+    }
+    for entry in &message.entries {
+        match entry.entry_type {
+            // Empty: what a leader begins its term with.
+            EntryType::EntryNormal if entry.data.is_empty() => {}
+            EntryType::EntryNormal => check(&entry.data)?,
+            EntryType::EntryConfChange => {
+                let mut change = ConfChange::default();
+                let readable = change.merge_from_bytes(&entry.data).is_ok()
+                    && change.node_id != 0
+                    && change.context.len() <= ADDRESS_BYTES_MAX
+                    && std::str::from_utf8(&change.context).is_ok();
+                if !readable {
+                    return Err("a change of one member is unreadable".into());
+                }
+            }
+            EntryType::EntryConfChangeV2 => {
+                let members = decode_membership(&entry.data);
+                let sound = members.is_some_and(|members| members.voters().next().is_some());
+                if !sound {
+                    return Err("a list of members is unreadable, or has no voter".into());
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What the check needs to know about the receiver.
@@ -111,6 +138,8 @@ pub(crate) struct Receiver {
     pub term: u64,
     pub last_index: u64,
     pub may_lead: bool,
+    /// No term of this epoch can be higher by now.
+    pub term_max: u64,
 }
 
 /// Refuses every message that the `raft` crate would panic on, and every kind that no member
@@ -133,6 +162,9 @@ pub(crate) fn check(message: &Message, receiver: &Receiver) -> Result<(), &'stat
     ];
     if numbers.iter().any(|&number| number >= LIMIT) {
         return Err("a number in it is out of range");
+    }
+    if message.term > receiver.term_max {
+        return Err("no group has had so many elections");
     }
     // Only a read travels without a term: any other would be taken for a local message.
     if (message.term == 0) != (message.msg_type == MessageType::MsgReadIndex) {
@@ -237,6 +269,7 @@ mod tests {
         id: 2,
         last_index: 10,
         may_lead: true,
+        term_max: 1 << 20,
     };
 
     fn message(kind: MessageType) -> Message {
@@ -312,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_without_decoding() {
+    fn kinds_are_told() {
         let mut taken = message(MessageType::MsgAppendResponse);
         taken.index = 77;
         let mut refused = taken.clone();
@@ -325,19 +358,58 @@ mod tests {
             (message(MessageType::MsgAppend), Kind::Other),
             (message(MessageType::MsgRequestVote), Kind::Other),
         ] {
-            for address in ["", "localhost:27017"] {
-                assert_eq!(kind(&encode(address, &message)), expected);
-            }
+            assert_eq!(kind(&message), expected);
         }
-        for cut in [
-            &[][..],
-            &[FORMAT],
-            &[FORMAT, 0, 0],
-            &[FORMAT, 0xff, 0xff, 8],
+    }
+
+    #[test]
+    fn entries_that_no_leader_appends_are_refused() {
+        let with = |kind, data: Vec<u8>| Message {
+            entries: vec![Entry {
+                entry_type: kind,
+                data: data.into(),
+                ..entry(5, 3)
+            }]
+            .into(),
+            ..message(MessageType::MsgAppend)
+        };
+        let only_good = |data: &[u8]| match data {
+            b"good" => Ok(()),
+            _ => Err("bad".to_owned()),
+        };
+        let change = |id, address: &str| {
+            let mut change = ConfChange::default();
+            change.node_id = id;
+            change.context = address.to_owned().into();
+            change.write_to_bytes().unwrap()
+        };
+        let members = |voter| {
+            encode_membership(&Membership {
+                index: 1,
+                term: 1,
+                members: vec![Member {
+                    id: 7,
+                    address: "a:1".into(),
+                    voter,
+                }],
+            })
+        };
+        use EntryType::{EntryConfChange, EntryConfChangeV2, EntryNormal};
+        for (kind, data, sound) in [
+            (EntryNormal, vec![], true),
+            (EntryNormal, b"good".to_vec(), true),
+            (EntryNormal, b"evil".to_vec(), false),
+            (EntryConfChange, change(7, "a:1"), true),
+            (EntryConfChange, change(0, "a:1"), false),
+            (EntryConfChange, change(7, &"a".repeat(70_000)), false),
+            (EntryConfChange, vec![0xff; 9], false),
+            (EntryConfChangeV2, members(true), true),
+            (EntryConfChangeV2, members(false), false),
+            (EntryConfChangeV2, vec![0xff; 9], false),
         ] {
-            assert_eq!(kind(cut), Kind::Other);
+            let message = with(kind, data);
+            assert_eq!(check_entries(&message, only_good).is_ok(), sound, "{message:?}");
         }
-        assert_eq!(kind(&[FORMAT, 0, 0, 8, 4, 0xff]), Kind::Other);
     }
 
     #[test]

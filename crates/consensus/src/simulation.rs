@@ -70,7 +70,8 @@ struct Out {
 
 impl Outlet for Out {
     fn send(&mut self, to: PeerId, address: &str, frame: Bytes) {
-        assert_eq!(address, format!("m{to}"));
+        // Whoever sends nonsense may be asked who it is.
+        assert!(address == format!("m{to}") || address == "stranger");
         self.sent.push((to, frame));
     }
 
@@ -299,7 +300,7 @@ impl Simulation {
             }
             let mut out = Out::default();
             if let Some(core) = self.members.get_mut(&to).and_then(|m| m.core.as_mut()) {
-                core.step(&frame, &mut out);
+                core.step(crate::message::decode(&frame).unwrap(), &mut out);
                 self.pump(to, out);
             }
         }
@@ -663,7 +664,8 @@ fn nonsense_stops_nobody() {
             for round in 0..400 {
                 let message = nonsense(&mut random, id, core);
                 let mut out = Out::default();
-                core.step(&crate::message::encode("stranger", &message), &mut out);
+                let frame = crate::message::encode("stranger", &message);
+                core.step(crate::message::decode(&frame).unwrap(), &mut out);
                 if round % 5 == 0 {
                     core.tick();
                 }

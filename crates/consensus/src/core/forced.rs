@@ -8,7 +8,7 @@
 //!   epoch, so its terms are higher than any that the others can reach by electing each other, and
 //!   no term of one history is a term of the other: an entry is still known by its index and term.
 //! - A member refuses everything from a lower epoch. It enters a higher one only when the leader of
-//!   it speaks to it (votes are not asked for across epochs), and campaigns there only once it knows
+//!   it speaks to it and answers a question (`entering`; votes are not asked for across epochs), and campaigns there only once it knows
 //!   the members as the forced change made them: by then it follows that history.
 //! - **The entry.** The change is an entry that names all members. Whatever a member believed before,
 //!   it applies the difference. The member that forces it writes the entry, the membership, and its
@@ -28,7 +28,7 @@ use super::mix::mix;
 use crate::log::{Disk, LogError, decode_membership, encode_membership};
 use crate::machine::{Member, Membership, PeerId, Position};
 
-const EPOCH_SHIFT: u32 = 32;
+pub(super) const EPOCH_SHIFT: u32 = 32;
 /// Two that force a change of the same group at the same time should not begin the same epoch.
 const EPOCH_STEP_MAX: u64 = 1 << 16;
 const EPOCHS: u64 = 1 << 28;
@@ -167,7 +167,7 @@ impl<D: Disk> Core<D> {
             return true;
         }
         let (theirs, ours) = (epoch(message.term), epoch(self.term()));
-        theirs == ours || theirs > ours && leads(message)
+        theirs == ours || theirs > ours && leads(message) && self.is_confirmed(message)
     }
 
     pub(super) fn is_foreign(&self, message: &Message) -> bool {
@@ -314,7 +314,7 @@ pub(super) fn passes_over(entry: &Entry, own: PeerId, lost: PeerId) -> bool {
     }
 }
 
-fn leads(message: &Message) -> bool {
+pub(super) fn leads(message: &Message) -> bool {
     matches!(
         message.msg_type,
         MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot

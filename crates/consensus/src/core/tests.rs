@@ -1,5 +1,6 @@
 //! Groups of cores without threads: witnesses and delay here, forced changes in a file of their own.
 
+mod entering;
 mod forced;
 mod net;
 

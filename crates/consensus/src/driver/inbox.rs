@@ -2,14 +2,13 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use futures::channel::oneshot;
 use raft::eraftpb::Message;
 
 use crate::apply::Answer;
 use crate::error::Error;
 use crate::machine::{Change, Member, Membership, PeerId, Position};
-use crate::message::{self, Kind};
+use crate::message::{self, Frame, Kind};
 use crate::options::ProposeOptions;
 
 /// So many entries are surely still in memory.
@@ -23,7 +22,7 @@ pub(crate) struct Proposal<P> {
 }
 
 pub(crate) enum Control {
-    Message(Bytes),
+    Message(Box<Frame>),
     Installed(Box<Message>, bool),
     Change(Change, oneshot::Sender<Result<Membership, Error>>),
     /// Somebody asked for an index while no round was under way.
@@ -113,7 +112,7 @@ impl Control {
     pub(super) fn is_light(&self, last_index: u64) -> bool {
         match self {
             Control::Reads => true,
-            Control::Message(frame) => match message::kind(frame) {
+            Control::Message(frame) => match message::kind(&frame.message) {
                 Kind::Heartbeat => true,
                 // One that is far behind is sent what has to be read from the log.
                 Kind::Taken(index) => index.saturating_add(CLOSE_ENTRIES) >= last_index,

@@ -104,7 +104,7 @@ impl<S: StateMachine> Shared<S> {
         match control {
             Control::Message(frame) => {
                 let term = rounds.core.term();
-                if let Some(from) = rounds.core.step(&frame, out) {
+                if let Some(from) = rounds.core.step(*frame, out) {
                     if rounds.core.term() > term {
                         rounds.lead.note_newer_term(from, rounds.core.term());
                     }

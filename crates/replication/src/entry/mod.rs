@@ -23,6 +23,7 @@
 //! committed, so skipping it would lose data.
 
 mod builder;
+mod check;
 mod header;
 mod operation;
 mod reader;
@@ -39,6 +40,7 @@ use crate::sessions::{SessionStamp, Statement};
 
 pub use crate::codec::EntryError;
 pub use builder::EntryBuilder;
+pub use check::check;
 use header::HEADER_BYTES;
 pub use header::{FORMAT, Header, seal};
 use operation::tag;

@@ -244,6 +244,52 @@ fn what_is_not_known_is_refused() {
     assert!(entry.operations().next().unwrap().is_err());
 }
 
+#[test]
+fn what_no_leader_writes_is_not_let_into_the_log() {
+    let clock = Clock::new();
+    let sealed = |build: &dyn Fn(&mut EntryBuilder)| {
+        let mut builder = EntryBuilder::new();
+        build(&mut builder);
+        let mut bytes = builder.encode(0);
+        seal(&mut bytes, &clock);
+        bytes
+    };
+    let (a, b) = (rawdoc! { "_id": 1, "n": 5 }, rawdoc! { "_id": 1, "n": 6 });
+    let good = sealed(&|builder| {
+        builder.insert(5, &id(1), &a);
+        builder.update(5, &id(1), &a, &b, &Style::Replacement);
+        for change in changes() {
+            builder.catalog(&change, &rawdoc! { "ns": "a.b" });
+        }
+    });
+    assert_eq!(check(&good), Ok(()));
+    let history = sealed(&|builder| {
+        builder.session = Some(SessionStamp {
+            session: [3; 16],
+            txn_number: 1,
+            statements: vec![],
+        });
+    });
+    assert_eq!(check(&history), Ok(()), "nothing but a session");
+
+    assert!(check(b"garbage").is_err());
+    assert!(check(&good[..good.len() - 1]).is_err());
+    let with = |at: usize, bytes: &[u8]| {
+        let mut changed = good.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        check(&changed).is_err()
+    };
+    assert!(with(0, &[9]), "another format");
+    assert!(with(1, &[0; 8]), "no time");
+    assert!(with(1, &[0xff; 8]), "the end of all times");
+    assert!(with(9, &[77]), "another number of operations");
+    // The type of `n` in the first document.
+    let n = good.windows(3).position(|bytes| bytes == b"\x10n\0");
+    assert!(with(n.unwrap(), &[0x77]), "a document that is none");
+    let config = sealed(&|builder| builder.set_config(&rawdoc! { "_id": "set" }));
+    assert!(check(&config).is_err(), "a configuration without members");
+}
+
 proptest! {
     #[test]
     fn an_update_carries_both_documents(

@@ -17,6 +17,10 @@ impl StateMachine for Machine {
         self.applied.lock().position
     }
 
+    fn check(&self, data: &[u8]) -> Result<(), String> {
+        entry::check(data).map_err(|error| error.to_string())
+    }
+
     fn seal(&self, data: &mut [u8]) {
         entry::seal(data, &self.clock);
     }

@@ -6,6 +6,7 @@ use crate::core::mix::mix;
 use crate::core::{ChangeOutcome, forced};
 use crate::machine::Change;
 use crate::machine::{Member, PeerId};
+use crate::message::decode;
 use crate::status::Role;
 
 #[test]
@@ -306,7 +307,7 @@ fn one_of_two_does_not_go_on_if_there_may_be_a_third() {
     assert!(!to_second.is_empty());
     for (_, _, frame) in to_second {
         let mut out = Out::default();
-        net.core(2).step(&frame, &mut out);
+        net.core(2).step(decode(&frame).unwrap(), &mut out);
         net.pump(2, out);
     }
     net.run(60);

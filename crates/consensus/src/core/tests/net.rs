@@ -13,6 +13,7 @@ use crate::core::{ChangeOutcome, Core, Decided, Outlet, Settings};
 use crate::log::memory::MemoryDisk;
 use crate::machine::Change;
 use crate::machine::{Member, PeerId, Position, SnapshotMeta};
+use crate::message::decode;
 
 #[derive(Default)]
 pub(super) struct Out {
@@ -201,7 +202,7 @@ impl Net {
             }
             let mut out = Out::default();
             if let Some(core) = self.nodes.get_mut(&to).and_then(|node| node.core.as_mut()) {
-                core.step(&frame, &mut out);
+                core.step(decode(&frame).unwrap(), &mut out);
                 self.pump(to, out);
             }
         }
