@@ -96,9 +96,7 @@ async fn serve(
         vital: Some(vital),
         ..Options::default()
     };
-    if let Some(connections_max) = common.max_connections {
-        options.connections_max = connections_max;
-    }
+    options.connections_max = banyan_process::limits::connections_max(common.max_connections);
     // Bound before the config servers are looked for, so that a taken port is known at once.
     let server = match Server::bind(&common.hosts(), port, options).await {
         Ok(server) => server,

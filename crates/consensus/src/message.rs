@@ -408,7 +408,11 @@ mod tests {
             (EntryConfChangeV2, vec![0xff; 9], false),
         ] {
             let message = with(kind, data);
-            assert_eq!(check_entries(&message, only_good).is_ok(), sound, "{message:?}");
+            assert_eq!(
+                check_entries(&message, only_good).is_ok(),
+                sound,
+                "{message:?}"
+            );
         }
     }
 

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_process::{CommonFlags, Exit, MemberFlags, Parsed, Started, fail, machine, signals};
+use banyan_process::{
+    CommonFlags, Exit, MemberFlags, Parsed, Started, fail, limits, machine, signals,
+};
 use banyan_storage::StoreOptions;
 use banyan_wire::login;
 use banyan_wire::server::{Options, Server};
@@ -167,9 +169,7 @@ impl<P> Program<'_, P> {
             vital: options.vital.clone(),
             ..Options::default()
         };
-        if let Some(connections) = self.common.max_connections {
-            server_options.connections_max = connections;
-        }
+        server_options.connections_max = limits::connections_max(self.common.max_connections);
         // The port first: a second server on the same port should not even look at the data.
         let server = Server::bind(&self.common.hosts(), self.port, server_options)
             .await

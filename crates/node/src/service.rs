@@ -16,11 +16,11 @@ use banyan_replication::sessions::session_id;
 use banyan_replication::set::write_concern::{self, Awaited, WriteConcern};
 use banyan_security::{Action, Resource};
 use banyan_storage::Namespace;
-use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service};
+use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service, StrangerLimits};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
 use crate::access::check::{self, Check};
-use crate::access::identity::Owner;
+use crate::access::identity::{self, Owner};
 use crate::access::impersonation;
 use crate::account;
 use crate::commands::BUILT_IN;
@@ -399,6 +399,11 @@ impl Service for NodeService {
 
     fn is_vital(&self, name: &str) -> bool {
         self.table.find(name).is_some_and(|spec| spec.vital)
+    }
+
+    fn stranger_limits(&self, conn: &Connection) -> Option<StrangerLimits> {
+        let controls = self.node.access.is_enforced();
+        (controls && !identity::known(conn).is_authenticated()).then_some(StrangerLimits::LOGIN)
     }
 
     fn left(&self, conn: &Connection) {

@@ -9,6 +9,7 @@ pub mod daemon;
 mod exit;
 pub mod figures;
 pub mod lock;
+pub mod limits;
 pub mod logging;
 pub mod machine;
 pub mod member;

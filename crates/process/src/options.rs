@@ -8,6 +8,7 @@ use clap::{ArgMatches, Args, CommandFactory, Parser};
 
 use crate::exit::{Exit, complain};
 use crate::logging::Rotation;
+use crate::limits::CONNECTIONS_MIN;
 use crate::settings::{self, Kind, SETTINGS};
 use crate::tls::TlsFlags;
 
@@ -27,7 +28,7 @@ pub struct CommonFlags {
     #[arg(long)]
     pub ipv6: bool,
     /// Connections served at once
-    #[arg(long = "maxConns", value_name = "N")]
+    #[arg(long = "maxConns", value_name = "N", value_parser = connections)]
     pub max_connections: Option<usize>,
     /// File to write the log to, instead of standard output
     #[arg(long, value_name = "FILE")]
@@ -67,6 +68,14 @@ fn parameter(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected name=value")?;
     if name.is_empty() {
         return Err("expected name=value".to_owned());
+fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().map_err(|_| "expected a number".to_owned())?;
+    if number < CONNECTIONS_MIN {
+        return Err(format!("has to be at least {CONNECTIONS_MIN}"));
+    }
+    Ok(number)
+}
+
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -370,6 +379,7 @@ mod tests {
         ] {
             assert!(matches!(run(words), Err(Refused::Flags(_))), "{words:?}");
         }
+            &["--maxConns", "4"],
         assert!(matches!(
             run(&["-f", "/nowhere/at/all"]),
             Err(Refused::File(_))

@@ -5,6 +5,7 @@ use tracing::{info, warn};
 use crate::daemon::{self, Readiness};
 use crate::exit::{Exit, fail};
 use crate::logging::{self, LogOptions, Rotation};
+use crate::limits;
 use crate::options::{CommonFlags, Parsed};
 use crate::pid_file::PidFile;
 
@@ -105,3 +106,4 @@ pub fn start<P>(
         _pid_file: pid_file,
     }
 }
+    limits::raise_open_files();

@@ -3,8 +3,12 @@
 //! The length in a header is not to be trusted: it is bounded before anything is allocated, and
 //! memory grows with the bytes that really arrive, never with the bytes that were announced.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::in_flight::{InFlight, NoRoom, Share};
 
 /// The longest message either side may send.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
@@ -15,6 +19,8 @@ pub const HEADER_BYTES: usize = 16;
 const BUFFER_BYTES_START: usize = 4 * 1024;
 /// A buffer that a large message left behind is given back above this size.
 const BUFFER_BYTES_KEPT: usize = 64 * 1024;
+/// A message that does not fit into what a connection keeps goes on within this time, or not at all.
+const STALL_MAX: Duration = Duration::from_secs(60);
 /// How much room is made at once for a message that does not fit.
 const BUFFER_BYTES_STEP: usize = 1024 * 1024;
 
@@ -22,6 +28,12 @@ const BUFFER_BYTES_STEP: usize = 1024 * 1024;
 pub enum FrameError {
     #[error("the message says it is {0} bytes long")]
     Length(i32),
+    #[error("a message of {bytes} bytes from a client that has not logged in; {most} are taken")]
+    Stranger { bytes: usize, most: usize },
+    #[error("there was no room for a message for a minute")]
+    NoRoom,
+    #[error("the rest of a message did not come")]
+    Stalled,
     #[error("the connection ended in the middle of a message")]
     Truncated,
     #[error(transparent)]
@@ -32,6 +44,16 @@ pub enum FrameError {
 pub struct FrameReader {
     buffer: BytesMut,
     grown: bool,
+    /// What the message that is being read has taken of the memory of all.
+    share: Share,
+}
+
+/// What a message is held to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Bounds<'a> {
+    /// If there are fewer than for everybody.
+    pub bytes_max: Option<usize>,
+    pub in_flight: Option<&'a InFlight>,
 }
 
 impl Default for FrameReader {
@@ -39,6 +61,7 @@ impl Default for FrameReader {
         FrameReader {
             buffer: BytesMut::new(),
             grown: false,
+            share: Share::default(),
         }
     }
 }
@@ -50,19 +73,53 @@ impl FrameReader {
         &mut self,
         stream: &mut R,
     ) -> Result<Option<Bytes>, FrameError> {
+        let next = self.next_within(stream, Bounds::default()).await?;
+        Ok(next.map(|(message, _)| message))
+    }
+
+    /// [`Self::next`], and what the message holds of the memory of all until it is answered.
+    pub(crate) async fn next_within<R: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut R,
+        bounds: Bounds<'_>,
+    ) -> Result<Option<(Bytes, Share)>, FrameError> {
         if self.grown && self.buffer.is_empty() {
             self.buffer = BytesMut::with_capacity(BUFFER_BYTES_START);
             self.grown = false;
         }
         loop {
             let wanted = self.wanted()?;
+            if let (Some(bytes), Some(most)) = (wanted, bounds.bytes_max)
+                && bytes > most
+            {
+                return Err(FrameError::Stranger { bytes, most });
+            }
             if let Some(length) = wanted
                 && self.buffer.len() >= length
             {
-                return Ok(Some(self.buffer.split_to(length).freeze()));
+                let message = self.buffer.split_to(length).freeze();
+                return Ok(Some((message, std::mem::take(&mut self.share))));
             }
-            self.make_room(wanted);
-            if stream.read_buf(&mut self.buffer).await? == 0 {
+            let room = self.room(wanted);
+            if let Some(in_flight) = bounds.in_flight
+                && room > 0
+                && self.buffer.len() + room > BUFFER_BYTES_KEPT
+            {
+                let bytes = self.buffer.len() + room;
+                let grown = self.share.grow_to(bytes, in_flight).await;
+                grown.map_err(|NoRoom| FrameError::NoRoom)?;
+            }
+            self.make_room(room);
+            let read = stream.read_buf(&mut self.buffer);
+            let read = match self.share.is_empty() {
+                true => read.await?,
+                // What it holds, others wait for.
+                false => match tokio::time::timeout(STALL_MAX, read).await {
+                    Ok(read) => read?,
+                    Err(_) => return Err(FrameError::Stalled),
+                },
+            };
+            if read == 0 {
                 if self.buffer.is_empty() {
                     return Ok(None);
                 }
@@ -79,7 +136,7 @@ impl FrameReader {
         bytes: usize,
     ) -> Result<(), FrameError> {
         while self.buffer.len() < bytes {
-            self.make_room(None);
+            self.make_room(0);
             if stream.read_buf(&mut self.buffer).await? == 0 {
                 break;
             }
@@ -109,16 +166,20 @@ impl FrameReader {
         }
     }
 
-    fn make_room(&mut self, wanted: Option<usize>) {
+    /// What is to be made in the buffer next; 0: as much as it begins with will do.
+    fn room(&self, wanted: Option<usize>) -> usize {
         let missing = wanted.unwrap_or(0).saturating_sub(self.buffer.len());
-        if missing == 0 {
+        missing.min(self.buffer.len().max(BUFFER_BYTES_STEP))
+    }
+
+    fn make_room(&mut self, room: usize) {
+        if room == 0 {
             // The start of a message: as much room as a buffer begins with, kept if it is there.
             if self.buffer.capacity() - self.buffer.len() < BUFFER_BYTES_START / 4 {
                 self.buffer.reserve(BUFFER_BYTES_START);
             }
             return;
         }
-        let room = missing.min(self.buffer.len().max(BUFFER_BYTES_STEP));
         self.buffer.reserve(room);
         self.grown |= self.buffer.capacity() > BUFFER_BYTES_KEPT;
     }

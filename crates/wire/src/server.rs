@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use crate::connection::Connection;
+use crate::in_flight::{self, InFlight};
 use crate::presence::Presence;
 use crate::service::{Counters, Service};
 use crate::serving::Serving;
@@ -42,6 +43,9 @@ pub struct Options {
     pub tls: Option<Arc<Tls>>,
     /// Who has not finished its handshake after this does not mean to.
     pub handshake_time_max: Duration,
+    /// So much memory takes what is being read and answered of large messages, once for vital
+    /// commands and once for all others; one message at a time may go beyond it.
+    pub in_flight_bytes_max: usize,
 }
 
 impl Default for Options {
@@ -52,6 +56,7 @@ impl Default for Options {
             vital: None,
             tls: tls::process(),
             handshake_time_max: Duration::from_secs(10),
+            in_flight_bytes_max: in_flight::of_machine(banyan_process::limits::machine_bytes()),
         }
     }
 }
@@ -112,10 +117,13 @@ impl Server {
                 listeners.push(listen(address, &vital)?);
             }
         }
+        let counters = Arc::<Counters>::default();
+        let most = &counters.connections_max;
+        most.store(options.connections_max, Ordering::Relaxed);
         Ok(Server {
             listeners,
             options,
-            counters: Arc::default(),
+            counters,
         })
     }
 
@@ -134,9 +142,12 @@ impl Server {
     pub async fn serve<S: Service>(self, service: Arc<S>, shutdown: CancellationToken) {
         let ordinary = Handle::current();
         let vital = self.options.vital.clone();
+        // What must not wait for any query must not wait for the messages of queries either.
+        let in_flight = || InFlight::new(self.options.in_flight_bytes_max);
         let places = Places {
-            ordinary: vital.is_some().then(|| ordinary.clone()),
+            ordinary: vital.is_some().then(|| (ordinary.clone(), in_flight())),
             vital: vital.unwrap_or(ordinary),
+            in_flight: in_flight(),
         };
         let connections = TaskTracker::new();
         let accepting = TaskTracker::new();
@@ -185,12 +196,14 @@ fn listen(address: SocketAddr, runtime: &Handle) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// The runtimes on which a server's connections are served.
+/// The runtimes on which a server's connections are served, and what their messages may keep.
 #[derive(Clone)]
 pub(crate) struct Places {
     pub vital: Handle,
     /// Where a connection goes with its first ordinary command; `None`: it stays.
-    pub ordinary: Option<Handle>,
+    pub ordinary: Option<(Handle, InFlight)>,
+    /// Of the connections that are served on `vital`.
+    pub in_flight: InFlight,
 }
 
 struct Acceptor<S> {
@@ -236,7 +249,8 @@ impl<S: Service> Acceptor<S> {
         let open = self.counters.current.load(Ordering::Relaxed);
         if open >= self.options.connections_max {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
-            warn!("connection from {peer} refused because there are too many: {open}");
+            let most = self.options.connections_max;
+            warn!(remote = %peer, connections = open, most, "connection refused because there are too many open connections");
             return;
         }
         let Ok(local) = stream.local_addr() else {
@@ -257,6 +271,7 @@ impl<S: Service> Acceptor<S> {
             self.presence.clone(),
             stream,
             self.encryption(),
+            self.places.in_flight.clone(),
         );
         let work = serving.run(self.places.ordinary.clone(), self.connections.clone());
         self.connections.spawn_on(work, &self.places.vital);

@@ -21,7 +21,8 @@ use tracing::{debug, info, warn};
 
 use crate::compression::Compressor;
 use crate::connection::Connection;
-use crate::frame::{FrameError, FrameReader};
+use crate::frame::{Bounds, FrameError, FrameReader, MESSAGE_BYTES_MAX};
+use crate::in_flight::{InFlight, Share};
 use crate::last_error::{self, Question};
 use crate::message::{self, DecodeError, Incoming, ReplyForm};
 use crate::presence::Presence;
@@ -31,6 +32,7 @@ use crate::socket::Socket;
 use crate::tls::{self, Encryption};
 use crate::{exhaust, hello, legacy};
 
+const SILENT: &str = "the client neither logs in nor says anything else";
 /// A reply buffer that a large reply left behind is given back above this size.
 const REPLY_BYTES_KEPT: usize = 64 * 1024;
 /// A reply from this size on is sent from where it was written, behind a head of its own.
@@ -47,6 +49,8 @@ pub(crate) struct Serving<S: Service> {
     presence: Arc<Presence>,
     socket: Arc<Socket>,
     encryption: Option<Encryption>,
+    /// What all connections that are served alike may keep of messages.
+    in_flight: InFlight,
 }
 
 impl<S: Service> Drop for Serving<S> {
@@ -63,7 +67,7 @@ impl<S: Service> Drop for Serving<S> {
 struct Reading {
     frames: FrameReader,
     /// A message that was read and not answered.
-    next: Option<Bytes>,
+    next: Option<(Bytes, Share)>,
 }
 
 /// Why a connection is not served any longer where it was.
@@ -81,6 +85,7 @@ impl<S: Service> Serving<S> {
         presence: Arc<Presence>,
         stream: TcpStream,
         encryption: Option<Encryption>,
+        in_flight: InFlight,
     ) -> Serving<S> {
         counters.current.fetch_add(1, Ordering::Relaxed);
         let socket = Arc::new(Socket::new(stream));
@@ -92,11 +97,12 @@ impl<S: Service> Serving<S> {
             presence,
             socket,
             encryption,
+            in_flight,
         }
     }
 
     /// The whole life of a connection: first here, then, if there is such a place, on `ordinary`.
-    pub async fn run(self, ordinary: Option<Handle>, connections: TaskTracker) {
+    pub async fn run(mut self, ordinary: Option<(Handle, InFlight)>, connections: TaskTracker) {
         let mut reading = Reading::default();
         let begun = tokio::select! {
             biased;
@@ -110,8 +116,9 @@ impl<S: Service> Serving<S> {
         }
         let first = self.converse(&mut reading, ordinary.is_some()).await;
         let ended = match (first, ordinary) {
-            (Ok(End::Moves), Some(ordinary)) => match self.socket.move_to(&ordinary) {
+            (Ok(End::Moves), Some((ordinary, in_flight))) => match self.socket.move_to(&ordinary) {
                 Ok(()) => {
+                    self.in_flight = in_flight;
                     let rest = async move {
                         let ended = self.converse(&mut reading, false).await;
                         self.tell(ended);
@@ -156,14 +163,22 @@ impl<S: Service> Serving<S> {
 
     /// Reads enough to tell a handshake from a message; nothing if the client leaves.
     async fn first_bytes(&self, reading: &mut Reading, required: bool) -> Result<(), String> {
+        const NO_HANDSHAKE: &str = "the TLS handshake never began";
         let mut stream = &*self.socket;
         let patience = self.encryption.as_ref().map(|tls| tls.patience);
-        // Who may speak in the clear may be silent, as long as it likes.
         let first = reading.frames.fill(&mut stream, 1);
-        in_time(patience.filter(|_| required), first).await?;
+        match patience.filter(|_| required) {
+            Some(patience) => in_time(Some(patience), NO_HANDSHAKE, first).await?,
+            // Who may speak in the clear may be silent, as long as nobody has to log in.
+            None => {
+                let limits = self.service.stranger_limits(&self.connection);
+                let patience = limits.map(|limits| limits.message_time_max);
+                in_time(patience, SILENT, first).await?;
+            }
+        }
         if tls::may_begin_handshake(reading.frames.unread()) {
             let more = reading.frames.fill(&mut stream, tls::TELLING_BYTES);
-            in_time(patience, more).await?;
+            in_time(patience, NO_HANDSHAKE, more).await?;
         }
         Ok(())
     }
@@ -183,31 +198,74 @@ impl<S: Service> Serving<S> {
         let mut out = Vec::new();
         let mut stop = pin!(self.connection.closed().cancelled());
         loop {
-            let frame = match reading.next.take() {
-                Some(frame) => frame,
+            let (frame, mut share) = match reading.next.take() {
+                Some(next) => next,
                 None => {
-                    let mut stream = &*self.socket;
-                    let frame = tokio::select! {
+                    let next = tokio::select! {
                         biased;
-                        frame = reading.frames.next(&mut stream) => frame,
+                        next = self.next(reading) => next?,
                         () = &mut stop => return Ok(End::Closed),
                     };
-                    match frame.map_err(|error| error.to_string())? {
-                        Some(frame) => frame,
+                    match next {
+                        Some(next) => next,
                         None => return Ok(End::Closed),
                     }
                 }
             };
             let is_vital = |name: &str| self.service.is_vital(name);
             if only_vital && !message::peek_name(&frame).is_some_and(is_vital) {
-                reading.next = Some(frame);
+                reading.next = Some((frame, share));
                 return Ok(End::Moves);
             }
+            self.make_room(&frame, &mut share).await?;
             self.take(frame, &mut out).await?;
+            drop(share);
             if self.connection.closed().is_cancelled() || self.connection.left().is_cancelled() {
                 return Ok(End::Closed);
             }
         }
+    }
+
+    /// The next message; `None`: the client has left.
+    async fn next(&self, reading: &mut Reading) -> Result<Option<(Bytes, Share)>, String> {
+        let mut stream = &*self.socket;
+        let mut bounds = Bounds {
+            bytes_max: None,
+            in_flight: Some(&self.in_flight),
+        };
+        let Some(limits) = self.service.stranger_limits(&self.connection) else {
+            let next = reading.frames.next_within(&mut stream, bounds).await;
+            return next.map_err(|error| error.to_string());
+        };
+        let patience = match self.connection.requests() {
+            0 => limits.message_time_max,
+            _ => limits.idle_time_max,
+        };
+        in_time(Some(patience), SILENT, reading.frames.fill(&mut stream, 1)).await?;
+        bounds.bytes_max = Some(limits.message_bytes_max);
+        let next = reading.frames.next_within(&mut stream, bounds);
+        in_time(Some(limits.message_time_max), SILENT, next).await
+    }
+
+    /// What a compressed message comes to is held to the same.
+    async fn make_room(&self, frame: &Bytes, share: &mut Share) -> Result<(), String> {
+        let plain = message::plain_size(frame);
+        if plain == frame.len() {
+            return Ok(());
+        }
+        if let Some(limits) = self.service.stranger_limits(&self.connection)
+            && plain > limits.message_bytes_max
+        {
+            let (bytes, most) = (plain, limits.message_bytes_max);
+            return Err(FrameError::Stranger { bytes, most }.to_string());
+        }
+        // One that says too much is refused when it is read.
+        if plain > BYTES_AT_ONCE && plain <= MESSAGE_BYTES_MAX {
+            let both = frame.len() + plain;
+            let grown = share.grow_to(both, &self.in_flight).await;
+            grown.map_err(|_| FrameError::NoRoom.to_string())?;
+        }
+        Ok(())
     }
 
     async fn take(&self, frame: Bytes, out: &mut Vec<u8>) -> Result<(), String> {
@@ -360,15 +418,16 @@ fn next_id() -> i32 {
     IDS.fetch_add(1, Ordering::Relaxed)
 }
 
-async fn in_time(
+async fn in_time<T>(
     patience: Option<Duration>,
-    reading: impl Future<Output = Result<(), FrameError>>,
-) -> Result<(), String> {
+    late: &str,
+    reading: impl Future<Output = Result<T, FrameError>>,
+) -> Result<T, String> {
     let read = match patience {
         None => reading.await,
         Some(patience) => match tokio::time::timeout(patience, reading).await {
             Ok(read) => read,
-            Err(_) => return Err("the TLS handshake never began".to_owned()),
+            Err(_) => return Err(late.to_owned()),
         },
     };
     read.map_err(|error| error.to_string())

@@ -90,7 +90,7 @@ fn asserts(router: &Router) -> RawDocumentBuf {
 fn connections(router: &Router) -> RawDocumentBuf {
     let counters = &router.counters;
     let current = counters.current.load(Relaxed) as u64;
-    let room = banyan_wire::Options::default().connections_max as u64;
+    let room = counters.connections_max.load(Relaxed) as u64;
     rawdoc! {
         "current": long(current),
         "available": long(room.saturating_sub(current)),

@@ -5,6 +5,7 @@ mod members;
 mod ownership;
 mod roles;
 mod script;
+mod strangers;
 mod users;
 
 use std::fs;

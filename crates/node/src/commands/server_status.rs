@@ -141,8 +141,8 @@ fn connections(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
     let counters = ctx.node.info.wire_counters.get()?;
     use std::sync::atomic::Ordering::Relaxed;
     let current = counters.current.load(Relaxed) as u64;
-    let available =
-        (banyan_wire::server::Options::default().connections_max as u64).saturating_sub(current);
+    let most = counters.connections_max.load(Relaxed) as u64;
+    let available = most.saturating_sub(current);
     let count = |n: u64| number(i64::try_from(n).unwrap_or(i64::MAX));
     Some(rawdoc! {
         "current": count(current),

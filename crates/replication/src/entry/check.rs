@@ -63,9 +63,8 @@ fn check_operation(operation: &Operation<'_>) -> Result<(), EntryError> {
 }
 
 fn check_change(change: &CatalogChange) -> Result<(), EntryError> {
-    let indexes = |indexes: &[IndexDefinition]| {
-        indexes.iter().try_for_each(|index| readable(&index.spec))
-    };
+    let indexes =
+        |indexes: &[IndexDefinition]| indexes.iter().try_for_each(|index| readable(&index.spec));
     match change {
         CatalogChange::CreateCollection {
             options,

@@ -34,7 +34,13 @@ fn terms_that_nobody_was_elected_in_take_no_member_away() {
     net.propose(1, "before");
     net.run(20);
     let term = net.core(1).term();
-    for made_up in [(1 << 60) - 1, 1 << 59, 1 << 33, (1 << 32) + 1, (1 << 32) - 1] {
+    for made_up in [
+        (1 << 60) - 1,
+        1 << 59,
+        1 << 33,
+        (1 << 32) + 1,
+        (1 << 32) - 1,
+    ] {
         for kind in kinds {
             for id in 1..=3 {
                 let mut out = Out::default();
