@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use banyan_document::DocumentWriter;
 use banyan_query::projection::Projection;
-use banyan_query::sort::SortPattern;
+use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
 use banyan_wire::behalf;
 use banyan_wire::{CommandError, Doc, ErrorCode, Pool};
 use bson::raw::cstr;
@@ -140,10 +141,32 @@ impl Drop for Remote {
     }
 }
 
+/// By what several shards' documents are put in one order.
+pub enum Order {
+    By(SortPattern),
+    /// Each brings its place in [`SORT_KEY_FIELD`], which goes no further.
+    Sent,
+}
+
+impl Order {
+    fn key(&self, document: &RawDocument) -> Result<Vec<u8>, CommandError> {
+        match self {
+            Order::By(pattern) => pattern.key(document).map_err(query_error),
+            Order::Sent => match document.get(SORT_KEY_FIELD) {
+                Ok(Some(RawBsonRef::Binary(key))) => Ok(key.bytes.to_vec()),
+                _ => Err(CommandError::new(
+                    ErrorCode::OperationFailed,
+                    "a shard sent a key without its place in the order",
+                )),
+            },
+        }
+    }
+}
+
 /// What is done with the documents on their way through the router.
 #[derive(Default)]
 pub struct Shape {
-    pub sort: Option<SortPattern>,
+    pub sort: Option<Order>,
     pub skip: u64,
     pub limit: Option<u64>,
     /// Applied here when the shards had to send whole documents for the sort's sake.
@@ -177,9 +200,10 @@ impl Merge {
             if let Some(limit) = &mut self.shape.limit {
                 *limit -= 1;
             }
-            return Ok(Some(match &self.shape.projection {
-                None => document,
-                Some(projection) => project(projection, &document)?.into(),
+            return Ok(Some(match (&self.shape.projection, &self.shape.sort) {
+                (Some(projection), _) => project(projection, &document)?.into(),
+                (None, Some(Order::Sent)) => without_sort_key(&document).into(),
+                (None, _) => document,
             }));
         }
     }
@@ -248,7 +272,7 @@ impl Merge {
             if remote.head.is_none()
                 && let Some(first) = remote.ready.front()
             {
-                remote.head = Some(sort.key(first).map_err(query_error)?);
+                remote.head = Some(sort.key(first)?);
             }
         }
         let with_head = self.remotes.iter().enumerate();
@@ -277,6 +301,16 @@ impl Merge {
             remote.ready.clear();
         }
     }
+}
+
+fn without_sort_key(document: &RawDocument) -> RawDocumentBuf {
+    let mut rest = DocumentWriter::with_capacity(document.as_bytes().len());
+    for element in banyan_document::elements(document) {
+        if element.name() != SORT_KEY_FIELD.as_str() {
+            rest.append_element(&element);
+        }
+    }
+    rest.finish()
 }
 
 fn project(

@@ -13,6 +13,11 @@ pub fn storage(error: StorageError) -> QueryError {
     QueryError::new(kind, error.to_string())
 }
 
+/// Keys no longer say all of their documents that they said when the plan was made.
+pub fn became_multikey() -> QueryError {
+    plan_killed("an index became multikey between getMore calls")
+}
+
 /// What a plan reads has changed so that it cannot go on.
 pub fn plan_killed(why: &str) -> QueryError {
     QueryError::new(

@@ -201,7 +201,7 @@ impl Executor {
     /// The next record that was asked for, with its document.
     pub fn next_record(&mut self) -> Result<Option<(RecordId, Row)>, QueryError> {
         loop {
-            while let Some(Member { record, row }) = self.ahead.pop_front() {
+            while let Some(Member { record, row, .. }) = self.ahead.pop_front() {
                 if let Some(row) = row {
                     return Ok(Some((record, row)));
                 }
@@ -407,12 +407,6 @@ impl Executor {
 
     pub fn milliseconds(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-impl Member {
-    pub(crate) fn bytes(&self) -> usize {
-        self.row.as_ref().map_or(0, |row| row.as_bytes().len())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use banyan_query::Budget;
 use banyan_query::canonical::CanonicalQuery;
+use banyan_query::sort::SortPattern;
 use banyan_storage::{Collection, Snapshot};
 use bson::{RawBsonRef, RawDocument};
 
@@ -40,6 +41,8 @@ pub struct Request<'a> {
     /// How many documents are taken from a plan that has no limit of its own.
     pub wanted: Option<u64>,
     pub show_record_id: bool,
+    /// The keys that documents are found by are wanted, and not the documents.
+    pub return_key: Option<ReturnKey>,
     /// What running it may use.
     pub budget: Budget,
     /// `None`: all documents are this shard's.
@@ -74,6 +77,15 @@ pub enum DistinctOf {
     Last,
 }
 
+/// How the keys of indexes come in place of documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReturnKey {
+    /// As they are.
+    Plain,
+    /// Each with what its document is sorted by, for a router that merges those of several shards.
+    WithSortKey,
+}
+
 /// What becomes of the documents that are found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Goal {
@@ -99,6 +111,13 @@ impl Request<'_> {
             source: self.created_from.projection.map(RawDocument::to_owned),
             positions: position.map(|_| query.filter.clone()),
             show_record_id: self.show_record_id,
+            has_no_key: self.return_key.is_some(),
         }
+    }
+
+    /// What comes with each returned key, if anything does.
+    pub fn returned_sort_key(&self) -> Option<&SortPattern> {
+        let wanted = self.return_key == Some(ReturnKey::WithSortKey);
+        self.query.order.pattern().filter(|_| wanted)
     }
 }

@@ -375,11 +375,11 @@ mod tests {
             &["--prot", "1"][..],
             &["--port", "x"],
             &["--setParameter", "x"],
+            &["--maxConns", "4"],
             &["stray"],
         ] {
             assert!(matches!(run(words), Err(Refused::Flags(_))), "{words:?}");
         }
-            &["--maxConns", "4"],
         assert!(matches!(
             run(&["-f", "/nowhere/at/all"]),
             Err(Refused::File(_))

@@ -15,7 +15,8 @@ use banyan_document::element::elements;
 use banyan_document::key::{FieldOrder, KeyPattern};
 use banyan_document::number::Number;
 use banyan_document::path::Path;
-use bson::{RawBsonRef, RawDocument};
+use bson::raw::CStr;
+use bson::{RawBsonRef, RawDocument, cstr};
 
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::field::FieldPath;
@@ -25,6 +26,10 @@ pub use kept::Piece;
 pub(crate) use parts::Parts;
 pub use sorted::{SortStats, Sorted};
 pub use sorter::{Sorter, Sorters};
+
+/// The field in which a shard sends a router the bytes that a document sorts by, where it does not
+/// send the document.
+pub const SORT_KEY_FIELD: &CStr = cstr!("$sortKey");
 
 /// The fields to sort by, most significant first. Without fields, all documents are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]

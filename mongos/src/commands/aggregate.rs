@@ -18,7 +18,7 @@ use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::ending::{Ending, while_awaited};
 use crate::errors::query_error;
 use crate::fields;
-use crate::merge::{Merge, Shape};
+use crate::merge::{Merge, Order, Shape};
 use crate::piped::Piped;
 use crate::sources::RouterSources;
 use crate::targeting;
@@ -222,7 +222,7 @@ async fn split(
         .send_all(requests, context.request_options(false))
         .await;
     let remotes = find::open_all(context, answers).await?;
-    let sort = split.order.map(|order| order.pattern);
+    let sort = split.order.map(|order| Order::By(order.pattern));
     let source = Merge::new(
         remotes,
         Shape {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use banyan_document::Collator;
 use banyan_query::projection::Projection;
-use banyan_query::sort::SortPattern;
+use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::cstr;
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
 use super::forward;
 use crate::answer::Answer;
@@ -19,7 +19,7 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::errors::query_error;
 use crate::fields;
-use crate::merge::{Merge, Remote, Shape};
+use crate::merge::{Merge, Order, Remote, Shape};
 
 pub const SPEC: CommandSpec = CommandSpec::new(
     "find",
@@ -53,6 +53,8 @@ struct Parts<'a> {
     /// `$natural` is each shard's own order: there is nothing to merge by.
     sort: Option<&'a RawDocument>,
     projection: Option<&'a RawDocument>,
+    /// The keys of indexes are wanted, which say too little of the order.
+    return_key: bool,
     skip: u64,
     limit: Option<u64>,
     single_batch: bool,
@@ -73,6 +75,7 @@ impl<'a> Parts<'a> {
         Ok(Parts {
             sort: sort.filter(|sort| !is_natural(sort)),
             projection: fields::document(body, "projection")?.filter(not_empty),
+            return_key: fields::get_flag(body, "returnKey"),
             skip: count("skip")?,
             limit: Some(count("limit")?).filter(|&limit| limit > 0),
             single_batch: fields::get_flag(body, "singleBatch"),
@@ -98,10 +101,13 @@ impl<'a> Parts<'a> {
             _ => None,
         };
         Ok(Shape {
-            sort,
+            sort: sort.map(|pattern| match self.return_key {
+                true => Order::Sent,
+                false => Order::By(pattern),
+            }),
             skip: self.skip,
             limit: self.limit,
-            projection,
+            projection: projection.filter(|_| !self.return_key),
         })
     }
 }
@@ -119,6 +125,12 @@ async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> C
     let shape = parts.shape(collation::of(route.table.as_ref(), &request.body)?)?;
     if shape.projection.is_some() {
         dropped.push("projection");
+    }
+    if let Some(Order::Sent) = shape.sort {
+        dropped.push("projection");
+        let mut asked = RawDocumentBuf::new();
+        asked.append(SORT_KEY_FIELD, rawdoc! {"$meta": "sortKey"});
+        added.append(cstr!("projection"), asked);
     }
     let requests = shards
         .iter()

@@ -56,7 +56,8 @@ impl<'k> KeyReader<'k> {
         self.at += count;
     }
 
-    /// Appends the next field to the elements of a document, under this name.
+    /// Appends the next field to the elements of a document, under this name. Of a hashed one, the
+    /// hash.
     pub fn read(
         &mut self,
         order: FieldOrder,
@@ -64,6 +65,9 @@ impl<'k> KeyReader<'k> {
         out: &mut Vec<u8>,
     ) -> Result<FieldValue, Unreadable> {
         self.enter(order);
+        if order == FieldOrder::Hashed {
+            return self.hash(name, out);
+        }
         match self.peek()? {
             tag::NULL => {
                 self.at += 1;
@@ -98,6 +102,21 @@ impl<'k> KeyReader<'k> {
                 Ok(FieldValue::Present)
             }
         }
+    }
+
+    /// A hash has no type bits: it is a long always.
+    fn hash(&mut self, name: &str, out: &mut Vec<u8>) -> Result<FieldValue, Unreadable> {
+        let tag = self.byte()?;
+        let hash = match self.digits(tag)? {
+            number::Decoded::Whole(whole) | number::Decoded::Digits(whole) => whole,
+            number::Decoded::Double(double) => double as i64,
+            number::Decoded::Decimal => return Err(Unreadable),
+        };
+        let start = out.len();
+        head(out, name);
+        out[start] = ElementType::Int64 as u8;
+        out.extend_from_slice(&hash.to_le_bytes());
+        Ok(FieldValue::Present)
     }
 
     /// Passes over the next field.

@@ -197,10 +197,7 @@ impl CollectionScan {
                 _ => true,
             };
             if matches {
-                out.push(Member {
-                    record: id,
-                    row: Some(Row::Record(record)),
-                });
+                out.push(Member::new(id, Some(Row::Record(record))));
             }
         }
         Ok(Progress::More)

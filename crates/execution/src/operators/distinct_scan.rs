@@ -14,7 +14,7 @@ use bson::{RawDocumentBuf, cstr};
 use super::explain::append_bounds;
 use super::key_document::{KeyDocument, unreadable};
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
-use crate::error::{self, plan_killed};
+use crate::error::{self, became_multikey};
 use crate::plan::IndexBounds;
 use crate::plan::explain::clamp;
 use crate::row::Row;
@@ -26,22 +26,12 @@ const STEPS_MAX: usize = 16;
 
 /// The bounds are all that is asked of the documents, and confine the fields before this one to one
 /// value.
-///
-/// Documents without the field share keys with those where it is null. Where only values count, each
-/// of those keys is looked at.
 pub struct DistinctScan {
     bounds: Arc<IndexBounds>,
     reverse: bool,
-    field: usize,
-    reads: Reads,
-    /// Whether a missing value counts as one.
-    with_missing: bool,
     range: usize,
     scan: Option<banyan_storage::IndexScan>,
-    /// The entry that it has come to in its range.
-    last: Option<(Vec<u8>, RecordId)>,
-    /// What the keys of the value that was handed on last begin with.
-    passed: Option<Vec<u8>>,
+    reading: Reading,
     /// So many steps are taken next before it seeks.
     steps_max: usize,
     keys_examined: u64,
@@ -53,31 +43,102 @@ pub enum Reads {
     Records,
     /// What the keys hold of the documents.
     Keys(KeyDocument),
-    /// A document of the value alone: that of an item, where the path leads to or through arrays.
-    Items,
+    /// A document of the value alone, as the keys hold it: of an array each item, of an empty one
+    /// undefined, null where there is none. MongoDB has both among the values that it reads from
+    /// keys, and neither among those of documents.
+    Values,
+}
+
+/// What is made of a key.
+struct Reading {
+    /// The fields up to the one whose values are wanted.
+    fields: Vec<FieldOrder>,
+    path: Path,
+    reads: Reads,
+    /// Whether documents that have no value are left out: they share keys with those where it is
+    /// null, so that each of those keys is looked at.
+    leaves_missing_out: bool,
+    /// The entry that it has come to in its range.
+    last: Option<(Vec<u8>, RecordId)>,
+    /// What the keys of the value that was handed on last begin with.
+    passed: Option<Vec<u8>>,
+    /// The value's element.
+    element: Vec<u8>,
+}
+
+impl Reading {
+    /// `None`: there is no value in the field.
+    fn read(&mut self, key: &IndexKey, record: &RecordId) -> Result<Option<Member>, Unreadable> {
+        let mut reader = KeyReader::new(key, key.types());
+        let (field, before) = self.fields.split_last().ok_or(Unreadable)?;
+        for order in before {
+            reader.skip(*order)?;
+        }
+        let reads_values = matches!(self.reads, Reads::Values);
+        if reads_values || self.leaves_missing_out {
+            let name = self.path.parts().last().map_or("", |name| name);
+            self.element.clear();
+            let stands_for = match reader.read(*field, name, &mut self.element)? {
+                FieldValue::Present => None,
+                _ if !reads_values => {
+                    self.last = Some((key.to_vec(), record.clone()));
+                    return Ok(None);
+                }
+                FieldValue::Missing { .. } => Some(ElementType::Null),
+                FieldValue::EmptyArray => Some(ElementType::Undefined),
+            };
+            if let Some(kind) = stands_for {
+                self.element.push(kind as u8);
+                self.element.extend_from_slice(name.as_bytes());
+                self.element.push(0);
+            }
+        } else {
+            reader.skip(*field)?;
+        }
+        let passed = self.passed.get_or_insert_default();
+        passed.clear();
+        passed.extend_from_slice(&key[..reader.position()]);
+        let row = match &mut self.reads {
+            Reads::Records => None,
+            Reads::Keys(document) => {
+                let document = document.read(key, key.types());
+                Some(document.map_err(|_| Unreadable)?.to_owned())
+            }
+            Reads::Values => Some(document_of(&self.path, &self.element).ok_or(Unreadable)?),
+        };
+        Ok(Some(Member::new(record.clone(), row.map(Row::Owned))))
+    }
 }
 
 impl DistinctScan {
-    pub fn new(bounds: Arc<IndexBounds>, reverse: bool, field: usize, reads: Reads) -> Self {
+    /// `with_missing`: where records are handed on, one of a document without a value is, too.
+    pub fn new(
+        bounds: Arc<IndexBounds>,
+        reverse: bool,
+        field: usize,
+        reads: Reads,
+        with_missing: bool,
+    ) -> Self {
+        let is_readable = bounds.readable.get(field) == Some(&true);
+        let fields = &bounds.layout.fields;
+        let reading = Reading {
+            path: fields[field].0.clone(),
+            fields: fields[..=field].iter().map(|(_, order)| *order).collect(),
+            reads,
+            leaves_missing_out: !with_missing && is_readable,
+            last: None,
+            passed: None,
+            element: Vec::new(),
+        };
         DistinctScan {
             bounds,
             reverse,
-            field,
-            reads,
-            with_missing: false,
             range: 0,
             scan: None,
-            last: None,
-            passed: None,
+            reading,
             steps_max: STEPS_MAX,
             keys_examined: 0,
         }
-    }
-
-    /// A missing value counts, as null.
-    pub fn with_missing(mut self) -> DistinctScan {
-        self.with_missing = true;
-        self
     }
 
     /// The next record with another value. `None`: the ranges have ended.
@@ -95,15 +156,19 @@ impl DistinctScan {
             if self.scan.is_none() && !self.seek(run) {
                 return Ok(None);
             }
-            let next = self.scan.as_mut().and_then(Iterator::next);
-            let Some((key, record)) = next.transpose().map_err(error::storage)? else {
+            let next = match &mut self.scan {
+                Some(scan) => scan.advance().map_err(error::storage)?,
+                None => None,
+            };
+            let reading = &mut self.reading;
+            let Some((key, record)) = next else {
                 self.range += 1;
-                (self.scan, self.last, self.passed) = (None, None, None);
+                (self.scan, reading.last, reading.passed) = (None, None, None);
                 continue;
             };
             self.keys_examined += 1;
             run.examine_key()?;
-            if let Some(passed) = &self.passed
+            if let Some(passed) = &reading.passed
                 && key.starts_with(passed)
             {
                 steps += 1;
@@ -112,7 +177,7 @@ impl DistinctScan {
             if steps > 0 {
                 self.steps_max = STEPS_MAX;
             }
-            let read = self.read(&key, record);
+            let read = reading.read(key, record);
             let found = read.map_err(|_| unreadable(&self.bounds.index.name))?;
             if found.is_some() {
                 return Ok(found);
@@ -132,7 +197,7 @@ impl DistinctScan {
             return false;
         };
         let (index, reverse) = (&bounds.index, self.reverse);
-        let scan = match (&self.passed, &self.last) {
+        let scan = match (&self.reading.passed, &self.reading.last) {
             (Some(passed), _) => {
                 let mut range = range.range.clone();
                 match reverse {
@@ -160,48 +225,17 @@ impl DistinctScan {
         self.scan = Some(scan);
         true
     }
-
-    /// `None`: there is no value in the field.
-    fn read(&mut self, key: &IndexKey, record: RecordId) -> Result<Option<Member>, Unreadable> {
-        let mut reader = KeyReader::new(key, key.types());
-        let mut fields = self.bounds.layout.fields.iter();
-        for (_, order) in fields.by_ref().take(self.field) {
-            reader.skip(*order)?;
-        }
-        let (path, order) = fields.next().ok_or(Unreadable)?;
-        let is_item = matches!(self.reads, Reads::Items);
-        let mut value = Vec::new();
-        if !self.with_missing && (self.is_readable() || is_item) {
-            let name = path.parts().last().map_or("", |name| name);
-            if reader.read(*order, name, &mut value)? != FieldValue::Present {
-                self.last = Some((key.to_vec(), record));
-                return Ok(None);
-            }
-        } else {
-            reader.skip(*order)?;
-        }
-        self.passed = Some(key[..reader.position()].to_vec());
-        let row = match &mut self.reads {
-            Reads::Records => None,
-            Reads::Keys(document) => {
-                let document = document.read(key, key.types());
-                Some(document.map_err(|_| Unreadable)?.to_owned())
-            }
-            Reads::Items => Some(item(path, &value).ok_or(Unreadable)?),
-        };
-        let row = row.map(Row::Owned);
-        Ok(Some(Member { record, row }))
-    }
-
-    fn is_readable(&self) -> bool {
-        self.bounds.readable.get(self.field) == Some(&true)
-    }
 }
 
 /// A document with an element at a path. An array is put into an array: it is an item itself.
-fn item(path: &Path, element: &[u8]) -> Option<RawDocumentBuf> {
+fn document_of(path: &Path, element: &[u8]) -> Option<RawDocumentBuf> {
     let (last, above) = path.parts().split_last()?;
     let is_array = *element.first()? == ElementType::Array as u8;
+    if above.is_empty() && !is_array {
+        let mut document = Vec::with_capacity(element.len() + 5);
+        enclose(element, &mut document);
+        return RawDocumentBuf::from_bytes(document).ok();
+    }
     let element = match is_array {
         false => element.to_vec(),
         true => {
@@ -264,17 +298,11 @@ impl Operator for DistinctScan {
 
     fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
         let bounds = &self.bounds;
-        let Some(index) = collection.index_by_id(bounds.index.id) else {
-            let name = &bounds.index.name;
-            return Err(plan_killed(&format!("index '{name}' dropped")));
-        };
-        let arrays = index.arrays();
+        let arrays = bounds.index_in(collection)?.arrays();
         let is_new =
             |(path, _): &(Path, FieldOrder)| arrays.are_on(path) && !bounds.arrays.are_on(path);
         if bounds.layout.fields.iter().any(is_new) {
-            return Err(plan_killed(
-                "an index became multikey between getMore calls",
-            ));
+            return Err(became_multikey());
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use banyan_query::{ErrorKind, QueryError};
 use bson::RawDocumentBuf;
 
-use super::{Member, Operator, Progress, Run, Stage};
+use super::{Member, Operator, Progress, Run, Stage, pass_on};
 use crate::parallel::{self, Sink, Workers};
 use crate::shares::{MORSEL, Share, Shares};
 
@@ -145,14 +145,9 @@ impl Operator for Exchange {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
-        let before = out.len();
         if !self.divides(inputs, run)? {
             let looked_at = run.examined.documents;
-            let progress = match inputs.first_mut() {
-                Some(input) => input.next(run, most, out)?,
-                None => Progress::End,
-            };
-            let found = (out.len() - before) as u64;
+            let (found, progress) = pass_on(inputs, run, most, out)?;
             self.looked_at += run.examined.documents - looked_at;
             self.found += found;
             return Ok((found, progress));
@@ -160,6 +155,7 @@ impl Operator for Exchange {
         let Some(input) = inputs.first_mut() else {
             return Ok((0, Progress::End));
         };
+        let before = out.len();
         let mut progress = Progress::More;
         while out.len() < most {
             let Some(segments) = &mut self.segments else {

@@ -136,7 +136,7 @@ impl Operator for Fetch {
         let (collection, filter) = (&self.collection, &self.filter);
         let (nearby, examined) = (&mut self.nearby, &mut self.examined);
         let fetch = |run: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
-            for Member { record, row } in from.drain(..) {
+            for Member { record, row, key } in from.drain(..) {
                 let row = match row {
                     // A clustered scan has read it.
                     Some(row) => row,
@@ -153,7 +153,7 @@ impl Operator for Fetch {
                 };
                 if matches {
                     let row = Some(row);
-                    out.push(Member { record, row });
+                    out.push(Member { record, row, key });
                 }
             }
             Ok(())

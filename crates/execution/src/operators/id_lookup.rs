@@ -7,7 +7,7 @@ use banyan_storage::{Collection, Index};
 use bson::{RawDocumentBuf, cstr};
 
 use super::fetch::document_of;
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
+use super::{Counts, Explainer, KeyFields, Member, Operator, Progress, Run, Stage};
 use crate::error;
 use crate::plan::explain::clamp;
 use crate::row::Row;
@@ -17,6 +17,8 @@ pub struct IdLookup {
     collection: Arc<Collection>,
     index: Arc<Index>,
     key: Vec<u8>,
+    /// Where the key is handed on with the document.
+    returned: Option<KeyFields>,
     done: bool,
     found: bool,
 }
@@ -27,9 +29,15 @@ impl IdLookup {
             collection,
             index,
             key,
+            returned: None,
             done: false,
             found: false,
         }
+    }
+
+    pub fn returning(mut self, key: KeyFields) -> IdLookup {
+        self.returned = Some(key);
+        self
     }
 }
 
@@ -52,16 +60,19 @@ impl Operator for IdLookup {
             return Ok((0, Progress::More));
         }
         self.done = true;
-        let record = run.snapshot.unique_lookup(&self.index, &self.key);
-        let Some(record) = record.map_err(error::storage)? else {
+        let entry = run.snapshot.unique_entry(&self.index, &self.key);
+        let Some((record, types)) = entry.map_err(error::storage)? else {
             return Ok((0, Progress::End));
         };
+        let returned = self.returned.as_ref();
+        let key = returned.map(|fields| fields.read(&self.key, &types));
+        let key = key.transpose()?.map(Box::new);
         run.examine_key()?;
         let found = document_of(run, &self.collection, &record)?;
         run.examine_document(found.as_bytes().len())?;
         self.found = true;
         let row = Some(Row::Record(found));
-        out.push(Member { record, row });
+        out.push(Member { record, row, key });
         Ok((1, Progress::End))
     }
 

@@ -16,8 +16,8 @@ use super::explain::append_bounds;
 use super::index_pieces::{KEYS_MIN, Piece, cut};
 use super::key_document::{KeyDocument, unreadable};
 use super::stepping::Stepping;
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
-use crate::error::{self, plan_killed};
+use super::{Counts, Explainer, KeyFields, Member, Operator, Progress, Run, Stage};
+use crate::error::{self, became_multikey};
 use crate::plan::bounds_checker::{BoundsChecker, Checked, NextInside};
 use crate::plan::explain::clamp;
 use crate::plan::{IndexBounds, ScanRange};
@@ -56,6 +56,8 @@ struct Reading {
     filter: Option<Arc<Filter>>,
     /// Whether it is handed on, and nothing fetched.
     covers: bool,
+    /// What of it is handed on beside the document.
+    returned: Option<KeyFields>,
     /// The records that were handed on, where one may come again.
     seen: Option<HashSet<RecordId>>,
 }
@@ -106,7 +108,11 @@ impl Reading {
                     }
                 };
                 let record = record.clone();
-                out.push(Member { record, row });
+                let key = match &self.returned {
+                    None => None,
+                    Some(fields) => Some(Box::new(fields.read(key, types)?)),
+                };
+                out.push(Member { record, row, key });
             }
         }
         Ok(())
@@ -152,6 +158,12 @@ impl IndexScan {
     pub fn covering(mut self, paths: &BTreeSet<String>) -> IndexScan {
         self.reading.document = Some(KeyDocument::new(&self.bounds, paths));
         self.reading.covers = true;
+        self
+    }
+
+    /// Hands on each key with what is found by it.
+    pub fn returning_keys(mut self) -> IndexScan {
+        self.reading.returned = Some(KeyFields::new(&self.bounds.index, &self.bounds.layout));
         self
     }
 
@@ -302,11 +314,7 @@ impl Operator for IndexScan {
 
     fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
         let bounds = &self.bounds;
-        let Some(index) = collection.index_by_id(bounds.index.id) else {
-            let name = &bounds.index.name;
-            return Err(plan_killed(&format!("index '{name}' dropped")));
-        };
-        let arrays = index.arrays();
+        let arrays = bounds.index_in(collection)?.arrays();
         let is_new =
             |(path, _): &(Path, FieldOrder)| arrays.are_on(path) && !bounds.arrays.are_on(path);
         if arrays != bounds.arrays && bounds.layout.fields.iter().any(is_new) {
@@ -315,9 +323,7 @@ impl Operator for IndexScan {
                 || fields.any(|(field, confines)| *confines && is_new(field));
             // An array's items are in keys of their own, which say nothing of the whole.
             if self.reading.document.is_some() || self.exact && is_confined_anew() {
-                return Err(plan_killed(
-                    "an index became multikey between getMore calls",
-                ));
+                return Err(became_multikey());
             }
             // Only what was written meanwhile has several keys.
             self.reading.seen.get_or_insert_default();
@@ -362,6 +368,7 @@ impl Operator for IndexScan {
                 document: self.reading.document.clone(),
                 filter: self.reading.filter.clone(),
                 covers: self.reading.covers,
+                returned: self.reading.returned.clone(),
                 seen: None,
             },
             last: behind,

@@ -188,7 +188,7 @@ fn insert(tree: &mut Vec<FieldTree>, above: &[Box<str>], number: usize) {
 }
 
 /// Ends a document that begins with the place for its length.
-fn close(bytes: &mut Vec<u8>, start: usize) {
+pub(super) fn close(bytes: &mut Vec<u8>, start: usize) {
     bytes.push(0);
     let length = (bytes.len() - start) as u32;
     bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());

@@ -3,7 +3,7 @@
 use banyan_query::QueryError;
 use bson::{RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pass_on};
 use crate::plan::explain::clamp;
 
 /// The first so many.
@@ -30,19 +30,17 @@ impl Operator for Limit {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
-        let before = out.len();
-        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
-        let most = most.min(before.saturating_add(left));
-        let mut progress = match inputs.first_mut().filter(|_| left > 0) {
-            None => Progress::End,
-            Some(input) => input.next(run, most, out)?,
-        };
-        let taken = (out.len() - before) as u64;
-        self.left -= taken;
         if self.left == 0 {
-            progress = Progress::End;
+            return Ok((0, Progress::End));
         }
-        Ok((taken, progress))
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let most = most.min(out.len().saturating_add(left));
+        let (taken, progress) = pass_on(inputs, run, most, out)?;
+        self.left -= taken;
+        match self.left {
+            0 => Ok((taken, Progress::End)),
+            _ => Ok((taken, progress)),
+        }
     }
 
     fn passes_on(&self) -> bool {
@@ -78,22 +76,17 @@ impl Operator for Skip {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
-        let Some(input) = inputs.first_mut() else {
-            return Ok((0, Progress::End));
-        };
-        let mut works = 0;
-        while self.left > 0 {
+        let mut skipped = 0;
+        while let Some(input) = inputs.first_mut().filter(|_| self.left > 0) {
             let (passed, progress) = input.pass(run, self.left)?;
             self.left -= passed;
-            works += passed;
+            skipped += passed;
             if progress == Progress::End || run.is_exhausted() {
-                return Ok((works, progress));
+                return Ok((skipped, progress));
             }
         }
-        let before = out.len();
-        let progress = input.next(run, most, out)?;
-        works += (out.len() - before) as u64;
-        Ok((works, progress))
+        let (works, progress) = pass_on(inputs, run, most, out)?;
+        Ok((skipped + works, progress))
     }
 
     fn passes_on(&self) -> bool {

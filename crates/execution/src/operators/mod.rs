@@ -21,6 +21,8 @@ mod limit;
 mod or;
 mod projection;
 mod random_scan;
+mod return_key;
+mod returned_key;
 mod sharding_filter;
 mod sort;
 mod sort_merge;
@@ -49,6 +51,8 @@ pub use limit::{Limit, Skip};
 pub use or::Or;
 pub use projection::{Covered, Output, Projection};
 pub use random_scan::RandomScan;
+pub use return_key::ReturnKey;
+pub use returned_key::KeyFields;
 pub use sharding_filter::{ShardFilter, ShardingFilter};
 pub use sort::Sort;
 pub use sort_merge::SortMerge;
@@ -63,6 +67,22 @@ pub struct Member {
     pub record: RecordId,
     /// `None` below a [`Fetch`].
     pub row: Option<Row>,
+    /// The key that it was found by, where that is asked for.
+    pub key: Option<Box<RawDocumentBuf>>,
+}
+
+impl Member {
+    /// Whose key nobody asks for.
+    #[inline]
+    pub fn new(record: RecordId, row: Option<Row>) -> Member {
+        let key = None;
+        Member { record, row, key }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let key = self.key.as_ref().map_or(0, |key| key.as_bytes().len());
+        self.row.as_ref().map_or(0, |row| row.as_bytes().len()) + key
+    }
 }
 
 /// So many members are made at once where nobody wants them.
@@ -414,6 +434,21 @@ impl Counts {
             self.ended = true;
         }
     }
+}
+
+/// Has an operator's only input append what comes next: how many members those are.
+fn pass_on(
+    inputs: &mut [Stage],
+    run: &mut Run<'_>,
+    most: usize,
+    out: &mut Vec<Member>,
+) -> Result<(u64, Progress), QueryError> {
+    let before = out.len();
+    let progress = match inputs.first_mut() {
+        Some(input) => input.next(run, most, out)?,
+        None => Progress::End,
+    };
+    Ok(((out.len() - before) as u64, progress))
 }
 
 /// Reads batch after batch of an operator's only input until there is something in `out`, the input has

@@ -9,7 +9,7 @@ use banyan_query::projection;
 use banyan_storage::RecordId;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pass_on};
 use crate::row::Row;
 use crate::shares::Share;
 
@@ -22,18 +22,23 @@ pub struct Output {
     /// The filter, for projections that ask where in an array it matched.
     pub positions: Option<Arc<Filter>>,
     pub show_record_id: bool,
+    /// Keys are wanted, and the documents are found without any.
+    pub has_no_key: bool,
 }
 
 impl Output {
     /// Whether documents come back as they are.
     pub fn is_identity(&self) -> bool {
-        self.projection.is_none() && !self.show_record_id
+        self.projection.is_none() && !self.show_record_id && !self.has_no_key
     }
 
     /// The document as it goes out.
     pub fn apply(&self, row: Row, record: &RecordId) -> Result<Row, QueryError> {
         if self.is_identity() {
             return Ok(row);
+        }
+        if self.has_no_key {
+            return Ok(Row::Owned(RawDocumentBuf::new()));
         }
         let document: &RawDocument = &row;
         let mut shaped = match &self.projection {
@@ -102,20 +107,17 @@ impl Operator for Projection {
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
         let before = out.len();
-        let progress = match inputs.first_mut() {
-            Some(input) => input.next(run, most, out)?,
-            None => Progress::End,
-        };
+        let (works, progress) = pass_on(inputs, run, most, out)?;
         let new = out.get_mut(before..).unwrap_or_default();
         if self.covered == Some(Covered::Exactly) && !self.output.show_record_id {
-            return Ok((new.len() as u64, progress));
+            return Ok((works, progress));
         }
         for member in new.iter_mut() {
             if let Some(row) = member.row.take() {
                 member.row = Some(self.output.apply(row, &member.record)?);
             }
         }
-        Ok((new.len() as u64, progress))
+        Ok((works, progress))
     }
 
     fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {

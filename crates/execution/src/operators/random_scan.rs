@@ -70,7 +70,7 @@ impl Operator for RandomScan {
             };
             run.examine_document(found.as_bytes().len())?;
             let row = Some(Row::Record(found));
-            out.push(Member { record, row });
+            out.push(Member::new(record, row));
         }
         Ok((draws, Progress::More))
     }

@@ -60,13 +60,14 @@ impl Taking {
 
 impl Sink for Taking {
     fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        let Member { record, row } = member;
-        let Some(row) = row else { return Ok(()) };
+        let Some(row) = &member.row else {
+            return Ok(());
+        };
         self.read += 1;
         self.key.clear();
-        self.pattern.write_key(&row, &mut self.key)?;
-        let bytes = row.as_bytes().len() + size_of::<RecordId>();
-        let put = |out: &mut Vec<u8>| put(&record, &row, out);
+        self.pattern.write_key(row, &mut self.key)?;
+        let bytes = member.bytes() + size_of::<RecordId>();
+        let put = |out: &mut Vec<u8>| put(&member, row, out);
         self.sorter.push_with(&self.key, bytes, put)
     }
 
@@ -163,59 +164,70 @@ fn divide(
     Ok(parts.map(|parts| parts.into_iter().map(|(_, taking)| taking).collect()))
 }
 
-/// Appends a record's id and its document.
-fn put(record: &RecordId, document: &RawDocument, out: &mut Vec<u8>) {
-    let (kind, id) = match record.as_ref() {
+/// Appends a record's id, the key that it was found by where that is asked for, and its document.
+fn put(member: &Member, document: &RawDocument, out: &mut Vec<u8>) {
+    let (kind, id) = match member.record.as_ref() {
         RecordIdRef::Number(number) => (NUMBER, &number.to_be_bytes()[..]),
         RecordIdRef::Bytes(bytes) => (BYTES, bytes),
     };
     // An id is no longer than 4 KB.
     let length = u16::try_from(id.len()).unwrap_or_default();
-    out.push(kind);
+    match &member.key {
+        None => out.push(kind),
+        Some(_) => out.push(kind | KEYED),
+    }
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(id);
+    if let Some(key) = &member.key {
+        out.extend_from_slice(key.as_bytes());
+    }
     out.extend_from_slice(document.as_bytes());
 }
 
-/// The id that was put first, and how many bytes that took.
-fn id_of(bytes: &[u8]) -> Option<(RecordId, usize)> {
-    let ([kind, high, low], bytes) = bytes.split_first_chunk()?;
+/// What was put in front of a document, without it, and how many bytes that took.
+fn head_of(bytes: &[u8]) -> Option<(Member, usize)> {
+    let ([kind, high, low], rest) = bytes.split_first_chunk()?;
     let length = usize::from(u16::from_be_bytes([*high, *low]));
-    let id = bytes.get(..length)?;
-    let record = match *kind {
+    let (id, rest) = rest.split_at_checked(length)?;
+    let record = match *kind & !KEYED {
         NUMBER => RecordId::number(u64::from_be_bytes(id.try_into().ok()?)),
         _ => RecordId::bytes(id),
     };
-    Some((record, 3 + length))
+    let mut head = (Member::new(record, None), 3 + length);
+    if *kind & KEYED != 0 {
+        let length = u32::from_le_bytes(*rest.first_chunk()?) as usize;
+        let key = RawDocument::from_bytes(rest.get(..length)?).ok()?;
+        head.0.key = Some(Box::new(key.to_owned()));
+        head.1 += length;
+    }
+    Some(head)
 }
 
 fn member_of(bytes: Piece) -> Option<Member> {
-    let (record, length) = id_of(&bytes)?;
+    let (mut member, length) = head_of(&bytes)?;
     let document = SortedDocument::new(bytes.behind(length))?;
-    Some(Member {
-        record,
-        row: Some(Row::Sorted(document)),
-    })
+    member.row = Some(Row::Sorted(document));
+    Some(member)
 }
 
 /// What a record id is, in front of its length.
 const NUMBER: u8 = 0;
 const BYTES: u8 = 1;
+/// Beside that: whether a key lies in front of the document.
+const KEYED: u8 = 2;
 
 impl Spilled for Member {
     fn write(&self, out: &mut Vec<u8>) {
         if let Some(row) = &self.row {
-            put(&self.record, row, out);
+            put(self, row, out);
         }
     }
 
     fn read(bytes: &[u8]) -> Option<Member> {
-        let (record, length) = id_of(bytes)?;
+        let (mut member, length) = head_of(bytes)?;
         let document = RawDocumentBuf::read(bytes.get(length..)?)?;
-        Some(Member {
-            record,
-            row: Some(Row::Owned(document)),
-        })
+        member.row = Some(Row::Owned(document));
+        Some(member)
     }
 }
 

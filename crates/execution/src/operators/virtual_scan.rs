@@ -47,7 +47,7 @@ impl Operator for VirtualScan {
             if self.filter.try_matches(&document)? {
                 let row = Some(Row::Owned(document));
                 let record = RecordId::number(0);
-                out.push(Member { record, row });
+                out.push(Member::new(record, row));
             }
         }
         Ok((works, progress))

@@ -20,8 +20,10 @@ use banyan_query::filter::{Comparison, Predicate};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::keys::successor;
 use banyan_storage::kind::KeyPrefix;
-use banyan_storage::{ArrayPaths, Index, KeyLayout, KeyRange};
+use banyan_storage::{ArrayPaths, Collection, Index, KeyLayout, KeyRange};
 use bson::{RawBson, RawBsonRef, RawDocument};
+
+use crate::error::plan_killed;
 
 /// A scan is cut into at most this many ranges; more intervals widen to their ends.
 const RANGES_MAX: usize = 100_000;
@@ -89,6 +91,12 @@ pub struct RecordEnds {
 }
 
 impl IndexBounds {
+    /// The index as it is by now.
+    pub fn index_in<'c>(&self, collection: &'c Collection) -> Result<&'c Arc<Index>, QueryError> {
+        let index = collection.index_by_id(self.index.id);
+        index.ok_or_else(|| plan_killed(&format!("index '{}' dropped", self.index.name)))
+    }
+
     /// Whether the bounds leave anything out.
     pub fn is_selective(&self) -> bool {
         self.confined > 0

@@ -9,7 +9,8 @@ use banyan_storage::Collection;
 use super::{Access, Branch, Covering, IndexBounds, Solution, Union};
 use crate::operators::{
     CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, IdLookup, IndexScan, KeyDocument,
-    Limit, Or, Projection, RandomScan, Reads, ShardingFilter, Skip, Sort, SortMerge, Stage,
+    KeyFields, Limit, Or, Projection, RandomScan, Reads, ReturnKey, ShardingFilter, Skip, Sort,
+    SortMerge, Stage,
 };
 use crate::request::{DistinctOf, Goal, Request};
 
@@ -112,8 +113,15 @@ fn finish_with(
     if query.skip > 0 && skipped == Skipped::No {
         root = Stage::over(root, Skip::new(query.skip));
     }
+    if request.return_key.is_some() {
+        let sort_key = request.returned_sort_key().cloned();
+        root = Stage::over(root, ReturnKey::new(sort_key));
+    }
     if let Some(limit) = query.limit.filter(|_| sort.is_none()) {
         root = Stage::over(root, Limit::new(limit));
+    }
+    if request.return_key.is_some() {
+        return root;
     }
     let output = request.output();
     match covered {
@@ -172,7 +180,10 @@ fn from_index(
     if solution.by_id && bounds.index.is_id() {
         let point = bounds.ranges.first().and_then(|range| range.point.clone());
         if let Some(key) = point.filter(|_| bounds.ranges.len() == 1) {
-            let lookup = IdLookup::new(collection.clone(), bounds.index.clone(), key);
+            let mut lookup = IdLookup::new(collection.clone(), bounds.index.clone(), key);
+            if request.return_key.is_some() {
+                lookup = lookup.returning(KeyFields::new(&bounds.index, &bounds.layout));
+            }
             return (Stage::new(lookup), Skipped::No);
         }
     }
@@ -182,19 +193,17 @@ fn from_index(
     };
     if let Some(field) = solution.distinct {
         let is_on_arrays = bounds.arrays.are_on(&bounds.layout.fields[field].0);
+        let distinct = request.distinct.as_ref();
+        let of_values = distinct.is_none_or(|distinct| distinct.of == DistinctOf::Values);
         let reads = match &covering.covered {
-            _ if is_on_arrays => Reads::Items,
+            _ if is_on_arrays => Reads::Values,
+            Some(_) if of_values => Reads::Values,
             Some(paths) => Reads::Keys(KeyDocument::new(bounds, paths)),
             None => Reads::Records,
         };
         let fetches = matches!(reads, Reads::Records);
-        let distinct = request.distinct.as_ref();
-        let of_values = distinct.is_none_or(|distinct| distinct.of == DistinctOf::Values);
-        let scan = DistinctScan::new(bounds.clone(), reverse, field, reads);
-        let scan = Stage::new(match of_values {
-            true => scan,
-            false => scan.with_missing(),
-        });
+        let scan = DistinctScan::new(bounds.clone(), reverse, field, reads, !of_values);
+        let scan = Stage::new(scan);
         let found = match fetches {
             true => Stage::over(scan, Fetch::new(collection.clone(), None)),
             false => scan,
@@ -203,6 +212,9 @@ fn from_index(
     }
     let is_exact = covering.residual.is_none();
     let mut scan = IndexScan::new(bounds.clone(), reverse, is_exact);
+    if request.return_key.is_some() {
+        scan = scan.returning_keys();
+    }
     let mut paths = covering.filtered.clone();
     if let Some(filter) = &covering.key_filter {
         scan = scan.filtering(filter.clone(), &paths);
@@ -243,7 +255,11 @@ fn from_union(
             let scan = CollectionScan::new(collection.id, branch.reverse, None);
             return Stage::new(scan.within(bounds, false));
         }
-        Stage::new(IndexScan::new(bounds, branch.reverse, union.met.is_some()))
+        let scan = IndexScan::new(bounds, branch.reverse, union.met.is_some());
+        Stage::new(match request.return_key {
+            Some(_) => scan.returning_keys(),
+            None => scan,
+        })
     };
     let branches = union.branches.iter();
     let pattern = request.query.order.pattern();

@@ -76,11 +76,13 @@ fn needs(request: &Request<'_>, sorted: bool) -> Option<BTreeSet<String>> {
         return Some(paths);
     }
     match (&request.query.projection, &request.reads) {
+        _ if request.return_key.is_some() => {}
         (Some(projection), _) if projection.dependencies(&mut paths) => {}
         (None, Some(reads)) => paths.extend(reads.iter().cloned()),
         _ => return None,
     }
-    if let Some(sort) = request.query.order.pattern().filter(|_| !sorted) {
+    let order = request.query.order.pattern().filter(|_| !sorted);
+    if let Some(sort) = order.or(request.returned_sort_key()) {
         paths.extend(sort.fields().iter().map(|(path, _)| path.to_string()));
     }
     Some(paths)

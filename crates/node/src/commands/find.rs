@@ -5,9 +5,10 @@ use std::sync::Arc;
 use banyan_execution::by_id;
 use banyan_execution::plan;
 use banyan_execution::tailing::Tailing;
-use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, Row, Ticker};
+use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, ReturnKey, Row, Ticker};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Written};
+use banyan_query::sort::SORT_KEY_FIELD;
 use banyan_replication::oplog;
 use banyan_replication::oplog::view::Order;
 use banyan_security::Action;
@@ -77,6 +78,7 @@ pub struct Parameters<'a> {
     pub min: Option<&'a RawDocument>,
     pub max: Option<&'a RawDocument>,
     pub show_record_id: bool,
+    pub return_key: bool,
     pub tailable: bool,
     pub await_data: bool,
     pub no_timeout: bool,
@@ -124,12 +126,7 @@ impl<'a> Parameters<'a> {
                 "collation" => {
                     parameters.collation = Asked::of(Some(field.document()?))?;
                 }
-                "returnKey" if field.bool()? => {
-                    return Err(CommandError::new(
-                        ErrorCode::NotImplemented,
-                        "returnKey is not supported",
-                    ));
-                }
+                "returnKey" => parameters.return_key = field.strict_bool()?,
                 _ => {}
             }
         }
@@ -183,11 +180,34 @@ impl<'a> Parameters<'a> {
         let written = Written {
             filter: self.filter,
             sort: self.sort,
-            projection: self.projection,
+            projection: self.projection.filter(|_| !self.returns_sort_key()),
             skip: self.skip,
             limit: self.limit,
         };
-        CanonicalQuery::parse(&written, context).map_err(errors::query)
+        let mut query = CanonicalQuery::parse(&written, context).map_err(errors::query)?;
+        if self.return_key {
+            // It has to be one, and says nothing of keys.
+            query.projection = None;
+        }
+        Ok(query)
+    }
+
+    /// Whether a router asks that returned keys come with what their documents are sorted by:
+    /// `{$sortKey: {$meta: "sortKey"}}`, as MongoDB's do.
+    fn returns_sort_key(&self) -> bool {
+        let Some(projection) = self.projection.filter(|_| self.return_key) else {
+            return false;
+        };
+        let asked = projection.get_document(SORT_KEY_FIELD);
+        let asked = asked.and_then(|asked| asked.get_str("$meta"));
+        asked.is_ok_and(|meta| meta == "sortKey") && projection.iter().count() == 1
+    }
+
+    fn returned(&self) -> Option<ReturnKey> {
+        match self.returns_sort_key() {
+            true => Some(ReturnKey::WithSortKey),
+            false => self.return_key.then_some(ReturnKey::Plain),
+        }
     }
 
     /// What is asked of the collection.
@@ -202,6 +222,7 @@ impl<'a> Parameters<'a> {
             min: self.min,
             max: self.max,
             show_record_id: self.show_record_id,
+            return_key: self.returned(),
             budget: ctx.budget(),
             ..Request::default()
         }
@@ -231,6 +252,7 @@ fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
         && parameters.batch.size != Some(0)
         && !parameters.tailable
         && !parameters.show_record_id
+        && !parameters.return_key
         && parameters.min.is_none()
         && parameters.max.is_none()
         && parameters.sort.is_none()

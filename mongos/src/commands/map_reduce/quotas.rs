@@ -16,7 +16,7 @@ use crate::collation;
 use crate::context::Context;
 use crate::errors::query_error;
 use crate::fields;
-use crate::merge::{Merge, Shape};
+use crate::merge::{Merge, Order, Shape};
 
 /// Each shard that has something to map, with its limit. At least one is left, to say what is wrong
 /// with the command, and to answer the result of nothing.
@@ -108,7 +108,7 @@ async fn first(
         .await;
     let remotes = find::open_all(context, answers).await?;
     let shape = Shape {
-        sort: Some(pattern),
+        sort: Some(Order::By(pattern)),
         limit: u64::try_from(limit).ok(),
         ..Shape::default()
     };

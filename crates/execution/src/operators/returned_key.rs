@@ -1,0 +1,78 @@
+//! The keys of an index as documents.
+
+use banyan_document::key::{FieldOrder, FieldValue, KeyReader, Unreadable};
+use banyan_document::{DocumentWriter, validate};
+use banyan_query::QueryError;
+use banyan_storage::{Index, KeyLayout};
+use bson::spec::BinarySubtype;
+use bson::{RawBinaryRef, RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::key_document::{close, unreadable};
+
+/// What `returnKey` shows of a key: its values under the paths of its fields, null for what is
+/// missing, undefined for an empty array. A hashed field shows the hash, a string of a collation's
+/// index the bytes that it is compared by.
+#[derive(Clone)]
+pub struct KeyFields {
+    index: String,
+    /// With what every key begins: the field, its value, and how many bytes of the key that is.
+    prefix: Option<(&'static str, String, usize)>,
+    fields: Vec<(FieldOrder, String)>,
+    is_collated: bool,
+}
+
+impl KeyFields {
+    pub fn new(index: &Index, layout: &KeyLayout) -> KeyFields {
+        let prefix = layout.prefix.as_ref().map(|known| {
+            let mut encoded = Vec::new();
+            banyan_document::key::encode(RawBsonRef::String(&known.value), &mut encoded);
+            (known.field, known.value.clone(), encoded.len())
+        });
+        let fields = layout.fields.iter();
+        KeyFields {
+            index: index.name.clone(),
+            prefix,
+            fields: fields
+                .map(|(path, order)| (*order, path.to_string()))
+                .collect(),
+            is_collated: index.pattern.collator.is_some(),
+        }
+    }
+
+    pub fn read(&self, key: &[u8], types: &[u8]) -> Result<RawDocumentBuf, QueryError> {
+        let shown = self.show(key, types);
+        shown.map_err(|_| unreadable(&self.index))
+    }
+
+    fn show(&self, key: &[u8], types: &[u8]) -> Result<RawDocumentBuf, Unreadable> {
+        let mut reader = KeyReader::new(key, types);
+        let mut shown = DocumentWriter::with_capacity(64);
+        if let Some((field, value, bytes)) = &self.prefix {
+            shown.append_str(field, value);
+            reader.skip_bytes(*bytes);
+        }
+        let mut field = Vec::new();
+        for (order, path) in &self.fields {
+            field.clear();
+            field.extend_from_slice(&[0; 4]);
+            let start = reader.position();
+            match reader.read(*order, path, &mut field)? {
+                FieldValue::Missing { .. } => shown.append_null(path),
+                FieldValue::EmptyArray => shown.append(path, RawBsonRef::Undefined),
+                FieldValue::Present => {
+                    close(&mut field, 0);
+                    // The bytes that a collation compares by need be no text.
+                    if self.is_collated && validate::validate(&field).is_err() {
+                        let bytes = key.get(start..reader.position()).ok_or(Unreadable)?;
+                        let subtype = BinarySubtype::Generic;
+                        shown.append(path, RawBsonRef::Binary(RawBinaryRef { subtype, bytes }));
+                        continue;
+                    }
+                    let field = RawDocument::from_bytes(&field).map_err(|_| Unreadable)?;
+                    shown.append_all(field);
+                }
+            }
+        }
+        Ok(shown.finish())
+    }
+}
