@@ -1,5 +1,5 @@
 //! Which modules of a crate need each other. What goes round in a circle can only be understood,
-//! tested and changed together, so circles are counted, and none may grow.
+//! tested and changed together: there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,14 +7,10 @@ use std::path::Path;
 
 use banyan_tests::repository;
 
-/// The circles that there are: the crate, where all of a circle's modules are, and how many they
-/// are at most. They are to be brought down.
-const KNOWN: &[(&str, &[&str], usize)] = &[("crates/storage", &["kind"], 4)];
-
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
-fn no_more_files_need_each_other_than_is_known() {
+fn no_files_need_each_other() {
     let mut crates: Vec<String> = fs::read_dir(repository().join("crates"))
         .expect("the crates are there")
         .map(|entry| entry.expect("an entry").file_name())
@@ -24,11 +20,11 @@ fn no_more_files_need_each_other_than_is_known() {
     for name in crates {
         let edges = edges(&repository().join(&name).join("src"));
         assert!(!edges.is_empty(), "{name} has modules");
-        let unknown = circles(&edges)
+        let circle = circles(&edges)
             .into_iter()
-            .filter(|circle| circle.len() > 1 && !is_known(&name, circle))
+            .filter(|circle| circle.len() > 1)
             .max_by_key(BTreeSet::len);
-        assert_eq!(unknown, None, "{name}: files that need each other");
+        assert_eq!(circle, None, "{name}: files that need each other");
     }
 }
 
@@ -71,13 +67,6 @@ fn what_goes_round_is_a_circle() {
     let largest = circles(&edges).into_iter().max_by_key(BTreeSet::len);
     let expected = ["a", "b", "c"].map(str::to_owned);
     assert_eq!(largest, Some(BTreeSet::from(expected)));
-}
-
-fn is_known(name: &str, circle: &BTreeSet<String>) -> bool {
-    KNOWN.iter().any(|(known, places, size)| {
-        let is_there = |module: &String| places.iter().any(|place| module.starts_with(place));
-        *known == name && circle.len() <= *size && circle.iter().all(is_there)
-    })
 }
 
 /// The modules of a crate that have files, and which of them each one needs.

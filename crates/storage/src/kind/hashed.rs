@@ -7,8 +7,9 @@ use banyan_document::key::{FieldOrder, KeyError, KeyPattern, Keys};
 use banyan_document::path::Path;
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
+use super::index_kind::{IndexKind, KeyLayout};
 use super::ordered::Ordered;
-use super::{ArrayPaths, IndexKind, KeyLayout};
 
 #[derive(Debug)]
 pub(super) struct Hashed {

@@ -6,7 +6,7 @@ use banyan_document::key::{KeyError, KeyPattern, Keys};
 use banyan_document::path::Path;
 use bson::{RawDocument, RawDocumentBuf};
 
-use super::{IndexKind, KeyLayout};
+use super::index_kind::{IndexKind, KeyLayout};
 
 #[derive(Debug)]
 pub(super) struct Ordered {

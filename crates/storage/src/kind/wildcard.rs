@@ -13,7 +13,7 @@ use banyan_document::key::{FieldOrder, Key, KeyBuilder, KeyError, KeyField, KeyP
 use banyan_document::path::{Path, position};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::{IndexKind, KeyLayout, KeyPrefix};
+use super::index_kind::{IndexKind, KeyLayout, KeyPrefix};
 
 /// What the first field of a key is called.
 pub const PATH_FIELD: &str = "$_path";

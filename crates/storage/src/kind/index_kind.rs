@@ -1,0 +1,47 @@
+//! What every kind of index answers, and what its keys look like.
+
+use std::fmt;
+use std::sync::Arc;
+
+use banyan_document::key::{FieldOrder, KeyError, KeyPattern, Keys};
+use banyan_document::path::Path;
+use bson::{RawDocument, RawDocumentBuf};
+
+pub trait IndexKind: fmt::Debug + Send + Sync {
+    /// The keys of a document, perhaps none.
+    fn keys(&self, document: &RawDocument) -> Result<Keys, KeyError>;
+
+    /// The values behind one of a document's encoded keys.
+    fn value_of_key(&self, document: &RawDocument, key: &[u8]) -> Option<RawDocumentBuf>;
+
+    /// The layouts of keys that may help a query on these paths.
+    fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout>;
+}
+
+/// What the keys of an index look like, or those of a part of it.
+#[derive(Debug, Clone)]
+pub struct KeyLayout {
+    /// The first field of the keys, if all of them begin with the same string.
+    pub prefix: Option<KeyPrefix>,
+    /// The fields that follow.
+    pub fields: Arc<[(Path, FieldOrder)]>,
+    /// Whether every document has keys here. Otherwise those have none whose field is missing, and
+    /// of a document or an array in the field there are only keys of what is in it.
+    pub is_complete: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct KeyPrefix {
+    pub field: &'static str,
+    pub value: String,
+}
+
+impl KeyLayout {
+    pub(super) fn of_pattern(pattern: &KeyPattern) -> KeyLayout {
+        KeyLayout {
+            prefix: None,
+            fields: pattern.fields.clone().into(),
+            is_complete: true,
+        }
+    }
+}
