@@ -4,13 +4,16 @@
 use std::sync::Arc;
 
 use banyan_document::Collator;
-use banyan_execution::{Documents, Executor, LaterStates, Planned, ReadView, Request, ShardFilter};
-use banyan_query::Context;
-use banyan_query::canonical;
+use banyan_execution::{
+    CreatedFrom, Documents, Executor, LaterStates, Planned, ReadView, Request, ShardFilter,
+};
+use banyan_query::canonical::{self, CanonicalQuery};
+use banyan_query::{Context, Filter};
 use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::CommandError;
 use bson::RawDocument;
 
+use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::virtual_collections::local;
@@ -107,6 +110,28 @@ fn virtual_documents(
         tailable: false,
     };
     local::documents(ctx.node, ctx.database(), collection, &order)
+}
+
+/// The documents of a collection that match, for whoever asks for no more than that of them.
+pub fn matching<'a>(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    filter: Option<&'a RawDocument>,
+    collation: &Asked,
+) -> Result<Request<'a>, CommandError> {
+    let context = query_context(ctx, None, collation.collator(ctx, collection))?;
+    let matching = match filter {
+        Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
+        None => Filter::all_in(context.collator),
+    };
+    Ok(Request {
+        query: Arc::new(CanonicalQuery::of_filter(Arc::new(matching))),
+        created_from: CreatedFrom {
+            filter,
+            ..CreatedFrom::default()
+        },
+        ..Request::default()
+    })
 }
 
 /// The query crate's context of a command: its `let`, its collation and its time.

@@ -8,8 +8,8 @@
 pub mod daemon;
 mod exit;
 pub mod figures;
-pub mod lock;
 pub mod limits;
+pub mod lock;
 pub mod logging;
 pub mod machine;
 pub mod member;

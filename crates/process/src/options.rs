@@ -7,8 +7,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, Parser};
 
 use crate::exit::{Exit, complain};
-use crate::logging::Rotation;
 use crate::limits::CONNECTIONS_MIN;
+use crate::logging::Rotation;
 use crate::settings::{self, Kind, SETTINGS};
 use crate::tls::TlsFlags;
 
@@ -64,10 +64,6 @@ pub struct CommonFlags {
     pub tls: TlsFlags,
 }
 
-fn parameter(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected name=value")?;
-    if name.is_empty() {
-        return Err("expected name=value".to_owned());
 fn connections(text: &str) -> Result<usize, String> {
     let number = text.parse().map_err(|_| "expected a number".to_owned())?;
     if number < CONNECTIONS_MIN {
@@ -76,6 +72,10 @@ fn connections(text: &str) -> Result<usize, String> {
     Ok(number)
 }
 
+fn parameter(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected name=value")?;
+    if name.is_empty() {
+        return Err("expected name=value".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -4,8 +4,8 @@ use tracing::{info, warn};
 
 use crate::daemon::{self, Readiness};
 use crate::exit::{Exit, fail};
-use crate::logging::{self, LogOptions, Rotation};
 use crate::limits;
+use crate::logging::{self, LogOptions, Rotation};
 use crate::options::{CommonFlags, Parsed};
 use crate::pid_file::PidFile;
 
@@ -83,6 +83,7 @@ pub fn start<P>(
         fail(Exit::BadOptions, &format!("cannot open the log: {error}"));
     }
     info!(pid = std::process::id(), options = %parsed.settings, "{program} starting");
+    limits::raise_open_files();
     for name in parsed
         .without_effect
         .iter()
@@ -106,4 +107,3 @@ pub fn start<P>(
         _pid_file: pid_file,
     }
 }
-    limits::raise_open_files();

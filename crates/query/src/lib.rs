@@ -17,6 +17,7 @@ pub mod diff;
 pub mod error;
 pub mod expression;
 pub mod filter;
+mod heap;
 mod javascript;
 pub mod memory;
 mod merge_sort;

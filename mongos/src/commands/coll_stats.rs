@@ -42,15 +42,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
                 out.append_f64("ok", 1.0);
                 return Ok(out.finish());
             };
-            let requests = route
-                .shards()
-                .into_iter()
-                .map(|shard| {
-                    let outgoing = forward::outgoing(context.request, &route, &shard);
-                    (shard, outgoing)
-                })
-                .collect();
-            let answers = forward::gather(context, requests, false).await?;
+            let answers = forward::gather_from_owners(context, &route, false).await?;
             Ok(add_up(&route, &answers))
         })
         .await

@@ -153,6 +153,20 @@ pub async fn gather(
         .collect()
 }
 
+/// As [`gather`], with the request as it came, from every shard that holds a part of the collection.
+pub async fn gather_from_owners(
+    context: &Context<'_>,
+    route: &Route,
+    writes: bool,
+) -> Result<Vec<Answer>, CommandError> {
+    let request = |shard: Arc<str>| {
+        let outgoing = outgoing(context.request, route, &shard);
+        (shard, outgoing)
+    };
+    let requests = route.shards().into_iter().map(request).collect();
+    gather(context, requests, writes).await
+}
+
 /// Passes a write on to the one shard that takes all of it.
 pub async fn forward_write(
     context: &Context<'_>,

@@ -79,15 +79,7 @@ async fn on_all_owners(context: &Context<'_>, writes: bool) -> CommandResult {
                 let text = format!("ns does not exist: {}", context.namespace()?);
                 return Err(CommandError::new(ErrorCode::NamespaceNotFound, text));
             };
-            let requests = route
-                .shards()
-                .into_iter()
-                .map(|shard| {
-                    let outgoing = forward::outgoing(context.request, &route, &shard);
-                    (shard, outgoing)
-                })
-                .collect();
-            let answers = forward::gather(context, requests, writes).await?;
+            let answers = forward::gather_from_owners(context, &route, writes).await?;
             Ok(answers
                 .into_iter()
                 .next()

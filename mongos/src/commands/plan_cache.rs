@@ -43,15 +43,7 @@ async fn on_all(context: &Context<'_>) -> CommandResult {
             let route = route.ok_or_else(|| {
                 CommandError::new(ErrorCode::BadValue, format!("no such collection: {ns}"))
             })?;
-            let requests = route
-                .shards()
-                .into_iter()
-                .map(|shard| {
-                    let outgoing = forward::outgoing(context.request, &route, &shard);
-                    (shard, outgoing)
-                })
-                .collect();
-            let answers = forward::gather(context, requests, false).await?;
+            let answers = forward::gather_from_owners(context, &route, false).await?;
             let mut reply = DocumentWriter::new();
             if let Some(first) = answers.first() {
                 for element in banyan_document::elements(&first.reply) {

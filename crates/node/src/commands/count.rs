@@ -1,10 +1,6 @@
 //! `count`: how many documents match.
 
-use std::sync::Arc;
-
-use banyan_execution::{CreatedFrom, Goal, Request};
-use banyan_query::canonical::CanonicalQuery;
-use banyan_query::filter::Filter;
+use banyan_execution::{Goal, Request};
 use banyan_security::Action;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -16,7 +12,7 @@ use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
-use crate::reads::{self, owned_view, query_context};
+use crate::reads::{self, owned_view};
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .access(Access::Collection(Action::Find))
@@ -121,21 +117,16 @@ pub fn request<'a>(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'a>,
 ) -> Result<Request<'a>, CommandError> {
-    let collator = parameters.collation.collator(ctx, parameters.collection);
-    let context = query_context(ctx, None, collator)?;
-    let filter = match parameters.filter {
-        Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
-        None => Filter::all_in(context.collator.clone()),
-    };
+    let matching = reads::matching(
+        ctx,
+        parameters.collection,
+        parameters.filter,
+        &parameters.collation,
+    )?;
     Ok(Request {
-        query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),
-        created_from: CreatedFrom {
-            filter: parameters.filter,
-            ..CreatedFrom::default()
-        },
         hint: parameters.hint,
         wanted: Some(parameters.most()).filter(|most| *most < u64::MAX),
         goal: Goal::Count,
-        ..Request::default()
+        ..matching
     })
 }

@@ -8,9 +8,7 @@ use banyan_document::path::{self, Path};
 use banyan_document::{Collator, items, key};
 use banyan_execution::operators::Member;
 use banyan_execution::parallel::Sink;
-use banyan_execution::{CreatedFrom, Distinct, DistinctOf, Executor, Request};
-use banyan_query::canonical::CanonicalQuery;
-use banyan_query::filter::Filter;
+use banyan_execution::{Distinct, DistinctOf, Executor, Request};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
@@ -22,7 +20,7 @@ use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
-use crate::reads::{self, query_context};
+use crate::reads;
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .access(Access::Collection(Action::Find))
@@ -93,25 +91,20 @@ pub fn request<'a>(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'a>,
 ) -> Result<Request<'a>, CommandError> {
-    let collator = parameters.collation.collator(ctx, parameters.collection);
-    let context = query_context(ctx, None, collator)?;
-    let filter = match parameters.filter {
-        Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
-        None => Filter::all_in(context.collator.clone()),
-    };
+    let matching = reads::matching(
+        ctx,
+        parameters.collection,
+        parameters.filter,
+        &parameters.collation,
+    )?;
     Ok(Request {
-        query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),
-        created_from: CreatedFrom {
-            filter: parameters.filter,
-            ..CreatedFrom::default()
-        },
         hint: parameters.hint,
         distinct: Some(Distinct {
             path: parameters.key.to_owned(),
             of: DistinctOf::Values,
         }),
         reads: Some(Arc::new(BTreeSet::from([parameters.key.to_owned()]))),
-        ..Request::default()
+        ..matching
     })
 }
 

@@ -1,6 +1,6 @@
 //! $let $map $filter $reduce: operators that give names to values
 
-use bson::{RawBson, RawBsonRef, RawDocument};
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::number::Number;
 
@@ -164,17 +164,30 @@ fn map(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode,
     Ok(ExpressionNode::special(Map { input, slot, body }))
 }
 
+/// The array that an operator goes through; `None` for null.
+fn input_array<'a>(
+    input: &'a ExpressionNode,
+    env: &Env<'a>,
+    operator: &str,
+    code: u32,
+) -> Result<Option<&'a RawArray>, QueryError> {
+    match input.evaluate(env)? {
+        Some(RawBsonRef::Array(array)) => Ok(Some(array)),
+        input if is_nullish(input) => Ok(None),
+        input => {
+            let found = type_name(input);
+            error(
+                code,
+                format!("input to {operator} must be an array not {found}"),
+            )
+        }
+    }
+}
+
 impl Special for Map {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
-        let input = self.input.evaluate(env)?;
-        if is_nullish(input) {
+        let Some(array) = input_array(&self.input, env, "$map", 16883)? else {
             return Ok(NULL);
-        }
-        let Some(RawBsonRef::Array(array)) = input else {
-            return error(
-                16883,
-                format!("input to $map must be an array not {}", type_name(input)),
-            );
         };
         let mut builder = ArrayBuilder::new();
         for item in items(array) {
@@ -252,15 +265,8 @@ impl Filter {
 
 impl Special for Filter {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
-        let input = self.input.evaluate(env)?;
-        if is_nullish(input) {
+        let Some(array) = input_array(&self.input, env, "$filter", 28651)? else {
             return Ok(NULL);
-        }
-        let Some(RawBsonRef::Array(array)) = input else {
-            return error(
-                28651,
-                format!("input to $filter must be an array not {}", type_name(input)),
-            );
         };
         let limit = self.limit(env)?;
         let (mut builder, mut kept) = (ArrayBuilder::new(), 0);

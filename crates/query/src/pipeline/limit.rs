@@ -1,6 +1,7 @@
 //! $limit and $skip
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
@@ -63,13 +64,25 @@ fn count(stage: &str, code: u32, value: RawBsonRef<'_>) -> Result<u64, QueryErro
     }
 }
 
-impl Stage for Limit {
+/// What `$limit` and `$skip` differ in.
+trait Count: Copy + fmt::Debug + Send + Sync + 'static {
+    const NAME: &'static str;
+
+    fn count(self) -> u64;
+
+    fn division(self) -> Division;
+
+    fn run(self) -> Box<dyn StageRun>;
+}
+
+impl<C: Count> Stage for C {
     fn name(&self) -> &'static str {
-        "$limit"
+        C::NAME
     }
 
     fn serialize(&self, out: &mut DocumentWriter) {
-        out.append_i64(self.name(), i64::try_from(self.0).unwrap_or(i64::MAX));
+        let count = self.count();
+        out.append_i64(C::NAME, i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     fn reads(&self, _: &mut BTreeSet<String>) -> Reads {
@@ -80,39 +93,49 @@ impl Stage for Limit {
         Changes::nothing()
     }
 
-    /// No shard need send more, and the router takes no more of all.
     fn split(&self) -> Division {
-        Division::Both {
-            shards: vec![Arc::new(*self)],
-            order: None,
-            router: vec![Arc::new(*self)],
-        }
+        self.division()
     }
 
     fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        Ok(Box::new(LimitRun { left: self.0 }))
+        Ok(Count::run(*self))
     }
 }
 
-impl Stage for Skip {
-    fn name(&self) -> &'static str {
-        "$skip"
+impl Count for Limit {
+    const NAME: &'static str = "$limit";
+
+    fn count(self) -> u64 {
+        self.0
     }
 
-    fn serialize(&self, out: &mut DocumentWriter) {
-        out.append_i64(self.name(), i64::try_from(self.0).unwrap_or(i64::MAX));
+    /// No shard need send more, and the router takes no more of all.
+    fn division(self) -> Division {
+        Division::Both {
+            shards: vec![Arc::new(self)],
+            order: None,
+            router: vec![Arc::new(self)],
+        }
     }
 
-    fn reads(&self, _: &mut BTreeSet<String>) -> Reads {
-        Reads::AndPasses
+    fn run(self) -> Box<dyn StageRun> {
+        Box::new(LimitRun { left: self.0 })
+    }
+}
+
+impl Count for Skip {
+    const NAME: &'static str = "$skip";
+
+    fn count(self) -> u64 {
+        self.0
     }
 
-    fn changes(&self) -> Changes {
-        Changes::nothing()
+    fn division(self) -> Division {
+        Division::Router
     }
 
-    fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        Ok(Box::new(SkipRun { left: self.0 }))
+    fn run(self) -> Box<dyn StageRun> {
+        Box::new(SkipRun { left: self.0 })
     }
 }
 

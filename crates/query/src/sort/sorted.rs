@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use super::kept::{Found, List, PLACE_BYTES, Piece};
 use crate::error::QueryError;
+use crate::heap;
 use crate::memory::Holding;
 use crate::spill::{Merge, Runs, Spilled, damaged};
 
@@ -131,27 +132,9 @@ impl<T: Spilled> Sorted<T> {
         Ok(found)
     }
 
-    /// Whether a place of the heap has to be above another.
-    fn precedes(&self, a: usize, b: usize) -> bool {
-        let (Some(&a), Some(&b)) = (self.heap.get(a), self.heap.get(b)) else {
-            return false;
-        };
-        self.lists[a].top() < self.lists[b].top()
-    }
-
-    fn sift_down(&mut self, mut at: usize) {
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            let least = match self.precedes(right, left) {
-                true => right,
-                false => left,
-            };
-            if !self.precedes(least, at) {
-                return;
-            }
-            self.heap.swap(at, least);
-            at = least;
-        }
+    fn sift_down(&mut self, at: usize) {
+        let lists = &self.lists;
+        heap::sift_down(&mut self.heap, at, |a, b| lists[a].top() < lists[b].top());
     }
 
     pub fn stats(&self) -> SortStats {

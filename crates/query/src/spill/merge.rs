@@ -3,6 +3,7 @@
 use super::file::SpillFile;
 use super::run::{Run, RunReader};
 use crate::error::QueryError;
+use crate::heap;
 
 pub(crate) struct Merge {
     files: Vec<Box<dyn SpillFile>>,
@@ -57,27 +58,10 @@ impl Merge {
         Ok(())
     }
 
-    /// Whether a place of the heap has to be above another.
-    fn precedes(&self, a: usize, b: usize) -> bool {
-        let (Some(&a), Some(&b)) = (self.heap.get(a), self.heap.get(b)) else {
-            return false;
-        };
-        let key = |at: usize| self.readers.get(at).map(RunReader::key);
-        key(a).cmp(&key(b)).then(a.cmp(&b)).is_lt()
-    }
-
-    fn sift_down(&mut self, mut at: usize) {
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            let least = match self.precedes(right, left) {
-                true => right,
-                false => left,
-            };
-            if !self.precedes(least, at) {
-                return;
-            }
-            self.heap.swap(at, least);
-            at = least;
-        }
+    /// Of equal keys, that of the run that was written first comes first.
+    fn sift_down(&mut self, at: usize) {
+        let readers = &self.readers;
+        let key = |at: usize| readers.get(at).map(RunReader::key);
+        heap::sift_down(&mut self.heap, at, |a, b| (key(a), a) < (key(b), b));
     }
 }

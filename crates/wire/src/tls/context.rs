@@ -288,7 +288,8 @@ fn inbound(
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(strict) if flags.allow_invalid_certificates => {
-            builder.with_client_cert_verifier(Arc::new(AnyClient { strict }))
+            let provider = provider.clone();
+            builder.with_client_cert_verifier(Arc::new(AnyClient { strict, provider }))
         }
         Some(strict) => builder.with_client_cert_verifier(strict),
     };

@@ -66,21 +66,30 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
+/// `format`: `Some(None)` if it is not given, `None` for null.
+fn format_argument<'a>(
+    args: &Arguments<'a>,
+    operator: &str,
+    code: u32,
+) -> Result<Option<Option<&'a str>>> {
+    match args.get(1) {
+        None if !args.is_given(1) => Ok(Some(None)),
+        value if is_nullish(value) => Ok(None),
+        Some(RawBsonRef::String(format)) => Ok(Some(Some(format))),
+        other => error(
+            code,
+            format!(
+                "{operator} requires that 'format' be a string, found: {} with value {}",
+                type_name(other),
+                describe(other)
+            ),
+        ),
+    }
+}
+
 fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    let format = match args.get(1) {
-        None if !args.is_given(1) => None,
-        value if is_nullish(value) => return Ok(NULL),
-        Some(RawBsonRef::String(format)) => Some(format),
-        other => {
-            return error(
-                18533,
-                format!(
-                    "$dateToString requires that 'format' be a string, found: {} with value {}",
-                    type_name(other),
-                    describe(other)
-                ),
-            );
-        }
+    let Some(format) = format_argument(args, "$dateToString", 18533)? else {
+        return Ok(NULL);
     };
     if let Some(format) = format {
         check_format(format)?;
@@ -171,20 +180,8 @@ fn failed<T>(message: String) -> Result<T> {
 }
 
 fn from_string<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    let format = match args.get(1) {
-        None if !args.is_given(1) => None,
-        value if is_nullish(value) => return Ok(NULL),
-        Some(RawBsonRef::String(format)) => Some(format),
-        other => {
-            return error(
-                40684,
-                format!(
-                    "$dateFromString requires that 'format' be a string, found: {} with value {}",
-                    type_name(other),
-                    describe(other)
-                ),
-            );
-        }
+    let Some(format) = format_argument(args, "$dateFromString", 40684)? else {
+        return Ok(NULL);
     };
     let Some(zone) = zone(args, 2)? else {
         return Ok(NULL);

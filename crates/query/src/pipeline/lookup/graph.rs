@@ -13,7 +13,7 @@ use banyan_document::{Collator, DocumentWriter, Number, field, key};
 use super::find::local_values;
 use super::join::Join;
 use super::parse::parse as parse_lookup;
-use super::specification::{Lookup, failed};
+use super::specification::{self, Lookup, failed};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -57,12 +57,7 @@ pub(in crate::pipeline) fn parse(
     parse_inner: ParseInner,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    let RawBsonRef::Document(document) = value else {
-        return failed(format!(
-            "the $graphLookup stage specification must be an object, but found {}",
-            type_name(Some(value))
-        ));
-    };
+    let document = specification::document("$graphLookup", value)?;
     let from = match field(document, "from") {
         Some(RawBsonRef::String("")) => {
             let message = "invalid $graphLookup namespace: the collection has no name";

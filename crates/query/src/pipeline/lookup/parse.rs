@@ -6,7 +6,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::field;
 
-use super::specification::{Equality, Lookup, UNWIND, failed};
+use super::specification::{self, Equality, Lookup, UNWIND, failed};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{show, type_name};
@@ -98,12 +98,7 @@ pub(in crate::pipeline) fn parse(
     parse_inner: ParseInner,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    let RawBsonRef::Document(document) = value else {
-        return failed(format!(
-            "the $lookup stage specification must be an object, but found {}",
-            type_name(Some(value))
-        ));
-    };
+    let document = specification::document("$lookup", value)?;
     let mut arguments = Arguments::parse(document)?;
     let Some(output) = arguments.output.take() else {
         return failed("must specify 'as' field for a $lookup");

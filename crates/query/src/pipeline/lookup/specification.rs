@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use banyan_document::Collator;
+use bson::{RawBsonRef, RawDocument};
 
 use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::type_name;
 use crate::expression::{Expression, FieldPath};
 use crate::pipeline::foreign::From;
 use crate::pipeline::pushdown::Leading;
@@ -48,6 +50,20 @@ impl Lookup {
             unwind: Some(Arc::new(unwind.clone())),
             ..self.clone()
         })
+    }
+}
+
+/// The document that says what a stage does.
+pub(super) fn document<'a>(
+    stage: &str,
+    value: RawBsonRef<'a>,
+) -> Result<&'a RawDocument, QueryError> {
+    match value {
+        RawBsonRef::Document(document) => Ok(document),
+        _ => failed(format!(
+            "the {stage} stage specification must be an object, but found {}",
+            type_name(Some(value))
+        )),
     }
 }
 
