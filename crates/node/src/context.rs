@@ -351,6 +351,14 @@ impl<'a> CommandContext<'a> {
         }
     }
 
+    /// Whom a router has sent this for, in the form in which another process is told of it
+    /// ([`banyan_wire::behalf`]).
+    pub fn client(&self) -> Option<Arc<RawDocumentBuf>> {
+        // Without an owner it was not looked at who sends it.
+        let audit = self.generic.audit.filter(|_| self.owner.is_some())?;
+        Some(Arc::new(audit.as_document()?.to_owned()))
+    }
+
     /// The context of a command that runs as a part of this one; `handle` ends it.
     pub fn part<'b>(
         &'b self,

@@ -131,11 +131,11 @@ fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
         };
         addresses.push(CursorAddress::parse(input, ctx.generic.lsid)?);
     }
-    let interrupt = ctx.interrupt();
+    let (interrupt, client) = (ctx.interrupt(), ctx.client());
     let inputs = addresses
         .into_iter()
         .map(|address| {
-            let cursor = ShardCursor::open(address, interrupt);
+            let cursor = ShardCursor::open(address, interrupt, client.clone());
             Box::new(cursor) as Box<dyn Iterator<Item = Result<_, Failure>> + Send>
         })
         .collect();

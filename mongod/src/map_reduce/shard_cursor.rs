@@ -1,9 +1,11 @@
 //! A shard's partial results, read through its cursor.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_execution::Interrupt;
 use banyan_node::errors;
+use banyan_wire::behalf;
 use banyan_wire::{ClientError, CommandError, ErrorCode, Pool, PoolOptions};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use tokio::runtime::Handle;
@@ -65,10 +67,16 @@ pub struct ShardCursor {
 }
 
 impl ShardCursor {
-    pub fn open(address: CursorAddress, interrupt: &Interrupt) -> ShardCursor {
+    /// `client`: whose the cursor is, as the shard was told.
+    pub fn open(
+        address: CursorAddress,
+        interrupt: &Interrupt,
+        client: Option<Arc<RawDocumentBuf>>,
+    ) -> ShardCursor {
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let runtime = Handle::current();
-        runtime.spawn(read_all(address, interrupt.deadline(), sender));
+        let reading = read_all(address, interrupt.deadline(), sender);
+        runtime.spawn(behalf::on_behalf_of(client, reading));
         ShardCursor {
             interrupt: interrupt.clone(),
             batches,
