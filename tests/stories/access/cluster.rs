@@ -384,12 +384,12 @@ async fn a_protected_cluster_does_what_any_other_does() -> Result<()> {
     }
     let map = "function () { emit(this.tag, 1) }";
     let reduce = "function (key, values) { return Array.sum(values) }";
-    let reduced = run(
-        &test,
-        doc! { "mapReduce": "c", "map": map, "reduce": reduce, "out": { "inline": 1 } },
-    );
-    let reduced = reduced.await?;
+    let job = |out: Document| doc! { "mapReduce": "c", "map": map, "reduce": reduce, "out": out };
+    let reduced = run(&test, job(doc! { "inline": 1 })).await?;
     ensure!(reduced.get_array("results")?.len() == 7, "{reduced}");
+    run(&test, job(doc! { "replace": "reduced" })).await?;
+    let counted = run(&test, doc! { "count": "reduced" }).await?;
+    ensure!(counted.get_i32("n")? == 7, "{counted}");
     let change =
         doc! { "findAndModify": "c", "query": { "k": 3 }, "update": { "$set": { "x": 1 } } };
     run(&test, change).await?;
