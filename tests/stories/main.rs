@@ -40,6 +40,7 @@ mod plan_cache;
 mod power;
 mod reads;
 mod replica_set;
+mod returned_keys;
 mod routing;
 mod spilling;
 mod standalone;

@@ -345,6 +345,11 @@ impl Executor {
         self.snapshot.is_some() || later.is_some_and(LaterStates::keeps_snapshot)
     }
 
+    /// The state that it reads. Records that it hands on as they are stored are of that.
+    pub fn view(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
     /// What it looks for.
     pub fn looks_for(&self) -> &Filter {
         &self.query.filter

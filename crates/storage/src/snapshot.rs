@@ -20,7 +20,8 @@ use crate::record_id::{RecordId, RecordIdRef};
 /// one for ever.
 #[derive(Clone)]
 pub struct Snapshot {
-    pub(crate) view: fjall::Snapshot,
+    /// The engine counts its own clones under locks.
+    pub(crate) view: Arc<fjall::Snapshot>,
     pub(crate) keyspaces: Arc<Keyspaces>,
     /// Lies over the records and the indexes.
     pub(crate) overlay: Option<OverlayView>,
@@ -31,7 +32,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn of(engine: &Arc<Engine>) -> Snapshot {
         Snapshot {
-            view: engine.database.snapshot(),
+            view: Arc::new(engine.database.snapshot()),
             keyspaces: engine.keyspaces(),
             overlay: None,
             engine: engine.clone(),

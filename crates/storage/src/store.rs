@@ -94,6 +94,13 @@ impl Store {
         Snapshot::of(&self.shared.engine)
     }
 
+    /// Whether nothing has been committed since the snapshot was taken, and the store not been emptied.
+    pub fn is_current(&self, snapshot: &Snapshot) -> bool {
+        let engine = &self.shared.engine;
+        Arc::ptr_eq(&snapshot.keyspaces, &engine.keyspaces())
+            && snapshot.view.seqno() == engine.database.visible_seqno()
+    }
+
     /// The catalog as the last committed batch left it.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.shared.engine.catalog()

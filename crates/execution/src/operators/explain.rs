@@ -90,7 +90,8 @@ pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, re
         let interval: RawArrayBuf = interval.iter().map(String::as_str).collect();
         append(&mut shown, prefix.field, interval);
     }
-    for ((path, _), intervals) in bounds.layout.fields.iter().zip(&bounds.described) {
+    for ((path, _), intervals) in bounds.layout.fields.iter().zip(bounds.described()) {
+        let intervals: Vec<String> = intervals.collect();
         let intervals: RawArrayBuf = intervals.iter().map(String::as_str).collect();
         append(&mut shown, &path.to_string(), intervals);
     }

@@ -63,8 +63,8 @@ pub struct IndexBounds {
     /// Per field, whether the keys inside the bounds come in the order that the query has: with
     /// another collation, those do that hold no strings.
     pub in_order: Vec<bool>,
-    /// Per field, as `explain` shows them.
-    pub described: Vec<Vec<String>>,
+    /// Per field, for `explain`: most plans are never shown.
+    pub intervals: Vec<Vec<Interval<'static>>>,
     /// What `explain` shows instead of a clustered index.
     pub ends: RecordEnds,
 }
@@ -116,6 +116,13 @@ impl IndexBounds {
     /// Whether what is at the paths can be read from the keys.
     pub fn covers(&self, paths: &BTreeSet<String>) -> bool {
         paths.iter().all(|path| self.field_at(path).is_some())
+    }
+
+    /// Per field, as `explain` shows them.
+    pub fn described(&self) -> impl Iterator<Item = impl Iterator<Item = String>> {
+        let collated = self.index.pattern.collator.is_some();
+        let fields = self.intervals.iter();
+        fields.map(move |intervals| intervals.iter().map(move |i| i.describe(collated)))
     }
 
     /// The field of the keys that a path leads to, or through, and that can be read.
@@ -216,8 +223,7 @@ fn of_layout(
             met = conjunction.conditions.iter().filter(exists).collect();
         }
     }
-    let collated = index.pattern.collator.is_some();
-    let described = describe(&per_field, collated);
+    let intervals = per_field.iter().map(shown).collect();
     let ends = match index.is_clustered() {
         true => ends_of(&per_field),
         false => RecordEnds::default(),
@@ -256,7 +262,7 @@ fn of_layout(
         multikey: fields.iter().any(|(path, _)| arrays.are_on(path)),
         readable,
         in_order,
-        described,
+        intervals,
         ends,
         layout,
         arrays,
@@ -340,10 +346,7 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
     let arrays = index.arrays();
     let readable = layout.fields.iter();
     let readable = readable.map(|(path, order)| is_readable(index, &arrays, (path, *order), None));
-    let full = layout
-        .fields
-        .iter()
-        .map(|_| vec![Interval::full().describe(false)]);
+    let full = layout.fields.iter().map(|_| shown(&None));
     Some(IndexBounds {
         index: index.clone(),
         ranges: vec![ScanRange {
@@ -359,7 +362,7 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
         multikey: index.is_multikey(),
         readable: readable.collect(),
         in_order: vec![alike; layout.fields.len()],
-        described: full.collect(),
+        intervals: full.collect(),
         ends: RecordEnds::default(),
         layout,
         arrays,
@@ -638,17 +641,11 @@ fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> Encode
     (lower, upper)
 }
 
-fn describe(per_field: &[Option<Intervals<'_>>], collated: bool) -> Vec<Vec<String>> {
-    per_field
-        .iter()
-        .map(|confined| match confined {
-            Some(confined) => {
-                let intervals = confined.intervals.iter();
-                intervals.map(|i| i.describe(collated)).collect()
-            }
-            None => vec![Interval::full().describe(collated)],
-        })
-        .collect()
+fn shown(confined: &Option<Intervals<'_>>) -> Vec<Interval<'static>> {
+    match confined {
+        Some(confined) => confined.intervals.iter().map(Interval::to_owned).collect(),
+        None => vec![Interval::full()],
+    }
 }
 
 /// The keys between `min` (included) and `max` (left out), each a document of the index's fields.

@@ -265,7 +265,9 @@ impl<'p> Planner<'p> {
     /// The indexes that help with the filter or with the order.
     fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = Vec::new();
-        for index in self.indexes(self.conjunction) {
+        let may_help =
+            |index: &&Arc<Index>| self.sort.is_some() || may_narrow(index, self.conjunction);
+        for index in self.indexes(self.conjunction).filter(may_help) {
             for bounds in bounds::candidates(index, self.conjunction) {
                 let order = self.sort.and_then(|sort| order_of(&bounds, sort));
                 if !bounds.is_selective() && order.is_none() {
@@ -292,6 +294,7 @@ impl<'p> Planner<'p> {
         for branch in &disjunction.branches {
             let (order, bounds) = self
                 .indexes(branch)
+                .filter(|index| may_narrow(index, branch))
                 .flat_map(|index| bounds::candidates(index, branch))
                 .filter(IndexBounds::is_selective)
                 .map(|bounds| (self.sort.and_then(|sort| order_of(&bounds, sort)), bounds))
@@ -312,6 +315,18 @@ impl<'p> Planner<'p> {
         };
         (!union.branches.is_empty()).then_some((union, sorted || self.sort.is_none()))
     }
+}
+
+/// Whether there may be bounds of an index that leave anything out: something has to be said of its
+/// first field.
+fn may_narrow(index: &Index, conjunction: &Conjunction<'_>) -> bool {
+    let pattern = &index.pattern;
+    let first = pattern.fields.first().map(|(path, _)| path);
+    let mut conditions = conjunction.conditions.iter();
+    index.sparse
+        || pattern.is_wildcard()
+        || !conjunction.disjunctions.is_empty()
+        || conditions.any(|condition| Some(&*condition.path) == first)
 }
 
 /// Whether a partial index holds every document that matches.

@@ -12,7 +12,7 @@ use banyan_execution::{Distinct, DistinctOf, Executor, Request};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, cstr, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::access::check::Access;
@@ -186,7 +186,7 @@ impl Values {
         key::encode_collated(value, self.collator.as_ref(), &mut self.key);
         if !self.seen.contains(&self.key) {
             self.seen.insert(self.key.clone());
-            self.array.push(RawBson::from(value));
+            self.array.push(value);
             self.bytes = self.array.as_bytes().len();
         }
     }

@@ -163,6 +163,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let ids = statement_ids(ctx, documents.len())?;
     let mut modified = 0;
     let mut upserted = RawArrayBuf::new();
+    let mut parsed = None;
     for (at, statement) in statements.iter().enumerate() {
         if report.is_over() {
             break;
@@ -172,7 +173,16 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         }
         write_report::look(ctx, at)?;
         ctx.work.update_tried.add(1);
-        match one(ctx, &mut staging, statement, &context, ids.of(at)).await {
+        match one(
+            ctx,
+            &mut staging,
+            statement,
+            &context,
+            &mut parsed,
+            ids.of(at),
+        )
+        .await
+        {
             Ok(done) => {
                 report.n += done.matched;
                 if done.again {
@@ -205,11 +215,20 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     }))
 }
 
-async fn one(
+/// The update of the last statement: most often the next one has the same.
+struct Parsed<'a> {
+    source: RawBsonRef<'a>,
+    update: Update,
+    /// Whether nothing of the statement but its update was looked at.
+    stands_alone: bool,
+}
+
+async fn one<'a>(
     ctx: &CommandContext<'_>,
     staging: &mut Staging<'_>,
-    statement: &Statement<'_>,
+    statement: &Statement<'a>,
     context: &Context,
+    parsed: &mut Option<Parsed<'a>>,
     id: i32,
 ) -> Result<Done, CommandError> {
     if let Some(outcome) = staging.settled(id) {
@@ -217,8 +236,20 @@ async fn one(
     }
     let own_context = statement.context(ctx, context)?;
     let context = own_context.as_ref().unwrap_or(context);
-    let update = Update::parse(statement.update, &statement.array_filters, context)
-        .map_err(errors::query)?;
+    let stands_alone = own_context.is_none() && statement.array_filters.is_empty();
+    let known = parsed
+        .take()
+        .filter(|known| known.stands_alone && stands_alone && known.source == statement.update);
+    let update = match known {
+        Some(known) => known.update,
+        None => Update::parse(statement.update, &statement.array_filters, context)
+            .map_err(errors::query)?,
+    };
+    let Parsed { update, .. } = &*parsed.insert(Parsed {
+        source: statement.update,
+        update,
+        stands_alone,
+    });
     if statement.multi && update.is_replacement() {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
@@ -242,7 +273,7 @@ async fn one(
         keep_documents: false,
     };
     let update_context = UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now());
-    let action = Action::Update(&update, update_context.clone());
+    let action = Action::Update(update, update_context.clone());
     loop {
         let effect = modify::run(staging, &target, &action).await?;
         let mut done = Done {
@@ -252,7 +283,7 @@ async fn one(
             again: false,
         };
         if effect.matched == 0 && statement.upsert {
-            match modify::upsert(staging, &target, &update, &update_context).await? {
+            match modify::upsert(staging, &target, update, &update_context).await? {
                 Some(document) => done.upserted = Some(id_document(&document)),
                 None => continue,
             }

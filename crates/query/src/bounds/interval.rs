@@ -193,6 +193,18 @@ impl<'a> Interval<'a> {
         }
     }
 
+    /// The same, without the filter that its values lie in.
+    pub fn to_owned(&self) -> Interval<'static> {
+        let end = |end: &End<'_>| End {
+            value: Value::Made(end.value.get().into()),
+            inclusive: end.inclusive,
+        };
+        Interval {
+            lower: end(&self.lower),
+            upper: end(&self.upper),
+        }
+    }
+
     /// As `explain` writes it: `[1, 5)`. `collated`: its strings are key strings.
     pub fn describe(&self, collated: bool) -> String {
         format!(

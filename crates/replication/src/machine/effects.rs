@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::elements;
 use banyan_document::key::{Key, KeyError, Keys};
 use banyan_execution::partial;
 use banyan_storage::{
@@ -83,6 +84,49 @@ pub fn put_keys(
     }
 }
 
+/// The indexes in which two states of a document may have different keys.
+pub fn changed_indexes<'c, 'd>(
+    collection: &'c Collection,
+    before: &'d RawDocument,
+    after: &'d RawDocument,
+) -> impl Iterator<Item = &'c Arc<Index>> + use<'c, 'd> {
+    let indexes = collection.indexes.iter().filter(|index| !index.is_id());
+    let changed = match indexes.clone().next() {
+        Some(_) => changed_fields(before, after),
+        None => None,
+    };
+    indexes.filter(move |index| match &changed {
+        Some(changed) => may_depend_on(index, changed),
+        None => true,
+    })
+}
+
+/// The fields that differ between two states of a document. `None`: they do not lie in the same
+/// order.
+fn changed_fields<'d>(before: &'d RawDocument, after: &'d RawDocument) -> Option<Vec<&'d [u8]>> {
+    let (mut before, mut after) = (elements(before), elements(after));
+    let mut changed = Vec::new();
+    loop {
+        match (before.next(), after.next()) {
+            (Some(was), Some(is)) if was.bytes() == is.bytes() => {}
+            (Some(was), Some(is)) if was.name_bytes() != is.name_bytes() => return None,
+            (None, None) => return Some(changed),
+            (Some(other), _) | (None, Some(other)) => changed.push(other.name_bytes()),
+        }
+    }
+}
+
+fn may_depend_on(index: &Index, changed: &[&[u8]]) -> bool {
+    let pattern = &index.pattern;
+    let mut heads = pattern
+        .fields
+        .iter()
+        .map(|(path, _)| path.head().as_bytes());
+    index.partial_filter.is_some()
+        || pattern.is_wildcard()
+        || heads.any(|head| changed.contains(&head))
+}
+
 /// Index keys that both documents have are left alone.
 pub fn update(
     batch: &mut Batch,
@@ -92,10 +136,7 @@ pub fn update(
     after: &RawDocument,
 ) -> Result<(), KeyError> {
     batch.replace_record(collection, record, before, after);
-    for index in &collection.indexes {
-        if index.is_id() {
-            continue;
-        }
+    for index in changed_indexes(collection, before, after) {
         let (old, new) = (keys_of(index, before)?, keys_of(index, after)?);
         change_keys(batch, collection, index, record, &old, &new);
     }

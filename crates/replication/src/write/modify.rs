@@ -1,8 +1,10 @@
 //! Updates and deletes: finding the records, latching them, staging their changes.
 //!
-//! A record is chosen from one snapshot, latched, and read again from a snapshot taken after that:
-//! only what still matches then is changed. A scan goes on in the view it began in, so a record
-//! that an update moves within an index is met once.
+//! A record is chosen from one snapshot, latched, and read again from a snapshot taken after that,
+//! unless nothing at all has been committed in between: only what still matches then is changed. A
+//! scan of an index goes on in the view it began in, so that a record that an update moves within the
+//! index is met once. One of the collection, where no record moves, goes on in the state that each
+//! of the statement's own entries leaves.
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use banyan_execution::{by_id, tickets};
 use banyan_query::canonical::{CanonicalQuery, Order};
 use banyan_query::filter::{ArrayPosition, Filter};
 use banyan_query::update::{Update, UpdateContext};
-use banyan_storage::{Collection, Index, Record, RecordId};
+use banyan_storage::{Collection, Index, Record, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -22,7 +24,7 @@ use crate::errors;
 use crate::latches::{Attempt, LatchKey};
 use crate::machine::effects;
 use crate::op_observer::Change;
-use banyan_execution::{Executor, Planned, ReadView, Request};
+use banyan_execution::{Executor, LaterStates, Planned, ReadView, Request, Row};
 
 /// Which records a statement is about.
 pub struct Target<'a> {
@@ -105,7 +107,7 @@ pub async fn run(
 
 /// The plan, over what the statement reads.
 fn plan<'a>(
-    staging: &Staging<'_>,
+    staging: &mut Staging<'_>,
     collection: &Arc<Collection>,
     target: &'a Target<'_>,
 ) -> Result<Planned<'a>, CommandError> {
@@ -122,11 +124,11 @@ fn plan<'a>(
         shard_filter: staging.ownership.clone(),
         ..Request::default()
     };
+    let later = || LaterStates::newest(staging.ctx.replica.store.clone());
     let view = ReadView {
         collection: Some(staging.unit.viewed(collection)?),
+        later: staging.unit.commits_in_parts().then(later),
         snapshot: staging.unit.read_view(),
-        // Who goes on in a later state may meet what it has changed itself.
-        later: None,
     };
     let planned = Planned::new(view, request).map_err(errors::query)?;
     if !planned.is_point() {
@@ -168,8 +170,9 @@ async fn one(
         };
         let mut executor = open(staging, planned)?;
         let mut missed = false;
-        while let Some((record, _)) = executor.next_record().map_err(errors::query)? {
-            match latch_and_match(staging, collection, target, action, &record)? {
+        while let Some((record, row)) = executor.next_record().map_err(errors::query)? {
+            let read = executor.view().map(|view| (row, view));
+            match latch_and_match(staging, collection, target, action, &record, read)? {
                 Latched::Busy(latch) => return Ok(StatementState::Busy(latch)),
                 Latched::Gone => missed = true,
                 Latched::Found(found) => {
@@ -208,7 +211,7 @@ fn one_by_id(
     let Some(record) = found else {
         return Ok(StatementState::Done);
     };
-    match latch_and_match(staging, collection, target, action, &record)? {
+    match latch_and_match(staging, collection, target, action, &record, None)? {
         Latched::Busy(latch) => Ok(StatementState::Busy(latch)),
         Latched::Gone => Ok(StatementState::Done),
         Latched::Found(found) => change(staging, collection, target, action, found, effect),
@@ -222,12 +225,14 @@ enum Latched {
     Busy(LatchKey),
 }
 
+/// `read`: what the plan has found, and where.
 fn latch_and_match(
     staging: &mut Staging<'_>,
     collection: &Collection,
     target: &Target<'_>,
     action: &Action<'_>,
     record: &RecordId,
+    read: Option<(Row, &Snapshot)>,
 ) -> Result<Latched, CommandError> {
     let latch = staging.ctx.replica.latches.record(collection.id, record);
     if staging.unit.try_latch(latch) == Attempt::Busy {
@@ -235,15 +240,12 @@ fn latch_and_match(
         return Ok(Latched::Busy(latch));
     }
     staging.unit.check_record(collection.id, record)?;
-    let present = staging.unit.present();
-    let present = present
-        .record(collection.id, record)
-        .map_err(errors::storage)?;
-    if let Some(document) = present
-        && staging.owns(&document)
-        // A record keeps its `_id`.
-        && (target.is_by_id(collection) || target.matches(&document)?)
-    {
+    let matching = match read {
+        // The plan has matched it, in the state of now.
+        Some((Row::Record(document), view)) if staging.unit.is_present(view) => Some(document),
+        _ => matching_now(staging, collection, target, record)?,
+    };
+    if let Some(document) = matching {
         let position = match action {
             Action::Update(update, _) if update.needs_position() => {
                 let found = target.filter.matches_with_position(&document);
@@ -259,6 +261,24 @@ fn latch_and_match(
     }
     staging.unit.unlatch();
     Ok(Latched::Gone)
+}
+
+/// The latched record, if it matches.
+fn matching_now(
+    staging: &mut Staging<'_>,
+    collection: &Collection,
+    target: &Target<'_>,
+    record: &RecordId,
+) -> Result<Option<Record>, CommandError> {
+    let present = staging.unit.present();
+    let present = present.record(collection.id, record);
+    let Some(document) = present.map_err(errors::storage)? else {
+        return Ok(None);
+    };
+    // A record keeps its `_id`.
+    let matches =
+        staging.owns(&document) && (target.is_by_id(collection) || target.matches(&document)?);
+    Ok(matches.then_some(document))
 }
 
 /// Stages what the action makes of a record.
@@ -317,7 +337,7 @@ fn replace(
     style: &Style<'_>,
 ) -> Result<Option<LatchKey>, CommandError> {
     let mut changes = Vec::new();
-    for index in collection.indexes.iter().filter(|index| !index.is_id()) {
+    for index in effects::changed_indexes(collection, before, after) {
         let old = effects::keys_of(index, before).map_err(no_keys)?;
         let new = effects::keys_of(index, after).map_err(no_keys)?;
         if old != new {
@@ -408,6 +428,10 @@ async fn many(
             Stretch::Staged => {
                 staging.flush().await?;
                 staging.ctx.check_interrupt()?;
+                // Elsewhere it may meet again what it has changed and moved.
+                if executor.scans_collection() {
+                    executor.save();
+                }
             }
             Stretch::End => return Ok(()),
         }
@@ -439,14 +463,14 @@ fn some(
         if staging.unit.is_full() || holds && tickets::turn_is_over() {
             return Ok(Stretch::Staged);
         }
-        let record = match retry.take() {
-            Some(record) => record,
+        let (record, read) = match retry.take() {
+            Some(record) => (record, None),
             None => match executor.next_record().map_err(errors::query)? {
-                Some((record, _)) => record,
+                Some((record, row)) => (record, executor.view().map(|view| (row, view))),
                 None => return Ok(Stretch::End),
             },
         };
-        match latch_and_match(staging, collection, target, action, &record)? {
+        match latch_and_match(staging, collection, target, action, &record, read)? {
             Latched::Busy(latch) => return Ok(Stretch::Busy(record, latch)),
             Latched::Gone => {}
             Latched::Found(found) => {
@@ -500,7 +524,7 @@ pub async fn upsert(
 
 /// Whether another writer has just made what the upsert was looking for.
 fn matches_now(
-    staging: &Staging<'_>,
+    staging: &mut Staging<'_>,
     collection: &Arc<Collection>,
     target: &Target<'_>,
 ) -> Result<bool, CommandError> {

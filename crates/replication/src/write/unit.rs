@@ -48,6 +48,8 @@ pub enum Isolation {
 pub struct WriteUnit {
     replica: Arc<Replica>,
     isolation: Isolation,
+    /// The state that was looked at last, without what is staged.
+    latest: Option<Snapshot>,
     /// In another term than this what is staged may be void.
     term: u64,
     pub(super) entry: EntryBuilder,
@@ -72,6 +74,7 @@ impl WriteUnit {
         Ok(WriteUnit {
             term: replica.writable_term()?,
             isolation,
+            latest: None,
             entry: EntryBuilder::new(),
             batch: Batch::new(),
             overlay: None,
@@ -126,7 +129,7 @@ impl WriteUnit {
     }
 
     /// What a statement reads.
-    pub fn read_view(&self) -> Snapshot {
+    pub fn read_view(&mut self) -> Snapshot {
         match &self.isolation {
             Isolation::ReadCommitted => self.present(),
             Isolation::Snapshot(snapshot) => snapshot.clone().with_overlay(self.seen.clone()),
@@ -143,14 +146,27 @@ impl WriteUnit {
 
     /// The state of now, which does not change as far as it is latched, with what was staged before
     /// the statement.
-    pub fn present(&self) -> Snapshot {
-        let present = self.replica.store.snapshot();
-        present.with_overlay(self.seen.clone())
+    pub fn present(&mut self) -> Snapshot {
+        self.latest().with_overlay(self.seen.clone())
+    }
+
+    /// Without what is staged. It is taken anew only where somebody has committed something.
+    fn latest(&mut self) -> Snapshot {
+        let store = &self.replica.store;
+        let latest = self.latest.take().filter(|known| store.is_current(known));
+        let latest = latest.unwrap_or_else(|| store.snapshot());
+        self.latest.insert(latest).clone()
+    }
+
+    /// Whether a view of this statement is the state of now still: what was read in it has not
+    /// changed since. That goes on holding for a record for as long as it is latched.
+    pub fn is_present(&self, view: &Snapshot) -> bool {
+        self.replica.store.is_current(view)
     }
 
     /// The same with what the statement itself has staged.
     pub fn present_with_own(&mut self) -> Snapshot {
-        let present = self.replica.store.snapshot();
+        let present = self.latest();
         if self.batch.is_empty() {
             return present;
         }
@@ -207,6 +223,7 @@ impl WriteUnit {
     pub(super) async fn wait_for(&mut self, key: LatchKey) {
         self.held.shrink_to(0);
         self.claimed = 0;
+        self.latest = None;
         let turn = self.replica.latches.wait(key).await;
         self.held.merge(turn);
     }
@@ -260,6 +277,7 @@ impl WriteUnit {
     ) -> Result<(), CommandError> {
         self.overlay = None;
         self.seen = None;
+        self.latest = None;
         self.staged_at = None;
         self.claimed = 0;
         let mut entry = std::mem::take(&mut self.entry);
