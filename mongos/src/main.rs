@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use banyan_access::control::AccessOptions;
-use banyan_access::members::{MemberKeys, MemberLogin};
+use banyan_access::flags;
 use banyan_mongos::commands::{COMMANDS, set_parameter};
 use banyan_mongos::config_servers::{self, ConfigDb, ConfigDbError};
 use banyan_mongos::flags::{Flags, PORT_DEFAULT};
 use banyan_mongos::registration;
 use banyan_mongos::router::{Identity, Router};
 use banyan_process::{Exit, Parsed, Started, fail};
-use banyan_wire::login;
 use banyan_wire::tls::{self, Tls};
 use banyan_wire::{Options, Server};
 use bson::oid::ObjectId;
@@ -22,7 +21,7 @@ use tracing::{info, warn};
 
 fn main() -> ExitCode {
     let parsed = banyan_process::options::parse::<Flags>();
-    let access = match access(&parsed.flags) {
+    let access = match flags::read(&parsed.flags.common, parsed.flags.transition_to_auth) {
         Ok(access) => access,
         Err(reason) => fail(Exit::BadOptions, &reason),
     };
@@ -47,9 +46,8 @@ fn main() -> ExitCode {
             fail(Exit::Abrupt, &format!("cannot start threads: {error}"))
         }
     };
-    if let Some(keys) = &access.keys {
-        login::prove_by(Arc::new(MemberLogin::new(keys.clone())));
-    } else {
+    flags::prove(&access);
+    if !access.authorization {
         warn!("Access control is not enabled: whoever reaches the port may do everything");
     }
     runtime.block_on(serve(
@@ -60,23 +58,6 @@ fn main() -> ExitCode {
         started,
     ));
     ExitCode::SUCCESS
-}
-
-/// What the flags say about who may do what.
-fn access(flags: &Flags) -> Result<AccessOptions, String> {
-    let Some(path) = &flags.common.key_file else {
-        return match flags.transition_to_auth {
-            true => Err("--transitionToAuth must be used with --keyFile".to_owned()),
-            false => Ok(AccessOptions::default()),
-        };
-    };
-    let keys = MemberKeys::read(path, flags.transition_to_auth)
-        .map_err(|error| format!("--keyFile (security.keyFile): {error}"))?;
-    Ok(AccessOptions {
-        authorization: true,
-        transition: flags.transition_to_auth,
-        keys: Some(Arc::new(keys)),
-    })
 }
 
 async fn serve(

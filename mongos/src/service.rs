@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_access::check::{self, Access, Check};
-use banyan_access::impersonation;
+use banyan_access::{identity, impersonation};
 use banyan_wire::behalf::on_behalf_of;
-use banyan_wire::{CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service};
+use banyan_wire::{
+    CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service, StrangerLimits,
+};
 use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
@@ -28,6 +30,12 @@ impl Service for Router {
         COMMANDS
             .find(name)
             .is_some_and(|(_, spec)| matches!(spec.name, "hello" | "ping" | "buildInfo"))
+    }
+
+    fn stranger_limits(&self, connection: &Connection) -> Option<StrangerLimits> {
+        let controls = self.users.access.is_enforced();
+        let is_stranger = controls && !identity::known(connection).is_authenticated();
+        is_stranger.then_some(StrangerLimits::LOGIN)
     }
 
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {

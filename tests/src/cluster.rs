@@ -35,18 +35,23 @@ impl Cluster {
 
     /// With these flags for every process of it.
     pub async fn start_with(shape: ClusterShape, every: &[&str]) -> Self {
-        let launch = Launch::configsvr();
-        let config = ReplicaSet::start_as(launch, "config", shape.configs, every).await;
+        Self::start_as(shape, |launch| launch.with_all(every)).await
+    }
+
+    /// With every process of it started so.
+    pub async fn start_as(shape: ClusterShape, every: impl Fn(Launch) -> Launch) -> Self {
+        let launch = every(Launch::configsvr());
+        let config = ReplicaSet::start_as(launch, "config", shape.configs, &[]).await;
         let mut shards = Vec::new();
         for shard in 0..shape.shards {
             let name = format!("shard{shard}");
             // Orphans go at once, so that whoever counts on them is found out.
             let own = ["--shardsvr", "--setParameter", "orphanCleanupDelaySecs=0"];
-            let flags = [&own, every].concat();
-            shards.push(ReplicaSet::start(&name, shape.members_per_shard, &flags).await);
+            let launch = every(Launch::mongod());
+            shards.push(ReplicaSet::start_as(launch, &name, shape.members_per_shard, &own).await);
         }
         let launch = Launch::mongos(&config.connection_string());
-        let router = launch.with_all(every).start().await;
+        let router = every(launch).start().await;
         let cluster = Self {
             router,
             shards,
@@ -64,6 +69,6 @@ impl Cluster {
 
     /// A client of the router.
     pub async fn client(&self) -> Client {
-        connect(&format!("mongodb://{}/", self.router.host())).await
+        connect(&self.router.uri_with("directConnection=false")).await
     }
 }

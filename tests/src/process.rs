@@ -328,8 +328,12 @@ impl Process {
 
     /// The address of this process alone.
     pub fn uri(&self) -> String {
+        self.uri_with("directConnection=true")
+    }
+
+    pub(crate) fn uri_with(&self, option: &str) -> String {
         let (host, more) = (self.host(), &self.launch.uri_options);
-        format!("mongodb://{host}/?directConnection=true{more}")
+        format!("mongodb://{host}/?{option}{more}")
     }
 }
 

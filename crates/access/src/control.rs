@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use banyan_security::UserName;
-use banyan_wire::Connection;
+use banyan_wire::{Connection, login};
 use bson::oid::ObjectId;
 use parking_lot::Mutex;
 use rand::RngCore;
@@ -20,7 +20,7 @@ use crate::throttle::Throttle;
 /// What a program's flags say.
 #[derive(Clone, Default)]
 pub struct AccessOptions {
-    /// `--auth`, or a key file: clients have to prove who they are.
+    /// `--auth`, or what members prove to each other: clients have to prove who they are.
     pub authorization: bool,
     /// `--transitionToAuth`: they may, and need not.
     pub transition: bool,
@@ -122,8 +122,10 @@ impl AccessControl {
         self.options.authorization
     }
 
+    /// The keys that members may prove; none where they have to show certificates.
     pub fn member_keys(&self) -> Option<&Arc<MemberKeys>> {
-        self.options.keys.as_ref()
+        let keys = self.options.keys.as_ref();
+        keys.filter(|_| login::cluster_auth_mode().takes_key_file())
     }
 
     /// Has what is known of users forgotten: one of them, or a role, is another one now.

@@ -31,6 +31,13 @@ impl AuthorizedUser {
     pub fn is_member(&self) -> bool {
         self.id.is_none()
     }
+
+    /// Whether its authentication restrictions, and those of its roles, let it log in from there.
+    pub fn may_come_by(&self, connection: &Connection) -> bool {
+        let (peer, local) = (connection.peer.ip(), connection.local.ip());
+        let mut all = std::iter::once(&self.restrictions).chain(&self.granted.restrictions);
+        all.all(|restrictions| restrictions.permit(peer, local))
+    }
 }
 
 /// The users of a connection: at most one of each database.

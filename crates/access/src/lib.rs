@@ -9,6 +9,8 @@
 //! * [`sasl`]: the conversation in which a client proves it; between two messages it is a
 //!   [`conversation`]. What clients send for it: [`login`].
 //! * [`members`]: the same for the processes of a cluster, who share a key file.
+//! * [`certificates`]: the same by the certificate of a TLS connection, for users and for members.
+//! * [`flags`]: what a program is told of all this.
 //! * [`impersonation`]: whom a router sends a request for.
 //! * [`check`]: what a command needs, and whether a client has it.
 //! * [`reads_and_writes`], [`pipelines`], [`administration`], [`sharding`]: where that depends on the
@@ -16,10 +18,12 @@
 //! * [`redaction`], [`shape`]: how a request is shown to others.
 
 pub mod administration;
+pub mod certificates;
 pub mod check;
 pub mod control;
 pub mod conversation;
 pub mod copies;
+pub mod flags;
 pub mod identity;
 pub mod impersonation;
 pub mod listing;

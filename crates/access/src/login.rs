@@ -1,4 +1,5 @@
-//! What clients send to log in: `saslStart`, `saslContinue`, and what comes within `hello`.
+//! What clients send to log in: `saslStart`, `saslContinue`, `authenticate`, and what comes within
+//! `hello`.
 
 use banyan_document::{elements, field};
 use banyan_security::scram::Mechanism;
@@ -7,10 +8,12 @@ use banyan_wire::{CommandError, ErrorCode, params};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::administration::user_name;
+use crate::certificates::{self, Claim};
 use crate::check::is_true;
 use crate::copies::without;
 use crate::identity::Identity;
 use crate::sasl::Start;
+use crate::shape::shortened;
 
 fn payload<'a>(
     command: &'static str,
@@ -74,6 +77,66 @@ pub fn speculative(body: &RawDocument) -> Option<Start<'_>> {
         return None;
     }
     start(body, database).ok()
+}
+
+/// What `authenticate` says beside the certificate of the connection.
+///
+/// # Errors
+/// `MechanismUnavailable` for the login of 2012 and for mechanisms that nobody knows, `BadValue` for
+/// those that take a conversation.
+pub fn claim<'a>(body: &'a RawDocument, database: &'a str) -> Result<Claim<'a>, CommandError> {
+    let text = |name| {
+        let command = "authenticate";
+        let text = |value| {
+            params::Field {
+                command,
+                name,
+                value,
+            }
+            .str()
+        };
+        field(body, name).map(text).transpose()
+    };
+    let (mechanism, user) = (text("mechanism")?, text("user")?);
+    Err(match mechanism {
+        Some(certificates::MECHANISM) => return Ok(Claim { database, user }),
+        Some(other) if Mechanism::from_name(other).is_some() => CommandError::new(
+            ErrorCode::BadValue,
+            format!("Unsupported mechanism: {other}"),
+        ),
+        None | Some("MONGODB-CR") => too_old(),
+        Some(other) => CommandError::new(
+            ErrorCode::MechanismUnavailable,
+            format!(
+                "Received authentication for mechanism {} which is not enabled",
+                shortened(other)
+            ),
+        ),
+    })
+}
+
+/// `authenticate` that a client sends along with `hello`.
+pub fn speculative_claim(body: &RawDocument) -> Option<Claim<'_>> {
+    let database = field(body, "db")?.as_str()?;
+    let is_meant = elements(body).next()?.name() == "authenticate";
+    is_meant.then(|| claim(body, database).ok()).flatten()
+}
+
+/// The answer to MONGODB-CR.
+pub fn too_old() -> CommandError {
+    CommandError::new(
+        ErrorCode::MechanismUnavailable,
+        "MONGODB-CR is not supported: it proves a password by an MD5 digest, which whoever learns it \
+         can log in with. Use a driver that knows SCRAM-SHA-1 or SCRAM-SHA-256",
+    )
+}
+
+/// The parameter `authenticationMechanisms`: all of them.
+pub fn enabled_mechanisms() -> RawArrayBuf {
+    let passwords = Mechanism::ALL.iter().map(|mechanism| mechanism.name());
+    std::iter::once(certificates::MECHANISM)
+        .chain(passwords)
+        .collect()
 }
 
 /// Whom `saslSupportedMechs` asks about: `"db.user"`, or `{user: "…", db: "…"}`.

@@ -56,18 +56,10 @@ impl MemberKeys {
             let derived = ClientKeys::derive(MECHANISM, key, salt.clone(), iterations);
             derived.credential().clone()
         });
-        let role = RoleName::new(MEMBER_USER, "admin");
-        let user = AuthorizedUser {
-            name: UserName::new(MEMBER_USER, MEMBER_DATABASE),
-            id: None,
-            granted: Roles::default().granted(std::slice::from_ref(&role)),
-            roles: vec![role],
-            restrictions: Restrictions::default(),
-        };
         Ok(MemberKeys {
             accepted: accepted.collect(),
             keys,
-            user: Arc::new(user),
+            user: Arc::new(member()),
             optional,
         })
     }
@@ -78,6 +70,18 @@ impl MemberKeys {
 
     pub fn user(&self) -> &Arc<AuthorizedUser> {
         &self.user
+    }
+}
+
+/// The one user that is not stored anywhere.
+pub fn member() -> AuthorizedUser {
+    let role = RoleName::new(MEMBER_USER, "admin");
+    AuthorizedUser {
+        name: UserName::new(MEMBER_USER, MEMBER_DATABASE),
+        id: None,
+        granted: Roles::default().granted(std::slice::from_ref(&role)),
+        roles: vec![role],
+        restrictions: Restrictions::default(),
     }
 }
 

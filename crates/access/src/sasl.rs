@@ -9,6 +9,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocumentBuf, Uuid, rawdoc};
 use tracing::info;
 
+use crate::certificates;
 use crate::control::{AccessControl, is_member_name};
 use crate::conversation::{Conversation, Step, random_nonce};
 use crate::identity::{AuthorizedUser, Client};
@@ -90,7 +91,7 @@ impl Sasl<'_> {
         };
         *client.conversation.lock() = None;
         let Some(mechanism) = Mechanism::from_name(start.mechanism) else {
-            return Err(unavailable(start.mechanism));
+            return Err(unavailable(start));
         };
         if start.payload.len() > PAYLOAD_BYTES_MAX {
             return Err(failed());
@@ -220,9 +221,7 @@ impl Sasl<'_> {
             .map_err(|error| error.to_string())?
             .filter(|user| user.id == challenged)
             .ok_or_else(|| "no such user".to_owned())?;
-        let (peer, local) = (self.connection.peer.ip(), self.connection.local.ip());
-        let mut all = std::iter::once(&user.restrictions).chain(&user.granted.restrictions);
-        match all.all(|restrictions| restrictions.permit(peer, local)) {
+        match user.may_come_by(self.connection) {
             true => Ok(user),
             false => Err("its authentication restrictions are not met".to_owned()),
         }
@@ -241,12 +240,17 @@ impl Sasl<'_> {
     }
 }
 
-fn unavailable(mechanism: &str) -> CommandError {
-    let mechanism = crate::shape::shortened(mechanism);
-    CommandError::new(
-        ErrorCode::MechanismUnavailable,
-        format!("Received authentication for mechanism {mechanism} which is not enabled"),
-    )
+fn unavailable(start: &Start<'_>) -> CommandError {
+    let mechanism = crate::shape::shortened(start.mechanism);
+    let message = match start.mechanism {
+        // It is no conversation: `authenticate` is all there is to it.
+        certificates::MECHANISM => format!(
+            "Unsupported mechanism '{mechanism}' on authentication database '{}'",
+            start.database
+        ),
+        _ => format!("Received authentication for mechanism {mechanism} which is not enabled"),
+    };
+    CommandError::new(ErrorCode::MechanismUnavailable, message)
 }
 
 fn no_conversation(message: &str) -> CommandError {

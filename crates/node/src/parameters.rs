@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use banyan_process::TlsMode;
 use banyan_query::Memory;
 use banyan_query::memory::{DISK_BY_DEFAULT, LIMITS};
-use banyan_security::scram::Mechanism;
-use banyan_wire::tls::operating;
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::tls::{self, operating};
+use banyan_wire::{CommandError, ErrorCode, login};
 use bson::{RawBson, RawBsonRef, rawdoc};
 
 use crate::params;
@@ -140,7 +140,11 @@ impl Parameters {
     /// Every parameter's name and value.
     pub fn all(&self) -> Vec<(&'static str, RawBson)> {
         let settings = ALL.iter().map(|s| s.name);
-        let fixed = ["featureCompatibilityVersion", "authenticationMechanisms"];
+        let fixed = [
+            "featureCompatibilityVersion",
+            "authenticationMechanisms",
+            login::MODE_PARAMETER,
+        ];
         settings
             .chain(fixed)
             .chain(operating::PARAMETERS)
@@ -151,10 +155,8 @@ impl Parameters {
     pub fn get(&self, name: &str) -> Option<RawBson> {
         match name {
             "featureCompatibilityVersion" => Some(rawdoc! { "version": "7.0" }.into()),
-            "authenticationMechanisms" => {
-                let mechanisms = Mechanism::ALL.iter().map(|mechanism| mechanism.name());
-                Some(mechanisms.collect::<bson::RawArrayBuf>().into())
-            }
+            "authenticationMechanisms" => Some(banyan_access::login::enabled_mechanisms().into()),
+            login::MODE_PARAMETER => Some(RawBson::String(login::shown_mode().to_owned())),
             _ => {
                 if let Some(mode) = operating::parameter(name) {
                     return Some(RawBson::String(mode.to_owned()));
@@ -175,6 +177,10 @@ impl Parameters {
     ) -> Result<RawBson, CommandError> {
         if let Some(was) = operating::set_parameter(name, value)? {
             return Ok(RawBson::String(was.to_owned()));
+        }
+        if name == login::MODE_PARAMETER {
+            let tls = tls::process().map_or(TlsMode::Disabled, |tls| tls.mode());
+            return Ok(RawBson::String(login::change_mode(value, tls)?.to_owned()));
         }
         let Some(at) = position(name) else {
             return Err(CommandError::new(

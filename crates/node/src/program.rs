@@ -11,7 +11,6 @@ use banyan_process::{
     CommonFlags, Exit, MemberFlags, Parsed, Started, fail, limits, machine, signals,
 };
 use banyan_storage::StoreOptions;
-use banyan_wire::login;
 use banyan_wire::server::{Options, Server};
 use banyan_wire::tls::{self, Tls};
 use bson::RawBsonRef;
@@ -20,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::access::control::AccessOptions;
-use crate::access::members::{MemberKeys, MemberLogin};
+use crate::access::flags;
 use crate::commands::table::CommandSpec;
 use crate::info::{ClusterRole, ServerInfo};
 use crate::node::{Node, NodeError, NodeOptions};
@@ -89,35 +88,24 @@ impl<P> Program<'_, P> {
         }
     }
 
-    /// What the flags say about who may do what. A key file implies that it matters.
+    /// What the flags say about who may do what. What members prove to each other implies that it matters.
     fn access(&self) -> Result<AccessOptions, String> {
-        let (common, member) = (self.common, self.member);
-        let transition = member.transition_to_auth;
-        if transition && common.key_file.is_none() {
-            return Err("--transitionToAuth must be used with --keyFile".to_owned());
+        let member = self.member;
+        let mut access = flags::read(self.common, member.transition_to_auth)?;
+        if member.noauth && access.authorization {
+            return Err(
+                "--noauth cannot be used with --keyFile or --clusterAuthMode, which imply --auth"
+                    .to_owned(),
+            );
         }
-        if member.noauth && common.key_file.is_some() {
-            return Err("--noauth cannot be used with --keyFile, which implies --auth".to_owned());
+        if member.auth && member.repl_set.is_some() && !access.authorization {
+            return Err(
+                "security.keyFile is required when authorization is enabled with replica sets"
+                    .to_owned(),
+            );
         }
-        let keys = match &common.key_file {
-            Some(path) => {
-                let keys = MemberKeys::read(path, transition)
-                    .map_err(|error| format!("--keyFile (security.keyFile): {error}"))?;
-                Some(Arc::new(keys))
-            }
-            None if member.auth && member.repl_set.is_some() => {
-                return Err(
-                    "security.keyFile is required when authorization is enabled with replica sets"
-                        .to_owned(),
-                );
-            }
-            None => None,
-        };
-        Ok(AccessOptions {
-            authorization: member.auth || keys.is_some(),
-            transition,
-            keys,
-        })
+        access.authorization |= member.auth;
+        Ok(access)
     }
 
     async fn serve(
@@ -142,9 +130,7 @@ impl<P> Program<'_, P> {
         }
         let mut options = NodeOptions::new(info);
         options.vital = Some(vital);
-        if let Some(keys) = &access.keys {
-            login::prove_by(Arc::new(MemberLogin::new(keys.clone())));
-        }
+        flags::prove(&access);
         if !access.authorization {
             warn!("Access control is not enabled: whoever reaches the port may do everything");
         }

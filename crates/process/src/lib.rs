@@ -5,6 +5,7 @@
 //! [`signals::shutdown_token`], its server, and [`Started::ready`] once it listens. What ends a
 //! program early goes through [`fail`], so that the exit codes are MongoDB's.
 
+mod cluster_auth;
 pub mod daemon;
 mod exit;
 pub mod figures;
@@ -20,6 +21,7 @@ pub mod signals;
 mod start;
 pub mod tls;
 
+pub use cluster_auth::ClusterAuthMode;
 pub use exit::{Exit, fail};
 pub use member::MemberFlags;
 pub use options::{CommonFlags, Parsed};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, Parser};
 
+use crate::cluster_auth::ClusterAuthMode;
 use crate::exit::{Exit, complain};
 use crate::limits::CONNECTIONS_MIN;
 use crate::logging::Rotation;
@@ -60,6 +61,9 @@ pub struct CommonFlags {
     /// Key file of the cluster's members
     #[arg(long = "keyFile", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// How members prove to each other that they are that: by the key file, or by certificates
+    #[arg(id = "clusterAuthMode", long = "clusterAuthMode", value_enum)]
+    pub cluster_auth_mode: Option<ClusterAuthMode>,
     #[command(flatten)]
     pub tls: TlsFlags,
 }

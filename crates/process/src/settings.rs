@@ -163,7 +163,7 @@ pub const SETTINGS: &[Setting] = &[
         "transitionToAuth",
         Kind::Switch,
     ),
-    setting("security.clusterAuthMode", "", Kind::Only("keyFile")),
+    setting("security.clusterAuthMode", "clusterAuthMode", Kind::Value),
     setting("setParameter", "setParameter", Kind::Pairs),
 ];
 

@@ -2,12 +2,14 @@
 
 use tracing::{info, warn};
 
+use crate::cluster_auth::ClusterAuthMode;
 use crate::daemon::{self, Readiness};
 use crate::exit::{Exit, fail};
 use crate::limits;
 use crate::logging::{self, LogOptions, Rotation};
 use crate::options::{CommonFlags, Parsed};
 use crate::pid_file::PidFile;
+use crate::tls::TlsMode;
 
 /// What has to live as long as the program.
 pub struct Started {
@@ -27,7 +29,30 @@ fn refusal(common: &CommonFlags) -> Option<String> {
     if let Some(reason) = common.tls.refusal() {
         return Some(reason);
     }
+    if let Some(mode) = common.cluster_auth_mode
+        && let Some(reason) = refused_cluster_auth(mode, common)
+    {
+        return Some(reason.to_owned());
+    }
     refused_otherwise(common).map(str::to_owned)
+}
+
+fn refused_cluster_auth(mode: ClusterAuthMode, common: &CommonFlags) -> Option<&'static str> {
+    if mode.takes_key_file() && common.key_file.is_none() {
+        return Some("--clusterAuthMode has to be used with --keyFile, unless it is x509");
+    }
+    if !mode.takes_certificates() {
+        return None;
+    }
+    let authorities = common.tls.ca_file.is_some() || common.tls.cluster_ca_file.is_some();
+    match common.tls.mode() {
+        TlsMode::Disabled => Some("need to enable TLS via the tlsMode flag"),
+        TlsMode::Allow if mode.shows_certificate() => {
+            Some("cannot have x.509 cluster authentication in allowTLS mode")
+        }
+        _ if !authorities => Some("--clusterAuthMode with certificates needs a tlsCAFile"),
+        _ => None,
+    }
 }
 
 fn refused_otherwise(common: &CommonFlags) -> Option<&'static str> {

@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use banyan_access::check::Access;
+use banyan_access::login;
 use banyan_query::memory::DISK_BY_DEFAULT;
 use banyan_security::Action;
+use banyan_wire::login::{MODE_PARAMETER, shown_mode};
 use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf, rawdoc};
@@ -63,6 +65,11 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let others = [
         (DISK_BY_DEFAULT, by_default),
         (set_parameter::USER_CACHE_INTERVAL, interval),
+        (
+            "authenticationMechanisms",
+            login::enabled_mechanisms().into(),
+        ),
+        (MODE_PARAMETER, RawBson::String(shown_mode().to_owned())),
     ];
     for (name, value) in limits.chain(others).chain(modes) {
         if (everything || context.request.get(name).is_some())

@@ -1,5 +1,7 @@
-//! `saslStart`, `saslContinue`: a client proves who it is. The user comes from the config servers.
+//! `saslStart`, `saslContinue`, `authenticate`: a client proves who it is. The user comes from the
+//! config servers.
 
+use banyan_access::certificates::{self, Claim};
 use banyan_access::check::Access;
 use banyan_access::login;
 use banyan_access::sasl::{self, Iterations, Sasl, Start};
@@ -14,8 +16,12 @@ pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new("saslStart", "begins to authenticate", run!(start)).access(Access::Anyone),
     CommandSpec::new("saslContinue", "goes on authenticating", run!(proceed))
         .access(Access::Anyone),
-    CommandSpec::new("authenticate", "refused: clients use SCRAM", run!(refuse))
-        .access(Access::Anyone),
+    CommandSpec::new(
+        "authenticate",
+        "logs in with the certificate of the connection",
+        run!(authenticate),
+    )
+    .access(Access::Anyone),
     CommandSpec::new(
         "getnonce",
         "refused: MONGODB-CR is not spoken",
@@ -72,17 +78,30 @@ async fn proceed(context: &Context<'_>) -> CommandResult {
     slowed(context, result).await
 }
 
+/// The login of whoever has shown a certificate in the handshake.
+async fn by_certificate(context: &Context<'_>, claim: &Claim<'_>) -> CommandResult {
+    let connection = context.connection;
+    let users = user(context, certificates::named(connection, claim)).await?;
+    certificates::log_in(&context.router.users.access, connection, claim, &users)
+}
+
+async fn authenticate(context: &Context<'_>) -> CommandResult {
+    let request = context.request;
+    let claim = login::claim(&request.body, &request.database)?;
+    slowed(context, by_certificate(context, &claim).await).await
+}
+
 /// The answer to the first message of a login that came within `hello`.
 pub async fn speculative(context: &Context<'_>, body: &RawDocument) -> Option<RawDocumentBuf> {
+    if let Some(claim) = login::speculative_claim(body) {
+        return by_certificate(context, &claim).await.ok();
+    }
     let start = login::speculative(body)?;
     begin(context, start).await.ok()
 }
 
 async fn refuse(_: &Context<'_>) -> CommandResult {
-    Err(CommandError::new(
-        ErrorCode::MechanismUnavailable,
-        "MONGODB-CR is not supported. Use a driver that knows SCRAM-SHA-1 or SCRAM-SHA-256",
-    ))
+    Err(login::too_old())
 }
 
 async fn logout(context: &Context<'_>) -> CommandResult {

@@ -1,13 +1,14 @@
-//! `setParameter`: what can change while a router runs, the limits of memory, the mode of TLS, and
-//! for how long users are remembered.
+//! `setParameter`: what can change while a router runs, the limits of memory, the mode of TLS, how
+//! members prove who they are, and for how long users are remembered.
 
 use std::sync::atomic::Ordering;
 
 use banyan_access::check::Access;
+use banyan_process::TlsMode;
 use banyan_query::memory::DISK_BY_DEFAULT;
 use banyan_security::Action;
-use banyan_wire::tls::operating;
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::tls::{self, operating};
+use banyan_wire::{CommandError, ErrorCode, login};
 use bson::{RawBson, RawBsonRef, rawdoc};
 
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -85,6 +86,10 @@ fn set(router: &Router, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
     let memory = &router.memory;
     if let Some(was) = operating::set_parameter(name, value)? {
         return Ok(RawBson::String(was.to_owned()));
+    }
+    if name == login::MODE_PARAMETER {
+        let tls = tls::process().map_or(TlsMode::Disabled, |tls| tls.mode());
+        return Ok(RawBson::String(login::change_mode(value, tls)?.to_owned()));
     }
     if name == DISK_BY_DEFAULT {
         let before = memory.disk_by_default();

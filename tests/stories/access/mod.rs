@@ -1,6 +1,9 @@
-//! Who a client is and what it may do: with `--auth`, and in sets and clusters that share a key file.
+//! Who a client is and what it may do: with `--auth`, and in sets and clusters that share a key file or
+//! certificates.
 
+mod certificates;
 mod cluster;
+mod cluster_certificates;
 mod members;
 mod ownership;
 mod roles;

@@ -10,6 +10,6 @@ pub mod stored;
 pub mod users;
 
 pub use banyan_access::{
-    administration, check, control, identity, impersonation, listing, login, members, pipelines,
-    reads_and_writes, redaction, sasl,
+    administration, certificates, check, control, flags, identity, impersonation, listing, login,
+    members, pipelines, reads_and_writes, redaction, sasl,
 };

@@ -1,18 +1,20 @@
 //! `authenticate`, the login of 2012 and of certificates; `logout`; `getnonce`.
 
-use banyan_wire::{CommandError, ErrorCode};
-use bson::rawdoc;
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
-use super::table::{CommandResult, CommandSpec, Needs, Run};
+use super::sasl::slowed;
+use super::table::{CommandResult, CommandSpec, Needs, Run, boxed};
+use crate::access::certificates::{self, Claim};
 use crate::access::check::Access;
 use crate::access::login;
 use crate::context::CommandContext;
 
-pub static SPEC: CommandSpec = CommandSpec::new("authenticate", Run::Inline(run))
+pub static SPEC: CommandSpec = CommandSpec::new("authenticate", Run::Future(|ctx| boxed(run(ctx))))
     .access(Access::Anyone)
     .needs(Needs::Any)
-    .help("refused: clients authenticate with SCRAM")
-    .lenient();
+    .help("logs in with the certificate of the connection")
+    .lenient()
+    .vital();
 
 pub static LOGOUT: CommandSpec = CommandSpec::new("logout", Run::Inline(logout))
     .access(Access::LoggedIn)
@@ -25,33 +27,23 @@ pub static NONCE: CommandSpec = CommandSpec::new("getnonce", Run::Inline(nonce))
     .needs(Needs::Any)
     .help("refused: MONGODB-CR is not spoken any more");
 
-const TOO_OLD: &str = "MONGODB-CR is not supported: it proves a password by an MD5 digest, which \
-                       whoever learns it can log in with. Use a driver that knows SCRAM-SHA-1 or \
-                       SCRAM-SHA-256";
+async fn run(ctx: &CommandContext<'_>) -> CommandResult {
+    let claim = login::claim(ctx.body(), ctx.database())?;
+    slowed(ctx, by_certificate(ctx, &claim)).await
+}
 
-fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let mechanism = ctx
-        .field("mechanism")
-        .map(|field| field.str())
-        .transpose()?;
-    Err(match mechanism {
-        Some("MONGODB-X509") => CommandError::new(
-            ErrorCode::AuthenticationFailed,
-            "No verified subject name available from client",
-        ),
-        None | Some("MONGODB-CR") => CommandError::new(ErrorCode::MechanismUnavailable, TOO_OLD),
-        Some(other) => CommandError::new(
-            ErrorCode::MechanismUnavailable,
-            format!(
-                "Received authentication for mechanism {} which is not enabled",
-                crate::shape::shortened(other)
-            ),
-        ),
-    })
+/// The login of whoever has shown a certificate in the handshake.
+fn by_certificate(ctx: &CommandContext<'_>, claim: &Claim<'_>) -> CommandResult {
+    certificates::log_in(&ctx.node.access, ctx.conn, claim, &ctx.node.users())
+}
+
+/// The same, sent along with `hello`. One that leads nowhere is not answered.
+pub fn speculative(ctx: &CommandContext<'_>, body: &RawDocument) -> Option<RawDocumentBuf> {
+    by_certificate(ctx, &login::speculative_claim(body)?).ok()
 }
 
 fn nonce(_: &CommandContext<'_>) -> CommandResult {
-    Err(CommandError::new(ErrorCode::MechanismUnavailable, TOO_OLD))
+    Err(login::too_old())
 }
 
 fn logout(ctx: &CommandContext<'_>) -> CommandResult {

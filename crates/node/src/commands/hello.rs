@@ -11,6 +11,7 @@ use banyan_wire::{CommandError, ErrorCode, Origin};
 use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::authenticate;
 use super::sasl;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::access::check::Access;
@@ -110,7 +111,10 @@ fn with_login(ctx: &CommandContext<'_>, reply: RawDocumentBuf) -> CommandResult 
         None => None,
     };
     let speculative = match ctx.field("speculativeAuthenticate") {
-        Some(field) => sasl::speculative(ctx, field.document()?),
+        Some(field) => {
+            let body = field.document()?;
+            authenticate::speculative(ctx, body).or_else(|| sasl::speculative(ctx, body))
+        }
         None => None,
     };
     Ok(login::with_login(reply, mechanisms, speculative))

@@ -43,7 +43,7 @@ fn sasl<'a>(ctx: &'a CommandContext<'_>, users: &'a NodeUsers<'_>) -> Sasl<'a> {
 }
 
 /// The reply to a login that failed waits, so that guessing takes long.
-async fn slowed(ctx: &CommandContext<'_>, result: CommandResult) -> CommandResult {
+pub async fn slowed(ctx: &CommandContext<'_>, result: CommandResult) -> CommandResult {
     if let Err(error) = &result
         && error.code == ErrorCode::AuthenticationFailed
     {

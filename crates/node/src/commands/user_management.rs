@@ -3,6 +3,7 @@
 use banyan_security::scram::{Credential, Credentials, Mechanism, PasswordError};
 use banyan_security::user::EXTERNAL;
 use banyan_security::{Action, Restrictions, RoleName, UserDefinition, UserName};
+use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawBsonRef, Uuid, rawdoc};
 use rand::RngCore;
@@ -219,6 +220,12 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         return Err(bad("Cannot create users in the local database"));
     }
     let is_external = name.database == EXTERNAL;
+    if is_external && operating::names_cluster_member(&name.user) {
+        return Err(bad(
+            "Cannot create an x.509 user with a subjectname that would be recognized as an \
+             internal cluster member",
+        ));
+    }
     let secret = Secret::of(ctx, &name, mechanisms(ctx)?)?;
     if secret.is_none() && !is_external {
         return Err(bad(

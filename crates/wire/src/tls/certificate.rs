@@ -1,6 +1,7 @@
 //! What a certificate says of itself, in MongoDB's words.
 
 use std::fmt::Write;
+use std::str::FromStr;
 use std::time::SystemTime;
 
 use x509_cert::Certificate;
@@ -14,6 +15,8 @@ pub struct CertificateDetails {
     /// As RFC 2253 writes it, `CN=a,O=b`: the name of a user who proves itself with it.
     pub subject: String,
     pub issuer: String,
+    /// By which members of a cluster know each other.
+    pub cluster: ClusterName,
     pub not_before: SystemTime,
     pub not_after: SystemTime,
 }
@@ -25,11 +28,44 @@ impl CertificateDetails {
         Some(CertificateDetails {
             subject: rfc2253(&certificate.subject),
             issuer: rfc2253(&certificate.issuer),
+            cluster: ClusterName::of(&certificate.subject),
             not_before: certificate.validity.not_before.to_system_time(),
             not_after: certificate.validity.not_after.to_system_time(),
         })
     }
 }
+
+/// The organizations (`O`), their units (`OU`) and domain components (`DC`) of a subject. The
+/// certificates of a cluster's members have the same ones, in any order, and at least one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterName(Vec<(String, String)>);
+
+impl ClusterName {
+    fn of(name: &RdnSequence) -> ClusterName {
+        let attributes = name.0.iter().flat_map(|part| part.0.iter());
+        let mut known: Vec<(String, String)> = attributes
+            .filter_map(|attribute| {
+                let oid = attribute.oid.to_string();
+                let value = text(&attribute.value).unwrap_or_else(|| bytes(&attribute.value));
+                CLUSTER_ATTRIBUTES.contains(&&*oid).then_some((oid, value))
+            })
+            .collect();
+        known.sort();
+        ClusterName(known)
+    }
+
+    /// Of a subject as [`CertificateDetails`] write it; that of none if it is not one.
+    pub fn read(subject: &str) -> ClusterName {
+        RdnSequence::from_str(subject)
+            .map_or_else(|_| ClusterName::default(), |name| Self::of(&name))
+    }
+
+    pub fn is_that_of(&self, other: &ClusterName) -> bool {
+        !self.0.is_empty() && self == other
+    }
+}
+
+const CLUSTER_ATTRIBUTES: [&str; 3] = ["0.9.2342.19200300.100.1.25", "2.5.4.10", "2.5.4.11"];
 
 /// The most specific attribute comes first, other than in the certificate.
 fn rfc2253(name: &RdnSequence) -> String {
@@ -52,14 +88,17 @@ fn write_attribute(out: &mut String, attribute: &AttributeTypeAndValue) {
     out.push('=');
     match text(&attribute.value).filter(|_| known.is_some()) {
         Some(text) => write_escaped(out, &text),
-        None => {
-            out.push('#');
-            for byte in attribute.value.to_der().unwrap_or_default() {
-                // Writing to a string does not fail.
-                let _ = write!(out, "{byte:02X}");
-            }
-        }
+        None => out.push_str(&bytes(&attribute.value)),
     }
+}
+
+fn bytes(value: &AttributeValue) -> String {
+    let mut out = "#".to_owned();
+    for byte in value.to_der().unwrap_or_default() {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{byte:02X}");
+    }
+    out
 }
 
 /// The attributes that have names; others are shown by their numbers, with their values' bytes.
@@ -204,6 +243,42 @@ mod tests {
         assert_eq!(details.issuer, details.subject);
         assert!(details.not_before < SystemTime::now() && details.not_after > SystemTime::now());
         assert_eq!(CertificateDetails::read(&der[1..]), None);
+    }
+
+    #[test]
+    fn members_have_the_same_organization() {
+        let unit = || DnType::OrganizationalUnitName;
+        let name = |parts: &[(DnType, &str)]| {
+            let der = certificate(parts, &["localhost"]);
+            CertificateDetails::read(&der).unwrap().cluster
+        };
+        let own = name(&[
+            (DnType::OrganizationName, "Acme, \"Inc\""),
+            (unit(), "db"),
+            (DnType::CommonName, "a"),
+        ]);
+        let same = name(&[
+            (DnType::CountryName, "DE"),
+            (unit(), "db"),
+            (DnType::CommonName, "b"),
+            (DnType::OrganizationName, "Acme, \"Inc\""),
+        ]);
+        assert!(same.is_that_of(&own));
+        let people = name(&[
+            (DnType::OrganizationName, "Acme, \"Inc\""),
+            (unit(), "people"),
+            (DnType::CommonName, "a"),
+        ]);
+        assert!(!people.is_that_of(&own));
+        let fewer = name(&[(DnType::OrganizationName, "Acme, \"Inc\"")]);
+        assert!(!fewer.is_that_of(&own) && !own.is_that_of(&fewer));
+        let none = name(&[(DnType::CommonName, "a")]);
+        assert!(!none.is_that_of(&none), "everybody would be a member");
+
+        let read = ClusterName::read("CN=x,OU=db,O=Acme\\, \\\"Inc\\\"");
+        assert!(read.is_that_of(&own), "{read:?}");
+        assert!(!ClusterName::read("CN=x,OU=db,O=Acme").is_that_of(&own));
+        assert!(!ClusterName::read("nobody").is_that_of(&own));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-use super::certificate::CertificateDetails;
+use super::certificate::{CertificateDetails, ClusterName};
 use super::context::{ClientNames, Tls};
 use super::stream::{AtOnce, TlsStream};
 
@@ -33,6 +33,8 @@ pub struct TlsPeer {
     /// The name in the certificate that it has shown and proved, as RFC 2253 writes it. One that
     /// was let in with an invalid certificate has none.
     pub subject: Option<String>,
+    /// What of it tells members of a cluster from others.
+    pub cluster: ClusterName,
     /// That certificate, and those between it and the authority.
     pub certificates: Vec<CertificateDer<'static>>,
     /// The host that it has asked for.
@@ -168,7 +170,8 @@ fn peer(session: &Connection, names: &ClientNames) -> TlsPeer {
     };
     TlsPeer {
         version: session.protocol_version(),
-        subject: details.map(|details| details.subject),
+        subject: details.as_ref().map(|details| details.subject.clone()),
+        cluster: details.map_or_else(ClusterName::default, |details| details.cluster),
         certificates: certificates
             .iter()
             .map(|certificate| certificate.clone().into_owned())

@@ -5,7 +5,9 @@ use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 use tracing::info;
 
+use super::certificate::ClusterName;
 use super::context::process;
+use super::handshake::TlsPeer;
 use crate::codes::ErrorCode;
 use crate::error::CommandError;
 
@@ -64,6 +66,17 @@ pub fn set_parameter(
         "the mode of TLS has changed"
     );
     Ok(Some(shown(name, from)))
+}
+
+/// Whether the other end of a connection has shown a certificate of this process's own cluster.
+pub fn is_cluster_member(peer: &TlsPeer) -> bool {
+    process().is_some_and(|tls| peer.cluster.is_that_of(&tls.certificate().cluster))
+}
+
+/// Whether a certificate with this subject would be one of this process's own cluster.
+pub fn names_cluster_member(subject: &str) -> bool {
+    let named = ClusterName::read(subject);
+    process().is_some_and(|tls| named.is_that_of(&tls.certificate().cluster))
 }
 
 /// `rotateCertificates`: the files are read again. What is open goes on with what it has.
