@@ -404,7 +404,6 @@ setParameter:
             ),
             ("systemLog:\n  destination: syslog", "not supported"),
             ("security:\n  authorization: perhaps", "neither enabled"),
-            ("security:\n  clusterAuthMode: x509", "not supported"),
             ("- a", "section.name"),
             ("a: [", "Error parsing config file"),
         ] {

@@ -23,6 +23,7 @@ const MACHINE_SHARE: usize = 8;
 pub(crate) struct InFlight {
     left: Arc<Semaphore>,
     beyond: Arc<Semaphore>,
+    patience: Duration,
 }
 
 /// What one message has taken; given back when it is dropped.
@@ -41,6 +42,7 @@ impl InFlight {
         InFlight {
             left: Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))),
             beyond: Arc::new(Semaphore::new(1)),
+            patience: WAIT_MAX,
         }
     }
 }
@@ -76,7 +78,7 @@ impl Share {
 
     async fn wait_for(&mut self, more: u32, of: &InFlight) -> Result<(), NoRoom> {
         // Neither is ever closed.
-        let waited = tokio::time::timeout(WAIT_MAX, async {
+        let waited = tokio::time::timeout(of.patience, async {
             tokio::select! {
                 biased;
                 room = of.left.clone().acquire_many_owned(more) => (room.ok(), None),
@@ -103,9 +105,18 @@ impl Share {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    const PATIENCE: Duration = Duration::from_millis(400);
+
+    fn hasty(bytes: usize) -> InFlight {
+        InFlight {
+            patience: PATIENCE,
+            ..InFlight::new(bytes)
+        }
+    }
+
+    #[tokio::test]
     async fn what_is_taken_is_bounded_and_one_goes_on() {
-        let all = InFlight::new(100);
+        let all = hasty(100);
         let (mut first, mut second, mut third) =
             (Share::default(), Share::default(), Share::default());
         assert_eq!(first.grow_to(60, &all).await, Ok(()));
@@ -125,15 +136,15 @@ mod tests {
         assert_eq!(all.left.available_permits(), 100);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_waits_goes_on_when_there_is_room() {
-        let all = InFlight::new(100);
+        let all = hasty(100);
         let (mut first, mut second, mut third) =
             (Share::default(), Share::default(), Share::default());
         assert_eq!(first.grow_to(100, &all).await, Ok(()));
         assert_eq!(second.grow_to(1, &all).await, Ok(()));
         let (grown, ()) = tokio::join!(third.grow_to(50, &all), async {
-            tokio::time::sleep(WAIT_MAX / 2).await;
+            tokio::time::sleep(PATIENCE / 4).await;
             drop(first);
         });
         assert_eq!(grown, Ok(()));

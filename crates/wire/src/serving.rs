@@ -120,7 +120,10 @@ impl<S: Service> Serving<S> {
                 Ok(()) => {
                     self.in_flight = in_flight;
                     let rest = async move {
-                        let ended = self.converse(&mut reading, false).await;
+                        let ended = match self.take_along(&mut reading).await {
+                            Ok(()) => self.converse(&mut reading, false).await,
+                            Err(reason) => Err(reason),
+                        };
                         self.tell(ended);
                     };
                     connections.spawn_on(rest, &ordinary);
@@ -131,6 +134,19 @@ impl<S: Service> Serving<S> {
             (ended, _) => ended,
         };
         self.tell(ended);
+    }
+
+    /// A message that came with the connection is one of those here from now on.
+    async fn take_along(&self, reading: &mut Reading) -> Result<(), String> {
+        if let Some((frame, share)) = &mut reading.next
+            && !share.is_empty()
+        {
+            let mut here = Share::default();
+            let grown = here.grow_to(frame.len(), &self.in_flight).await;
+            grown.map_err(|_| FrameError::NoRoom.to_string())?;
+            *share = here;
+        }
+        Ok(())
     }
 
     /// Shakes hands with a client that wants to, and ends with one that has to and does not;

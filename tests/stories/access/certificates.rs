@@ -133,7 +133,7 @@ async fn a_user_logs_in_with_a_certificate() -> Result<()> {
     expect(&alice, "other", insert.clone(), UNAUTHORIZED).await?;
     ensure!(who_is(&alice).await? == [format!("{ALICE}@$external")]);
     ensure!(
-        server.log().contains("mechanism=\"MONGODB-X509\""),
+        server.log().contains(r#""mechanism":"MONGODB-X509""#),
         "{}",
         server.log()
     );
