@@ -35,6 +35,7 @@ const TEST_PACKAGES: &[&str] = &[
     "banyan-bench",
     "banyan-diff",
     "banyan-faults",
+    "banyan-fuzz",
     "banyan-sim",
 ];
 
