@@ -73,6 +73,28 @@ impl DataDirectory {
     pub(crate) fn state(&self) -> PathBuf {
         self.path.join(STATE_DIRECTORY)
     }
+
+    /// A keyspace whose tables are there, and the file that says which of them count is not. The
+    /// engine would take it for one that has just been made, and show nothing of it.
+    pub(crate) fn headless_keyspace(&self) -> io::Result<Option<PathBuf>> {
+        const CURRENT: &str = "current";
+        let keyspaces = match fs::read_dir(self.state().join("keyspaces")) {
+            Ok(keyspaces) => keyspaces,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        for keyspace in keyspaces {
+            let keyspace = keyspace?.path();
+            let tables = fs::read_dir(keyspace.join("tables"));
+            let has_tables = tables.is_ok_and(|mut tables| tables.next().is_some());
+            // The first version is written before the file that names it: a crash may lie between.
+            let was_used = has_tables || keyspace.join("v1").exists();
+            if was_used && !keyspace.join(CURRENT).try_exists()? {
+                return Ok(Some(keyspace));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl Drop for DataDirectory {

@@ -50,6 +50,15 @@ impl Store {
             path: path.to_owned(),
             reason,
         };
+        let headless = directory.headless_keyspace();
+        let headless = headless.map_err(|source| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        if let Some(keyspace) = headless {
+            let keyspace = keyspace.display();
+            return Err(damaged(format!("{keyspace} has no file `current`")));
+        }
         // The engine asserts what it expects of its own files.
         let opened = panic::catch_unwind(AssertUnwindSafe(|| Engine::open(directory, options)));
         let engine = match opened {

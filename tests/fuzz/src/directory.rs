@@ -171,6 +171,17 @@ pub async fn round(template: &Template, seed: u64, number: u64) -> Result<(Vec<S
     Ok((problems, format!("{what}: {outcome}")))
 }
 
+/// Starts a server on a copy that lacks one file; what came of it.
+pub async fn without(template: &Template, file: &str) -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let data = folder.path().join("data");
+    template.copy(&data)?;
+    fs::remove_file(data.join(file)).with_context(|| format!("there is no {file}"))?;
+    let mut process = Launch::mongod().prepare_on(data);
+    process.spawn();
+    judge(&mut process).await
+}
+
 async fn judge(process: &mut Process) -> Result<String> {
     let began = Instant::now();
     loop {

@@ -60,7 +60,7 @@ impl Host {
             });
         }
         let child = command.spawn().context("a script host starts")?;
-        lane.set_read_timeout(Some(Duration::from_millis(300)))?;
+        lane.set_read_timeout(Some(Duration::from_millis(30)))?;
         lane.set_write_timeout(Some(Duration::from_millis(300)))?;
         Ok(Host {
             child,

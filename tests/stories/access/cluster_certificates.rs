@@ -64,8 +64,8 @@ async fn users_and_processes_of_a_cluster_show_certificates() -> Result<()> {
     expect(&alice, "test", insert, 0).await?;
     for shard in &cluster.shards {
         let member = logged_in(&shard.members[0], &certificates, "member").await;
-        let counted = member.database("test").run_command(doc! { "count": "c" });
-        let counted = counted.await?;
+        let test = member.database("test");
+        let counted = test.run_command(doc! { "count": "c" }).await?;
         ensure!(counted.get_i32("n")? > 0, "{counted}");
     }
     counted_by_pymongo(logging_in(router, &certificates, "alice"), 100).await?;
@@ -213,8 +213,8 @@ async fn a_cluster_with_a_key_goes_over_to_certificates() -> Result<()> {
     .await;
     let second = other(BY_CERTIFICATES).start().await;
     let alice = logged_in(&second, &certificates, "alice").await;
-    let counted = alice.database("test").run_command(doc! { "count": "c" });
-    let counted = counted.await?;
+    let test = alice.database("test");
+    let counted = test.run_command(doc! { "count": "c" }).await?;
     ensure!(counted.get_i32("n")? == 7, "{counted}");
     Ok(())
 }

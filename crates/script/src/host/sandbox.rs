@@ -31,9 +31,8 @@ const NOBODY: libc::uid_t = 65534;
 /// What V8 reads to know the local time.
 const TIME_ZONES: [&str; 3] = ["/etc/localtime", "/etc/timezone", "/usr/share/zoneinfo"];
 
-/// What memory, threads that are there already, clocks and open sockets need. Everything else
-/// fails with EPERM.
-const CALLS: [libc::c_long; 46] = [
+/// What memory, threads, clocks and open sockets need. Everything else fails with EPERM.
+const CALLS: [libc::c_long; 47] = [
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_recvfrom,
@@ -47,7 +46,6 @@ const CALLS: [libc::c_long; 46] = [
     libc::SYS_fstat,
     libc::SYS_shutdown,
     libc::SYS_close,
-    libc::SYS_fcntl,
     libc::SYS_brk,
     libc::SYS_mmap,
     libc::SYS_munmap,
@@ -59,6 +57,10 @@ const CALLS: [libc::c_long; 46] = [
     libc::SYS_pkey_free,
     libc::SYS_pkey_mprotect,
     libc::SYS_membarrier,
+    // A thread of V8 that was made before may take its first steps after, and without them the C
+    // library ends the process.
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
     libc::SYS_futex,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
@@ -169,6 +171,13 @@ fn filter() -> io::Result<BpfProgram> {
     // An abort of this process sends itself a signal.
     let own = equals(0, u64::from(std::process::id()))?;
     rules.insert(libc::SYS_tgkill, vec![own]);
+    // A lane copies its socket, and the standard library looks whether a file is open.
+    let on_files = [libc::F_DUPFD_CLOEXEC, libc::F_GETFD];
+    let on_files: io::Result<Vec<_>> = on_files
+        .iter()
+        .map(|&what| equals(1, what as u64))
+        .collect();
+    rules.insert(libc::SYS_fcntl, on_files?);
     // A thread's name, and names of memory.
     let names = [libc::PR_SET_NAME, libc::PR_SET_VMA];
     let names: io::Result<Vec<_>> = names.iter().map(|&name| equals(0, name as u64)).collect();
@@ -196,6 +205,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
 mod tests {
     use std::fs::File;
     use std::net::TcpStream;
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
     use std::process::Command;
 
@@ -233,6 +243,8 @@ mod tests {
                 Command::new("/bin/true").spawn().map(drop),
                 // SAFETY: sends nothing; it asks whether it might.
                 check(unsafe { libc::kill(libc::getppid(), 0) }),
+                // SAFETY: reads and writes no memory of this process.
+                check(unsafe { libc::fcntl(ours.as_raw_fd(), libc::F_SETFL, 0) }),
             ];
             for (at, denied) in denied.into_iter().enumerate() {
                 let code = denied.unwrap_err().raw_os_error();
