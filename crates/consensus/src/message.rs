@@ -378,9 +378,11 @@ mod tests {
             _ => Err("bad".to_owned()),
         };
         let change = |id, address: &str| {
-            let mut change = ConfChange::default();
-            change.node_id = id;
-            change.context = address.to_owned().into();
+            let change = ConfChange {
+                node_id: id,
+                context: address.to_owned().into(),
+                ..ConfChange::default()
+            };
             change.write_to_bytes().unwrap()
         };
         let members = |voter| {

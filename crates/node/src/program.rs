@@ -92,10 +92,12 @@ impl<P> Program<'_, P> {
     fn access(&self) -> Result<AccessOptions, String> {
         let member = self.member;
         let mut access = flags::read(self.common, member.transition_to_auth)?;
+        if member.noauth && access.keys.is_some() {
+            return Err("--noauth cannot be used with --keyFile, which implies --auth".to_owned());
+        }
         if member.noauth && access.authorization {
             return Err(
-                "--noauth cannot be used with --keyFile or --clusterAuthMode, which imply --auth"
-                    .to_owned(),
+                "--noauth cannot be used with --clusterAuthMode, which implies --auth".to_owned(),
             );
         }
         if member.auth && member.repl_set.is_some() && !access.authorization {

@@ -46,7 +46,7 @@ async fn users_and_processes_of_a_cluster_show_certificates() -> Result<()> {
     let alice = make_alice(&cluster, &certificates).await?;
     ensure!(who_is(&alice).await? == [format!("{ALICE}@$external")]);
     ensure!(
-        router.log().contains("mechanism=\"MONGODB-X509\""),
+        router.log().contains(r#""mechanism":"MONGODB-X509""#),
         "{}",
         router.log()
     );
