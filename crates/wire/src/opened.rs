@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::RawDocumentBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::behalf;
 use crate::frame::{HEADER_BYTES, MESSAGE_BYTES_MAX};
 use crate::login::{self, Login};
 use crate::message::{self, Header};
@@ -47,7 +48,9 @@ impl ClientConnection {
             buffer: Vec::with_capacity(REPLY_BYTES_START),
         };
         if let Some(login) = login::known() {
-            let proven = tokio::time::timeout(timeout, connection.prove(&*login)).await;
+            // Whoever this task works for, it is the process itself that logs in.
+            let proof = behalf::on_behalf_of(None, connection.prove(&*login));
+            let proven = tokio::time::timeout(timeout, proof).await;
             proven.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "login timed out"))??;
         }
         Ok(connection)

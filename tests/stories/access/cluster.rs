@@ -245,6 +245,13 @@ async fn what_a_user_opens_through_a_router_is_its_own_on_shards_as_well() -> Re
         .await?;
     ensure!(all.len() == 400, "{}", all.len());
 
+    // However many requests at once open new connections for her, it is the router that logs in.
+    let busy = "function () { var end = Date.now() + 20; while (Date.now() < end); return true; }";
+    let find = doc! { "find": "spread", "filter": { "$where": busy }, "limit": 1 };
+    let test = alice.database("test");
+    let all = (0..24).map(|_| async { test.run_command(find.clone()).await });
+    futures::future::try_join_all(all).await?;
+
     // What runs on a shard is known by the user's name there.
     let slow = alice.clone();
     let running = tokio::spawn(async move {
