@@ -143,7 +143,9 @@ impl IndexScan {
     /// Nothing of the documents is asked for: they are counted, or handed on without fields.
     pub fn counting(mut self, hands_on: bool) -> IndexScan {
         self.reading.covers = hands_on;
-        self.counts_only = self.bounds.ranges.len() == 1 && self.bounds.later.fields.is_empty();
+        self.counts_only = self.reading.returned.is_none()
+            && self.bounds.ranges.len() == 1
+            && self.bounds.later.fields.is_empty();
         self
     }
 

@@ -90,6 +90,10 @@ fn fetch(
         input = Stage::over(input, Skip::new(query.skip));
         skipped = Skipped::Yes;
     }
+    let is_of_keys = request.return_key.is_some() && request.returned_sort_key().is_none();
+    if is_of_keys && filter.is_none() && request.shard_filter.is_none() && is_sorted {
+        return (input, skipped);
+    }
     let fetch = Fetch::new(collection.clone(), filter);
     (Stage::over(input, fetch), skipped)
 }
