@@ -89,6 +89,7 @@ async fn strangers_get_nothing_from_any_process_of_a_cluster() -> Result<()> {
     ask_as_a_stranger("router", protected.router(), &["isdbgrid"]).await?;
     ask_as_a_stranger("shard", shard, &[]).await?;
     ask_as_a_stranger("config server", &cluster.config.members[0], &[]).await?;
+    super::strangers::takes_small_messages_alone(protected.router())?;
 
     // Root may much, and is no member; and nobody but a member speaks for others.
     let config = client(&cluster.config.members[0], "root").await;

@@ -44,13 +44,19 @@ fn connect_to(process: &Process) -> Result<TcpStream> {
     Ok(TcpStream::connect(process.host())?)
 }
 
+/// From whoever has not logged in.
+pub(super) fn takes_small_messages_alone(guarded: &Process) -> Result<()> {
+    ensure!(is_answered(&mut connect_to(guarded)?, &ping(16_000)?)?);
+    ensure!(!is_answered(&mut connect_to(guarded)?, &ping(17_000)?)?);
+    let said = "bytes from a client that has not logged in";
+    ensure!(guarded.log().contains(said), "{}", guarded.log());
+    Ok(())
+}
+
 #[tokio::test]
 async fn only_who_has_logged_in_sends_large_messages() -> Result<()> {
     let guarded = standalone().await;
-    ensure!(is_answered(&mut connect_to(&guarded)?, &ping(16_000)?)?);
-    ensure!(!is_answered(&mut connect_to(&guarded)?, &ping(17_000)?)?);
-    let said = "bytes from a client that has not logged in";
-    ensure!(guarded.log().contains(said), "{}", guarded.log());
+    takes_small_messages_alone(&guarded)?;
     let root = make_root(&guarded).await?;
     let large = doc! { "insert": "c", "documents": [{ "text": "x".repeat(2_000_000) }] };
     expect(&root, "test", large, 0).await?;
