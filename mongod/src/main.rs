@@ -63,7 +63,9 @@ fn commands(role: ClusterRole) -> Vec<&'static CommandSpec> {
 }
 
 fn set_up(service: &Arc<NodeService>) {
-    service.node.set_javascript(map_reduce::engine);
+    if service.node.info.scripting {
+        service.node.set_javascript(map_reduce::engine);
+    }
     match service.node.info.role {
         ClusterRole::Config => drop(primary::start(service)),
         ClusterRole::Shard => drop(ShardRole::start(service)),

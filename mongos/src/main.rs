@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use banyan_access::control::AccessOptions;
-use banyan_access::flags;
+use banyan_access::{audit, flags};
 use banyan_mongos::commands::{COMMANDS, set_parameter};
 use banyan_mongos::config_servers::{self, ConfigDb, ConfigDbError};
 use banyan_mongos::flags::{Flags, PORT_DEFAULT};
@@ -15,6 +15,7 @@ use banyan_process::{Exit, Parsed, Started, fail};
 use banyan_wire::tls::{self, Tls};
 use banyan_wire::{Options, Server};
 use bson::oid::ObjectId;
+use bson::{RawDocumentBuf, rawdoc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
     if !access.authorization {
         warn!("Access control is not enabled: whoever reaches the port may do everything");
     }
+    if let Err(reason) = audit::install(&parsed.flags.common.audit) {
+        fail(Exit::BadOptions, &reason);
+    }
+    audit::note_own("startup", rawdoc! { "options": settings(&parsed) });
     runtime.block_on(serve(
         parsed,
         configdb,
@@ -57,6 +62,8 @@ fn main() -> ExitCode {
         vital.handle().clone(),
         started,
     ));
+    audit::shutdown(None);
+    info!("the router has ended");
     ExitCode::SUCCESS
 }
 
@@ -119,19 +126,22 @@ async fn serve(
     info!(port, "waiting for connections");
     started.ready();
     server.serve(router, stop).await;
-    info!("the router has ended");
+}
+
+/// The options by the names of the configuration file.
+fn settings(parsed: &Parsed<Flags>) -> RawDocumentBuf {
+    serde_json::to_value(&parsed.settings)
+        .ok()
+        .and_then(|value| bson::serialize_to_raw_document_buf(&value).ok())
+        .unwrap_or_default()
 }
 
 fn identity(parsed: &Parsed<Flags>, port: u16, stop: CancellationToken) -> Identity {
-    let settings = serde_json::to_value(&parsed.settings)
-        .ok()
-        .and_then(|value| bson::serialize_to_raw_document_buf(&value).ok())
-        .unwrap_or_default();
     Identity {
         address: format!("{}:{port}", banyan_process::machine::hostname()),
         port,
         argv: parsed.argv.clone(),
-        settings,
+        settings: settings(parsed),
         started: SystemTime::now(),
         started_instant: Instant::now(),
         process_id: ObjectId::new(),

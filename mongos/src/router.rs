@@ -1,6 +1,7 @@
 //! A router, assembled.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use banyan_access::control::AccessOptions;
@@ -46,6 +47,8 @@ pub struct Router {
     pub gossip: Gossip,
     pub defaults: Defaults,
     pub users: ClusterUsers,
+    /// `auditAuthorizationSuccess`.
+    pub audits_successes: AtomicBool,
     /// For what the router computes itself.
     pub memory: Arc<Memory>,
 }
@@ -66,6 +69,7 @@ impl Router {
             catalog: Catalog::new(config.clone()),
             cursors: Cursors::default(),
             users: ClusterUsers::new(access, config.clone()),
+            audits_successes: AtomicBool::new(false),
             config,
             counters,
             figures: Sharded::new(|| Figures::new(commands)),

@@ -1,10 +1,13 @@
 //! The router as a server: finds a request's command and runs it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use banyan_access::audit::{self, Actor};
 use banyan_access::check::{self, Access, Check};
-use banyan_access::{identity, impersonation};
+use banyan_access::identity::{self, Identity};
+use banyan_access::impersonation;
 use banyan_wire::behalf::on_behalf_of;
 use banyan_wire::{
     CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service, StrangerLimits,
@@ -29,13 +32,17 @@ impl Service for Router {
     fn is_vital(&self, name: &str) -> bool {
         COMMANDS
             .find(name)
-            .is_some_and(|(_, spec)| matches!(spec.name, "hello" | "ping" | "buildInfo"))
+            .is_some_and(|(_, spec)| is_greeting(spec.name))
     }
 
     fn stranger_limits(&self, connection: &Connection) -> Option<StrangerLimits> {
         let controls = self.users.access.is_enforced();
         let is_stranger = controls && !identity::known(connection).is_authenticated();
         is_stranger.then_some(StrangerLimits::LOGIN)
+    }
+
+    fn closed(&self, connection: &Connection) {
+        audit::closed(connection);
     }
 
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
@@ -175,20 +182,51 @@ async fn authorize(
     if !users.access.has_users() {
         return Ok(None);
     }
+    let identity = users.identity(connection).await;
+    let admitted = admit(context, spec, &identity).await;
+    if audit::is_on() && users.access.is_enforced() {
+        let refused = admitted.as_ref().err();
+        let is_noted = || {
+            let successes = context.router.audits_successes.load(Ordering::Relaxed);
+            successes && !tells_who(spec.name)
+        };
+        if refused.is_some() || is_noted() {
+            audit::authorization(connection, &Actor::of(&identity), request, refused);
+        }
+    }
+    admitted?;
+    Ok(impersonation::of(&identity))
+}
+
+async fn admit(
+    context: &Context<'_>,
+    spec: &CommandSpec,
+    identity: &Identity,
+) -> Result<(), CommandError> {
+    let request = context.request;
+    let users = &context.router.users;
     // No router is another one's client, so nobody has a reason to speak for others here.
     if request.get(impersonation::FIELD).is_some() {
         return Err(impersonation::refused());
     }
-    let identity = users.identity(connection).await;
-    if users.access.is_enforced() {
-        let needs_login = !matches!(spec.access, Access::Anyone);
-        let localhost = needs_login
-            && !identity.is_authenticated()
-            && users.is_localhost_exception(connection).await;
-        let check = Check::new(&identity, localhost, request);
-        check::admit(&check, spec.access, request)?;
+    if !users.access.is_enforced() {
+        return Ok(());
     }
-    Ok(impersonation::of(&identity))
+    let needs_login = !matches!(spec.access, Access::Anyone);
+    let localhost = needs_login
+        && !identity.is_authenticated()
+        && users.is_localhost_exception(context.connection).await;
+    let check = Check::new(identity, localhost, request);
+    check::admit(&check, spec.access, request)
+}
+
+/// What only tells and asks who somebody is is not worth a line of the audit log.
+fn tells_who(command: &str) -> bool {
+    is_greeting(command) || matches!(command, "saslStart" | "saslContinue" | "authenticate")
+}
+
+fn is_greeting(command: &str) -> bool {
+    matches!(command, "hello" | "ping" | "buildInfo")
 }
 
 /// What is read in no time, whatever is in it.

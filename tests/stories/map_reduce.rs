@@ -56,6 +56,20 @@ async fn works(test: &Database) -> Result<()> {
 }
 
 #[tokio::test]
+async fn without_scripting_nothing_that_is_javascript_runs() -> Result<()> {
+    let mongod = Launch::mongod().with(["--noscripting"]).start().await;
+    let test = mongod.direct().await.database("test");
+    test.run_command(doc! { "insert": "numbers", "documents": [{ "n": 1 }] })
+        .await?;
+    let (code, said) = failure(&test, job("function() { emit(1, 1); }", SUM)).await?;
+    ensure!(code == 31264, "{code}: {said}");
+    let find = doc! { "find": "numbers", "filter": { "$where": "true" } };
+    let (code, said) = failure(&test, find).await?;
+    ensure!(code == 6_108_304, "{code}: {said}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn counts_options_and_outputs() -> Result<()> {
     let (_mongod, test) = node_with_numbers(1_000).await?;
     let map = "function() { emit(this.parity, this.n); }";

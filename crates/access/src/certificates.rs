@@ -11,6 +11,7 @@ use banyan_wire::{CommandError, Connection, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use tracing::info;
 
+use crate::audit;
 use crate::control::AccessControl;
 use crate::members::{MemberLogin, member};
 use crate::users::Users;
@@ -35,6 +36,13 @@ pub fn log_in(
     users: &dyn Users,
 ) -> Result<RawDocumentBuf, CommandError> {
     let entered = enter(access, connection, claim, users);
+    let result = entered.as_ref().err().map_or(0, |error| error.code.code());
+    audit::login(
+        connection,
+        claimed(connection, claim).as_ref(),
+        MECHANISM,
+        result,
+    );
     if let Err(error) = &entered {
         info!(
             connection = connection.id,
@@ -47,6 +55,16 @@ pub fn log_in(
     }
     let subject = entered?;
     Ok(rawdoc! { "dbname": EXTERNAL, "user": subject, "ok": 1.0 })
+}
+
+/// Whom a client says that it is, whether or not it is that.
+fn claimed(connection: &Connection, claim: &Claim<'_>) -> Option<UserName> {
+    let subject = connection.tls().and_then(|peer| peer.subject.as_deref());
+    let named = claim.user.filter(|user| !user.is_empty()).or(subject)?;
+    Some(UserName::new(
+        &*crate::shape::shortened(named),
+        claim.database,
+    ))
 }
 
 fn failed(reason: &str) -> CommandError {

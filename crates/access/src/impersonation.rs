@@ -18,6 +18,7 @@ use crate::identity::{Identity, Owner};
 pub const FIELD: &str = banyan_wire::behalf::FIELD;
 
 const USERS: &str = "$impersonatedUsers";
+const ROLES: &str = "$impersonatedRoles";
 /// A connection has at most one user of each database.
 const USERS_MAX: usize = 10_000;
 
@@ -64,6 +65,18 @@ pub fn parse(value: RawBsonRef<'_>) -> Result<Option<Arc<Owner>>, CommandError> 
     Ok((!names.is_empty()).then(|| Arc::new(Owner::new(names))))
 }
 
+/// Their roles, for whoever notes what they do; none if they cannot be read.
+pub fn roles(value: RawBsonRef<'_>) -> Vec<RoleName> {
+    let named = match value {
+        RawBsonRef::Document(metadata) => field(metadata, ROLES),
+        _ => None,
+    };
+    match named {
+        Some(RawBsonRef::Array(roles)) => RoleName::parse_all(roles, "").unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
 /// A field that only members of the cluster may send.
 pub fn refused() -> CommandError {
     CommandError::new(
@@ -99,6 +112,8 @@ mod tests {
             .expect("somebody");
         assert_eq!(*read, **identity.owner());
         assert_eq!(read.names().len(), 2);
+        let roles = roles(RawBsonRef::Document(&sent));
+        assert_eq!(roles, [RoleName::new("read", "a")]);
         assert_eq!(of(&Identity::default()), None);
         let none = rawdoc! { "$impersonatedUsers": [] };
         assert_eq!(parse(RawBsonRef::Document(&none)).unwrap(), None);

@@ -16,8 +16,10 @@
 //! * [`reads_and_writes`], [`pipelines`], [`administration`], [`sharding`]: where that depends on the
 //!   request. What lists show of what there is: [`listing`].
 //! * [`redaction`], [`shape`]: how a request is shown to others.
+//! * [`audit`]: who has done what, for whoever asks later; [`log_rotation`]: in which file.
 
 pub mod administration;
+pub mod audit;
 pub mod certificates;
 pub mod check;
 pub mod control;
@@ -27,6 +29,7 @@ pub mod flags;
 pub mod identity;
 pub mod impersonation;
 pub mod listing;
+pub mod log_rotation;
 pub mod login;
 pub mod members;
 pub mod pipelines;

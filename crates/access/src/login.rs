@@ -8,6 +8,7 @@ use banyan_wire::{CommandError, ErrorCode, params};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::administration::user_name;
+use crate::audit;
 use crate::certificates::{self, Claim};
 use crate::check::is_true;
 use crate::copies::without;
@@ -221,7 +222,9 @@ pub fn leave(connection: &banyan_wire::Connection, database: &str) {
         let known = client.identity();
         let rest = known.users.iter();
         let rest = rest.filter(|user| user.name.database != database);
-        client.set_identity(Identity::new(rest.cloned().collect(), known.generation));
+        let rest = Identity::new(rest.cloned().collect(), known.generation);
+        audit::logout(connection, &known, &rest, "Logging out on user request");
+        client.set_identity(rest);
         *client.conversation.lock() = None;
     }
 }

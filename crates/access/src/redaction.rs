@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use banyan_document::elements;
 use banyan_wire::{Doc, Request};
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 const HIDDEN: &str = "xxx";
 
@@ -22,6 +22,9 @@ fn secrets(command: &str) -> &'static [&'static str] {
 /// The body of a command as it may be shown. `None`: as it is.
 pub fn shown(body: &RawDocument) -> Option<RawDocumentBuf> {
     let command = elements(body).next()?;
+    if let ("explain", RawBsonRef::Document(explained)) = (command.name(), command.value()) {
+        return explanation_of(body, &shown(explained)?);
+    }
     let secrets = secrets(command.name());
     if !elements(body).any(|element| secrets.contains(&element.name())) {
         return None;
@@ -40,6 +43,18 @@ pub fn shown(body: &RawDocument) -> Option<RawDocumentBuf> {
     Some(shown)
 }
 
+/// An `explain` with another command in it.
+fn explanation_of(body: &RawDocument, explained: &RawDocument) -> Option<RawDocumentBuf> {
+    let mut shown = rawdoc! { "explain": explained.to_owned() };
+    for element in elements(body).skip(1) {
+        let Ok(name) = bson::raw::CString::try_from(element.name()) else {
+            continue;
+        };
+        shown.append(&name, element.value());
+    }
+    Some(shown)
+}
+
 pub fn redacted(request: &Request) -> Cow<'_, Request> {
     match shown(&request.body) {
         None => Cow::Borrowed(request),
@@ -52,18 +67,19 @@ pub fn redacted(request: &Request) -> Cow<'_, Request> {
 
 #[cfg(test)]
 mod tests {
-    use bson::rawdoc;
-
     use super::*;
 
     #[test]
     fn passwords_and_proofs_are_hidden() {
         let user = rawdoc! { "createUser": "a", "pwd": "secret", "roles": ["read"] };
         let hidden = rawdoc! { "createUser": "a", "pwd": "xxx", "roles": ["read"] };
-        assert_eq!(shown(&user), Some(hidden));
+        assert_eq!(shown(&user), Some(hidden.clone()));
         let sasl = rawdoc! { "saslContinue": 1, "conversationId": 1, "payload": "p=…" };
         let shown_sasl = shown(&sasl).expect("something is hidden");
         assert_eq!(shown_sasl.get_str("payload").ok(), Some("xxx"));
+        let explain = rawdoc! { "explain": user, "verbosity": "queryPlanner" };
+        let hidden = rawdoc! { "explain": hidden, "verbosity": "queryPlanner" };
+        assert_eq!(shown(&explain), Some(hidden));
         assert_eq!(shown(&rawdoc! { "insert": "c", "pwd": "theirs" }), None);
     }
 }

@@ -9,6 +9,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocumentBuf, Uuid, rawdoc};
 use tracing::info;
 
+use crate::audit;
 use crate::certificates;
 use crate::control::{AccessControl, is_member_name};
 use crate::conversation::{Conversation, Step, random_nonce};
@@ -91,9 +92,13 @@ impl Sasl<'_> {
         };
         *client.conversation.lock() = None;
         let Some(mechanism) = Mechanism::from_name(start.mechanism) else {
-            return Err(unavailable(start));
+            let error = unavailable(start);
+            let asked = crate::shape::shortened(start.mechanism);
+            audit::login(self.connection, None, &asked, error.code.code());
+            return Err(error);
         };
         if start.payload.len() > PAYLOAD_BYTES_MAX {
+            self.note_failure(None, start.mechanism, "a message that is too long");
             return Err(failed());
         }
         let first = ClientFirst::parse(start.payload).map_err(|error| {
@@ -181,6 +186,7 @@ impl Sasl<'_> {
             .admitted(&name, challenged)
             .map_err(|reason| refuse(&reason))?;
         self.access.enter(self.connection, user);
+        audit::login(self.connection, Some(&name), mechanism.name(), 0);
         if !is_member_name(&name) {
             info!(
                 connection = self.connection.id,
@@ -228,6 +234,8 @@ impl Sasl<'_> {
     }
 
     fn note_failure(&self, name: Option<&UserName>, mechanism: &str, reason: &str) {
+        let code = ErrorCode::AuthenticationFailed.code();
+        audit::login(self.connection, name, mechanism, code);
         let name = name.map(|name| crate::shape::shortened(&name.to_string()).into_owned());
         info!(
             connection = self.connection.id,

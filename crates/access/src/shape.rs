@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use banyan_process::logging;
 use banyan_wire::Request;
 use bson::{RawBsonRef, RawDocument};
 
@@ -18,7 +19,19 @@ const DEPTH_MAX: usize = 20;
 /// The command without what belongs to the connection and the session, and without the documents
 /// of an insert: those are the client's data. Of many statements the first few are shown.
 pub fn of(request: &Request) -> String {
-    let mut line = Line::default();
+    shown(request, false)
+}
+
+/// As [`of`], without the values where the log carries no client's data.
+pub fn logged(request: &Request) -> String {
+    shown(request, logging::redacts_client_data())
+}
+
+fn shown(request: &Request, redacts: bool) -> String {
+    let mut line = Line {
+        out: String::new(),
+        redacts,
+    };
     line.out.push('{');
     let mut first = true;
     for (name, value) in request.body.iter().flatten() {
@@ -57,9 +70,13 @@ pub fn shortened(text: &str) -> Cow<'_, str> {
     format!("{}…", &text[..end]).into()
 }
 
-#[derive(Default)]
 struct Line {
     out: String,
+    redacts: bool,
+}
+
+fn is_nested(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Document(_) | RawBsonRef::Array(_))
 }
 
 impl Line {
@@ -87,6 +104,7 @@ impl Line {
     fn value(&mut self, value: RawBsonRef<'_>, depth: usize) {
         match value {
             _ if self.is_full() => self.out.push('…'),
+            _ if self.redacts && !is_nested(value) => self.text(logging::REDACTED),
             RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth >= DEPTH_MAX => {
                 self.out.push('…');
             }
@@ -179,6 +197,8 @@ mod tests {
         assert_eq!(of(&find), shown);
         let insert = request(rawdoc! { "insert": "c", "documents": [{ "secret": 1 }] });
         assert_eq!(of(&insert), r#"{"insert":"c"}"#);
+        let hidden = r####"{"find":"###","filter":{"a":{"$gt":"###"},"b":"###"}}"####;
+        assert_eq!(super::shown(&find, true), hidden);
     }
 
     #[test]

@@ -40,7 +40,6 @@ use crate::message::{self, Frame, Receiver};
 #[cfg(feature = "simulation")]
 use crate::simulated::world::{Bug, planted};
 use crate::status::Role;
-use crate::surroundings;
 use asking::Asking;
 use election::Election;
 pub(crate) use forced::ForceError;
@@ -282,7 +281,7 @@ impl<D: Disk> Core<D> {
             term: self.term(),
             last_index: self.last_index(),
             may_lead: self.may_campaign(),
-            term_max: entering::term_max(message.term, surroundings::wall_ms()),
+            term_max: self.term_max(message.term),
         };
         if !self.is_of_our_history(&message) {
             self.doubt(&message, &frame.sender_address, outlet);

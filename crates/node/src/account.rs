@@ -158,7 +158,7 @@ fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
         connection = ctx.conn.id,
         r#type = operation_word(ctx.spec.name),
         ns = format_args!("{database}.{name}"),
-        command = shape::of(&redaction::redacted(ctx.request)),
+        command = shape::logged(&redaction::redacted(ctx.request)),
         planSummary = plan,
         keysExamined = examined.then(|| work.keys_examined.value()),
         docsExamined = examined.then(|| work.documents_examined.value()),

@@ -278,9 +278,6 @@ impl Table {
     }
 }
 
-/// The connection of a process with itself; none from outside has this id.
-pub const OWN_CONNECTION_ID: u64 = 0;
-
 /// One command while it runs.
 pub struct CommandContext<'a> {
     pub node: &'a Arc<Node>,

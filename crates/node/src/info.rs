@@ -29,6 +29,8 @@ pub struct ServerInfo {
     pub port: u16,
     pub dbpath: PathBuf,
     pub role: ClusterRole,
+    /// JavaScript may run; not with `--noscripting`.
+    pub scripting: bool,
     pub argv: Vec<String>,
     /// The options in the configuration file's form, for `getCmdLineOpts`.
     pub parsed: RawDocumentBuf,
@@ -52,6 +54,7 @@ impl ServerInfo {
             port,
             dbpath,
             role: ClusterRole::None,
+            scripting: true,
             argv: std::env::args().collect(),
             parsed: RawDocumentBuf::new(),
             started: SystemTime::now(),

@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod account;
+mod audited_changes;
 pub mod collation;
 pub mod commands;
 pub mod context;

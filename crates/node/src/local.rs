@@ -6,11 +6,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use banyan_wire::{CommandError, Connection, ErrorCode, Request, Service};
+use banyan_wire::{CommandError, Connection, ErrorCode, OWN_CONNECTION_ID, Request, Service};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 use tokio_util::sync::CancellationToken;
 
-use crate::context::OWN_CONNECTION_ID;
 use crate::service::NodeService;
 
 /// A client of this very process.

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use banyan_access::audit;
 use banyan_process::TlsMode;
+use banyan_process::logging::{self, REDACTION_PARAMETER};
 use banyan_query::Memory;
 use banyan_query::memory::{DISK_BY_DEFAULT, LIMITS};
 use banyan_wire::tls::{self, operating};
@@ -59,6 +61,8 @@ static SETTINGS: &[Setting] = &[
     integer("slowMS", 100, -1, i64::MAX),
     integer("clientCursorMonitorFrequencySecs", 4, 1, 3600),
     integer("cursorTimeoutMillis", 600_000, 1, i64::MAX),
+    boolean(audit::SUCCESS_PARAMETER, false),
+    boolean(REDACTION_PARAMETER, false),
     boolean("enableLocalhostAuthBypass", true).startup_only(),
     integer("scramIterationCount", 10_000, 5_000, i32::MAX as i64),
     integer("scramSHA256IterationCount", 15_000, 5_000, i32::MAX as i64),
@@ -223,6 +227,9 @@ impl Parameters {
         }
         let before = self.values[at].swap(number, Ordering::Relaxed);
         self.memory.set_parameter(name, number);
+        if name == REDACTION_PARAMETER {
+            logging::redact_client_data(number != 0);
+        }
         Ok(shown(setting, before))
     }
 }

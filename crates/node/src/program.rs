@@ -7,19 +7,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_process::logging::REDACTION_PARAMETER;
 use banyan_process::{
     CommonFlags, Exit, MemberFlags, Parsed, Started, fail, limits, machine, signals,
 };
 use banyan_storage::StoreOptions;
 use banyan_wire::server::{Options, Server};
 use banyan_wire::tls::{self, Tls};
-use bson::RawBsonRef;
+use bson::{RawBsonRef, rawdoc};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::access::control::AccessOptions;
-use crate::access::flags;
+use crate::access::{audit, flags};
 use crate::commands::table::CommandSpec;
 use crate::info::{ClusterRole, ServerInfo};
 use crate::node::{Node, NodeError, NodeOptions};
@@ -83,7 +84,9 @@ impl<P> Program<'_, P> {
         match served {
             Ok(()) => {}
             Err(error @ ProgramError::Listen { .. }) => fail(Exit::Network, &error.to_string()),
-            Err(error @ ProgramError::Parameter(_)) => fail(Exit::BadOptions, &error.to_string()),
+            Err(error @ (ProgramError::Parameter(_) | ProgramError::Audit(_))) => {
+                fail(Exit::BadOptions, &error.to_string())
+            }
             Err(error) => fail(Exit::Uncaught, &error.to_string()),
         }
     }
@@ -121,6 +124,7 @@ impl<P> Program<'_, P> {
         let address = format!("{}:{}", host(self.common), self.port);
         let mut info = ServerInfo::new(self.name, address, self.port, dbpath);
         info.role = self.role;
+        info.scripting = !self.member.noscripting;
         info.stop = stop;
         info.argv.clone_from(&self.parsed.argv);
         info.recent_log = || banyan_process::logging::log().map_or_else(Vec::new, |l| l.recent().0);
@@ -130,6 +134,8 @@ impl<P> Program<'_, P> {
             Ok(parsed) => info.parsed = parsed,
             Err(error) => warn!(%error, "the options cannot be shown by getCmdLineOpts"),
         }
+        audit::install(&self.common.audit).map_err(ProgramError::Audit)?;
+        audit::note_own("startup", rawdoc! { "options": info.parsed.clone() });
         let mut options = NodeOptions::new(info);
         options.vital = Some(vital);
         flags::prove(&access);
@@ -203,12 +209,18 @@ impl<P> Program<'_, P> {
         if tokio::time::timeout(CLOSE_TIME_MAX, closing).await.is_err() {
             warn!("closing the data takes longer than {CLOSE_TIME_MAX:?}; leaving it to the log");
         }
+        audit::shutdown(None);
         info!("shutdown complete");
         Ok(())
     }
 
     /// `--setParameter`, and the flags that are parameters by another name.
     fn set_parameters(&self, node: &Node) -> Result<(), ProgramError> {
+        if self.common.redact_client_log_data {
+            node.parameters
+                .set(REDACTION_PARAMETER, RawBsonRef::Boolean(true), true)
+                .map_err(|error| ProgramError::Parameter(error.message))?;
+        }
         for (name, value) in &self.common.set_parameter {
             node.parameters
                 .set(name, RawBsonRef::String(value), true)
@@ -262,6 +274,8 @@ pub enum ProgramError {
     Signals(io::Error),
     #[error("--setParameter: {0}")]
     Parameter(String),
+    #[error("{0}")]
+    Audit(String),
 }
 
 /// How long a primary that is told to stop looks for somebody to take the lead.

@@ -16,17 +16,21 @@ use banyan_replication::sessions::session_id;
 use banyan_replication::set::write_concern::{self, Awaited, WriteConcern};
 use banyan_security::{Action, Resource};
 use banyan_storage::Namespace;
-use banyan_wire::{CommandError, Connection, ErrorCode, Reply, Request, Service, StrangerLimits};
+use banyan_wire::{
+    CommandError, Connection, ErrorCode, OWN_CONNECTION_ID, Reply, Request, Service, StrangerLimits,
+};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
+use crate::access::audit::{self, Actor};
 use crate::access::check::{self, Check};
 use crate::access::identity::{self, Owner};
 use crate::access::impersonation;
 use crate::account;
+use crate::audited_changes::{self, Before};
 use crate::commands::BUILT_IN;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::commands::write_report;
-use crate::context::{CommandContext, OWN_CONNECTION_ID};
+use crate::context::CommandContext;
 use crate::errors;
 use crate::generic::Generic;
 use crate::info::ClusterRole;
@@ -73,7 +77,11 @@ impl NodeService {
             .map_err(|error| refused(refusal::label(error, spec, &generic)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
         ctx.owner = owner;
+        let before = Before::of(&ctx);
         let result = self.run(&mut ctx).await;
+        if let Some(before) = before {
+            audited_changes::settle(&ctx, &before, &result);
+        }
         account::settle(&ctx, place, &result);
         match result {
             Ok(reply) if spec.writes => {
@@ -236,14 +244,28 @@ impl NodeService {
             && self.node.parameters.flag("enableLocalhostAuthBypass")
             && users.is_localhost_exception(conn);
         let check = Check::new(&identity, localhost, request);
-        check::admit(&check, spec.access, request)?;
-        let Some(audit) = generic.audit else {
-            return Ok(identity.owner().clone());
-        };
-        match identity.allows(Action::Impersonate, Resource::Cluster) {
-            true => Ok(impersonation::parse(audit)?.unwrap_or_else(|| identity.owner().clone())),
-            false => Err(impersonation::refused()),
+        let admitted = check::admit(&check, spec.access, request);
+        let owner = admitted.and_then(|()| {
+            let own = identity.owner();
+            match generic.audit {
+                None => Ok(own.clone()),
+                Some(_) if !identity.allows(Action::Impersonate, Resource::Cluster) => {
+                    Err(impersonation::refused())
+                }
+                Some(client) => Ok(impersonation::parse(client)?.unwrap_or_else(|| own.clone())),
+            }
+        });
+        if audit::is_on() {
+            let refused = owner.as_ref().err();
+            let is_noted = || self.node.parameters.flag(audit::SUCCESS_PARAMETER);
+            // What only tells and asks who somebody is is not worth a line.
+            if refused.is_some() || (!spec.vital && is_noted()) {
+                let owner = owner.as_deref().ok();
+                let actor = Actor::behind(&identity, owner, generic.audit);
+                audit::authorization(conn, &actor, request, refused);
+            }
         }
+        owner
     }
 
     /// The session that the command names is in use.
@@ -411,6 +433,7 @@ impl Service for NodeService {
     }
 
     fn closed(&self, conn: &Connection) {
+        audit::closed(conn);
         self.node.operations.connection_closed(conn.id);
     }
 }

@@ -5,6 +5,7 @@
 //! [`signals::shutdown_token`], its server, and [`Started::ready`] once it listens. What ends a
 //! program early goes through [`fail`], so that the exit codes are MongoDB's.
 
+pub mod audit;
 mod cluster_auth;
 pub mod daemon;
 mod exit;

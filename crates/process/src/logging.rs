@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use clap::ValueEnum;
@@ -68,6 +69,29 @@ struct Ring {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
+/// Lines carry nothing of what clients have sent or stored.
+static REDACTS: AtomicBool = AtomicBool::new(false);
+
+/// The parameter that says so.
+pub const REDACTION_PARAMETER: &str = "redactClientLogData";
+
+/// What stands for a client's data in lines that carry none.
+pub const REDACTED: &str = "###";
+
+/// The fields of lines that hold, or quote, what clients have sent. What is shown of a command
+/// hides its values itself, see [`redacts_client_data`].
+const CLIENT_DATA: &[&str] = &["error", "errMsg", "range", "reason", "replanReason", "text"];
+
+/// `redactClientLogData`.
+pub fn redact_client_data(redacts: bool) {
+    REDACTS.store(redacts, Ordering::Relaxed);
+}
+
+/// Whether values that clients have sent are to be hidden from the log.
+pub fn redacts_client_data() -> bool {
+    REDACTS.load(Ordering::Relaxed)
+}
+
 /// The log of this process; `None` before [`init`].
 pub fn log() -> Option<&'static Log> {
     LOG.get()
@@ -108,7 +132,7 @@ pub fn init(options: &LogOptions) -> io::Result<Log> {
 
 /// Moves the log file to a name with the time. One that somebody else has moved is where it
 /// belongs: `None`.
-fn move_away(path: &Path) -> io::Result<Option<PathBuf>> {
+pub(crate) fn move_away(path: &Path) -> io::Result<Option<PathBuf>> {
     let to = rotated_name(path);
     match std::fs::rename(path, &to) {
         Ok(()) => Ok(Some(to)),
@@ -357,6 +381,13 @@ where
             }
         }
         fields.extend(own.fields);
+        if redacts_client_data() {
+            for name in CLIENT_DATA {
+                if let Some(value) = fields.get_mut(*name) {
+                    *value = REDACTED.into();
+                }
+            }
+        }
         let line = Line {
             time: chrono::Utc::now(),
             level: *event.metadata().level(),

@@ -33,6 +33,9 @@ pub struct MemberFlags {
     /// End the server that runs on --dbpath
     #[arg(long)]
     pub shutdown: bool,
+    /// Run no JavaScript
+    #[arg(long)]
+    pub noscripting: bool,
     /// Commands slower than this are logged
     #[arg(long, value_name = "MS")]
     pub slowms: Option<i64>,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, Parser};
 
+use crate::audit::AuditFlags;
 use crate::cluster_auth::ClusterAuthMode;
 use crate::exit::{Exit, complain};
 use crate::limits::CONNECTIONS_MIN;
@@ -64,6 +65,11 @@ pub struct CommonFlags {
     /// How members prove to each other that they are that: by the key file, or by certificates
     #[arg(id = "clusterAuthMode", long = "clusterAuthMode", value_enum)]
     pub cluster_auth_mode: Option<ClusterAuthMode>,
+    /// Log nothing of what clients send and store
+    #[arg(id = "redactClientLogData", long = "redactClientLogData")]
+    pub redact_client_log_data: bool,
+    #[command(flatten)]
+    pub audit: AuditFlags,
     #[command(flatten)]
     pub tls: TlsFlags,
 }

@@ -164,6 +164,16 @@ pub const SETTINGS: &[Setting] = &[
         Kind::Switch,
     ),
     setting("security.clusterAuthMode", "clusterAuthMode", Kind::Value),
+    setting(
+        "security.redactClientLogData",
+        "redactClientLogData",
+        Kind::Switch,
+    ),
+    setting("security.javascriptEnabled", "noscripting", Kind::Off),
+    setting("auditLog.destination", "auditDestination", Kind::Value),
+    setting("auditLog.format", "auditFormat", Kind::Value),
+    setting("auditLog.path", "auditPath", Kind::Value),
+    setting("auditLog.filter", "auditFilter", Kind::Value),
     setting("setParameter", "setParameter", Kind::Pairs),
 ];
 

@@ -4,8 +4,9 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{error, info};
 
+use crate::audit::{self, AuditSink};
 use crate::logging;
 
 /// A token that is cancelled by the first SIGTERM, SIGINT, SIGQUIT or SIGHUP. Call on a runtime.
@@ -29,9 +30,14 @@ pub fn shutdown_token() -> io::Result<CancellationToken> {
     let mut rotate = signal(SignalKind::user_defined1())?;
     tokio::spawn(async move {
         while rotate.recv().await.is_some() {
-            let Some(log) = logging::log() else { continue };
             // The log says how it went.
-            let _ = tokio::task::spawn_blocking(|| log.rotate_and_tell()).await;
+            let _ = tokio::task::spawn_blocking(|| {
+                if let Some(Err(error)) = audit::sink().map(AuditSink::rotate) {
+                    error!(%error, "the audit log cannot be rotated; going on in the old one");
+                }
+                logging::log().map(logging::Log::rotate_and_tell)
+            })
+            .await;
         }
     });
     Ok(token)

@@ -2,6 +2,7 @@
 
 use tracing::{info, warn};
 
+use crate::audit;
 use crate::cluster_auth::ClusterAuthMode;
 use crate::daemon::{self, Readiness};
 use crate::exit::{Exit, fail};
@@ -34,7 +35,12 @@ fn refusal(common: &CommonFlags) -> Option<String> {
     {
         return Some(reason.to_owned());
     }
-    refused_otherwise(common).map(str::to_owned)
+    let refused = refused_otherwise(common).or_else(|| common.audit.refusal());
+    if let Some(reason) = refused {
+        return Some(reason.to_owned());
+    }
+    let query = common.audit.query().err();
+    query.map(|error| format!("--auditFilter: {error}"))
 }
 
 fn refused_cluster_auth(mode: ClusterAuthMode, common: &CommonFlags) -> Option<&'static str> {
@@ -106,6 +112,11 @@ pub fn start<P>(
     };
     if let Err(error) = logging::init(&log) {
         fail(Exit::BadOptions, &format!("cannot open the log: {error}"));
+    }
+    logging::redact_client_data(common.redact_client_log_data);
+    if let Err(error) = audit::open(&common.audit, log.rotation) {
+        let reason = format!("cannot open the audit log: {error}");
+        fail(Exit::BadOptions, &reason);
     }
     info!(pid = std::process::id(), options = %parsed.settings, "{program} starting");
     limits::raise_open_files();

@@ -13,9 +13,11 @@
 //! * [`user`]: users as `admin.system.users` holds them.
 //! * [`restriction`]: from where and to which address a user may connect.
 //! * [`scram`]: passwords as they are stored, and the conversation that proves one.
+//! * [`audit`]: what is noted of who did what, and which of it is wanted.
 //! * [`key_file`]: the secrets by which members of a cluster know each other.
 
 pub mod action;
+pub mod audit;
 pub mod builtin;
 mod field;
 pub mod key_file;

@@ -55,6 +55,9 @@ pub struct LastError {
     pub message: String,
 }
 
+/// The connection of a process with itself; none from outside has this id.
+pub const OWN_CONNECTION_ID: u64 = 0;
+
 impl Connection {
     pub fn new(
         id: u64,

@@ -48,7 +48,7 @@ pub mod version;
 pub use client::{ClientError, Pool, PoolOptions};
 pub use codes::ErrorCode;
 pub use compression::Compressor;
-pub use connection::{Connection, LastError, LastWrite};
+pub use connection::{Connection, LastError, LastWrite, OWN_CONNECTION_ID};
 pub use error::CommandError;
 pub use frame::{FrameError, FrameReader, HEADER_BYTES, MESSAGE_BYTES_MAX};
 pub use one_way::Overflow;

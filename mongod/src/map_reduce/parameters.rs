@@ -87,6 +87,12 @@ pub fn functions(
     with_map: bool,
     collator: Option<Collator>,
 ) -> Result<MapReduceSpec, CommandError> {
+    if !ctx.node.info.scripting {
+        return Err(CommandError::new(
+            ErrorCode::Location(31_264),
+            "Cannot run server-side javascript without the javascript engine enabled",
+        ));
+    }
     let mut variables = RawDocumentBuf::new();
     if let Some(field) = ctx.field("scope").filter(|field| !field.is_null()) {
         let scope = field

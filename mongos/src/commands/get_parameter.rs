@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use banyan_access::check::Access;
-use banyan_access::login;
+use banyan_access::{audit, login};
+use banyan_process::logging::{REDACTION_PARAMETER, redacts_client_data};
 use banyan_query::memory::DISK_BY_DEFAULT;
 use banyan_security::Action;
 use banyan_wire::login::{MODE_PARAMETER, shown_mode};
@@ -69,6 +70,11 @@ async fn run(context: &Context<'_>) -> CommandResult {
             "authenticationMechanisms",
             login::enabled_mechanisms().into(),
         ),
+        (
+            audit::SUCCESS_PARAMETER,
+            RawBson::Boolean(context.router.audits_successes.load(Ordering::Relaxed)),
+        ),
+        (REDACTION_PARAMETER, RawBson::Boolean(redacts_client_data())),
         (MODE_PARAMETER, RawBson::String(shown_mode().to_owned())),
     ];
     for (name, value) in limits.chain(others).chain(modes) {

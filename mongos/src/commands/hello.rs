@@ -1,9 +1,9 @@
 //! `hello` and `isMaster`: what a driver asks first.
 
-use banyan_access::check::Access;
 use std::time::Duration;
 
-use banyan_access::login;
+use banyan_access::check::Access;
+use banyan_access::{audit, login};
 use banyan_wire::version::{WIRE_VERSION_MAX, WIRE_VERSION_MIN};
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
@@ -23,6 +23,11 @@ const SESSION_MINUTES: i32 = 30;
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let body = &context.request.body;
+    if audit::is_on()
+        && let Some(metadata) = fields::get(body, "client")
+    {
+        audit::greeting(context.connection, metadata);
+    }
     // A router's answer never changes: a driver that waits for a change waits as long as it said.
     if fields::get(body, "topologyVersion").is_some()
         && let Some(millis) = fields::get_number(body, "maxAwaitTimeMS")

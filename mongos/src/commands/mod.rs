@@ -39,6 +39,7 @@ mod list_commands;
 mod list_databases;
 mod list_indexes;
 mod list_shards;
+mod log_application_message;
 mod log_rotate;
 mod map_reduce;
 mod move_chunk;
@@ -97,6 +98,7 @@ static TABLE: &[&[CommandSpec]] = &[
         server_status::SPEC,
         get_cmd_line_opts::SPEC,
         get_log::SPEC,
+        log_application_message::SPEC,
         log_rotate::SPEC,
         rotate_certificates::SPEC,
         get_parameter::SPEC,

@@ -1,10 +1,12 @@
 //! `setParameter`: what can change while a router runs, the limits of memory, the mode of TLS, how
-//! members prove who they are, and for how long users are remembered.
+//! members prove who they are, for how long users are remembered, and what the logs hold.
 
 use std::sync::atomic::Ordering;
 
+use banyan_access::audit;
 use banyan_access::check::Access;
 use banyan_process::TlsMode;
+use banyan_process::logging::{self, REDACTION_PARAMETER};
 use banyan_query::memory::DISK_BY_DEFAULT;
 use banyan_security::Action;
 use banyan_wire::tls::{self, operating};
@@ -53,7 +55,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
 pub(super) const USER_CACHE_INTERVAL: &str = "userCacheInvalidationIntervalSecs";
 const LOCALHOST_BYPASS: &str = "enableLocalhostAuthBypass";
 
-/// `--setParameter`, as far as it is about users.
+/// `--setParameter`, as far as it is about users and logs.
 pub fn at_start(router: &Router, name: &str, value: &str) -> Result<(), CommandError> {
     match name {
         USER_CACHE_INTERVAL => {
@@ -61,18 +63,25 @@ pub fn at_start(router: &Router, name: &str, value: &str) -> Result<(), CommandE
             set(router, name, RawBsonRef::Int64(value.parse().map_err(bad)?)).map(drop)
         }
         LOCALHOST_BYPASS => {
-            let flag = match value {
-                "true" | "1" => true,
-                "false" | "0" => false,
-                _ => {
-                    let text = format!("Invalid value for parameter {name}: {value}");
-                    return Err(CommandError::new(ErrorCode::BadValue, text));
-                }
-            };
+            let flag = switch(name, value)?;
             router.users.localhost_bypass.store(flag, Ordering::Relaxed);
             Ok(())
         }
+        audit::SUCCESS_PARAMETER | REDACTION_PARAMETER => {
+            set(router, name, RawBsonRef::Boolean(switch(name, value)?)).map(drop)
+        }
         _ => Ok(()),
+    }
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, CommandError> {
+    match value {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => {
+            let text = format!("Invalid value for parameter {name}: {value}");
+            Err(CommandError::new(ErrorCode::BadValue, text))
+        }
     }
 }
 
@@ -94,6 +103,16 @@ fn set(router: &Router, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
     if name == DISK_BY_DEFAULT {
         let before = memory.disk_by_default();
         memory.set_parameter(name, i64::from(banyan_document::is_true(value)));
+        return Ok(RawBson::Boolean(before));
+    }
+    if name == audit::SUCCESS_PARAMETER {
+        let flag = banyan_document::is_true(value);
+        let before = router.audits_successes.swap(flag, Ordering::Relaxed);
+        return Ok(RawBson::Boolean(before));
+    }
+    if name == REDACTION_PARAMETER {
+        let before = logging::redacts_client_data();
+        logging::redact_client_data(banyan_document::is_true(value));
         return Ok(RawBson::Boolean(before));
     }
     if name == USER_CACHE_INTERVAL {

@@ -1,5 +1,6 @@
 //! `shutdown`.
 
+use banyan_access::audit;
 use banyan_access::check::Access;
 use banyan_security::Action;
 use bson::rawdoc;
@@ -13,6 +14,7 @@ pub const SPEC: CommandSpec = CommandSpec::new("shutdown", "ends the process", r
 
 async fn run(context: &Context<'_>) -> CommandResult {
     info!(client = %context.connection.peer, "shutdown was asked for");
+    audit::shutdown(Some(context.connection));
     context.router.identity.stop.cancel();
     Ok(rawdoc! {"ok": 1.0})
 }

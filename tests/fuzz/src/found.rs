@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use banyan_tests::repository;
 
 use crate::batch::{self, Sent};
 use crate::message::Message;
@@ -15,7 +14,7 @@ use crate::server::{Server, Shape};
 
 /// Where those are that failed once: tests send them again.
 pub fn folder() -> PathBuf {
-    repository().join("tests/fuzz/found")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("found")
 }
 
 pub fn write(path: &Path, messages: &[Sent]) -> Result<()> {

@@ -554,8 +554,8 @@ fn add_generic(random: &mut Random, command: &mut Document) {
         )),
         6 => drop(command.insert(
             "$readPreference",
-            doc! { "mode": "secondary",
-            "tags": [{ "a": "b" }] },
+            doc! { "mode": *random.pick(&["nearest", "secondaryPreferred", "none"]),
+            "tags": [{ "a": "b" }, {}] },
         )),
         7 => drop(command.insert(
             "collation",

@@ -1,6 +1,7 @@
 //! Who a client is and what it may do: with `--auth`, and in sets and clusters that share a key file or
 //! certificates.
 
+mod audit;
 mod certificates;
 mod cluster;
 mod cluster_certificates;

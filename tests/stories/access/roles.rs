@@ -56,7 +56,8 @@ const OF_ADMIN: &[&str] = &[
     "userAdminAnyDatabase",
 ];
 
-/// These are not among the commands that are compared: they end the process, or the login.
+/// These are not among the commands that are compared: they end the process or the login, or only
+/// MongoDB's Enterprise has them.
 const NOT_COMPARED: &[&str] = &[
     "shutdown",
     "saslStart",
@@ -64,6 +65,7 @@ const NOT_COMPARED: &[&str] = &[
     "authenticate",
     "getnonce",
     "logout",
+    "logApplicationMessage",
 ];
 
 pub struct Row {

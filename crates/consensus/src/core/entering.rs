@@ -18,6 +18,7 @@ use super::mix::mix;
 use super::{Core, Outlet};
 use crate::log::Disk;
 use crate::message;
+use crate::surroundings;
 
 /// 2024-01-01: no group is older.
 const OLDEST_GROUP_S: u64 = 1_704_067_200;
@@ -40,6 +41,11 @@ pub(super) fn term_max(term: u64, now_ms: i64) -> u64 {
 }
 
 impl<D: Disk> Core<D> {
+    /// The highest term that is believed now in the epoch of a term.
+    pub(super) fn term_max(&self, term: u64) -> u64 {
+        term_max(term, surroundings::wall_ms())
+    }
+
     /// A leader has shown that it leads in the epoch of its message.
     pub(super) fn is_confirmed(&self, message: &Message) -> bool {
         self.confirmed == Some((message.from, epoch(message.term)))

@@ -10,6 +10,6 @@ pub mod stored;
 pub mod users;
 
 pub use banyan_access::{
-    administration, certificates, check, control, flags, identity, impersonation, listing, login,
-    members, pipelines, reads_and_writes, redaction, sasl,
+    administration, audit, certificates, check, control, flags, identity, impersonation, listing,
+    log_rotation, login, members, pipelines, reads_and_writes, redaction, sasl,
 };

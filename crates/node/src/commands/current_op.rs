@@ -1,14 +1,14 @@
 //! `currentOp`: what is running now.
 
 use banyan_security::{Action, Resource};
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, ErrorCode, OWN_CONNECTION_ID};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::access::check::{self, Access, is_true};
 use crate::access::identity;
 use crate::access::reads_and_writes;
-use crate::context::{CommandContext, OWN_CONNECTION_ID};
+use crate::context::CommandContext;
 use crate::errors;
 use crate::operations::{self, Operation};
 

@@ -15,7 +15,7 @@ use super::authenticate;
 use super::sasl;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::access::check::Access;
-use crate::access::login;
+use crate::access::{audit, login};
 use crate::context::CommandContext;
 use crate::params::{self, Field};
 
@@ -47,6 +47,11 @@ fn asked(ctx: &CommandContext<'_>) -> Result<Asked, CommandError> {
 }
 
 fn at_once(ctx: &CommandContext<'_>) -> Option<CommandResult> {
+    if audit::is_on()
+        && let Some(metadata) = ctx.field("client")
+    {
+        audit::greeting(ctx.conn, metadata.value);
+    }
     let waits = ctx.field("maxAwaitTimeMS").is_some() || ctx.field("topologyVersion").is_some();
     let asks = |field| ctx.field(field).is_some();
     if waits || asks("saslSupportedMechs") || asks("speculativeAuthenticate") {

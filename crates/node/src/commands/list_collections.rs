@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use banyan_storage::Collection;
+use banyan_wire::OWN_CONNECTION_ID;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
@@ -10,7 +11,7 @@ use crate::access::check::Access;
 use crate::access::identity::{self, Identity};
 use crate::access::listing;
 use crate::access::reads_and_writes;
-use crate::context::{CommandContext, OWN_CONNECTION_ID, check_database_name};
+use crate::context::{CommandContext, check_database_name};
 use crate::cursors::first;
 use crate::params;
 use crate::virtual_collections::local;

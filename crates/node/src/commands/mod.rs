@@ -46,6 +46,7 @@ mod list_collections;
 mod list_commands;
 mod list_databases;
 mod list_indexes;
+mod log_application_message;
 mod log_rotate;
 mod out;
 mod ping;
@@ -129,6 +130,7 @@ static SERVER: &[&CommandSpec] = &[
     &get_parameter::SPEC,
     &host_info::SPEC,
     &list_commands::SPEC,
+    &log_application_message::SPEC,
     &log_rotate::SPEC,
     &ping::SPEC,
     &profile::SPEC,

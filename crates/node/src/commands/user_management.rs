@@ -161,8 +161,16 @@ impl Secret {
     }
 
     /// Takes as long as the iterations ask for, where it holds up nobody.
-    async fn derive(self) -> Result<Credentials, CommandError> {
-        let derived = tokio::task::spawn_blocking(move || self.derive_here()).await;
+    async fn derive(self, ctx: &CommandContext<'_>) -> Result<Credentials, CommandError> {
+        let deriving = tokio::task::spawn_blocking(move || self.derive_here());
+        let derived = tokio::select! {
+            derived = deriving => derived,
+            // The hashes go to their end; nobody waits for them.
+            () = ctx.interrupt().raised() => {
+                ctx.check_interrupt()?;
+                return Err(CommandError::new(ErrorCode::Interrupted, "operation was interrupted"));
+            }
+        };
         derived
             .map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?
             .map_err(|error| match error {
@@ -237,7 +245,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let definition = UserDefinition {
         id: Uuid::from_bytes(*uuid::Uuid::new_v4().as_bytes()),
         credentials: match secret {
-            Some(secret) => secret.derive().await?,
+            Some(secret) => secret.derive(ctx).await?,
             None => Credentials::external(),
         },
         custom_data: custom_data.transpose()?.map(ToOwned::to_owned),
@@ -275,7 +283,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let secret = Secret::of(ctx, &name, mechanisms.clone())?;
     let credentials = match secret {
-        Some(secret) => Some(secret.derive().await?),
+        Some(secret) => Some(secret.derive(ctx).await?),
         None => None,
     };
     let _turn = changes::begin(ctx).await?;

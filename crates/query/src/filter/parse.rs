@@ -211,7 +211,12 @@ impl<'c> Parser<'c> {
         let engine = match &self.context.javascript {
             Some(engine) => Arc::clone(engine),
             None if self.context.runs_elsewhere => Arc::new(NoEngine),
-            None => return Err(bad("no globalScriptEngine in $where parsing")),
+            None => {
+                return Err(QueryError::new(
+                    ErrorKind::Location(6_108_304),
+                    "no globalScriptEngine in $where parsing",
+                ));
+            }
         };
         Ok(MatchNode::Where(Where {
             code: code.to_string(),
