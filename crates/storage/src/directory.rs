@@ -19,6 +19,8 @@ const FORMAT_FILE: &str = "BANYAN";
 const FORMAT_PREFIX: &str = "banyan data, format ";
 const LOCK_FILE: &str = "mongod.lock";
 const STATE_DIRECTORY: &str = "state";
+/// Complete ones where nothing is missing: records, indexes, meta, and the engine's own.
+const KEYSPACES: usize = 4;
 
 /// A data directory that this process has locked. The lock goes with the value.
 #[derive(Debug)]
@@ -74,8 +76,11 @@ impl DataDirectory {
         self.path.join(STATE_DIRECTORY)
     }
 
-    /// A keyspace whose tables are there, and the file that says which of them count is not. The
-    /// engine would take it for one that has just been made, and show nothing of it.
+    /// A keyspace that has lost the file that says which of its tables count, if any has. The engine
+    /// would take it for one that has just been made, and show nothing of it.
+    ///
+    /// One that is being removed loses the file first, but not before all that take its place are
+    /// there: then nothing is missing.
     pub(crate) fn headless_keyspace(&self) -> io::Result<Option<PathBuf>> {
         const CURRENT: &str = "current";
         let keyspaces = match fs::read_dir(self.state().join("keyspaces")) {
@@ -83,17 +88,22 @@ impl DataDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        let mut complete = 0;
+        let mut headless = None;
         for keyspace in keyspaces {
             let keyspace = keyspace?.path();
+            if keyspace.join(CURRENT).try_exists()? {
+                complete += 1;
+                continue;
+            }
             let tables = fs::read_dir(keyspace.join("tables"));
             let has_tables = tables.is_ok_and(|mut tables| tables.next().is_some());
             // The first version is written before the file that names it: a crash may lie between.
-            let was_used = has_tables || keyspace.join("v1").exists();
-            if was_used && !keyspace.join(CURRENT).try_exists()? {
-                return Ok(Some(keyspace));
+            if has_tables || keyspace.join("v1").exists() {
+                headless = Some(keyspace);
             }
         }
-        Ok(None)
+        Ok(headless.filter(|_| complete < KEYSPACES))
     }
 }
 

@@ -460,3 +460,27 @@ fn types_come_back(store: &Store, collection: &Arc<Collection>, record: &RecordI
     }
     store.commit(batch).unwrap();
 }
+
+#[test]
+fn a_keyspace_without_its_list_of_tables_is_damage_if_it_is_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let collection = create(&store, "things");
+    fill(&store, &collection, 0..100);
+    drop((store, collection));
+    let keyspaces = dir.path().join("state/keyspaces");
+
+    // As a removal leaves it that a crash has cut short: its successors are there.
+    let removed = keyspaces.join("99");
+    fs::create_dir_all(removed.join("tables")).unwrap();
+    fs::write(removed.join("tables/1"), "a table").unwrap();
+    drop(open(dir.path()));
+    assert!(!removed.exists());
+
+    fs::create_dir_all(keyspaces.join("1/tables")).unwrap();
+    fs::write(keyspaces.join("1/tables/1"), "a table").unwrap();
+    fs::remove_file(keyspaces.join("1/current")).unwrap();
+    let options = StoreOptions::default();
+    let error = Store::open(dir.path(), &options).err().unwrap();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+}
