@@ -186,9 +186,13 @@ impl Bed {
         Ok(states)
     }
 
-    pub async fn primary(&self) -> Result<usize> {
+    /// The member that leads; `None` if the only one has died.
+    pub async fn primary(&mut self) -> Result<Option<usize>> {
         let started = Instant::now();
         while started.elapsed() < TIMEOUT {
+            if !self.is_set() && (!self.died()?.is_empty() || !self.members[0].runs) {
+                return Ok(None);
+            }
             for (number, member) in self.members.iter().enumerate() {
                 if !member.runs {
                     continue;
@@ -197,7 +201,7 @@ impl Bed {
                 if let Ok(hello) = admin.run_command(doc! { "hello": 1 }).await
                     && hello.get_bool("isWritablePrimary").unwrap_or(false)
                 {
-                    return Ok(number);
+                    return Ok(Some(number));
                 }
             }
             tokio::time::sleep(Duration::from_millis(30)).await;

@@ -102,8 +102,8 @@ impl Trial {
         seed: u64,
         program: Option<&std::path::Path>,
     ) -> Result<Trial> {
-        let bed = Bed::start(members, program).await?;
-        let primary = bed.primary().await?;
+        let mut bed = Bed::start(members, program).await?;
+        let primary = bed.primary().await?.context("it has died")?;
         let database = bed.client(primary).await?.database(DATABASE);
         let indexes = [
             doc! { "key": { "w": 1, "n": 1 }, "name": "w_n" },
@@ -186,17 +186,11 @@ impl Trial {
 
     /// Writers at work until the victim is dead or it is time.
     async fn load(&mut self, plan: &Plan, outcome: &mut Outcome) -> Result<u64> {
-        if self
-            .bed
-            .members
-            .iter_mut()
-            .any(|member| member.process.is_running().is_err())
-            && !self.bed.is_set()
-        {
+        // What it is armed for may come up while it starts.
+        let Some(primary) = self.bed.primary().await? else {
             outcome.reached = true;
             return Ok(0);
-        }
-        let primary = self.bed.primary().await?;
+        };
         let client = self.bed.client(primary).await?;
         let concern = match (self.bed.is_set(), plan.power || self.rng.random_bool(0.5)) {
             (true, _) => doc! { "w": "majority" },
@@ -262,7 +256,7 @@ impl Trial {
 
     /// Writes until the log no longer reaches back to where it was.
     async fn leave_behind(&mut self) -> Result<()> {
-        let primary = self.bed.primary().await?;
+        let primary = self.bed.primary().await?.context("it has died")?;
         let client = self.bed.client(primary).await?;
         let oplog = client.database("local").collection::<Document>("oplog.rs");
         let filler = client.database(DATABASE).collection::<Document>("filler");
@@ -290,7 +284,7 @@ impl Trial {
     }
 
     async fn check(&mut self) -> Result<()> {
-        let primary = self.bed.primary().await?;
+        let primary = self.bed.primary().await?.context("it has died")?;
         let client = self.bed.client(primary).await?;
         let host = self.bed.members[primary].process.host();
         for writer in &mut self.writers {
