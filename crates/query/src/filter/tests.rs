@@ -147,7 +147,7 @@ fn where_runs_in_the_engine_given() {
     use bson::rawdoc;
     let filter = rawdoc! {"$where": "code"};
     let error = Filter::parse(&filter, &Context::default()).unwrap_err();
-    assert_eq!(error.kind, crate::ErrorKind::BadValue);
+    assert_eq!(error.kind, crate::ErrorKind::Location(6_108_304));
     let context = Context {
         javascript: Some(Arc::new(SizeOver(20))),
         ..Context::default()
