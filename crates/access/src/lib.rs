@@ -15,7 +15,8 @@
 //! * [`check`]: what a command needs, and whether a client has it.
 //! * [`reads_and_writes`], [`pipelines`], [`administration`], [`sharding`]: where that depends on the
 //!   request. What lists show of what there is: [`listing`].
-//! * [`redaction`], [`shape`]: how a request is shown to others.
+//! * [`redaction`], [`shape`]: how a request is shown to others; [`copies`]: documents without what
+//!   is not shown.
 //! * [`audit`]: who has done what, for whoever asks later; [`log_rotation`]: in which file.
 
 pub mod administration;
@@ -25,6 +26,8 @@ pub mod check;
 pub mod control;
 pub mod conversation;
 pub mod copies;
+#[cfg(test)]
+mod fixture;
 pub mod flags;
 pub mod identity;
 pub mod impersonation;

@@ -93,26 +93,10 @@ pub fn reached_names(identity: &Identity, database: &str) -> Option<RawDocumentB
 mod tests {
     use banyan_query::Context;
     use banyan_query::filter::Filter;
-    use banyan_security::role::Roles;
-    use banyan_security::{Privilege, Restrictions, RoleName, UserName};
+    use banyan_security::RoleName;
 
     use super::*;
-    use crate::identity::AuthorizedUser;
-
-    fn identity(roles: &[RoleName], privileges: &[RawDocumentBuf]) -> Identity {
-        let mut granted = Roles::default().granted(roles);
-        for privilege in privileges {
-            granted.privileges.add(Privilege::parse(privilege).unwrap());
-        }
-        let user = AuthorizedUser {
-            name: UserName::new("a", "admin"),
-            id: None,
-            roles: roles.to_vec(),
-            granted,
-            restrictions: Restrictions::default(),
-        };
-        Identity::new(vec![user.into()], 0)
-    }
+    use crate::fixture::identity;
 
     #[test]
     fn the_filter_lets_through_what_is_reached() {

@@ -318,27 +318,12 @@ pub fn reaches_collection(pattern: &ResourcePattern, database: &str, collection:
 #[cfg(test)]
 mod tests {
     use banyan_query::pipeline::stage_names;
-    use banyan_security::role::Roles;
-    use banyan_security::{Privilege, Restrictions, RoleName, UserName};
+    use banyan_security::RoleName;
     use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
     use super::*;
-    use crate::identity::{AuthorizedUser, Identity};
-
-    fn identity(privileges: &[RawDocumentBuf], roles: &[RoleName]) -> Identity {
-        let mut granted = Roles::default().granted(roles);
-        for privilege in privileges {
-            granted.privileges.add(Privilege::parse(privilege).unwrap());
-        }
-        let user = AuthorizedUser {
-            name: UserName::new("a", "admin"),
-            id: None,
-            roles: roles.to_vec(),
-            granted,
-            restrictions: Restrictions::default(),
-        };
-        Identity::new(vec![user.into()], 0)
-    }
+    use crate::fixture::identity;
+    use crate::identity::Identity;
 
     fn may(identity: &Identity, stages: RawArrayBuf) -> bool {
         let body = rawdoc! { "aggregate": "c" };
@@ -354,7 +339,7 @@ mod tests {
 
     #[test]
     fn every_stage_that_can_be_run_is_judged() {
-        let member = identity(&[], &[RoleName::new("__system", "admin")]);
+        let member = identity(&[RoleName::new("__system", "admin")], &[]);
         for name in stage_names() {
             let argument: bson::RawBson = match name {
                 "$facet" => rawdoc! {}.into(),
@@ -375,7 +360,7 @@ mod tests {
         let own = rawdoc! {
             "resource": { "db": "t", "collection": "c" }, "actions": ["find"],
         };
-        let reader = identity(&[own], &[]);
+        let reader = identity(&[], &[own]);
         let lookup = |names: [&str; 2]| {
             let mut fields = RawDocumentBuf::new();
             for name in names {
@@ -394,7 +379,7 @@ mod tests {
 
     #[test]
     fn nesting_has_an_end() {
-        let member = identity(&[], &[RoleName::new("__system", "admin")]);
+        let member = identity(&[RoleName::new("__system", "admin")], &[]);
         let mut stages = RawArrayBuf::from_iter([rawdoc! { "$match": {} }]);
         for _ in 0..=DEPTH_MAX + 1 {
             let facet = rawdoc! { "$facet": { "a": stages } };

@@ -5,9 +5,9 @@
 //! an [`Outlet`].
 //!
 //! Here is what every core does. `opening` is how it begins and `pump` what a round comes to; then
-//! `campaign`, `members` and `read_index` (who leads, who belongs, who confirms it), `entering` (which terms are believed), `fetching`
-//! (snapshots), and what only some sets have: `witness` (arbiters), `delay`, `forced`. What they
-//! remember is in `election`, `asking` and `witness_state`, which know no core.
+//! `campaign`, `members` and `read_index` (who leads, who belongs, who confirms it), `entering`
+//! (which terms are believed), `fetching` (snapshots), and what only some sets have: `witness`
+//! (arbiters), `delay`, `forced`. What they remember is in `election`, `asking` and `witness_state`, which know no core.
 
 mod asking;
 mod campaign;

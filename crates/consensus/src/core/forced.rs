@@ -8,8 +8,8 @@
 //!   epoch, so its terms are higher than any that the others can reach by electing each other, and
 //!   no term of one history is a term of the other: an entry is still known by its index and term.
 //! - A member refuses everything from a lower epoch. It enters a higher one only when the leader of
-//!   it speaks to it and answers a question (`entering`; votes are not asked for across epochs), and campaigns there only once it knows
-//!   the members as the forced change made them: by then it follows that history.
+//!   it speaks to it and answers a question (`entering`; votes are not asked for across epochs), and
+//!   campaigns there only once it knows the members as the forced change made them: by then it follows that history.
 //! - **The entry.** The change is an entry that names all members. Whatever a member believed before,
 //!   it applies the difference. The member that forces it writes the entry, the membership, and its
 //!   vote for itself in one batch, as if it had been elected in a term of its own; a crash comes
