@@ -76,7 +76,7 @@ fn set_up(service: &Arc<NodeService>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_node::access::check::Access;
+    use banyan_access::check::Access;
 
     #[test]
     fn the_commands_of_every_role_say_what_they_need() {

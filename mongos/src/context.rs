@@ -65,6 +65,8 @@ pub struct CommandSpec {
     pub aliases: &'static [&'static str],
     pub help: &'static str,
     pub admin_only: bool,
+    /// Only there with `enableTestCommands`.
+    pub for_tests: bool,
     /// What it needs when access is controlled; denied until it says so.
     pub access: Access,
     pub run: for<'a> fn(&'a Context<'a>) -> BoxFuture<'a>,
@@ -81,6 +83,7 @@ impl CommandSpec {
             aliases: &[],
             help,
             admin_only: false,
+            for_tests: false,
             access: Access::Unnamed,
             run,
         }
@@ -93,6 +96,11 @@ impl CommandSpec {
 
     pub(crate) const fn access(mut self, access: Access) -> CommandSpec {
         self.access = access;
+        self
+    }
+
+    pub(crate) const fn for_tests(mut self) -> CommandSpec {
+        self.for_tests = true;
         self
     }
 

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_access::api_version::ApiParameters;
 use banyan_access::identity::UserDigest;
 use banyan_document::DocumentWriter;
-use banyan_wire::behalf;
-use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, Pool};
+use banyan_wire::session_id::{self, SessionId};
+use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, Pool, behalf};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,8 @@ pub enum Source {
     Merged(Merge),
     /// The end of a pipeline that runs here.
     Piped(Box<Piped>),
+    /// What is known already.
+    Listed(std::vec::IntoIter<Doc>),
 }
 
 pub struct Forwarded {
@@ -47,6 +50,8 @@ pub struct Cursor {
     session: Option<RawDocumentBuf>,
     /// Whose it is; `None` while users do not count.
     owner: Option<UserDigest>,
+    /// What its command said of the stable API.
+    pub api: ApiParameters,
     /// What shards are told of that.
     client: Option<Arc<RawDocumentBuf>>,
     no_timeout: bool,
@@ -93,6 +98,7 @@ impl Cursor {
             done: false,
             session,
             owner: None,
+            api: ApiParameters::of(request),
             client: behalf::current(),
             no_timeout,
             time_left: None,
@@ -123,11 +129,13 @@ impl Cursor {
         self.time_left = deadline.map(|deadline| deadline.saturating_duration_since(now));
     }
 
-    fn session_id(&self) -> Option<&[u8]> {
-        match crate::fields::get(self.session.as_ref()?, "id") {
-            Some(RawBsonRef::Binary(id)) => Some(id.bytes),
-            _ => None,
-        }
+    /// The session that it was opened in: its client's, whose request was let in.
+    fn session_id(&self) -> Option<SessionId> {
+        let lsid = session_id::parse(self.session.as_ref()?).ok()?;
+        Some(SessionId {
+            id: lsid.id,
+            user: lsid.uid.unwrap_or(self.owner),
+        })
     }
 
     async fn next(&mut self) -> Result<Option<Doc>, CommandError> {
@@ -137,6 +145,7 @@ impl Cursor {
         let next = match &mut self.source {
             Source::Merged(merge) => merge.next().await?,
             Source::Piped(piped) => piped.next().await?,
+            Source::Listed(listed) => listed.next(),
             Source::Forwarded(_) => None,
         };
         self.done |= next.is_none();
@@ -164,7 +173,11 @@ impl Cursor {
     pub fn is_done(&self) -> bool {
         self.done
             || self.pending.is_none()
-                && matches!(&self.source, Source::Merged(merge) if merge.is_done())
+                && match &self.source {
+                    Source::Merged(merge) => merge.is_done(),
+                    Source::Listed(listed) => listed.len() == 0,
+                    Source::Forwarded(_) | Source::Piped(_) => false,
+                }
     }
 
     /// Wherever that is noticed: the shards know whose their cursors are.
@@ -189,6 +202,7 @@ impl Cursor {
                 let _ = killed.await;
             }
             Source::Piped(piped) => piped.kill().await,
+            Source::Listed(_) => {}
         }
     }
 }
@@ -310,17 +324,14 @@ impl Cursors {
         }
     }
 
-    /// The idle cursors of the sessions that fit, by the bytes of their ids; only this owner's, if
-    /// there is one.
-    pub fn of_sessions(
-        &self,
-        owner: Option<&UserDigest>,
-        fits: impl Fn(&[u8]) -> bool,
-    ) -> Vec<i64> {
+    /// The idle cursors of the sessions that fit.
+    pub fn of_sessions(&self, fits: impl Fn(&SessionId) -> bool) -> Vec<i64> {
         let slots = self.slots.lock();
         let own = slots.iter().filter(|(_, slot)| match slot {
-            Slot::Idle { .. } if owner.is_some() && slot.owner() != owner => false,
-            Slot::Idle { cursor, .. } => cursor.session_id().is_some_and(&fits),
+            Slot::Idle { cursor, .. } => {
+                let session = cursor.session_id();
+                session.is_some_and(|session| fits(&session))
+            }
             Slot::Busy { .. } => false,
         });
         own.map(|(id, _)| *id).collect()

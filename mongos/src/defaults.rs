@@ -100,9 +100,9 @@ fn kind(request: &Request) -> Option<Kind> {
         "aggregate" if writes_output(&request.body) => Some(Kind::Write),
         "mapReduce" | "mapreduce" if !is_inline(&request.body) => Some(Kind::Write),
         "find" | "aggregate" | "count" | "distinct" => Some(Kind::Read),
-        "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "create"
-        | "createIndexes" | "drop" | "dropDatabase" | "dropIndexes" | "deleteIndexes"
-        | "renameCollection" | "collMod" => Some(Kind::Write),
+        "insert" | "update" | "delete" | "bulkWrite" | "findAndModify" | "findandmodify"
+        | "create" | "createIndexes" | "drop" | "dropDatabase" | "dropIndexes"
+        | "deleteIndexes" | "renameCollection" | "collMod" => Some(Kind::Write),
         _ => None,
     }
 }

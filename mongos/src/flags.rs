@@ -22,6 +22,9 @@ pub struct Flags {
     /// Take clients and members that do not prove who they are, while a cluster is being protected
     #[arg(long = "transitionToAuth")]
     pub transition_to_auth: bool,
+    /// Take no JavaScript: neither map-reduces nor $where
+    #[arg(long)]
+    pub noscripting: bool,
     /// Accepted for scripts that give it
     #[arg(long = "localThreshold", value_name = "MS")]
     pub local_threshold: Option<u32>,

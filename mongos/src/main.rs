@@ -118,6 +118,7 @@ async fn serve(
             fail(Exit::BadOptions, &error.message);
         }
     }
+    tokio::spawn(banyan_mongos::upkeep::keep_signing_keys(router.clone()));
     let (follower, follower_stop) = (router.clone(), stop.clone());
     tokio::spawn(async move { follower.users.follow_changes(follower_stop).await });
     let reaper = router.clone();
@@ -145,6 +146,7 @@ fn identity(parsed: &Parsed<Flags>, port: u16, stop: CancellationToken) -> Ident
         started: SystemTime::now(),
         started_instant: Instant::now(),
         process_id: ObjectId::new(),
+        scripting: !parsed.flags.noscripting,
         stop,
     }
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_document::DocumentWriter;
+use banyan_query::expression::DISTANCE_FIELD;
 use banyan_query::projection::Projection;
 use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
+use banyan_query::text::without_score;
 use banyan_wire::behalf;
 use banyan_wire::{CommandError, Doc, ErrorCode, Pool};
 use bson::raw::cstr;
@@ -144,6 +146,8 @@ impl Drop for Remote {
 /// By what several shards' documents are put in one order.
 pub enum Order {
     By(SortPattern),
+    /// Each brings its distance, which goes no further.
+    Distance(SortPattern),
     /// Each brings its place in [`SORT_KEY_FIELD`], which goes no further.
     Sent,
 }
@@ -151,7 +155,9 @@ pub enum Order {
 impl Order {
     fn key(&self, document: &RawDocument) -> Result<Vec<u8>, CommandError> {
         match self {
-            Order::By(pattern) => pattern.key(document).map_err(query_error),
+            Order::By(pattern) | Order::Distance(pattern) => {
+                pattern.key(document).map_err(query_error)
+            }
             Order::Sent => match document.get(SORT_KEY_FIELD) {
                 Ok(Some(RawBsonRef::Binary(key))) => Ok(key.bytes.to_vec()),
                 _ => Err(CommandError::new(
@@ -171,6 +177,8 @@ pub struct Shape {
     pub limit: Option<u64>,
     /// Applied here when the shards had to send whole documents for the sort's sake.
     pub projection: Option<Projection>,
+    /// Shards send the scores of a search, which go no further.
+    pub drops_text_score: bool,
 }
 
 pub struct Merge {
@@ -200,11 +208,22 @@ impl Merge {
             if let Some(limit) = &mut self.shape.limit {
                 *limit -= 1;
             }
-            return Ok(Some(match (&self.shape.projection, &self.shape.sort) {
-                (Some(projection), _) => project(projection, &document)?.into(),
-                (None, Some(Order::Sent)) => without_sort_key(&document).into(),
-                (None, _) => document,
-            }));
+            let document: Doc = match &self.shape.sort {
+                Some(Order::Distance(_)) => without(DISTANCE_FIELD, &document).into(),
+                Some(Order::Sent) if self.shape.projection.is_none() => {
+                    without(SORT_KEY_FIELD.as_str(), &document).into()
+                }
+                _ => document,
+            };
+            let shaped: Doc = match &self.shape.projection {
+                Some(projection) => project(projection, &document)?.into(),
+                None => document,
+            };
+            let dropped = match self.shape.drops_text_score {
+                true => without_score(&shaped),
+                false => None,
+            };
+            return Ok(Some(dropped.map_or(shaped, Into::into)));
         }
     }
 
@@ -303,10 +322,10 @@ impl Merge {
     }
 }
 
-fn without_sort_key(document: &RawDocument) -> RawDocumentBuf {
+fn without(field: &str, document: &RawDocument) -> RawDocumentBuf {
     let mut rest = DocumentWriter::with_capacity(document.as_bytes().len());
     for element in banyan_document::elements(document) {
-        if element.name() != SORT_KEY_FIELD.as_str() {
+        if element.name() != field {
             rest.append_element(&element);
         }
     }

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 use banyan_access::control::AccessOptions;
 use banyan_process::figures::Sharded;
 use banyan_query::Memory;
+use banyan_wire::fail_points::FailPoints;
 use banyan_wire::{Counters, ReplicaSet};
 use bson::RawDocumentBuf;
 use bson::oid::ObjectId;
@@ -32,6 +33,8 @@ pub struct Identity {
     pub started_instant: Instant,
     /// Names this life of the process in `topologyVersion`.
     pub process_id: ObjectId,
+    /// Clients may send JavaScript; not with `--noscripting`.
+    pub scripting: bool,
     /// Cancelled when the process is to end.
     pub stop: CancellationToken,
 }
@@ -47,6 +50,12 @@ pub struct Router {
     pub gossip: Gossip,
     pub defaults: Defaults,
     pub users: ClusterUsers,
+    /// Where tests have it fail.
+    pub fail_points: FailPoints,
+    /// `enableTestCommands`.
+    pub has_test_commands: AtomicBool,
+    /// `requireApiVersion`.
+    pub requires_api_version: AtomicBool,
     /// `auditAuthorizationSuccess`.
     pub audits_successes: AtomicBool,
     /// For what the router computes itself.
@@ -69,6 +78,9 @@ impl Router {
             catalog: Catalog::new(config.clone()),
             cursors: Cursors::default(),
             users: ClusterUsers::new(access, config.clone()),
+            fail_points: FailPoints::default(),
+            has_test_commands: AtomicBool::new(false),
+            requires_api_version: AtomicBool::new(false),
             audits_successes: AtomicBool::new(false),
             config,
             counters,

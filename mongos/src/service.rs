@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use banyan_access::api_version::ApiParameters;
 use banyan_access::audit::{self, Actor};
 use banyan_access::check::{self, Access, Check};
 use banyan_access::identity::{self, Identity};
 use banyan_access::impersonation;
+use banyan_access::sessions::{self, Naming};
 use banyan_wire::behalf::on_behalf_of;
+use banyan_wire::session_id;
 use banyan_wire::{
     CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service, StrangerLimits,
 };
@@ -20,8 +23,10 @@ use crate::commands::COMMANDS;
 use crate::context::{CommandSpec, Context};
 use crate::ending::while_awaited;
 use crate::errors::expired;
+use crate::failing;
 use crate::fields;
 use crate::router::Router;
+use crate::scripting;
 
 /// What waits for a shard ends with `maxTimeMS` by itself, and then closes what it has opened
 /// elsewhere. Whatever else is waited for (the config servers, another task's refresh) is cut off
@@ -37,7 +42,7 @@ impl Service for Router {
 
     fn stranger_limits(&self, connection: &Connection) -> Option<StrangerLimits> {
         let controls = self.users.access.is_enforced();
-        let is_stranger = controls && !identity::known(connection).is_authenticated();
+        let is_stranger = controls && !identity::is_authenticated(connection);
         is_stranger.then_some(StrangerLimits::LOGIN)
     }
 
@@ -62,7 +67,7 @@ impl Service for Router {
             Err(error) => Err(error),
         };
         let mut reply = answer.unwrap_or_else(|error| error.to_reply());
-        self.gossip.attach(&mut reply);
+        self.gossip.attach(&self.users, connection, &mut reply);
         reply.into()
     }
 }
@@ -128,12 +133,14 @@ async fn run_in_time(context: &Context<'_>) -> Result<RawDocumentBuf, CommandErr
 async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
     let request = context.request;
     let figures = &context.router.figures;
-    let Some((place, spec)) = context.commands.find(&request.name) else {
+    let tests = context.router.has_test_commands.load(Ordering::Relaxed);
+    let found = context.commands.find(&request.name);
+    let Some((place, spec)) = found.filter(|(_, spec)| tests || !spec.for_tests) else {
         figures.local().unknown_commands.add(1);
         let text = format!("no such command: '{}'", request.name);
         return Err(CommandError::new(ErrorCode::CommandNotFound, text));
     };
-    let result = run_found(context, spec).await;
+    let result = failing::run(context, spec, run_found(context, spec)).await;
     let failed = result.is_err();
     figures.local().note(place, spec.name, request, failed);
     result
@@ -148,11 +155,22 @@ async fn run_found(
         let text = format!("{} may only be run against the admin database.", spec.name);
         return Err(CommandError::new(ErrorCode::Unauthorized, text));
     }
+    if !context.connection.is_internal() {
+        let required = context.router.requires_api_version.load(Ordering::Relaxed);
+        ApiParameters::check(request, spec.name, required)?;
+    }
     let client = authorize(context, spec).await?;
-    context.router.gossip.hear(&request.body)?;
+    let Context {
+        router, connection, ..
+    } = *context;
+    let heard = router.gossip.hear(&router.users, connection, &request.body);
+    heard.await?;
     // Checked once, here; a write has none, whatever it says.
-    if !matches!(spec.name, "insert" | "update" | "delete" | "findAndModify") {
+    if !writes_documents(spec.name) {
         ReadPreference::of_command(&request.body)?;
+    }
+    if !context.router.identity.scripting {
+        scripting::check(request)?;
     }
     let mut answer = (spec.run)(context);
     let answer = async {
@@ -163,7 +181,7 @@ async fn run_found(
         std::future::poll_fn(|cx| block_in_place(|| answer.as_mut().poll(cx))).await
     };
     match client {
-        Some(client) => on_behalf_of(Some(Arc::new(client)), answer).await,
+        Some(client) => on_behalf_of(Some(client), answer).await,
         None => answer.await,
     }
 }
@@ -172,7 +190,7 @@ async fn run_found(
 async fn authorize(
     context: &Context<'_>,
     spec: &CommandSpec,
-) -> Result<Option<RawDocumentBuf>, CommandError> {
+) -> Result<Option<Arc<RawDocumentBuf>>, CommandError> {
     let Context {
         connection,
         request,
@@ -195,7 +213,11 @@ async fn authorize(
         }
     }
     admitted?;
-    Ok(impersonation::of(&identity))
+    // Who has not logged in and is let in all the same makes the first user, as nobody; what is asked
+    // for a login is asked by the router itself.
+    let as_nobody = users.access.is_enforced() && !matches!(spec.access, Access::Anyone);
+    let is_told = identity.is_authenticated() || as_nobody;
+    Ok(is_told.then(|| impersonation::of(&identity)))
 }
 
 async fn admit(
@@ -217,7 +239,22 @@ async fn admit(
         && !identity.is_authenticated()
         && users.is_localhost_exception(context.connection).await;
     let check = Check::new(identity, localhost, request);
-    check::admit(&check, spec.access, request)
+    check::admit(&check, spec.access, request)?;
+    match request.get("lsid") {
+        // Shards believe a router whose session it is.
+        Some(RawBsonRef::Document(lsid)) if fields::get(lsid, "uid").is_some() => {
+            let (lsid, owner) = (session_id::parse(lsid)?, identity.owner());
+            sessions::resolve(lsid, Some(owner), identity, Naming::Members).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn writes_documents(command: &str) -> bool {
+    matches!(
+        command,
+        "insert" | "update" | "delete" | "findAndModify" | "bulkWrite"
+    )
 }
 
 /// What only tells and asks who somebody is is not worth a line of the audit log.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_document::collation::holds_strings;
 use banyan_query::bounds::{self, Conjunction, Interval};
+use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::{Context, Filter};
 use banyan_sharding::{RoutingTable, ShardKey, ValueRange};
 use banyan_wire::{CommandError, ErrorCode};
@@ -52,10 +53,11 @@ pub fn of_filter(route: &Route, filter: &RawDocument, holder: &RawDocument) -> V
 /// The shards that a leading `$match` leaves.
 pub fn of_pipeline(route: &Route, stages: &[&RawDocument], holder: &RawDocument) -> Vec<Arc<str>> {
     let empty = RawDocumentBuf::new();
-    let filter = match stages
-        .first()
-        .and_then(|stage| fields::get(stage, "$match"))
-    {
+    let asked = stages.first().and_then(|stage| {
+        let near = || fields::get(stage, "$geoNear")?.as_document();
+        fields::get(stage, "$match").or_else(|| fields::get(near()?, "query"))
+    });
+    let filter = match asked {
         Some(RawBsonRef::Document(filter)) => filter,
         _ => &empty,
     };
@@ -103,10 +105,11 @@ pub fn parse(
 ) -> Result<Filter, CommandError> {
     let context = Context {
         collator: collation::of(Some(table), holder)?,
+        text: Some(TextContext::new(SearchedIndex::Elsewhere)),
         runs_elsewhere: true,
         ..Context::default()
     };
-    Filter::parse(filter, &context).map_err(query_error)
+    Filter::of_query(filter, &context).map_err(query_error)
 }
 
 pub fn of_insert(route: &Route, document: &RawDocument) -> Result<Target, CommandError> {

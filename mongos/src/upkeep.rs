@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_wire::{CommandError, ReadPreference, RequestOptions};
+use banyan_access::cluster_time::{find_keys, read_reply};
+use banyan_wire::{CommandError, ReadMode, ReadPreference, RequestOptions};
 use bson::rawdoc;
 
 use crate::defaults::Known;
@@ -11,6 +12,9 @@ use crate::router::Router;
 
 /// How long a change made elsewhere may stay unknown here.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the config servers may take to tell their keys.
+const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Router {
     /// Asks the config servers.
@@ -32,5 +36,24 @@ pub async fn keep_defaults(router: Arc<Router>) {
             () = router.identity.stop.cancelled() => return,
             () = tokio::time::sleep(REFRESH_EVERY) => {}
         }
+    }
+}
+
+/// Fetches the keys of cluster times from the config servers, for as long as the router runs.
+pub async fn keep_signing_keys(router: Arc<Router>) {
+    let access = &router.users.access;
+    if !access.has_users() {
+        return;
+    }
+    let fetch = || async {
+        let options = RequestOptions::read(ReadMode::PrimaryPreferred).timeout(Some(KEYS_TIMEOUT));
+        let command = find_keys();
+        let reply = router.config.command(options, "admin", &command).await?;
+        router.gossip.observe(&reply);
+        read_reply(&reply)
+    };
+    tokio::select! {
+        () = router.identity.stop.cancelled() => {}
+        () = access.times.keep_fetching(fetch, || router.gossip.latest()) => {}
     }
 }

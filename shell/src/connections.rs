@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use crate::encryption::Encryption;
 use crate::ending::{self, Whose};
 use crate::interrupt::Interrupt;
+use crate::login::Login;
 use crate::preference;
 
 /// How long a server may take to be found.
@@ -28,6 +29,7 @@ pub struct Connections {
     sessions: Vec<Option<ClientSession>>,
     interrupt: Interrupt,
     encryption: Encryption,
+    login: Login,
 }
 
 struct Connection {
@@ -69,7 +71,7 @@ impl fmt::Display for ConnectionLost {
 impl std::error::Error for ConnectionLost {}
 
 impl Connections {
-    pub fn new(interrupt: Interrupt, encryption: Encryption) -> Result<Self> {
+    pub fn new(interrupt: Interrupt, encryption: Encryption, login: Login) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -81,6 +83,7 @@ impl Connections {
             sessions: Vec::new(),
             interrupt,
             encryption,
+            login,
         })
     }
 
@@ -95,6 +98,7 @@ impl Connections {
         let (client, defaults) = self.runtime.block_on(async {
             let mut options = ClientOptions::parse(&uri).await?;
             self.encryption.apply(&mut options)?;
+            self.login.apply(&mut options)?;
             options
                 .server_selection_timeout
                 .get_or_insert(SELECTION_TIMEOUT);

@@ -1,7 +1,7 @@
 //! The `mongo` shell: JavaScript at a prompt, against a server.
 //!
 //! - `options`: the command line;
-//! - `encryption`: the part of it that is about TLS;
+//! - `encryption`, `login`: the parts of it that are about TLS, and about who one is;
 //! - `connections`: the official driver, one command at a time;
 //! - `interrupt`: Ctrl-C, and `ending` what it does on the servers;
 //! - `preference`: read preferences, between commands and the driver;
@@ -13,6 +13,7 @@ mod connections;
 mod encryption;
 mod ending;
 mod interrupt;
+mod login;
 mod natives;
 mod options;
 mod preference;
@@ -41,7 +42,8 @@ fn run(options: &Options) -> anyhow::Result<u8> {
     if !options.quiet {
         println!("Banyan shell version {}", env!("CARGO_PKG_VERSION"));
     }
-    let mut session = Session::new(options.encryption.clone())?;
+    let login = options.login.clone().complete()?;
+    let mut session = Session::new(options.encryption.clone(), login)?;
     if !interactive {
         session.end_scripts_on_ctrl_c();
     }

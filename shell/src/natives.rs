@@ -37,7 +37,7 @@ const OWN: [(&str, Native); 8] = [
     ("advanceClusterTime", advance_cluster_time),
     ("endSession", end_session),
 ];
-const GLOBAL: [(&str, Native); 11] = [
+const GLOBAL: [(&str, Native); 12] = [
     ("print", print),
     ("sleep", sleep),
     ("cat", cat),
@@ -49,6 +49,7 @@ const GLOBAL: [(&str, Native); 11] = [
     ("hostname", hostname),
     ("getHostName", hostname),
     ("gc", collect_garbage),
+    ("passwordPrompt", password_prompt),
 ];
 
 /// Puts the natives into the scope's context.
@@ -260,6 +261,16 @@ fn print<'s>(
     // A reader that went away (a closed pipe) is no error of the script.
     let _ = writeln!(std::io::stdout(), "{}", words.join(" "));
     undefined(scope)
+}
+
+fn password_prompt<'s>(
+    scope: Scope<'_, 's>,
+    _: &Arguments<'s>,
+    _: &Outside,
+) -> Result<v8::Local<'s, v8::Value>> {
+    let password = crate::login::ask_password()?;
+    let password = v8::String::new(scope, &password).context("a password that long")?;
+    Ok(password.into())
 }
 
 fn sleep<'s>(

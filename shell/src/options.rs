@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::encryption::Encryption;
+use crate::login::Login;
 
 /// The Banyan shell: JavaScript against a server.
 #[derive(Debug, Parser)]
@@ -34,6 +35,8 @@ pub struct Options {
     port: Option<u16>,
     #[command(flatten)]
     pub encryption: Encryption,
+    #[command(flatten)]
+    pub login: Login,
     /// Prints help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,

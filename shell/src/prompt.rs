@@ -21,7 +21,7 @@ const HISTORY_LINES_MAX: usize = 1_000;
 pub fn run(mut session: Session) -> Result<u8> {
     let config = Config::builder()
         .max_history_size(HISTORY_LINES_MAX)?
-        .auto_add_history(true)
+        .auto_add_history(false)
         .completion_type(CompletionType::List)
         .completion_show_all_if_ambiguous(true);
     let mut editor: Editor<Assistant, FileHistory> = Editor::with_config(config.build())?;
@@ -66,6 +66,9 @@ fn read_lines(
             }
             Err(error) => return Err(error.into()),
         };
+        if !line.trim().is_empty() && !may_hold_a_password(&line) {
+            editor.add_history_entry(&line)?;
+        }
         match line.trim().trim_end_matches(';') {
             "" => continue,
             "exit" | "quit" => {
@@ -80,6 +83,19 @@ fn read_lines(
             Err(Ended::Failed(message)) => println!("{message}"),
         }
     }
+}
+
+/// Lines that set one are remembered nowhere.
+fn may_hold_a_password(line: &str) -> bool {
+    const WORDS: [&str; 5] = [
+        "createuser",
+        "updateuser",
+        "userpassword",
+        "pwd",
+        "mongodb://",
+    ];
+    let line = line.to_lowercase();
+    WORDS.iter().any(|word| line.contains(word))
 }
 
 fn history_file() -> Option<PathBuf> {
@@ -139,5 +155,22 @@ impl Validator for Assistant {
         } else {
             ValidationResult::Valid(None)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_hold_a_password;
+
+    #[test]
+    fn passwords_are_not_remembered() {
+        for line in [
+            r#"db.createUser({user: "a", pwd: "x", roles: []})"#,
+            r#"db.changeUserPassword("a", "x")"#,
+            r#"connect("mongodb://a:x@host/")"#,
+        ] {
+            assert!(may_hold_a_password(line), "{line}");
+        }
+        assert!(!may_hold_a_password("db.posts.find({author: 'pw'})"));
     }
 }

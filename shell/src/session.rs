@@ -11,13 +11,15 @@ use banyan_script::{Runtime, RuntimeOptions, ScriptError, v8};
 use crate::connections::Connections;
 use crate::encryption::Encryption;
 use crate::interrupt::Interrupt;
+use crate::login::Login;
 use crate::natives::{self, Outside};
 
 /// The shell's own scripts, in the order in which they stand on each other.
-const SCRIPTS: [(&str, &str); 9] = [
+const SCRIPTS: [(&str, &str); 10] = [
     ("errors.js", include_str!("js/errors.js")),
     ("mongo.js", include_str!("js/mongo.js")),
     ("session.js", include_str!("js/session.js")),
+    ("users.js", include_str!("js/users.js")),
     ("query.js", include_str!("js/query.js")),
     ("collection.js", include_str!("js/collection.js")),
     ("watch.js", include_str!("js/watch.js")),
@@ -41,10 +43,10 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(encryption: Encryption) -> Result<Self> {
+    pub fn new(encryption: Encryption, login: Login) -> Result<Self> {
         let mut runtime = Runtime::new(&RuntimeOptions::default());
         let interrupt = Interrupt::default();
-        let connections = Connections::new(interrupt.clone(), encryption)?;
+        let connections = Connections::new(interrupt.clone(), encryption, login)?;
         let outside = Rc::new(Outside {
             connections: RefCell::new(connections),
             quit: Cell::new(None),

@@ -68,6 +68,59 @@ assert rows == [{"_id": "a", "n": 200}, {"_id": "b", "n": 200}, {"_id": "big", "
 posts.aggregate([{"$project": {"n": 1}}, {"$out": "copied"}])
 assert db.copied.count_documents({}) == 301
 
+# Validators, and what a refused document is told.
+people = db.create_collection("people", validator={"$jsonSchema": {
+    "required": ["name"], "properties": {"age": {"bsonType": "int", "minimum": 0}}}})
+people.insert_one({"_id": 1, "name": "x", "age": 3})
+try:
+    people.insert_many([{"_id": 2, "name": "y"}, {"_id": 3, "age": -1}])
+    raise AssertionError("a document without a name went in")
+except pymongo.errors.BulkWriteError as error:
+    info = error.details["writeErrors"][0]["errInfo"]
+    assert info["failingDocumentId"] == 3, info
+    told = info["details"]["schemaRulesNotSatisfied"]
+    assert [rule["operatorName"] for rule in told] == ["properties", "required"], told
+try:
+    people.find_one_and_update({"_id": 1}, {"$set": {"age": "old"}})
+    raise AssertionError("an age that is none went in")
+except pymongo.errors.OperationFailure as error:
+    assert error.code == 121 and error.details["errInfo"]["failingDocumentId"] == 1, error.details
+people.insert_one({"_id": 3}, bypass_document_validation=True)
+db.command("collMod", "people", validationLevel="moderate")
+assert people.update_one({"_id": 3}, {"$set": {"age": -5}}).modified_count == 1
+assert people.options()["validationLevel"] == "moderate"
+
+# Indexes that say when documents are over.
+people.create_index("born", name="born", expireAfterSeconds=3600)
+assert people.index_information()["born"]["expireAfterSeconds"] == 3600
+changed = db.command("collMod", "people", index={"name": "born", "expireAfterSeconds": 60})
+assert "isdbgrid" == client.admin.command("hello").get("msg") or changed["expireAfterSeconds_new"] == 60, changed
+people.drop()
+
+# What is near, by either kind of index.
+places = db.places
+places.create_index([("at", pymongo.GEOSPHERE)])
+places.create_index([("xy", pymongo.GEO2D), ("kind", pymongo.ASCENDING)], min=-100, max=100)
+places.insert_many({"_id": n, "at": {"type": "Point", "coordinates": [n, 0]}, "xy": [n, 0],
+                    "kind": "bar" if n % 3 else "restaurant"} for n in (5, 1, 4, 2, 3, 0, 6))
+here = {"type": "Point", "coordinates": [6, 0]}
+near = places.find({"at": {"$nearSphere": {"$geometry": here, "$maxDistance": 400_000}}})
+assert [place["_id"] for place in near] == [6, 5, 4, 3]
+near = places.find({"xy": {"$near": [6, 0]}, "kind": "restaurant"}).limit(2)
+assert [place["_id"] for place in near] == [6, 3]
+nearest = list(places.aggregate([
+    {"$geoNear": {"near": here, "key": "at", "distanceField": "distance", "spherical": True,
+                  "query": {"kind": "restaurant"}}}, {"$limit": 2}]))
+assert [place["_id"] for place in nearest] == [6, 3] and 333_000 < nearest[1]["distance"] < 335_000
+box = {"xy": {"$within": {"$box": [[1, -1], [3, 1]]}}}
+assert sorted(place["_id"] for place in places.find(box)) == [1, 2, 3]
+try:
+    places.insert_one({"xy": [101, 0]})
+    raise AssertionError("a point out of bounds went in")
+except pymongo.errors.WriteError as error:
+    assert error.code == 13027
+places.drop()
+
 # Sessions, and the collections themselves.
 with client.start_session(causal_consistency=True) as session:
     posts.insert_one({"_id": "session"}, session=session)

@@ -295,7 +295,7 @@ async fn the_oplog_is_read_by_time_and_tailed() -> Result<()> {
     let kinds = oplog
         .distinct("op", doc! { "ts": { "$gte": start } })
         .await?;
-    ensure!(kinds == ["i".into(), "u".into(), "d".into()], "{kinds:?}");
+    ensure!(kinds == ["d".into(), "i".into(), "u".into()], "{kinds:?}");
     let sorted = doc! { "find": "oplog.rs", "tailable": true, "sort": { "$natural": -1 } };
     ensure!(code_of(&client, "local", sorted).await? == 2);
     ensure!(code_of(&client, "local", doc! { "drop": "oplog.rs" }).await? == 5_255_000);

@@ -128,6 +128,45 @@ async fn each_client_follows_changes() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn pymongo_tails_capped_collections() -> Result<()> {
+    let set = ReplicaSet::start("tour", 1, &[]).await;
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let router = format!("mongodb://{}/", cluster.router.host());
+    for uri in [set.uri(), router] {
+        let told = run(python("pymongo_capped.py", &uri)).await?;
+        ensure!(told.ends_with("capped complete\n"), "{told}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_driver_repeats_what_a_test_has_fail_and_keeps_to_its_api() -> Result<()> {
+    const TESTS: [&str; 2] = ["--setParameter", "enableTestCommands=1"];
+    let set = ReplicaSet::start("tour", 1, &TESTS).await;
+    let told = run(python("pymongo_fail_points.py", &set.uri())).await?;
+    ensure!(told.ends_with("fail points complete\n"), "{told}");
+    drop(set);
+    let cluster = Cluster::start_with(ClusterShape::default(), &TESTS).await;
+    let uri = format!("mongodb://{}/", cluster.router.host());
+    let told = run(python("pymongo_fail_points.py", &uri)).await?;
+    ensure!(told.ends_with("fail points complete\n"), "{told}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_bulk_writes_to_several_collections() -> Result<()> {
+    let set = ReplicaSet::start("tour", 1, &[]).await;
+    let told = run(python("pymongo_bulk_write.py", &set.uri())).await?;
+    ensure!(told.ends_with("bulk complete\n"), "{told}");
+    drop(set);
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let uri = format!("mongodb://{}/", cluster.router.host());
+    let told = run(python("pymongo_bulk_write.py", &uri)).await?;
+    ensure!(told.ends_with("bulk complete\n"), "{told}");
+    Ok(())
+}
+
 /// The members of the set get tags, except the first, which is made the primary.
 async fn tagged_set() -> Result<ReplicaSet> {
     let set = ReplicaSet::start("tour", 3, &[]).await;

@@ -10,7 +10,9 @@ use banyan_tests::repository;
 const FLOORS: &[(&str, u32)] = &[
     ("banyan-crash", 0),
     ("banyan-document", 0),
+    ("banyan-geo", 0),
     ("banyan-process", 0),
+    ("banyan-text", 0),
     ("banyan-wire", 1),
     ("banyan-query", 1),
     ("banyan-storage", 1),

@@ -88,7 +88,9 @@ fn resident_kb_max(process: &Process) -> Result<u64> {
 
 #[tokio::test]
 async fn an_output_that_has_to_end_leaves_nothing_and_is_not_kept_in_memory() -> Result<()> {
-    let mongod = Launch::mongod().start().await;
+    // A small cache: less is gathered in memory before it is written to a table.
+    let small = Launch::mongod().with(["--wiredTigerCacheSizeGB", "0.25"]);
+    let mongod = small.start().await;
     let test = prepared(&mongod).await?;
     let padded = doc! { "$project": { "_id": 0, "x": 1, "pad": "x".repeat(20_000) } };
     let output = |stage: Document, limit: Duration| {

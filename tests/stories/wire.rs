@@ -5,104 +5,18 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use banyan_tests::{Launch, Process};
+use banyan_tests::Launch;
 use bson::{Document, doc};
 
-const OP_UPDATE: i32 = 2001;
-const OP_INSERT: i32 = 2002;
-const OP_QUERY: i32 = 2004;
-const OP_GET_MORE: i32 = 2005;
-const OP_DELETE: i32 = 2006;
-const OP_KILL_CURSORS: i32 = 2007;
-const OP_MSG: i32 = 2013;
-
-/// A driver of 2012, by hand.
-struct Legacy {
-    socket: TcpStream,
-    last_id: i32,
-}
-
-struct LegacyReply {
-    flags: i32,
-    cursor: i64,
-    documents: Vec<Document>,
-}
-
-fn bytes(document: &Document) -> Vec<u8> {
-    bson::serialize_to_vec(document).expect("a document serializes")
-}
-
-fn text(value: &str) -> Vec<u8> {
-    [value.as_bytes(), &[0]].concat()
-}
-
-fn word(value: i32) -> Vec<u8> {
-    value.to_le_bytes().to_vec()
-}
-
-impl Legacy {
-    fn connect(process: &Process) -> Result<Self> {
-        let socket = TcpStream::connect(process.host())?;
-        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        Ok(Self { socket, last_id: 0 })
-    }
-
-    fn send(&mut self, operation: i32, parts: &[Vec<u8>]) -> Result<i32> {
-        let body = parts.concat();
-        self.last_id += 1;
-        let length = i32::try_from(16 + body.len())?;
-        let header = [length, self.last_id, 0, operation]
-            .map(i32::to_le_bytes)
-            .concat();
-        self.socket.write_all(&[header, body].concat())?;
-        Ok(self.last_id)
-    }
-
-    fn reply(&mut self, to: i32) -> Result<LegacyReply> {
-        let mut header = [0; 16];
-        self.socket.read_exact(&mut header)?;
-        let at = |at: usize| {
-            i32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-        };
-        ensure!(at(12) == 1 && at(8) == to, "an OP_REPLY to {to}");
-        let mut body = vec![0; usize::try_from(at(0))? - 16];
-        self.socket.read_exact(&mut body)?;
-        let flags = i32::from_le_bytes(body[0..4].try_into()?);
-        let cursor = i64::from_le_bytes(body[4..12].try_into()?);
-        let mut rest = &body[20..];
-        let mut documents = Vec::new();
-        while !rest.is_empty() {
-            documents.push(Document::from_reader(&mut rest)?);
-        }
-        Ok(LegacyReply {
-            flags,
-            cursor,
-            documents,
-        })
-    }
-
-    fn query(&mut self, namespace: &str, filter: &Document, count: i32) -> Result<LegacyReply> {
-        let parts = [
-            word(0),
-            text(namespace),
-            word(0),
-            word(count),
-            bytes(filter),
-        ];
-        let sent = self.send(OP_QUERY, &parts)?;
-        self.reply(sent)
-    }
-
-    fn command(&mut self, command: &Document) -> Result<Document> {
-        let mut reply = self.query("test.$cmd", command, -1)?;
-        reply.documents.pop().context("one document")
-    }
-}
+use crate::opcodes::{
+    OP_DELETE, OP_GET_MORE, OP_INSERT, OP_KILL_CURSORS, OP_MSG, OP_QUERY, OP_UPDATE, RawClient,
+    bytes, text, word,
+};
 
 #[tokio::test]
 async fn a_driver_of_2012_reads_and_writes() -> Result<()> {
     let mongod = Launch::mongod().start().await;
-    let mut driver = Legacy::connect(&mongod)?;
+    let mut driver = RawClient::connect(&mongod)?;
     let hello = driver.command(&doc! { "ismaster": 1 })?;
     ensure!(
         hello.get_bool("ismaster")? && hello.get_i32("minWireVersion")? == 0,

@@ -2,6 +2,7 @@
 //! connection, its users, or the process itself. Its form is `banyan_security`'s, its place
 //! `banyan_process`'s.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -36,6 +37,7 @@ pub fn install(flags: &AuditFlags) -> Result<(), String> {
     let filter = filter
         .transpose()
         .map_err(|error| wrong(error.to_string()))?;
+    sink.note_rotations(|moved| note_own("rotateLog", rotation(moved)));
     let write = move |event: &RawDocument| match sink.format {
         AuditFormat::Bson => sink.write(event.as_bytes()),
         AuditFormat::Json => sink.write(audit::to_json(event).as_bytes()),
@@ -91,6 +93,9 @@ impl Actor {
                 users: owner.names().to_vec(),
                 roles: impersonation::roles(metadata),
             },
+            (Some(_), Some(metadata)) if impersonation::is_nobody(metadata) => {
+                Actor::of(&Identity::default())
+            }
             _ => Actor::of(identity),
         }
     }
@@ -140,6 +145,15 @@ pub fn note_own(action: &str, param: RawDocumentBuf) {
         param,
         result: 0,
     });
+}
+
+/// What the first event of a new file says: where those before it are, if they were moved.
+pub(crate) fn rotation(moved: Option<&Path>) -> RawDocumentBuf {
+    let moved = moved.map_or_else(String::new, |path| path.display().to_string());
+    rawdoc! {
+        "pid": i64::from(std::process::id()),
+        "logRotationStatus": { "status": "OK", "rotatedLogPath": moved, "errors": [] },
+    }
 }
 
 /// The process ends: by a client's command, or by itself. There is one such event.
@@ -254,7 +268,7 @@ mod tests {
             restrictions: Default::default(),
         };
         let alice = Identity::new(vec![Arc::new(alice)], 1);
-        let sent = impersonation::of(&alice).expect("somebody");
+        let sent = impersonation::of(&alice);
         let sent = Some(RawBsonRef::Document(&sent));
         let expected = Actor {
             users: vec![name],
@@ -265,5 +279,11 @@ mod tests {
         let own = Actor::of(&router);
         assert_eq!(Actor::behind(&router, Some(router.owner()), None), own);
         assert_eq!(Actor::behind(&router, None, None), own);
+        // Who has not logged in is nobody, and not the router.
+        let nobody = Identity::default();
+        let sent = impersonation::of(&nobody);
+        let sent = Some(RawBsonRef::Document(&sent));
+        let expected = Actor::of(&nobody);
+        assert_eq!(Actor::behind(&router, Some(router.owner()), sent), expected);
     }
 }

@@ -146,7 +146,8 @@ pub fn all_of<'a>(
     document: &'a RawDocument,
     field: &'a str,
 ) -> impl Iterator<Item = RawBsonRef<'a>> {
-    let named = banyan_document::elements(document).filter(move |one| one.name() == field);
+    let all = banyan_document::elements(document);
+    let named = all.filter(move |one| one.name_bytes() == field.as_bytes());
     named.map(|one| one.value())
 }
 

@@ -13,6 +13,7 @@ use rand::RngCore;
 use tokio::sync::Notify;
 use tracing::info;
 
+use crate::cluster_time::ClusterTimes;
 use crate::identity::{AuthorizedUser, Client, Identity, MEMBER_DATABASE, MEMBER_USER};
 use crate::members::MemberKeys;
 use crate::throttle::Throttle;
@@ -94,6 +95,8 @@ pub struct AccessControl {
     options: AccessOptions,
     /// Makes salts for users that do not exist.
     pub secret: [u8; 32],
+    /// What signs cluster times.
+    pub times: Arc<ClusterTimes>,
     generation: Arc<Generation>,
     cache: Mutex<Cache>,
     throttle: Throttle,
@@ -106,6 +109,7 @@ impl AccessControl {
         AccessControl {
             options,
             secret,
+            times: Arc::default(),
             generation: Arc::new(Generation::new()),
             cache: Mutex::default(),
             throttle: Throttle::default(),

@@ -1,12 +1,12 @@
 //! Who has logged in on a connection.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use banyan_security::role::Granted;
 use banyan_security::{Action, Privileges, Resource, Restrictions, RoleName, UserName};
 use banyan_wire::Connection;
-use bson::Uuid;
+use bson::{RawDocumentBuf, Uuid};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -47,6 +47,9 @@ pub struct Identity {
     /// As of which state of users and roles.
     pub generation: u64,
     owner: Arc<Owner>,
+    may_advance_clock: bool,
+    /// What other processes are told of it: the same with every request.
+    told: OnceLock<Arc<RawDocumentBuf>>,
 }
 
 /// Whom cursors, sessions and operations belong to: the users that one client has logged in as.
@@ -90,11 +93,21 @@ impl Owner {
 impl Identity {
     pub fn new(users: Vec<Arc<AuthorizedUser>>, generation: u64) -> Identity {
         let names = users.iter().map(|user| user.name.clone()).collect();
-        Identity {
+        let mut identity = Identity {
             owner: Arc::new(Owner::new(names)),
             users,
             generation,
-        }
+            may_advance_clock: false,
+            told: OnceLock::new(),
+        };
+        identity.may_advance_clock = identity.allows(Action::AdvanceClusterTime, Resource::Cluster);
+        identity
+    }
+
+    /// Whether it is believed what it says of the time, as members are. Asked with every reply, so
+    /// it is found out once.
+    pub fn may_advance_clock(&self) -> bool {
+        self.may_advance_clock
     }
 
     pub fn is_authenticated(&self) -> bool {
@@ -102,12 +115,17 @@ impl Identity {
     }
 
     pub fn allows(&self, action: Action, resource: Resource<'_>) -> bool {
-        self.privileges()
-            .any(|privileges| privileges.allow(action, resource))
+        let mut users = self.users.iter();
+        users.any(|user| user.granted.allow(action, resource))
     }
 
     pub fn privileges(&self) -> impl Iterator<Item = &Privileges> {
-        self.users.iter().map(|user| &user.granted.privileges)
+        self.users.iter().map(|user| user.granted.privileges())
+    }
+
+    /// What other processes are told of it, made when it is first asked for.
+    pub fn told(&self, make: impl FnOnce() -> RawDocumentBuf) -> &Arc<RawDocumentBuf> {
+        self.told.get_or_init(|| Arc::new(make()))
     }
 
     /// Whom belongs what this client opens.
@@ -129,6 +147,9 @@ pub struct Client {
     /// The index of its last write in the log.
     pub last_write: AtomicU64,
     identity: Mutex<Arc<Identity>>,
+    is_authenticated: AtomicBool,
+    /// Whom its last request was sent for, where that is somebody else, and how that was told.
+    pub spoken_for: Mutex<Option<(RawDocumentBuf, Arc<Owner>)>>,
     pub conversation: Mutex<Option<Conversation>>,
 }
 
@@ -143,8 +164,19 @@ impl Client {
     }
 
     pub fn set_identity(&self, identity: Identity) {
-        *self.identity.lock() = Arc::new(identity);
+        let mut known = self.identity.lock();
+        let is_authenticated = identity.is_authenticated();
+        *known = Arc::new(identity);
+        self.is_authenticated
+            .store(is_authenticated, Ordering::Release);
     }
+}
+
+/// Whether somebody has logged in on a connection, as its last command left it. Asked before every
+/// message is read.
+pub fn is_authenticated(connection: &Connection) -> bool {
+    let client = Client::of(connection);
+    client.is_some_and(|client| client.is_authenticated.load(Ordering::Acquire))
 }
 
 /// As the connection's last command left it; see `AccessControl::identity` for what holds now.

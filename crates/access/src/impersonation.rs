@@ -2,17 +2,18 @@
 //!
 //! Every request of a router comes from `__system`, who may do everything: the router has checked
 //! what its client may do. `$audit` names the client's users, as in MongoDB, so that cursors,
-//! sessions and operations on shards belong to them. Nobody else may send it.
+//! sessions and operations on shards belong to them; the users of one that has not logged in are none.
+//! Nobody else may send it.
 
 use std::sync::Arc;
 
 use banyan_document::field;
 use banyan_security::{RoleName, UserName};
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, Connection, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
 
 use crate::administration::user_name;
-use crate::identity::{Identity, Owner};
+use crate::identity::{Client, Identity, Owner};
 
 /// The field of a request.
 pub const FIELD: &str = banyan_wire::behalf::FIELD;
@@ -22,11 +23,12 @@ const ROLES: &str = "$impersonatedRoles";
 /// A connection has at most one user of each database.
 const USERS_MAX: usize = 10_000;
 
-/// What is sent along for a client; `None` for one that has not logged in.
-pub fn of(identity: &Identity) -> Option<RawDocumentBuf> {
-    if !identity.is_authenticated() {
-        return None;
-    }
+/// What is sent along for a client.
+pub fn of(identity: &Identity) -> Arc<RawDocumentBuf> {
+    identity.told(|| metadata(identity)).clone()
+}
+
+fn metadata(identity: &Identity) -> RawDocumentBuf {
     let mut users = RawArrayBuf::new();
     let mut roles: Vec<RoleName> = Vec::new();
     for user in &identity.users {
@@ -37,14 +39,44 @@ pub fn of(identity: &Identity) -> Option<RawDocumentBuf> {
             }
         }
     }
-    Some(rawdoc! {
+    rawdoc! {
         "$impersonatedUsers": users,
         "$impersonatedRoles": RoleName::array(&roles),
-    })
+    }
+}
+
+/// Whether a router says that its client has not logged in.
+pub fn is_nobody(value: RawBsonRef<'_>) -> bool {
+    let users = match value {
+        RawBsonRef::Document(metadata) => field(metadata, USERS),
+        _ => None,
+    };
+    matches!(users, Some(RawBsonRef::Array(users)) if users.is_empty())
+}
+
+/// Whom a request that came by a connection is sent for; `None`: nobody. The requests of one client
+/// often follow each other.
+pub fn spoken_for(
+    connection: &Connection,
+    value: RawBsonRef<'_>,
+) -> Result<Option<Arc<Owner>>, CommandError> {
+    let (Some(client), RawBsonRef::Document(metadata)) = (Client::of(connection), value) else {
+        return parse(value);
+    };
+    if let Some((told, owner)) = &*client.spoken_for.lock()
+        && told.as_bytes() == metadata.as_bytes()
+    {
+        return Ok(Some(owner.clone()));
+    }
+    let owner = parse(value)?;
+    if let Some(owner) = &owner {
+        *client.spoken_for.lock() = Some((metadata.to_owned(), owner.clone()));
+    }
+    Ok(owner)
 }
 
 /// Whom the value of the field names; `None`: nobody.
-pub fn parse(value: RawBsonRef<'_>) -> Result<Option<Arc<Owner>>, CommandError> {
+fn parse(value: RawBsonRef<'_>) -> Result<Option<Arc<Owner>>, CommandError> {
     let wrong = |message: String| Err(CommandError::new(ErrorCode::TypeMismatch, message));
     let RawBsonRef::Document(metadata) = value else {
         return wrong(format!("BSON field '{FIELD}' is the wrong type"));
@@ -87,8 +119,11 @@ pub fn refused() -> CommandError {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
     use banyan_security::Restrictions;
     use bson::RawBson;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::identity::AuthorizedUser;
@@ -106,17 +141,28 @@ mod tests {
     #[test]
     fn who_is_named_is_who_logged_in() {
         let identity = Identity::new(vec![user("x", "a"), user("y", "b")], 1);
-        let sent = of(&identity).expect("somebody");
+        let sent = of(&identity);
         let read = parse(RawBsonRef::Document(&sent))
             .unwrap()
             .expect("somebody");
         assert_eq!(*read, **identity.owner());
         assert_eq!(read.names().len(), 2);
+        // The same, whoever came before.
+        let other = of(&Identity::new(vec![user("z", "a")], 1));
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let connection = Connection::new(1, nowhere, nowhere, CancellationToken::new());
+        for (told, count) in [(&sent, 2), (&sent, 2), (&other, 1), (&sent, 2)] {
+            let owner = spoken_for(&connection, RawBsonRef::Document(told)).unwrap();
+            assert_eq!(owner.expect("somebody").names().len(), count);
+        }
         let roles = roles(RawBsonRef::Document(&sent));
         assert_eq!(roles, [RoleName::new("read", "a")]);
-        assert_eq!(of(&Identity::default()), None);
-        let none = rawdoc! { "$impersonatedUsers": [] };
-        assert_eq!(parse(RawBsonRef::Document(&none)).unwrap(), None);
+        assert!(!is_nobody(RawBsonRef::Document(&sent)));
+        let nobody = of(&Identity::default());
+        let nobody = RawBsonRef::Document(&nobody);
+        assert!(is_nobody(nobody));
+        assert_eq!(parse(nobody).unwrap(), None);
+        assert!(!is_nobody(RawBsonRef::Document(&rawdoc! {})));
     }
 
     #[test]

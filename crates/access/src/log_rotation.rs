@@ -1,13 +1,11 @@
 //! `logRotate`: the log, the audit log, or both go on in new files.
 
-use std::path::Path;
-
 use banyan_process::{audit, logging};
 use banyan_wire::params::Field;
 use banyan_wire::{CommandError, Connection, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 
-use crate::audit::note;
+use crate::audit::{note, rotation};
 
 /// Carries the command out and answers it. Call it where files may be waited for.
 ///
@@ -25,7 +23,7 @@ pub fn rotate(
             tracing::error!(%error, "the audit log cannot be rotated; going on in the old one");
             failed(ErrorCode::FileRenameFailed)
         })?;
-        note_rotation(connection, moved.as_deref());
+        note(connection, "rotateLog", rotation(moved.as_deref()), 0);
     }
     if matches!(kind, Which::All | Which::Server)
         && let Some(log) = logging::log()
@@ -35,16 +33,6 @@ pub fn rotate(
             .map_err(|_| failed(ErrorCode::FileRenameFailed))?;
     }
     Ok(rawdoc! { "ok": 1.0 })
-}
-
-/// The first event of a new file says where those before it are.
-fn note_rotation(connection: &Connection, moved: Option<&Path>) {
-    let moved = moved.map_or_else(String::new, |path| path.display().to_string());
-    let param = rawdoc! {
-        "pid": i64::from(std::process::id()),
-        "logRotationStatus": { "status": "OK", "rotatedLogPath": moved, "errors": [] },
-    };
-    note(connection, "rotateLog", param, 0);
 }
 
 enum Which {

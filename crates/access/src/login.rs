@@ -204,7 +204,7 @@ pub fn connection_status(identity: &Identity, show_privileges: bool) -> RawDocum
                 roles.push(role.clone());
             }
         }
-        privileges.add_all(&user.granted.privileges);
+        privileges.add_all(user.granted.privileges());
     }
     let mut auth = rawdoc! {
         "authenticatedUsers": users,

@@ -143,6 +143,7 @@ pub fn is_harmless(stage: &str) -> bool {
     matches!(
         stage,
         "$_internalDensify"
+            | "$_internalDropTextScore"
             | "$addFields"
             | "$bucket"
             | "$bucketAuto"
@@ -152,6 +153,7 @@ pub fn is_harmless(stage: &str) -> bool {
             | "$densify"
             | "$documents"
             | "$fill"
+            | "$geoNear"
             | "$group"
             | "$indexStats"
             | "$limit"

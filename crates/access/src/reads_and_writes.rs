@@ -47,6 +47,94 @@ pub fn update(check: &Check<'_>) -> bool {
         && bypasses(check)
 }
 
+/// Whether a command is an aggregation that writes its results somewhere.
+pub fn writes_output(body: &RawDocument) -> bool {
+    let Some(first) = banyan_document::elements(body).next() else {
+        return false;
+    };
+    if first.name() != "aggregate" {
+        return false;
+    }
+    let Some(RawBsonRef::Array(stages)) = banyan_document::field(body, "pipeline") else {
+        return false;
+    };
+    let last = banyan_document::items(stages).last();
+    let stage = last.and_then(|last| last.value().as_document());
+    let output = stage.and_then(|stage| banyan_document::elements(stage).next());
+    output.is_some_and(|stage| matches!(stage.name(), "$out" | "$merge"))
+}
+
+/// The collection is named with its database, whatever database the command is sent to.
+pub fn data_size(check: &Check<'_>) -> bool {
+    match check.named().and_then(|name| name.split_once('.')) {
+        Some((database, collection)) => check.on(database, collection, Action::Find),
+        // The command itself refuses it.
+        None => check.identity.is_authenticated(),
+    }
+}
+
+/// The chunks are read.
+pub fn file_md5(check: &Check<'_>) -> bool {
+    let mut roots = check.all("root").peekable();
+    let reads = |root: &str| check.on(check.database, &format!("{root}.chunks"), Action::Find);
+    if roots.peek().is_none() {
+        return reads("fs");
+    }
+    roots.all(|root| root.as_str().is_none_or(reads))
+}
+
+/// Every operation of a `bulkWrite` on its collection. One whose collection cannot be told is refused
+/// by the command itself.
+pub fn bulk_write(check: &Check<'_>) -> bool {
+    let bypasses = check.flag("bypassDocumentValidation");
+    let lists = sent_documents(check, "nsInfo");
+    let allowed = |database: &str, collection: &str, op: &RawDocument, kind: &str| {
+        let on = |action| check.on(database, collection, action);
+        let writes = match kind {
+            "insert" => on(Action::Insert),
+            "update" => {
+                on(Action::Update) && (!all_of(op, "upsert").any(is_true) || on(Action::Insert))
+            }
+            "delete" => on(Action::Remove),
+            _ => true,
+        };
+        writes && (!bypasses || on(Action::BypassDocumentValidation))
+    };
+    sent_documents(check, "ops")
+        .into_iter()
+        .flatten()
+        .all(|op| {
+            let Some(first) = banyan_document::elements(op).next() else {
+                return true;
+            };
+            let place = banyan_wire::params::number(first.value());
+            let Some(place) = place.and_then(|place| usize::try_from(place).ok()) else {
+                return true;
+            };
+            lists.iter().filter_map(|list| list.get(place)).all(|info| {
+                all_of(info, "ns").all(|name| {
+                    let split = name.as_str().and_then(|name| name.split_once('.'));
+                    split.is_none_or(|(database, collection)| {
+                        allowed(database, collection, op, first.name())
+                    })
+                })
+            })
+        })
+}
+
+/// The documents of a field, of each time that it is given, whichever way they were sent.
+fn sent_documents<'a>(check: &Check<'a>, field: &'a str) -> Vec<Vec<&'a RawDocument>> {
+    let sequences = check.sequences.iter().filter(|one| one.identifier == field);
+    let mut lists: Vec<Vec<_>> = sequences.map(|one| one.docs().collect()).collect();
+    for value in check.all(field) {
+        if let RawBsonRef::Array(array) = value {
+            let documents = array.into_iter().flatten();
+            lists.push(documents.filter_map(|one| one.as_document()).collect());
+        }
+    }
+    lists
+}
+
 pub fn find_and_modify(check: &Check<'_>) -> bool {
     let removes = check.flag("remove");
     let updates = !removes || check.all("remove").any(|value| !is_true(value));
@@ -114,7 +202,7 @@ fn map_reduce_out(check: &Check<'_>, out: RawBsonRef<'_>) -> bool {
 }
 
 /// Within a database its own privilege will do, unless the new name would let the client read
-/// what it could not read before.
+/// what it could not read before, or either is a name that the server has given a meaning.
 pub fn rename(check: &Check<'_>) -> bool {
     let (Some(from), Some(RawBsonRef::String(to))) = (check.named(), check.get("to")) else {
         return false;
@@ -124,7 +212,10 @@ pub fn rename(check: &Check<'_>) -> bool {
     else {
         return false;
     };
+    let is_system = |name: &str| name.starts_with("system.");
     if from_database == to_database
+        && !is_system(from)
+        && !is_system(to)
         && check.on_database(from_database, Action::RenameCollectionSameDB)
     {
         let reads_source = check.on(from_database, from, Action::Find);
@@ -144,10 +235,59 @@ pub fn rename(check: &Check<'_>) -> bool {
         && (!check.flag("dropTarget") || check.on(to_database, to, Action::DropCollection))
 }
 
-/// Whoever may insert may begin a collection by it.
+/// Whoever may insert may begin a collection by it, but no view.
 pub fn create(check: &Check<'_>) -> bool {
+    if check.get("viewOn").is_some() {
+        return check.collection(Action::CreateCollection)
+            && (!check.flag("capped") || check.collection(Action::ConvertToCapped))
+            && defines_view(check);
+    }
     check.collection(Action::CreateCollection)
         || (!check.flag("capped") && check.collection(Action::Insert))
+}
+
+/// What takes the collection's place is no copy for others to read.
+pub fn convert_to_capped(check: &Check<'_>) -> bool {
+    check.collection(Action::ConvertToCapped)
+}
+
+/// The source is read, the target written.
+pub fn clone_as_capped(check: &Check<'_>) -> bool {
+    let Some(RawBsonRef::String(to)) = check.get("toCollection") else {
+        return check.collection(Action::Find);
+    };
+    let target = [Action::Insert, Action::CreateIndex, Action::ConvertToCapped];
+    let mut target = target.iter();
+    check.collection(Action::Find) && target.all(|action| check.on(check.database, to, *action))
+}
+
+/// A view whose definition is changed must not show what its owner may not read. That can be judged
+/// only where all of it is named; the command refuses to change a part of it.
+pub fn coll_mod(check: &Check<'_>) -> bool {
+    let is_defined = check.get("viewOn").is_some() && check.get("pipeline").is_some();
+    check.collection(Action::CollMod) && (!is_defined || defines_view(check))
+}
+
+/// Who may read a view must be allowed to read all that it is made of, to define it so.
+fn defines_view(check: &Check<'_>) -> bool {
+    if !check.collection(Action::Find) {
+        return true;
+    }
+    let none = bson::RawArrayBuf::new();
+    let mut pipelines: Vec<_> = check.all("pipeline").collect();
+    if pipelines.is_empty() {
+        pipelines.push(RawBsonRef::Array(&none));
+    }
+    let may_read = |on: RawBsonRef<'_>| {
+        pipelines.iter().all(|pipeline| match (on, pipeline) {
+            (RawBsonRef::String(on), RawBsonRef::Array(stages)) => {
+                pipelines::allowed(check, Some(on), stages)
+            }
+            // It is refused for what it is.
+            _ => true,
+        })
+    };
+    check.all("viewOn").all(may_read)
 }
 
 /// Setting the profiler; to look at it takes less.

@@ -6,10 +6,24 @@ use banyan_document::elements;
 use banyan_wire::{Doc, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
+use crate::cluster_time::KEYS_COLLECTION;
+
 const HIDDEN: &str = "xxx";
 
-/// The fields of a command that hold a password, a proof, or what is as good.
-fn secrets(command: &str) -> &'static [&'static str] {
+/// The fields of a command that hold a password, a proof, or what is as good. `target`: the value of
+/// its first field.
+fn secrets(command: &str, target: RawBsonRef<'_>) -> &'static [&'static str] {
+    if let ("insert", RawBsonRef::String(KEYS_COLLECTION)) = (command, target) {
+        return &["documents"];
+    }
+    if let RawBsonRef::String("system.users") = target {
+        return match command {
+            "insert" => &["documents"],
+            "update" => &["updates"],
+            "findAndModify" | "findandmodify" => &["update"],
+            _ => &[],
+        };
+    }
     match command {
         "createUser" | "updateUser" => &["pwd"],
         "saslStart" | "saslContinue" => &["payload"],
@@ -25,7 +39,7 @@ pub fn shown(body: &RawDocument) -> Option<RawDocumentBuf> {
     if let ("explain", RawBsonRef::Document(explained)) = (command.name(), command.value()) {
         return explanation_of(body, &shown(explained)?);
     }
-    let secrets = secrets(command.name());
+    let secrets = secrets(command.name(), command.value());
     if !elements(body).any(|element| secrets.contains(&element.name())) {
         return None;
     }
@@ -41,6 +55,21 @@ pub fn shown(body: &RawDocument) -> Option<RawDocumentBuf> {
         }
     }
     Some(shown)
+}
+
+/// A user's document without what its password is proved by.
+pub fn without_credentials(document: &RawDocument) -> RawDocumentBuf {
+    let mut shown = RawDocumentBuf::new();
+    for element in elements(document) {
+        let Ok(name) = bson::raw::CString::try_from(element.name()) else {
+            continue;
+        };
+        match element.name() {
+            "credentials" => shown.append(&name, HIDDEN),
+            _ => shown.append(&name, element.value()),
+        }
+    }
+    shown
 }
 
 /// An `explain` with another command in it.
@@ -81,5 +110,14 @@ mod tests {
         let hidden = rawdoc! { "explain": hidden, "verbosity": "queryPlanner" };
         assert_eq!(shown(&explain), Some(hidden));
         assert_eq!(shown(&rawdoc! { "insert": "c", "pwd": "theirs" }), None);
+        let direct = rawdoc! { "insert": "system.users", "documents": [{ "credentials": 1 }] };
+        let hidden = rawdoc! { "insert": "system.users", "documents": "xxx" };
+        assert_eq!(shown(&direct), Some(hidden));
+        let user = rawdoc! { "_id": "test.a", "credentials": { "SCRAM-SHA-1": {} }, "roles": [] };
+        let hidden = rawdoc! { "_id": "test.a", "credentials": "xxx", "roles": [] };
+        assert_eq!(without_credentials(&user), hidden);
+        let key = rawdoc! { "insert": "system.keys", "documents": [{ "key": "secret" }] };
+        let hidden = rawdoc! { "insert": "system.keys", "documents": "xxx" };
+        assert_eq!(shown(&key), Some(hidden));
     }
 }

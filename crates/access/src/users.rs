@@ -56,11 +56,11 @@ impl FetchedUser {
                 }
             }
         }
-        let granted = Granted {
-            roles: RoleName::parse_all(array("inheritedRoles")?, &definition.name.database)?,
-            privileges: Privileges::parse(array("inheritedPrivileges")?)?,
+        let granted = Granted::new(
+            RoleName::parse_all(array("inheritedRoles")?, &definition.name.database)?,
+            Privileges::parse(array("inheritedPrivileges")?)?,
             restrictions,
-        };
+        );
         let authorized = AuthorizedUser {
             name: definition.name.clone(),
             id: Some(definition.id),
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(user.definition.name, name);
         let granted = &user.authorized.granted;
         assert_eq!((granted.roles.len(), granted.restrictions.len()), (2, 1));
-        assert_eq!(granted.privileges.iter().count(), 1);
+        assert_eq!(granted.privileges().iter().count(), 1);
         let fetched = Fetched(Some(user));
         assert!(fetched.definition(&name).unwrap().is_some());
         let other = UserName::new("a", "u");

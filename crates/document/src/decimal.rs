@@ -3,12 +3,13 @@
 //! `bson::Decimal128` is sixteen opaque bytes; this is the number inside. Arithmetic is exact on
 //! big integers and then rounded once, half to even, to 34 digits, keeping the exponent that the
 //! standard prefers (`1.20 + 3` is `4.20`), so that results agree with the reference digit by
-//! digit. Here are the type and its sixteen bytes; [`mod@arithmetic`],
-//! [`mod@order`], [`mod@double`] and [`mod@text`] are what can be done with it, and what is computed
-//! ends in [`rounding::round`].
+//! digit. Here are the type and its sixteen bytes; [`mod@arithmetic`], [`mod@functions`],
+//! [`mod@order`], [`mod@double`] and [`mod@text`] are what can be done with it, and what is
+//! computed ends in [`rounding::round`].
 
 mod arithmetic;
 mod double;
+mod functions;
 mod order;
 mod rounding;
 #[cfg(test)]

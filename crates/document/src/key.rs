@@ -24,6 +24,7 @@
 //! ([`types`]).
 
 mod builder;
+mod combined;
 mod decode;
 mod hash;
 mod number;
@@ -32,6 +33,7 @@ mod pattern;
 mod types;
 
 pub use builder::{KeyBuilder, KeyField};
+pub use combined::{Compute, Computed, cell_of_plane};
 pub use decode::{FieldValue, KeyReader, Unreadable};
 pub use hash::{hash, hash_collated};
 pub use order::FieldOrder;

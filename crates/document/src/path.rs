@@ -116,6 +116,48 @@ pub fn get<'a>(document: &'a RawDocument, path: &Path) -> Option<RawBsonRef<'a>>
     field(document, last)
 }
 
+/// Calls `f` with each value that `localField` of a `$lookup` and the key of a `distinct` stand for:
+/// an array at the end stands for its items, one on the way for its documents, or for one item
+/// where the next part is its position. What is missing is passed over.
+pub fn each_value<'a>(
+    document: &'a RawDocument,
+    parts: &[Box<str>],
+    f: &mut impl FnMut(RawBsonRef<'a>),
+) {
+    if let Some((first, rest)) = parts.split_first()
+        && let Some(value) = field(document, first)
+    {
+        each_value_below(value, rest, f);
+    }
+}
+
+fn each_value_below<'a>(
+    value: RawBsonRef<'a>,
+    parts: &[Box<str>],
+    f: &mut impl FnMut(RawBsonRef<'a>),
+) {
+    match (value, parts.split_first()) {
+        (RawBsonRef::Array(array), None) => items(array).for_each(|item| f(item.value())),
+        (value, None) => f(value),
+        (RawBsonRef::Document(inner), Some(_)) => each_value(inner, parts, f),
+        (RawBsonRef::Array(array), Some((part, rest))) => {
+            if part.bytes().all(|byte| byte.is_ascii_digit()) {
+                let item = part.parse().ok().and_then(|at| items(array).nth(at));
+                if let Some(item) = item {
+                    each_value_below(item.value(), rest, f);
+                }
+                return;
+            }
+            for item in items(array) {
+                if let RawBsonRef::Document(inner) = item.value() {
+                    each_value(inner, parts, f);
+                }
+            }
+        }
+        (_, Some(_)) => {}
+    }
+}
+
 /// One value that a path stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Visit<'a> {
@@ -307,6 +349,26 @@ mod tests {
         assert_eq!(position("10"), Some(10));
         assert_eq!(position("01"), None);
         assert_eq!(position("99999999999999"), None);
+    }
+
+    #[test]
+    fn each_value_takes_positions_for_nothing_else() {
+        let values = |document: bson::RawDocumentBuf, path: &str| {
+            let path = Path::parse(path).unwrap();
+            let mut seen = Vec::new();
+            each_value(&document, path.parts(), &mut |value| {
+                seen.push(Bson::try_from(value).unwrap().to_string());
+            });
+            seen
+        };
+        assert_eq!(values(rawdoc! {"a": [[1, 2], 3]}, "a.0"), ["1", "2"]);
+        assert_eq!(values(rawdoc! {"a": [{"0": 5}]}, "a.0"), ["{ \"0\": 5 }"]);
+        assert_eq!(
+            values(rawdoc! {"a": [{"b": 5}, 1, {"b": [6]}]}, "a.b"),
+            ["5", "6"]
+        );
+        assert_eq!(values(rawdoc! {"a": {"0": 5}}, "a.0"), ["5"]);
+        assert_eq!(values(rawdoc! {"a": [1]}, "a.3"), [""; 0]);
     }
 
     #[test]

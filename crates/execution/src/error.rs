@@ -1,7 +1,7 @@
 //! What goes wrong below a query, as an error of the query.
 
 use banyan_query::{ErrorKind, QueryError};
-use banyan_storage::StorageError;
+use banyan_storage::{RecordId, StorageError};
 
 /// A read that failed says what was found where; it is logged too, since no client can act on it.
 pub fn storage(error: StorageError) -> QueryError {
@@ -23,5 +23,17 @@ pub fn plan_killed(why: &str) -> QueryError {
     QueryError::new(
         ErrorKind::QueryPlanKilled,
         format!("query plan killed :: caused by :: {why}"),
+    )
+}
+
+/// The record at which a scan of a capped collection was to go on is gone: what came behind it may be
+/// gone as well.
+pub fn capped_position_lost(last: &RecordId) -> QueryError {
+    QueryError::new(
+        ErrorKind::CappedPositionLost,
+        format!(
+            "CollectionScan died due to position in capped collection being deleted. Last seen \
+             record id: RecordId({last})"
+        ),
     )
 }

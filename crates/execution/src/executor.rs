@@ -27,8 +27,18 @@ const BATCH_MEMBERS: usize = 64;
 const BATCH_BYTES: usize = 128 * 1024;
 /// So many keys are read until a plan is asked again whether several may go on.
 const LOOK_AGAIN: u64 = 4096;
+/// Keys alone are counted so many times as fast as documents are read.
+const KEYS_FOR_A_DOCUMENT: u64 = 4;
 /// So many are counted before the plan's figures are told.
 const COUNTED_AT_ONCE: u64 = 4096;
+
+/// Whether documents are read before they are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// Whoever changes documents wants them as they are stored, in the newest state.
+    Plainly,
+    Ahead,
+}
 
 /// A plan at work.
 pub struct Executor {
@@ -209,7 +219,7 @@ impl Executor {
             if self.ended {
                 return Ok(None);
             }
-            self.read(usize::MAX)?;
+            self.read(usize::MAX, Reading::Plainly)?;
         }
     }
 
@@ -229,12 +239,15 @@ impl Executor {
             if self.ended || count >= most {
                 return Ok(count.min(most));
             }
-            // Keys alone are counted sooner than they are divided.
             let Examined {
                 keys, documents, ..
             } = self.examined;
-            if most == u64::MAX && documents > 0 && keys >= asks_at {
-                asks_at = keys + LOOK_AGAIN;
+            let read = match documents {
+                0 => keys / KEYS_FOR_A_DOCUMENT,
+                _ => keys,
+            };
+            if most == u64::MAX && read >= asks_at {
+                asks_at = read + LOOK_AGAIN;
                 if let Some(parts) = self.gather(&make)? {
                     return Ok(count + in_all(parts));
                 }
@@ -258,9 +271,9 @@ impl Executor {
     }
 
     /// Reads ahead, by a batch that grows while the documents are small.
-    fn read(&mut self, most: usize) -> Result<(), QueryError> {
+    fn read(&mut self, most: usize, reading: Reading) -> Result<(), QueryError> {
         while self.ahead.is_empty() && !self.ended {
-            self.advance(self.batch.min(most), u64::MAX)?;
+            self.advance_by(self.batch.min(most), u64::MAX, reading)?;
         }
         let bytes: usize = self.ahead.iter().map(Member::bytes).sum();
         match bytes < BATCH_BYTES {
@@ -272,11 +285,19 @@ impl Executor {
 
     /// Does up to so many units of work, for up to so many members.
     pub(crate) fn advance(&mut self, most: usize, works: u64) -> Result<(), QueryError> {
+        self.advance_by(most, works, Reading::Plainly)
+    }
+
+    fn advance_by(&mut self, most: usize, works: u64, reading: Reading) -> Result<(), QueryError> {
         self.wake()?;
         let Some(snapshot) = &self.snapshot else {
             return Err(plan_killed("the state that it reads was let go"));
         };
-        let mut run = Run::new(snapshot, &mut self.ticker, &mut self.examined, works);
+        let run = Run::new(snapshot, &mut self.ticker, &mut self.examined, works);
+        let mut run = match reading {
+            Reading::Plainly => run,
+            Reading::Ahead => run.reading_ahead(),
+        };
         let outcome = self.root.next(&mut run, most, &mut self.out);
         self.stats.set(&self.examined);
         self.ended |= outcome? == Progress::End;
@@ -430,7 +451,7 @@ impl RowStream for Executor {
             if !out.is_empty() && self.batch >= BATCH_MEMBERS {
                 return Ok(());
             }
-            self.read(wanted - out.len())?;
+            self.read(wanted - out.len(), Reading::Ahead)?;
         }
     }
 

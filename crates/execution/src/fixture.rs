@@ -149,7 +149,7 @@ pub fn collated_request(
         collator,
         ..Context::default()
     };
-    let filter = Filter::parse(filter, &context).unwrap();
+    let filter = Filter::of_query(filter, &context).unwrap();
     let query = CanonicalQuery {
         order: Order::parse(sort, context.collator.as_ref()).unwrap(),
         ..CanonicalQuery::of_filter(Arc::new(filter))

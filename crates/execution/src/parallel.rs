@@ -27,12 +27,19 @@ use crate::tickets;
 
 /// So many members are read at once.
 const BATCH_MEMBERS: usize = 64;
+/// So many are counted at once.
+const COUNTED_AT_ONCE: u64 = 4096;
 /// How often a worker that waits for the others looks at its interrupt.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What becomes of what is found in a share.
 pub trait Sink: Send + 'static {
     fn take(&mut self, member: Member) -> Result<(), QueryError>;
+
+    /// So many are found that are not taken one by one. False if each is wanted.
+    fn count(&mut self, _found: u64) -> bool {
+        false
+    }
 
     /// What comes next was found in another share, which begins at `start`. False if the sink
     /// cannot tell shares apart: each has one of its own then.
@@ -59,6 +66,11 @@ impl Sink for Counter {
     fn take(&mut self, _: Member) -> Result<(), QueryError> {
         self.0 += 1;
         Ok(())
+    }
+
+    fn count(&mut self, found: u64) -> bool {
+        self.0 += found;
+        true
     }
 
     fn begin(&mut self, _: u64) -> bool {
@@ -343,9 +355,16 @@ where
         };
         let mut ticker = Ticker::new(self.slot.clone());
         let mut out: Vec<Member> = Vec::with_capacity(BATCH_MEMBERS);
+        let counts = part.sink.count(0);
         loop {
             let mut run = Run::new(&self.snapshot, &mut ticker, &mut part.examined, u64::MAX);
-            let progress = stage.next(&mut run, BATCH_MEMBERS, &mut out)?;
+            let progress = if counts {
+                let (found, progress) = stage.pass(&mut run, COUNTED_AT_ONCE)?;
+                part.sink.count(found);
+                progress
+            } else {
+                stage.next(&mut run, BATCH_MEMBERS, &mut out)?
+            };
             let mut reached = None;
             for member in out.drain(..) {
                 reached = member.record.as_number();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_query::bounds::{Conjunction, implies};
 use banyan_query::{Context, Filter};
 use banyan_storage::Index;
 
@@ -16,4 +17,15 @@ pub fn filter_of(index: &Index) -> Option<Arc<Option<Filter>>> {
         };
         Filter::parse(partial, &context).ok()
     })
+}
+
+/// Whether a partial index holds every document that matches.
+pub(crate) fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
+    if index.partial_filter.is_none() {
+        return true;
+    }
+    match filter_of(index).as_deref() {
+        Some(Some(needed)) => implies(conjunction, needed),
+        _ => false,
+    }
 }

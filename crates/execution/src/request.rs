@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use banyan_query::Budget;
-use banyan_query::canonical::CanonicalQuery;
+use banyan_query::canonical::{CanonicalQuery, TextScore};
+use banyan_query::pipeline::NearFields;
 use banyan_query::sort::SortPattern;
 use banyan_storage::{Collection, Snapshot};
 use bson::{RawBsonRef, RawDocument};
@@ -28,6 +29,8 @@ pub struct Request<'a> {
     pub created_from: CreatedFrom<'a>,
     /// The name of an index, its key pattern, or `{$natural: ±1}`.
     pub hint: Option<RawBsonRef<'a>>,
+    /// A hidden index may be hinted at.
+    pub hidden_too: bool,
     /// The ends of a hinted index.
     pub min: Option<&'a RawDocument>,
     pub max: Option<&'a RawDocument>,
@@ -40,6 +43,8 @@ pub struct Request<'a> {
     pub sample: Option<u64>,
     /// How many documents are taken from a plan that has no limit of its own.
     pub wanted: Option<u64>,
+    /// What documents are told of their distances, if they are found by these.
+    pub near: Option<Arc<NearFields>>,
     pub show_record_id: bool,
     /// The keys that documents are found by are wanted, and not the documents.
     pub return_key: Option<ReturnKey>,
@@ -112,6 +117,7 @@ impl Request<'_> {
             positions: position.map(|_| query.filter.clone()),
             show_record_id: self.show_record_id,
             has_no_key: self.return_key.is_some(),
+            drops_score: query.text_score == TextScore::Used,
         }
     }
 

@@ -79,6 +79,12 @@ pub trait RowStream: Send {
     /// may have more when asked again.
     fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError>;
 
+    /// Of those of a tailable cursor that has come to the end: whether there may be more by now.
+    /// Cheaper than to ask for it.
+    fn may_have_more(&self) -> bool {
+        true
+    }
+
     /// Keeps the position and lets the snapshot go, where it can go on in another one.
     fn save(&mut self) {}
 

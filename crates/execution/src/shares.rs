@@ -23,6 +23,8 @@ struct Remainder {
     end: u64,
     /// Nobody reads it.
     is_free: bool,
+    /// Whoever takes it reads all of it.
+    is_whole: bool,
 }
 
 impl Remainder {
@@ -48,6 +50,7 @@ impl Shares {
             next: start,
             end,
             is_free: true,
+            is_whole: false,
         };
         Arc::new(Shares(Mutex::new(vec![whole])))
     }
@@ -58,6 +61,7 @@ impl Shares {
             next: number,
             end: number + 1,
             is_free: true,
+            is_whole: true,
         });
         Arc::new(Shares(Mutex::new(pieces.collect())))
     }
@@ -82,11 +86,15 @@ impl Shares {
         };
         let remainder = remainders.get_mut(number)?;
         remainder.is_free = false;
+        let Remainder { next, end, .. } = *remainder;
+        if remainder.is_whole {
+            remainder.next = end;
+        }
         Some(Share {
             shares: self.clone(),
             number,
-            start: remainder.next,
-            end: remainder.end,
+            start: next,
+            end,
         })
     }
 }
@@ -102,6 +110,7 @@ fn split(remainders: &mut Vec<Remainder>) -> Option<usize> {
         next: middle,
         end: largest.end,
         is_free: true,
+        is_whole: false,
     };
     largest.end = middle;
     remainders.push(half);
@@ -196,6 +205,17 @@ mod tests {
         assert!(shares.take().is_none());
         all.sort_unstable();
         assert!(all.into_iter().eq(5..50_005));
+    }
+
+    #[test]
+    fn a_piece_is_read_by_whoever_took_it_alone() {
+        let shares = Shares::of_pieces(2);
+        let first = shares.take().unwrap();
+        // It is read to its end by somebody that others wait for.
+        first.leave();
+        let second = shares.take().unwrap();
+        assert_eq!((first.start, second.start), (1, 2));
+        assert!(shares.take().is_none());
     }
 
     #[test]

@@ -13,65 +13,92 @@ use crate::error;
 use crate::interrupt::{InterruptSlot, Ticker};
 use crate::row::{Row, RowStream};
 
+/// What is asked of a collection that is tailed.
+pub struct Tailed {
+    pub collection: Arc<Collection>,
+    pub filter: Arc<Filter>,
+    pub output: Output,
+    /// So many of those that match are passed over.
+    pub skip: u64,
+    /// Towards the oldest: it has seen everything once it is there.
+    pub reverse: bool,
+}
+
 /// Says `None` when there is nothing now; asked again, it looks again.
 pub struct Tailing {
     store: Store,
-    collection: Arc<Collection>,
-    filter: Arc<Filter>,
-    output: Output,
+    tailed: Tailed,
     scan: Option<RecordScan>,
     last: Option<RecordId>,
     ticker: Ticker,
 }
 
 impl Tailing {
-    pub fn new(
-        store: Store,
-        collection: Arc<Collection>,
-        filter: Arc<Filter>,
-        output: Output,
-        slot: Arc<InterruptSlot>,
-    ) -> Tailing {
-        let ticker = Ticker::new(slot);
+    pub fn new(store: Store, tailed: Tailed, slot: Arc<InterruptSlot>) -> Tailing {
         Tailing {
             store,
-            collection,
-            filter,
-            output,
+            tailed,
             scan: None,
             last: None,
-            ticker,
+            ticker: Ticker::new(slot),
         }
     }
 
-    fn step(&mut self) -> Result<Option<Row>, QueryError> {
-        let scan = match &mut self.scan {
-            Some(scan) => scan,
+    /// Goes on behind the last record, in the state of now.
+    fn open(&self) -> Result<RecordScan, QueryError> {
+        let collection = &self.tailed.collection;
+        let catalog = self.store.catalog();
+        let Some(current) = catalog.by_id(collection.id) else {
+            return Err(error::plan_killed("collection dropped"));
+        };
+        if current.namespace != collection.namespace {
+            let (from, to) = (&collection.namespace, &current.namespace);
+            let why = format!("collection renamed from '{from}' to '{to}'");
+            return Err(error::plan_killed(&why));
+        }
+        let snapshot = self.store.snapshot();
+        let rest = match &self.last {
             None => {
-                if self.store.catalog().by_id(self.collection.id).is_none() {
-                    return Err(error::plan_killed(
-                        "collection dropped between getMore calls",
-                    ));
+                let oldest = snapshot.oldest_known(current);
+                let oldest = oldest.map_or(Bound::Unbounded, Bound::Included);
+                (oldest, Bound::Unbounded)
+            }
+            Some(last) => {
+                let found = snapshot.record(current.id, last);
+                if found.map_err(error::storage)?.is_none() {
+                    return Err(error::capped_position_lost(last));
                 }
-                let snapshot = self.store.snapshot();
-                let after = self.last.clone().map_or(Bound::Unbounded, Bound::Excluded);
-                let rest = (after, Bound::Unbounded);
-                self.scan
-                    .insert(snapshot.records(self.collection.id, rest, false))
+                match self.tailed.reverse {
+                    false => (Bound::Excluded(last.clone()), Bound::Unbounded),
+                    true => (Bound::Unbounded, Bound::Excluded(last.clone())),
+                }
             }
         };
-        for found in scan {
+        Ok(snapshot.records(current.id, rest, self.tailed.reverse))
+    }
+
+    fn step(&mut self) -> Result<Option<Row>, QueryError> {
+        let mut scan = match self.scan.take() {
+            Some(scan) => scan,
+            None => self.open()?,
+        };
+        let tailed = &mut self.tailed;
+        for found in &mut scan {
             let (id, record) = found.map_err(error::storage)?;
             let id = self.last.insert(id);
             self.ticker.tick()?;
-            if !self.filter.try_matches(&record)? {
+            if !tailed.filter.try_matches(&record)? {
                 continue;
             }
-            let row = self.output.apply(Row::Record(record), id)?;
+            if tailed.skip > 0 {
+                tailed.skip -= 1;
+                continue;
+            }
+            let row = tailed.output.apply(Row::Record(record), id)?;
+            self.scan = Some(scan);
             return Ok(Some(row));
         }
         // The next look takes a fresh snapshot.
-        self.scan = None;
         Ok(None)
     }
 }
@@ -84,14 +111,17 @@ impl RowStream for Tailing {
                 None => break,
             }
         }
+        // What is removed meanwhile has to be noticed.
+        self.scan = None;
         Ok(())
     }
 
-    fn save(&mut self) {
-        self.scan = None;
-    }
-
-    fn holds_snapshot(&self) -> bool {
-        self.scan.is_some()
+    fn may_have_more(&self) -> bool {
+        let collection = &self.tailed.collection;
+        let grown = |last: &RecordId| collection.may_have_grown_since(last);
+        let catalog = self.store.catalog();
+        let current = catalog.by_id(collection.id);
+        self.last.as_ref().is_none_or(grown)
+            || current.is_none_or(|current| current.namespace != collection.namespace)
     }
 }

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use banyan_access::redaction;
 use banyan_execution::work::Work;
 use banyan_process::figures::class_of;
 use banyan_wire::CommandError;
 use bson::RawDocumentBuf;
 
-use crate::access::redaction;
 use crate::commands::table::{CommandResult, CommandSpec};
 use crate::context::CommandContext;
 use crate::counters::Counters;

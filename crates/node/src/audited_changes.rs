@@ -6,28 +6,35 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use banyan_access::audit::{self, Actor};
+use banyan_access::identity;
 use banyan_security::RoleName;
 use banyan_storage::{Catalog, Collection, CollectionId, Namespace};
+use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
+use tracing::warn;
 
-use crate::access::audit::{self, Actor};
-use crate::access::identity;
+use crate::access::direct::DirectWrite;
 use crate::access::stored::{DATABASE, ROLES, USERS};
 use crate::commands::table::CommandResult;
 use crate::context::CommandContext;
 
 /// The state before a command that may change it.
-pub struct Before {
+pub struct Before<'a> {
     catalog: Arc<Catalog>,
     config: Option<RawDocumentBuf>,
+    direct: Option<DirectWrite<'a>>,
 }
 
-impl Before {
+impl<'a> Before<'a> {
     /// `None`: there is no audit log, or the command changes nothing.
-    pub fn of(ctx: &CommandContext<'_>) -> Option<Before> {
+    ///
+    /// # Errors
+    /// It was told to end while others wrote users and roles.
+    pub async fn of(ctx: &CommandContext<'a>) -> Result<Option<Before<'a>>, CommandError> {
         if !audit::is_on() {
-            return None;
+            return Ok(None);
         }
         let name = ctx.spec.name;
         let changes = ctx.spec.writes
@@ -36,21 +43,44 @@ impl Before {
             || name.starts_with("_shardMapReduce")
             || name == "mapReduce";
         if !changes {
-            return None;
+            return Ok(None);
         }
         let config = (name == "replSetReconfig").then(|| {
             let config = ctx.node.replication.config();
             config.map(|config| config.to_document())
         });
-        Some(Before {
+        let direct = match written_directly(ctx) {
+            Some(collection) => Some(Box::pin(DirectWrite::begin(ctx, collection)).await?),
+            None => None,
+        };
+        Ok(Some(Before {
             catalog: ctx.node.replica.store.catalog(),
             config: config.flatten(),
-        })
+            direct,
+        }))
     }
 }
 
+/// Which of the collections of users and roles a command writes documents to.
+fn written_directly(ctx: &CommandContext<'_>) -> Option<&'static str> {
+    match ctx.spec.name {
+        "insert"
+        | "update"
+        | "delete"
+        | "findAndModify"
+        | "aggregate"
+        | "mapReduce"
+        | "_shardMapReduceFinish" => {}
+        _ => return None,
+    }
+    let namespace = touched(ctx).filter(|namespace| namespace.database() == DATABASE)?;
+    [USERS, ROLES]
+        .into_iter()
+        .find(|name| namespace.collection() == *name)
+}
+
 /// Notes what a command has done, or why it has not.
-pub fn settle(ctx: &CommandContext<'_>, before: &Before, result: &CommandResult) {
+pub fn settle(ctx: &CommandContext<'_>, before: &Before<'_>, result: &CommandResult) {
     let code = result.as_ref().err().map_or(0, |error| error.code.code());
     let note = |action: &str, param: RawDocumentBuf| note_for(ctx, action, param, code);
     if let Some((action, param)) = of_users_and_roles(ctx) {
@@ -76,7 +106,9 @@ pub fn settle(ctx: &CommandContext<'_>, before: &Before, result: &CommandResult)
         }
         name if name.starts_with("_configsvr") => of_cluster(ctx, code),
         _ => {
-            note_direct(ctx, code);
+            if let Some(direct) = &before.direct {
+                note_direct(ctx, direct, code);
+            }
             of_collections(ctx, before, code);
         }
     }
@@ -180,21 +212,36 @@ fn of_cluster(ctx: &CommandContext<'_>, code: i32) {
 }
 
 /// Users and roles that are written past the commands for them.
-fn note_direct(ctx: &CommandContext<'_>, code: i32) {
-    let operation = match ctx.spec.name {
+fn note_direct(ctx: &CommandContext<'_>, direct: &DirectWrite<'_>, code: i32) {
+    let note = |operation: &str, document: Option<RawDocumentBuf>, result: i32| {
+        let mut param = RawDocumentBuf::new();
+        append(
+            &mut param,
+            "document",
+            document.as_deref().map(RawBsonRef::Document),
+        );
+        param.append(cstr!("ns"), format!("{DATABASE}.{}", direct.collection));
+        param.append(cstr!("operation"), operation);
+        note_for(ctx, "directAuthMutation", param, result);
+    };
+    let tried = match ctx.spec.name {
         "insert" => "insert",
         "delete" => "remove",
-        "update" | "findAndModify" => "update",
-        _ => return,
+        _ => "update",
     };
-    let Some(RawBsonRef::String(collection)) = ctx.argument() else {
-        return;
-    };
-    if ctx.database() == DATABASE && (collection == USERS || collection == ROLES) {
-        let namespace = format!("{DATABASE}.{collection}");
-        // Not the document itself: it holds what passwords are proved by.
-        let param = rawdoc! { "ns": namespace, "operation": operation };
-        note_for(ctx, "directAuthMutation", param, code);
+    match direct.changes(ctx) {
+        Ok(changes) => {
+            if changes.is_empty() && code != 0 {
+                note(tried, None, code);
+            }
+            for (operation, document) in changes {
+                note(operation, Some(document), 0);
+            }
+        }
+        Err(error) => {
+            warn!(%error, "what was written to users or roles cannot be told");
+            note(tried, None, code);
+        }
     }
 }
 
@@ -248,7 +295,7 @@ fn output_of_map_reduce(ctx: &CommandContext<'_>) -> Option<Namespace> {
     }
 }
 
-fn of_collections(ctx: &CommandContext<'_>, before: &Before, code: i32) {
+fn of_collections(ctx: &CommandContext<'_>, before: &Before<'_>, code: i32) {
     if code != 0 {
         return refused(ctx, code);
     }

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use banyan_access::api_version::ApiParameters;
+use banyan_access::check::Access;
+use banyan_access::identity::{Client, Owner};
 use banyan_document::{field, first_value};
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::work::Work;
@@ -21,11 +24,10 @@ use banyan_replication::snapshots::PointInTime;
 use banyan_replication::write::context::{Operation, WriteContext};
 use banyan_replication::write::shard_rules::{ShardRules, Versions};
 use banyan_storage::{Catalog, Namespace, Snapshot};
-use banyan_wire::{CommandError, Connection, ErrorCode, Request};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+use banyan_wire::fail_points::Failing;
+use banyan_wire::{CommandError, Connection, ErrorCode, Request, SessionId};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
-use crate::access::check::Access;
-use crate::access::identity::{Client, Owner};
 use crate::counters::{CommandCounts, Counter, Sharded};
 use crate::errors;
 use crate::generic::{Command, Generic};
@@ -99,6 +101,8 @@ pub struct CommandSpec {
     pub vital: bool,
     /// Accepts any field, as some of MongoDB's oldest commands do.
     pub lenient: bool,
+    /// Only there with `enableTestCommands`.
+    pub for_tests: bool,
     pub run: Run,
 }
 
@@ -120,6 +124,7 @@ impl CommandSpec {
             computes: false,
             vital: false,
             lenient: false,
+            for_tests: false,
             run,
         }
     }
@@ -191,6 +196,11 @@ impl CommandSpec {
         self
     }
 
+    pub const fn for_tests(mut self) -> Self {
+        self.for_tests = true;
+        self
+    }
+
     pub fn accepts(&self, field: &str) -> bool {
         self.lenient || self.fields.contains(&field) || self.ignored.contains(&field)
     }
@@ -214,15 +224,17 @@ pub struct Table {
 
 impl Table {
     /// The commands that every member has, and those that a role brings (a later one of the same
-    /// name takes the place of an earlier one).
+    /// name takes the place of an earlier one). `tests`: those for tests as well.
     pub fn new(
         built_in: &[&'static [&'static CommandSpec]],
         extra: &[&'static CommandSpec],
+        tests: bool,
     ) -> Table {
         let mut by_name = HashMap::new();
         let built_in = built_in.iter().flat_map(|group| group.iter());
+        let there = |spec: &&&'static CommandSpec| tests || !spec.for_tests;
         let mut places = 0;
-        for (place, spec) in built_in.chain(extra).enumerate() {
+        for (place, spec) in built_in.chain(extra).filter(there).enumerate() {
             places = place + 1;
             by_name.insert(spec.name, (place, *spec));
             for alias in spec.aliases {
@@ -292,6 +304,10 @@ pub struct CommandContext<'a> {
     pub concern: WriteConcern,
     /// Whom belongs what it opens; `None` while users do not count.
     pub owner: Option<Arc<Owner>>,
+    /// The logical session that it is a part of.
+    pub session: Option<SessionId>,
+    /// What it says of the stable API.
+    pub api: ApiParameters,
     /// What it reads, where that is not simply the newest state.
     pub view: Option<PointInTime>,
     /// The index of its last write in the log; 0 if it has not written.
@@ -305,6 +321,8 @@ pub struct CommandContext<'a> {
     /// Where what it runs looks whether it has to end.
     slot: OnceLock<Arc<InterruptSlot>>,
     budget: OnceLock<Budget>,
+    /// The labels that a fail point gives its reply, in place of the server's own.
+    pub labels: OnceLock<RawArrayBuf>,
     /// What it has done so far.
     pub work: Work,
     /// The entry in `currentOp`, made for commands that may take a while.
@@ -336,10 +354,13 @@ impl<'a> CommandContext<'a> {
             deadline,
             concern: WriteConcern::default(),
             owner: None,
+            session: None,
+            api: ApiParameters::default(),
             view: None,
             last_write: AtomicU64::new(0),
             late: AtomicBool::new(false),
             waited_micros: AtomicU64::new(0),
+            labels: OnceLock::new(),
             work: Work::default(),
             handle: OnceLock::new(),
             slot: OnceLock::new(),
@@ -369,6 +390,7 @@ impl<'a> CommandContext<'a> {
             CommandContext::new(self.node, self.conn, request, spec, self.table, generic);
         part.deadline = deadline;
         part.owner.clone_from(&self.owner);
+        part.session = self.session.filter(|_| part.generic.lsid.is_some());
         part.handle = OnceLock::from(handle);
         Ok(part)
     }
@@ -425,6 +447,17 @@ impl<'a> CommandContext<'a> {
         match &self.view {
             Some(view) => (view.catalog.clone(), view.snapshot.clone()),
             None => self.node.replica.view(),
+        }
+    }
+
+    /// The command as a fail point sees it.
+    pub fn failing(&self) -> Failing<'_> {
+        Failing {
+            points: &self.node.fail_points,
+            connection: self.conn,
+            request: self.request,
+            name: self.spec.name,
+            aliases: self.spec.aliases,
         }
     }
 
@@ -569,10 +602,11 @@ impl<'a> CommandContext<'a> {
             tickets: &self.node.tickets,
             work: &self.work,
             database: self.database(),
-            lsid: self.generic.lsid,
+            session: self.session,
             txn_number: self.generic.txn_number,
             rules: self.node.role().map(|role| &**role as &dyn ShardRules),
             versions: self.versions(),
+            bypass_validation: false,
             journal: self.concern.journal(),
             commit_time_max: self.concern.commit_time_max(),
         }

@@ -18,6 +18,9 @@ pub struct Counters {
     pub documents_examined: Counter,
     pub collection_scans: Counter,
     pub tailable_scans: Counter,
+    // metrics.ttl
+    pub ttl_passes: Counter,
+    pub ttl_deleted: Counter,
     // metrics.operation
     pub sorts: Counter,
     // transactions

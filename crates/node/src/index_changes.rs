@@ -14,9 +14,12 @@ use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespac
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
+use crate::commands::clustered::EXPIRE;
+use crate::commands::index_expiry;
 use crate::context::CommandContext;
 use crate::index_builds::{self, Begun};
 use crate::node::Node;
+use crate::params;
 
 /// The specifications of a collection's indexes, with those that are being built.
 pub fn list(collection: &Collection) -> Vec<RawDocumentBuf> {
@@ -90,7 +93,7 @@ async fn next_step(
     Ok(Vec::new())
 }
 
-/// What is to be dropped, hidden or shown for the list to be the wanted one.
+/// What is to be dropped, hidden, shown or given another time for the list to be the wanted one.
 fn removals(collection: &Collection, wanted: &[RawDocumentBuf]) -> Vec<CatalogChange> {
     let mut changes = Vec::new();
     for index in collection.indexes.iter().filter(|index| !index.is_id()) {
@@ -99,16 +102,21 @@ fn removals(collection: &Collection, wanted: &[RawDocumentBuf]) -> Vec<CatalogCh
                 collection: collection.id,
                 index: index.id,
             }),
-            Some(spec) if is_hidden(spec) != index.hidden => {
-                changes.push(CatalogChange::SetIndexSpec {
-                    collection: collection.id,
-                    index: IndexDefinition {
-                        id: index.id,
-                        spec: with_hidden(&index.spec, is_hidden(spec)),
-                    },
-                });
+            Some(spec) => {
+                let changed = with_hidden(&index.spec, is_hidden(spec));
+                let changed = index_expiry::with(&changed, expiry(spec));
+                let is_other =
+                    is_hidden(spec) != index.hidden || expiry(spec) != index.expire_after_seconds;
+                if is_other {
+                    changes.push(CatalogChange::SetIndexSpec {
+                        collection: collection.id,
+                        index: IndexDefinition {
+                            id: index.id,
+                            spec: changed,
+                        },
+                    });
+                }
             }
-            Some(_) => {}
         }
     }
     changes
@@ -127,9 +135,9 @@ pub fn check_routing(ctx: &CommandContext<'_>, namespace: &Namespace) -> Result<
     role.check(namespace, versions, true).map(drop)
 }
 
-/// Whether two specifications are of one index, hidden or not.
+/// Whether two specifications are of one index, hidden or not, whenever its documents are over.
 fn is_same(one: &RawDocument, other: &RawDocument) -> bool {
-    let counts = |name: &str| !matches!(name, "hidden" | "v" | "ns");
+    let counts = |name: &str| !matches!(name, "hidden" | EXPIRE | "v" | "ns");
     let fields = |spec: &RawDocument| {
         let names = spec
             .iter()
@@ -148,6 +156,10 @@ fn is_same(one: &RawDocument, other: &RawDocument) -> bool {
 fn is_hidden(spec: &RawDocument) -> bool {
     spec.get("hidden")
         .is_ok_and(|hidden| hidden.is_some_and(banyan_document::is_true))
+}
+
+fn expiry(spec: &RawDocument) -> Option<i64> {
+    params::number(spec.get(EXPIRE).ok()??)
 }
 
 fn name(spec: &RawDocument) -> &str {

@@ -21,6 +21,19 @@ impl CommandContext<'_> {
         self.check_interrupt()?;
         // What ends the whole ends its parts.
         let handle = self.handle().clone();
+        let reply = self.run_part(database, body, self.deadline, handle).await;
+        checked(reply?)
+    }
+
+    /// The same for a write, under its transaction number if it names one: its reply, whatever became
+    /// of its statements.
+    pub async fn nested_write(
+        &self,
+        database: &str,
+        body: RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        self.check_interrupt()?;
+        let handle = self.handle().clone();
         self.run_part(database, body, self.deadline, handle).await
     }
 
@@ -31,7 +44,7 @@ impl CommandContext<'_> {
         body: RawDocumentBuf,
     ) -> Result<RawDocumentBuf, CommandError> {
         let handle = self.node.operations.interrupt(None);
-        self.run_part(database, body, None, handle).await
+        checked(self.run_part(database, body, None, handle).await?)
     }
 
     async fn run_part(
@@ -52,19 +65,30 @@ impl CommandContext<'_> {
                 format!("no such command: '{}'", request.name),
             ));
         };
-        let ctx = self.part(&request, spec, deadline, handle)?;
+        let mut ctx = self.part(&request, spec, deadline, handle)?;
+        if spec.writes {
+            ctx.concern = self.concern.clone();
+        }
         let reply = match spec.run {
             Run::Inline(run) => run(&ctx),
             Run::Future(run) | Run::Either(_, run) => run(&ctx).await,
         };
         account::settle_part(self, &ctx);
+        if ctx.is_late() {
+            self.note_late();
+        }
         let reply = reply?;
         if spec.writes {
             self.note_write(self.node.replica.machine.applied_index());
         }
-        match CommandError::from_write_reply(&reply) {
-            Some(error) => Err(error),
-            None => Ok(reply),
-        }
+        Ok(reply)
+    }
+}
+
+/// A reply that tells of no error.
+fn checked(reply: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> {
+    match CommandError::from_write_reply(&reply) {
+        Some(error) => Err(error),
+        None => Ok(reply),
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use banyan_access::control::{AccessControl, AccessOptions};
 use banyan_consensus::Group;
 use banyan_execution::tickets::Tickets;
 use banyan_execution::{Interrupt, RangePreservers};
@@ -17,9 +18,10 @@ use banyan_replication::replica::Replica;
 use banyan_replication::set::{ReplicationCoordinator, SetOptions, StartError, readiness};
 use banyan_replication::snapshots::Snapshots;
 use banyan_storage::{Namespace, OpenError, Store, StoreOptions};
+use banyan_wire::fail_points::FailPoints;
 use tokio::runtime::Handle;
 
-use crate::access::control::{AccessControl, AccessOptions};
+use crate::access::signing_keys;
 use crate::access::users::{self, NodeUsers};
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
@@ -31,6 +33,7 @@ use crate::parameters::Parameters;
 use crate::role::{IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::top::Top;
+use crate::write_gate::WriteGate;
 
 /// How a node is opened.
 pub struct NodeOptions {
@@ -118,6 +121,10 @@ pub struct Node {
     pub log: Arc<Log>,
     /// The concerns of commands that name none.
     pub defaults: KnownDefaults,
+    /// What clients' writes pass.
+    pub(crate) write_gate: WriteGate,
+    /// Where tests have it fail.
+    pub fail_points: FailPoints,
     /// A no-op entry is being asked for or written: one serves everybody who waits.
     pub(crate) asking_for_noop: AtomicBool,
     role: OnceLock<Arc<dyn Role>>,
@@ -184,11 +191,17 @@ impl Node {
             sessions: LogicalSessions::default(),
             snapshots: Snapshots::default(),
             defaults: KnownDefaults::default(),
+            write_gate: WriteGate::default(),
+            fail_points: FailPoints::default(),
             asking_for_noop: AtomicBool::new(false),
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
         users::watch(&node.access, &node.replica.machine);
+        // A shard's are those of its cluster.
+        if node.info.role != ClusterRole::Shard {
+            signing_keys::watch(&node.access, &node.replica.machine);
+        }
         let points = Arc::downgrade(&node);
         node.replica.machine.on_point(Box::new(move |point| {
             if let Some(node) = points.upgrade() {

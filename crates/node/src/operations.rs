@@ -11,8 +11,8 @@ use banyan_wire::{Connection, Request};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 
-use crate::access::identity::Owner;
-use crate::access::redaction;
+use banyan_access::identity::Owner;
+use banyan_access::redaction;
 
 /// Running operations are spread over this many locks.
 const SHARDS: usize = 16;

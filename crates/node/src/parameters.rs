@@ -4,7 +4,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use banyan_access::api_version::REQUIRE_PARAMETER;
 use banyan_access::audit;
+use banyan_access::cluster_time::{
+    DRIFT_PARAMETER, DRIFT_SECONDS_DEFAULT, ROTATION_PARAMETER, ROTATION_SECONDS_DEFAULT,
+};
 use banyan_process::TlsMode;
 use banyan_process::logging::{self, REDACTION_PARAMETER};
 use banyan_query::Memory;
@@ -72,11 +76,12 @@ static SETTINGS: &[Setting] = &[
     integer("scriptIsolates", 0, 0, 64).startup_only(),
     integer("localLogicalSessionTimeoutMinutes", 30, 1, 100_000).startup_only(),
     integer("logicalSessionRefreshMillis", 300_000, 1, i64::MAX).startup_only(),
+    integer(DRIFT_PARAMETER, DRIFT_SECONDS_DEFAULT, 1, i64::MAX).startup_only(),
     integer(
-        "maxAcceptableLogicalClockDriftSecs",
-        365 * 24 * 3600,
+        ROTATION_PARAMETER,
+        ROTATION_SECONDS_DEFAULT,
         1,
-        i64::MAX,
+        i32::MAX as i64,
     )
     .startup_only(),
     integer("maxSessions", 1_000_000, 1, 10_000_000).startup_only(),
@@ -90,6 +95,7 @@ static SETTINGS: &[Setting] = &[
     boolean(DISK_BY_DEFAULT, true),
     boolean("notablescan", false),
     boolean("quiet", false),
+    boolean(REQUIRE_PARAMETER, false),
     integer("transactionLifetimeLimitSeconds", 60, 1, i64::MAX),
     boolean("ttlMonitorEnabled", true),
     integer("ttlMonitorSleepSecs", 60, 1, i64::MAX),

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_access::control::AccessOptions;
+use banyan_access::{audit, flags};
 use banyan_process::logging::REDACTION_PARAMETER;
 use banyan_process::{
     CommonFlags, Exit, MemberFlags, Parsed, Started, fail, limits, machine, signals,
@@ -19,13 +21,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::access::control::AccessOptions;
-use crate::access::{audit, flags};
 use crate::commands::table::CommandSpec;
 use crate::info::{ClusterRole, ServerInfo};
 use crate::node::{Node, NodeError, NodeOptions};
 use crate::service::NodeService;
-use crate::{ttl, upkeep};
+use crate::{key_generation, ttl, upkeep};
 
 /// What makes a program of a member.
 pub struct Program<'a, P> {
@@ -185,6 +185,7 @@ impl<P> Program<'_, P> {
         (self.set_up)(&service);
         tokio::spawn(reap_cursors(node.clone()));
         ttl::start(&service);
+        key_generation::start(&service);
         let (stopping, closed) = (node.clone(), CancellationToken::new());
         let close = closed.clone();
         let raise = async move {

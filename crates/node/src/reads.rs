@@ -8,6 +8,7 @@ use banyan_execution::{
     CreatedFrom, Documents, Executor, LaterStates, Planned, ReadView, Request, ShardFilter,
 };
 use banyan_query::canonical::{self, CanonicalQuery};
+use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::{Context, Filter};
 use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::CommandError;
@@ -119,9 +120,10 @@ pub fn matching<'a>(
     filter: Option<&'a RawDocument>,
     collation: &Asked,
 ) -> Result<Request<'a>, CommandError> {
-    let context = query_context(ctx, None, collation.collator(ctx, collection))?;
+    let collator = collation.collator(ctx, collection);
+    let context = query_context(ctx, collection, None, collator)?;
     let matching = match filter {
-        Some(filter) => Filter::parse(filter, &context).map_err(errors::query)?,
+        Some(filter) => Filter::of_query(filter, &context).map_err(errors::query)?,
         None => Filter::all_in(context.collator),
     };
     Ok(Request {
@@ -134,9 +136,11 @@ pub fn matching<'a>(
     })
 }
 
-/// The query crate's context of a command: its `let`, its collation and its time.
+/// The query crate's context of a command on a collection: its `let`, its collation, its time, and
+/// what can be searched in.
 pub fn query_context(
     ctx: &CommandContext<'_>,
+    collection: &str,
     variables: Option<&RawDocument>,
     collator: Option<Collator>,
 ) -> Result<Context, CommandError> {
@@ -148,8 +152,11 @@ pub fn query_context(
     if ctx.node.replication.is_replica_set() {
         context.cluster_time = Some(ctx.node.replica.clock.now());
     }
-    if may_hold_where(ctx) {
+    if may_hold(ctx, b"$where\0") {
         context.javascript = ctx.node.javascript(ctx.interrupt());
+    }
+    if may_hold(ctx, b"$text\0") {
+        context.text = Some(text_context(ctx, collection));
     }
     for (name, value) in variables
         .into_iter()
@@ -162,9 +169,30 @@ pub fn query_context(
     Ok(context)
 }
 
-/// Whether `$where` may be in the request: an engine costs something that few commands need.
-fn may_hold_where(ctx: &CommandContext<'_>) -> bool {
-    let holds = |bytes: &[u8]| bytes.windows(7).any(|name| name == b"$where\0");
+/// The text index of a collection, if it has one.
+fn text_context(ctx: &CommandContext<'_>, collection: &str) -> TextContext {
+    let (catalog, _) = ctx.view();
+    let Some(known) = catalog.get(ctx.database(), collection) else {
+        let name = format!("{}.{collection}", ctx.database());
+        return TextContext::new(SearchedIndex::NoCollection(name));
+    };
+    let text = known.indexes.iter().find_map(|index| {
+        let (text, _) = index.kind.text().filter(|_| !index.hidden)?;
+        Some(text.clone())
+    });
+    let mut context = TextContext::new(match text {
+        Some(text) => SearchedIndex::Here(text),
+        None => SearchedIndex::Missing,
+    });
+    let needs_merge = ctx.body().get_bool("needsMerge");
+    context.is_for_router = needs_merge.unwrap_or(false);
+    context
+}
+
+/// Whether an operator may be in the request: what it needs costs something, and few commands have
+/// it. Its name is given with the zero byte that ends it.
+fn may_hold(ctx: &CommandContext<'_>, name: &[u8]) -> bool {
+    let holds = |bytes: &[u8]| bytes.windows(name.len()).any(|found| found == name);
     let mut documents = ctx
         .request
         .sequences

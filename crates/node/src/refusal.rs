@@ -14,14 +14,6 @@ const RESUMABLE: &str = "ResumableChangeStreamError";
 /// No member could go on.
 const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 
-/// A driver sends a write again, once, if the error says that it may.
-fn may_retry(code: ErrorCode) -> bool {
-    code.is_not_primary()
-        || code.is_shutdown()
-        || code.is_network()
-        || code == ErrorCode::ExceededTimeLimit
-}
-
 /// It is a write that a driver can name again: its result is remembered under its number.
 fn is_numbered_write(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
     spec.writes && generic.txn_number.is_some()
@@ -30,10 +22,10 @@ fn is_numbered_write(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
 /// Labels the error of a command.
 pub fn label(error: CommandError, spec: &CommandSpec, generic: &Generic<'_>) -> CommandError {
     let labelled = error.labels.contains(&RETRYABLE);
-    if is_numbered_write(spec, generic) && may_retry(error.code) && !labelled {
+    if is_numbered_write(spec, generic) && error.code.is_retryable() && !labelled {
         return error.with_label(RETRYABLE);
     }
-    if spec.name == "getMore" && (may_retry(error.code) || is_about_place(error.code)) {
+    if spec.name == "getMore" && (error.code.is_retryable() || is_about_place(error.code)) {
         return error.with_label(RESUMABLE);
     }
     if is_end_of_stream(error.code) {
@@ -67,7 +59,7 @@ pub fn mark_concern(
     let Some(code) = concern_code(&reply) else {
         return reply;
     };
-    if is_numbered_write(spec, generic) && may_retry(code) {
+    if is_numbered_write(spec, generic) && code.is_retryable() {
         reply.append(cstr!("errorLabels"), RawArrayBuf::from_iter([RETRYABLE]));
     }
     if is_about_state(code) {

@@ -3,7 +3,7 @@
 //! 1. The command is found in the table, its generic fields are parsed, unknown ones are refused.
 //! 2. The member's state is checked against what the command needs, and the read concern against
 //!    what this member can honour ([`crate::read_concern`]).
-//! 3. The command runs: inline if it only looks something up, as a future otherwise; what is not
+//! 3. The command runs, unless a test has it fail ([`crate::failing`]): inline if it only looks something up, as a future otherwise; what is not
 //!    clearly small does so with a ticket, where it holds up no other connection
 //!    ([`tickets`]).
 //! 4. The write concern is waited for ([`banyan_replication::set::write_concern`]).
@@ -12,19 +12,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use banyan_replication::sessions::session_id;
 use banyan_replication::set::write_concern::{self, Awaited, WriteConcern};
+use banyan_replication::write::context::Operation as _;
 use banyan_security::{Action, Resource};
 use banyan_storage::Namespace;
+use banyan_wire::fail_points::fail_command;
+use banyan_wire::session_id;
 use banyan_wire::{
     CommandError, Connection, ErrorCode, OWN_CONNECTION_ID, Reply, Request, Service, StrangerLimits,
 };
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
+use tokio::sync::OwnedRwLockReadGuard;
 
-use crate::access::audit::{self, Actor};
-use crate::access::check::{self, Check};
-use crate::access::identity::{self, Owner};
-use crate::access::impersonation;
 use crate::account;
 use crate::audited_changes::{self, Before};
 use crate::commands::BUILT_IN;
@@ -32,6 +31,7 @@ use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::commands::write_report;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::failing;
 use crate::generic::Generic;
 use crate::info::ClusterRole;
 use crate::light;
@@ -39,6 +39,13 @@ use crate::node::Node;
 use crate::read_concern;
 use crate::refusal;
 use crate::stored_defaults;
+use banyan_access::api_version::{ApiParameters, REQUIRE_PARAMETER};
+use banyan_access::audit::{self, Actor};
+use banyan_access::check::{self, Check};
+use banyan_access::identity::{self, Owner};
+use banyan_access::impersonation;
+use banyan_access::reads_and_writes;
+use banyan_access::sessions::Naming;
 
 /// Answers the requests of one process.
 pub struct NodeService {
@@ -49,9 +56,10 @@ pub struct NodeService {
 impl NodeService {
     /// `extra` are the commands of the process's role.
     pub fn new(node: Arc<Node>, extra: &[&'static CommandSpec]) -> NodeService {
+        let tests = node.parameters.flag("enableTestCommands");
         NodeService {
             node,
-            table: Arc::new(Table::new(BUILT_IN, extra)),
+            table: Arc::new(Table::new(BUILT_IN, extra, tests)),
         }
     }
 
@@ -71,18 +79,39 @@ impl NodeService {
             account::refused(self.node.counters.local(), true);
             error
         };
+        let required = self.node.parameters.flag(REQUIRE_PARAMETER);
+        let api = match conn.is_internal() {
+            true => ApiParameters::default(),
+            false => ApiParameters::check(request, spec.name, required).map_err(refused)?,
+        };
         let generic = spec.generic(request).map_err(refused)?;
-        let owner = self
-            .admit(conn, request, spec, &generic)
-            .map_err(|error| refused(refusal::label(error, spec, &generic)))?;
+        let admitted = match self.admit(conn, request, spec, &generic) {
+            Ok(owner) => self
+                .admit_state(conn, request, spec, &generic)
+                .await
+                .map(|()| owner),
+            Err(error) => Err(error),
+        };
+        let owner = admitted.map_err(|error| refused(refusal::label(error, spec, &generic)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
         ctx.owner = owner;
-        let before = Before::of(&ctx);
-        let result = self.run(&mut ctx).await;
+        ctx.api = api;
+        let before = Before::of(&ctx).await.map_err(refused)?;
+        let result = match failing::before(&ctx).await {
+            Ok(()) => self.run(&mut ctx).await,
+            Err(error) => Err(error),
+        };
+        let result = failing::after(&ctx, result);
         if let Some(before) = before {
             audited_changes::settle(&ctx, &before, &result);
         }
         account::settle(&ctx, place, &result);
+        if let Some(labels) = ctx.labels.get() {
+            return match result {
+                Ok(reply) => Ok(fail_command::labelled_reply(reply, labels)),
+                Err(error) => Err(fail_command::labelled(error, labels)),
+            };
+        }
         match result {
             Ok(reply) if spec.writes => {
                 let replication = &self.node.replication;
@@ -99,6 +128,7 @@ impl NodeService {
         if ctx.generic.read_concern.is_some() {
             ctx.view = read_concern::prepare(ctx).await?;
         }
+        let _passed = self.pass_write_gate(ctx).await?;
         self.prepare_role(ctx).await;
         let result = match ctx.spec.run {
             Run::Either(inline, run) => match inline(ctx) {
@@ -108,6 +138,27 @@ impl NodeService {
             run => self.run_rest(ctx, run).await,
         };
         self.settle(ctx, result).await
+    }
+
+    /// Waits while an operator holds up writes. What members tell each other is none.
+    async fn pass_write_gate(
+        &self,
+        ctx: &CommandContext<'_>,
+    ) -> Result<Option<OwnedRwLockReadGuard<()>>, CommandError> {
+        let is_internal = ctx.spec.name.starts_with('_');
+        let writes =
+            ctx.spec.writes || has_output(ctx) || reads_and_writes::writes_output(ctx.body());
+        if is_internal || !writes {
+            return Ok(None);
+        }
+        let gate = &self.node.write_gate;
+        if let Some(passed) = gate.try_enter(ctx.conn.id) {
+            return Ok(Some(passed));
+        }
+        ctx.waits_for_lock(true);
+        let entering = ctx.interrupt().within(gate.enter(ctx.conn.id)).await;
+        ctx.waits_for_lock(false);
+        entering.map(Some).map_err(errors::query)
     }
 
     /// Runs what is more than a point operation.
@@ -169,13 +220,13 @@ impl NodeService {
             true => Some(self.authorize(conn, request, spec, generic)?),
             false => None,
         };
-        self.admit_state(request, spec, generic)?;
         Ok(owner)
     }
 
-    /// Whether the member is in a state to answer.
-    fn admit_state(
+    /// Whether the member is in a state to answer. What the client tells of the time is heard.
+    async fn admit_state(
         &self,
+        conn: &Connection,
         request: &Request,
         spec: &CommandSpec,
         generic: &Generic<'_>,
@@ -202,7 +253,7 @@ impl NodeService {
             return Ok(());
         }
         if let Some(gossip) = generic.cluster_time {
-            read_concern::observe(&self.node, gossip)?;
+            read_concern::observe(&self.node, conn, gossip).await?;
         }
         let replication = &self.node.replication;
         if spec.needs != Needs::Any {
@@ -252,7 +303,10 @@ impl NodeService {
                 Some(_) if !identity.allows(Action::Impersonate, Resource::Cluster) => {
                     Err(impersonation::refused())
                 }
-                Some(client) => Ok(impersonation::parse(client)?.unwrap_or_else(|| own.clone())),
+                Some(client) => {
+                    let client = impersonation::spoken_for(conn, client)?;
+                    Ok(client.unwrap_or_else(|| own.clone()))
+                }
             }
         });
         if audit::is_on() {
@@ -269,10 +323,11 @@ impl NodeService {
     }
 
     /// The session that the command names is in use.
-    fn enter_session(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    fn enter_session(&self, ctx: &mut CommandContext<'_>) -> Result<(), CommandError> {
         if let Some(lsid) = ctx.generic.lsid {
-            let session = session_id::parse(lsid)?;
+            let session = ctx.own_session(session_id::parse(lsid)?, Naming::Members)?;
             ctx.node.use_session(ctx.owner.as_deref(), session)?;
+            ctx.session = Some(session);
         }
         if ctx.generic.txn_number.is_some() && !ctx.spec.lenient {
             self.check_numbered(ctx)?;
@@ -298,7 +353,7 @@ impl NodeService {
             ));
         }
         match spec.name {
-            "insert" | "update" | "delete" | "findAndModify" => Ok(()),
+            "insert" | "update" | "delete" | "findAndModify" | "bulkWrite" => Ok(()),
             name if spec.writes || spec.needs == Needs::Readable => Err(CommandError::new(
                 ErrorCode::NotARetryableWriteCommand,
                 format!(
@@ -415,7 +470,7 @@ impl Service for NodeService {
                 refusal::reply(error, conn, &request, &self.node.replication)
             }
         };
-        read_concern::attach_time(&self.node, &mut body);
+        read_concern::attach_time(&self.node, conn, &mut body);
         body.into()
     }
 
@@ -425,7 +480,7 @@ impl Service for NodeService {
 
     fn stranger_limits(&self, conn: &Connection) -> Option<StrangerLimits> {
         let controls = self.node.access.is_enforced();
-        (controls && !identity::known(conn).is_authenticated()).then_some(StrangerLimits::LOGIN)
+        (controls && !identity::is_authenticated(conn)).then_some(StrangerLimits::LOGIN)
     }
 
     fn left(&self, conn: &Connection) {

@@ -1,17 +1,18 @@
 //! The audit log's place: a file, the standard output or syslog. What is written there is the
 //! business of others.
 
-use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use clap::{Args, ValueEnum};
+use tracing::error;
 
 use crate::exit::{Exit, fail};
 use crate::logging::{Rotation, move_away};
+use crate::syslog::{self, Syslog};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuditDestination {
@@ -96,7 +97,7 @@ impl AuditFlags {
 enum Place {
     File(File),
     Console,
-    Syslog,
+    Syslog(Syslog),
 }
 
 /// The audit log of this process.
@@ -104,6 +105,8 @@ pub struct AuditSink {
     place: Mutex<Place>,
     path: Option<PathBuf>,
     rotation: Rotation,
+    /// Writes the first event of a file that a signal has begun.
+    note_rotation: OnceLock<fn(Option<&Path>)>,
     pub format: AuditFormat,
 }
 
@@ -114,16 +117,30 @@ pub(crate) fn open(flags: &AuditFlags, rotation: Rotation) -> io::Result<()> {
     let place = match (flags.destination, &flags.path) {
         (Some(AuditDestination::File), Some(path)) => Place::File(open_file(path)?),
         (Some(AuditDestination::Console), _) => Place::Console,
-        (Some(AuditDestination::Syslog), _) => Place::Syslog,
+        (Some(AuditDestination::Syslog), _) => {
+            let syslog = Syslog::open(Path::new(syslog::SOCKET), &program());
+            Place::Syslog(syslog.map_err(|error| {
+                let said = format!("syslog at {}: {error}", syslog::SOCKET);
+                io::Error::new(error.kind(), said)
+            })?)
+        }
         _ => return Ok(()),
     };
     SINK.get_or_init(|| AuditSink {
         place: Mutex::new(place),
         path: flags.path.clone(),
         rotation,
+        note_rotation: OnceLock::new(),
         format: flags.format.unwrap_or_default(),
     });
     Ok(())
+}
+
+/// What this program is called.
+fn program() -> String {
+    let path = std::env::args_os().next().map(PathBuf::from);
+    let name = path.as_deref().and_then(Path::file_name);
+    name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// The audit log of this process, if it has one.
@@ -132,7 +149,7 @@ pub fn sink() -> Option<&'static AuditSink> {
 }
 
 /// Who did what is for the server's own user to read.
-fn open_file(path: &std::path::Path) -> io::Result<File> {
+fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600).open(path)
 }
@@ -146,7 +163,7 @@ impl AuditSink {
             Place::File(file) if self.format == AuditFormat::Bson => file.write_all(event),
             Place::File(file) => file.write_all(&line(event)),
             Place::Console => io::stdout().lock().write_all(&line(event)),
-            Place::Syslog => to_syslog(event),
+            Place::Syslog(syslog) => syslog.send(event),
         };
         if let Err(error) = written {
             let reason = format!("the audit log cannot be written: {error}");
@@ -178,6 +195,22 @@ impl AuditSink {
         }
         Ok(moved)
     }
+
+    /// Has [`Self::rotate_and_note`] tell where the events so far have gone. Call it once.
+    pub fn note_rotations(&self, note: fn(Option<&Path>)) {
+        self.note_rotation.get_or_init(|| note);
+    }
+
+    /// [`Self::rotate`], for a signal that nobody waits for.
+    pub(crate) fn rotate_and_note(&self) {
+        match (self.rotate(), self.note_rotation.get()) {
+            (Ok(moved), Some(note)) => note(moved.as_deref()),
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                error!(%error, "the audit log cannot be rotated; going on in the old one");
+            }
+        }
+    }
 }
 
 /// In one write: lines of several threads, or of several processes, do not mix.
@@ -186,20 +219,6 @@ fn line(event: &[u8]) -> Vec<u8> {
     line.extend_from_slice(event);
     line.push(b'\n');
     line
-}
-
-fn to_syslog(event: &[u8]) -> io::Result<()> {
-    // JSON escapes a zero byte.
-    let event = CString::new(event).map_err(io::Error::other)?;
-    // SAFETY: both are strings that live through the call, and the first asks for the second.
-    unsafe {
-        libc::syslog(
-            libc::LOG_USER | libc::LOG_INFO,
-            c"%s".as_ptr(),
-            event.as_ptr(),
-        )
-    };
-    Ok(())
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod pid_file;
 pub mod settings;
 pub mod signals;
 mod start;
+mod syslog;
 pub mod tls;
 
 pub use cluster_auth::ClusterAuthMode;

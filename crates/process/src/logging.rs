@@ -80,7 +80,15 @@ pub const REDACTED: &str = "###";
 
 /// The fields of lines that hold, or quote, what clients have sent. What is shown of a command
 /// hides its values itself, see [`redacts_client_data`].
-const CLIENT_DATA: &[&str] = &["error", "errMsg", "range", "reason", "replanReason", "text"];
+const CLIENT_DATA: &[&str] = &[
+    "details",
+    "error",
+    "errMsg",
+    "range",
+    "reason",
+    "replanReason",
+    "text",
+];
 
 /// `redactClientLogData`.
 pub fn redact_client_data(redacts: bool) {

@@ -1,12 +1,12 @@
-//! SIGTERM and SIGINT ask for a clean end, SIGUSR1 for a new log file.
+//! SIGTERM and SIGINT ask for a clean end, SIGUSR1 for new files of the logs.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::info;
 
-use crate::audit::{self, AuditSink};
+use crate::audit;
 use crate::logging;
 
 /// A token that is cancelled by the first SIGTERM, SIGINT, SIGQUIT or SIGHUP. Call on a runtime.
@@ -32,8 +32,8 @@ pub fn shutdown_token() -> io::Result<CancellationToken> {
         while rotate.recv().await.is_some() {
             // The log says how it went.
             let _ = tokio::task::spawn_blocking(|| {
-                if let Some(Err(error)) = audit::sink().map(AuditSink::rotate) {
-                    error!(%error, "the audit log cannot be rotated; going on in the old one");
+                if let Some(sink) = audit::sink() {
+                    sink.rotate_and_note();
                 }
                 logging::log().map(logging::Log::rotate_and_tell)
             })

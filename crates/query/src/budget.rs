@@ -86,6 +86,11 @@ impl Budget {
         Budget::new(Limit::Interrupt(interrupt), memory)
     }
 
+    /// The same for what needs next to no memory.
+    pub fn ended_by(interrupt: Arc<dyn Interrupt>) -> Budget {
+        Budget::interruptible(interrupt, Memory::detached())
+    }
+
     /// Fails once `units` are spent, and ever after.
     pub fn allowance(units: u32) -> Budget {
         let limit = Limit::Allowance {

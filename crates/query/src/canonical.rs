@@ -14,6 +14,7 @@ use crate::error::QueryError;
 use crate::filter::Filter;
 use crate::projection::Projection;
 use crate::sort::SortPattern;
+use crate::text::{self, TextContext};
 
 /// A query as it was written.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,6 +33,20 @@ pub struct CanonicalQuery {
     pub projection: Option<Arc<Projection>>,
     pub skip: u64,
     pub limit: Option<u64>,
+    /// Whether documents need the score of the search.
+    pub text_score: TextScore,
+}
+
+/// What becomes of the scores of a search.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TextScore {
+    /// Nobody asks for them.
+    #[default]
+    Unused,
+    /// They serve the order or the projection.
+    Used,
+    /// They go out with the documents.
+    Kept,
 }
 
 /// The order in which documents are wanted.
@@ -61,26 +76,38 @@ impl CanonicalQuery {
             projection: None,
             skip: 0,
             limit: None,
+            text_score: TextScore::Unused,
         }
     }
 
     pub fn parse(written: &Written<'_>, context: &Context) -> Result<CanonicalQuery, QueryError> {
         let filter = match written.filter {
-            Some(filter) => Filter::parse(filter, context)?,
+            Some(filter) => Filter::of_query(filter, context)?,
             None => Filter::all_in(context.collator.clone()),
         };
+        if let (Some(projection), Some(filter)) = (written.projection, written.filter) {
+            Projection::check_filter(projection, filter)?;
+        }
         let projection = written
             .projection
             .map(|projection| Projection::parse(projection, context))
             .transpose()?
             .filter(|projection| !projection.is_identity());
-        Ok(CanonicalQuery {
+        let mut query = CanonicalQuery {
             filter: Arc::new(filter),
-            order: Order::parse(written.sort, context.collator.as_ref())?,
+            order: Order::parse_in(written.sort, context)?,
             projection: projection.map(Arc::new),
             skip: written.skip,
             limit: written.limit,
-        })
+            text_score: TextScore::Unused,
+        };
+        if context.text.as_ref().is_some_and(TextContext::is_asked) {
+            if !query.filter.searches() {
+                return Err(text::score_missing());
+            }
+            query.text_score = TextScore::Used;
+        }
+        Ok(query)
     }
 
     /// How many documents are wanted, skipped ones included.
@@ -106,6 +133,16 @@ impl Order {
             return Ok(Order::Natural { reverse });
         }
         SortPattern::parse(sort, collator).map(Order::By)
+    }
+
+    /// As [`Order::parse`], of documents that may have scores.
+    pub fn parse_in(sort: Option<&RawDocument>, context: &Context) -> Result<Order, QueryError> {
+        match sort.filter(|sort| !sort.is_empty()) {
+            Some(sort) if natural_direction(sort).is_none() => {
+                SortPattern::parse_in(sort, context).map(Order::By)
+            }
+            sort => Order::parse(sort, context.collator.as_ref()),
+        }
     }
 
     /// What has to be sorted by, if anything.

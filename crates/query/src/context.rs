@@ -1,14 +1,16 @@
 //! What a query is parsed in: the clock, the command's variables, the JavaScript engine, and what
 //! parsing and running it may use.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use banyan_document::Collator;
 use bson::{DateTime, RawBson, Timestamp};
 
 use crate::budget::Budget;
+use crate::error::QueryError;
 use crate::javascript::JavaScript;
+use crate::text::TextContext;
 use crate::variables::Scope;
 
 /// What the folding of constants may cost in one request, in units of work: about a millisecond.
@@ -35,34 +37,107 @@ pub struct Context {
     pub budget: Budget,
     /// What folding its constants may cost.
     pub folding: Folding,
+    /// What may be searched in with `$text`; `None`: nothing.
+    pub text: Option<TextContext>,
     /// What is parsed is only read here: whoever runs it has the variables and the engine.
     pub runs_elsewhere: bool,
 }
 
-/// What folding constants while parsing may still cost. What is left unfolded is evaluated when it
-/// is needed.
-#[derive(Clone, Debug)]
-pub struct Folding(Arc<AtomicU32>);
+/// What folding constants while parsing may still cost, and what has failed. What is left unfolded
+/// is evaluated when it is needed.
+#[derive(Clone, Debug, Default)]
+pub struct Folding(Arc<FoldingState>);
 
-impl Default for Folding {
-    fn default() -> Folding {
-        Folding(Arc::new(AtomicU32::new(FOLDING_UNITS)))
+#[derive(Debug)]
+struct FoldingState {
+    left: AtomicU32,
+    failures: Mutex<Failures>,
+}
+
+/// MongoDB evaluates constants once all is parsed, so their errors come after all others.
+#[derive(Debug, Default)]
+struct Failures {
+    /// How many parsers are inside each other.
+    parsers: usize,
+    first: Option<QueryError>,
+}
+
+impl Default for FoldingState {
+    fn default() -> FoldingState {
+        FoldingState {
+            left: AtomicU32::new(FOLDING_UNITS),
+            failures: Mutex::default(),
+        }
     }
 }
 
 impl Folding {
     /// For one constant; `None` when nothing is left. Tell [`Folding::settle`] afterwards.
     pub(crate) fn allowance(&self) -> Option<Budget> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.0.left.load(Ordering::Relaxed) {
             0 => None,
             left => Some(Budget::allowance(left.min(FOLD_UNITS))),
         }
     }
 
     pub(crate) fn settle(&self, allowance: &Budget) {
-        let left = self.0.load(Ordering::Relaxed);
+        let left = self.0.left.load(Ordering::Relaxed);
         self.0
+            .left
             .store(left.saturating_sub(allowance.spent()), Ordering::Relaxed);
+    }
+
+    /// Parses; what a constant fails with is the error only if nothing else is wrong.
+    pub(crate) fn after_parsing<T>(
+        &self,
+        parse: impl FnOnce() -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        self.failures().parsers += 1;
+        let parsed = parse();
+        let mut failures = self.failures();
+        failures.parsers -= 1;
+        if failures.parsers > 0 {
+            return parsed;
+        }
+        match (parsed, failures.first.take()) {
+            (Ok(_), Some(error)) => Err(error),
+            (parsed, _) => parsed,
+        }
+    }
+
+    /// Parses; a constant that fails does so once it is needed.
+    pub(crate) fn ignoring_failures<T>(
+        &self,
+        parse: impl FnOnce() -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let before = {
+            let mut failures = self.failures();
+            failures.parsers += 1;
+            failures.first.take()
+        };
+        let parsed = parse();
+        let mut failures = self.failures();
+        failures.parsers -= 1;
+        failures.first = before;
+        parsed
+    }
+
+    /// A constant has failed; the error comes back if no parser is there to tell it later.
+    pub(crate) fn failed(&self, error: QueryError) -> Result<(), QueryError> {
+        let mut failures = self.failures();
+        if failures.parsers == 0 {
+            return Err(error);
+        }
+        failures.first.get_or_insert(error);
+        Ok(())
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Failures> {
+        // Nothing that holds it can panic.
+        self.0
+            .failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,6 +152,7 @@ impl Default for Context {
             javascript: None,
             budget: Budget::unlimited(),
             folding: Folding::default(),
+            text: None,
             runs_elsewhere: false,
         }
     }

@@ -2,14 +2,17 @@
 //!
 //! Read in this order: [`filter`] (which documents), [`bounds`] (what a filter says about single
 //! paths), [`projection`] (which parts of documents), [`sort`] (in which order), [`update`] (how
-//! they change), [`diff`] (what that changed), [`expression`] (values computed from a document)
-//! and [`pipeline`] (stages over streams of documents). What all of it may use is in [`budget`] and
+//! they change), [`diff`] (what that changed), [`expression`] (values computed from a document),
+//! [`pipeline`] (stages over streams of documents), [`view`] (pipelines under a name), [`text`]
+//! (searches), [`validator`] (which documents a collection takes) and [`bulk_write`] (writes of
+//! several collections). What all of it may use is in [`budget`] and
 //! [`memory`], and what does not fit goes to disk as [`spill`] says. Everything is parsed once, in a
 //! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
 //! [`error::QueryError`] with MongoDB's code and message.
 
 pub mod bounds;
 pub mod budget;
+pub mod bulk_write;
 pub mod canonical;
 mod comparison;
 pub mod context;
@@ -28,8 +31,11 @@ pub mod projection;
 pub mod shape;
 pub mod sort;
 pub mod spill;
+pub mod text;
 pub mod update;
+pub mod validator;
 mod variables;
+pub mod view;
 #[cfg(test)]
 mod wide;
 
@@ -50,4 +56,5 @@ pub use projection::Projection;
 pub use shape::Shape;
 pub use sort::{SortPattern, Sorter};
 pub use update::{Update, UpdateContext};
+pub use validator::Validator;
 pub use variables::{Scope, Variables};

@@ -8,6 +8,9 @@ use std::fmt::{self, Write as _};
 use banyan_document::Collator;
 use banyan_document::key::FieldOrder;
 
+use banyan_geo::near::Unit;
+use banyan_geo::parse::Relation;
+
 use crate::canonical::{CanonicalQuery, Order};
 use crate::filter::{BitTest, Comparison, Filter, MatchNode, Predicate};
 
@@ -27,7 +30,10 @@ impl CanonicalQuery {
             for (path, order) in pattern.fields() {
                 text.push(match order {
                     FieldOrder::Descending => 'd',
-                    FieldOrder::Ascending | FieldOrder::Hashed => 'a',
+                    FieldOrder::Ascending
+                    | FieldOrder::Hashed
+                    | FieldOrder::Sphere
+                    | FieldOrder::Plane => 'a',
                 });
                 name(&path.to_string(), &mut text);
             }
@@ -104,6 +110,7 @@ fn node(node: &MatchNode, out: &mut String) {
         MatchNode::Expression { .. } => out.push_str("expr"),
         MatchNode::Where(_) => out.push_str("where"),
         MatchNode::Schema { .. } => out.push_str("schema"),
+        MatchNode::Text(_) => out.push_str("text"),
         MatchNode::AlwaysTrue => out.push_str("true"),
         MatchNode::AlwaysFalse => out.push_str("false"),
     }
@@ -148,6 +155,14 @@ fn predicate(predicate: &Predicate, out: &mut String) {
             BitTest::AllClear => "all-clear",
             BitTest::AnySet => "any-set",
             BitTest::AnyClear => "any-clear",
+        },
+        Predicate::Geo(geo) => match geo.relation {
+            Relation::Within => "within",
+            Relation::Intersects => "intersects",
+        },
+        Predicate::Near(near) => match near.near.unit {
+            Unit::Flat => "near",
+            Unit::Radians | Unit::Meters => "near-sphere",
         },
         Predicate::Size(_) => "size",
         Predicate::ElemMatchObject(inner) => {

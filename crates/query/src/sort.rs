@@ -18,9 +18,11 @@ use banyan_document::path::Path;
 use bson::raw::CStr;
 use bson::{RawBsonRef, RawDocument, cstr};
 
+use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::field::FieldPath;
+use crate::expression::field::{DISTANCE_FIELD, FieldPath};
 use crate::expression::value::describe;
+use crate::text::{self, TEXT_SCORE_FIELD, TextContext};
 
 pub use kept::Piece;
 pub(crate) use parts::Parts;
@@ -43,9 +45,28 @@ impl SortPattern {
         sort: &RawDocument,
         collator: Option<&Collator>,
     ) -> Result<SortPattern, QueryError> {
+        SortPattern::parse_scored(sort, collator, None)
+    }
+
+    /// As [`SortPattern::parse`], of documents that may have scores.
+    pub fn parse_in(sort: &RawDocument, context: &Context) -> Result<SortPattern, QueryError> {
+        SortPattern::parse_scored(sort, context.collator.as_ref(), context.text.as_ref())
+    }
+
+    fn parse_scored(
+        sort: &RawDocument,
+        collator: Option<&Collator>,
+        text: Option<&TextContext>,
+    ) -> Result<SortPattern, QueryError> {
         let mut fields = Vec::new();
         for element in elements(sort) {
             FieldPath::parse(element.name())?;
+            if is_text_score(element.value()) {
+                text::ask_score(text)?;
+                // The best come first.
+                fields.push((Path::field(TEXT_SCORE_FIELD), FieldOrder::Descending));
+                continue;
+            }
             let path = Path::parse(element.name())
                 .map_err(|error| QueryError::new(ErrorKind::BadValue, error.to_string()))?;
             fields.push((path, order(element.name(), element.value())?));
@@ -56,6 +77,16 @@ impl SortPattern {
                 collator: collator.cloned(),
             },
         })
+    }
+
+    /// The order of distances, which documents bring for a router.
+    pub fn by_distance() -> SortPattern {
+        SortPattern {
+            pattern: KeyPattern {
+                fields: vec![(Path::field(DISTANCE_FIELD), FieldOrder::Ascending)],
+                collator: None,
+            },
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -92,15 +123,36 @@ impl SortPattern {
     }
 }
 
+/// `{$meta: "textScore"}`
+fn is_text_score(value: RawBsonRef<'_>) -> bool {
+    let RawBsonRef::Document(document) = value else {
+        return false;
+    };
+    let mut fields = elements(document);
+    let is_score = fields.next().is_some_and(|field| {
+        field.name() == "$meta" && matches!(field.value(), RawBsonRef::String("textScore"))
+    });
+    is_score && fields.next().is_none()
+}
+
 fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {
     let error = |code, message: String| Err(QueryError::new(ErrorKind::Location(code), message));
     if let RawBsonRef::Document(document) = value {
-        if elements(document)
-            .next()
-            .is_some_and(|first| first.name() == "$meta")
-        {
-            let message = "query requires text score metadata, but it is not available";
-            return error(40218, message.to_string());
+        let mut fields = elements(document);
+        if let Some(meta) = fields.next().filter(|first| first.name() == "$meta") {
+            if fields.next().is_some() {
+                return Err(QueryError::new(
+                    ErrorKind::FailedToParse,
+                    "Cannot have additional keys in a $meta sort specification",
+                ));
+            }
+            if let RawBsonRef::String("geoNearDistance" | "searchScore" | "vectorSearchScore") =
+                meta.value()
+            {
+                return Err(text::score_missing());
+            }
+            let shown = describe(Some(meta.value()));
+            return error(31138, format!("Illegal $meta sort: $meta: {shown}"));
         }
         return error(
             17312,

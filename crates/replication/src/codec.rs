@@ -2,6 +2,7 @@
 //! little-endian; ids, lengths and counts are LEB128; documents carry their own length.
 
 use banyan_storage::{IndexDefinition, Namespace};
+use banyan_wire::SessionId;
 use bson::RawDocument;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -43,6 +44,16 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u8(&mut self) -> Result<u8, EntryError> {
         self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// What [`put_session`] wrote.
+    pub(crate) fn session(&mut self) -> Result<SessionId, EntryError> {
+        let length = self.varint()?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        match SessionId::from_bytes(self.take(length)?) {
+            Some(session) => Ok(session),
+            None => bad(format!("a session of {length} bytes")),
+        }
     }
 
     pub(crate) fn varint(&mut self) -> Result<u64, EntryError> {
@@ -98,6 +109,13 @@ impl<'a> Reader<'a> {
         let count = self.varint()?;
         (0..count).map(|_| self.index()).collect()
     }
+}
+
+/// A session: how long its bytes are, and these.
+pub(crate) fn put_session(out: &mut Vec<u8>, session: &SessionId) {
+    let bytes = session.bytes();
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(&bytes);
 }
 
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {

@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
 use banyan_storage::{CollectionId, IndexId, RecordId};
+use banyan_wire::SessionId;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -70,7 +71,7 @@ impl Latches {
         LatchKey(self.hasher.hash_one((b'k', index, key)))
     }
 
-    pub fn session(&self, session: &[u8; 16]) -> LatchKey {
+    pub fn session(&self, session: &SessionId) -> LatchKey {
         LatchKey(self.hasher.hash_one((b's', session)))
     }
 
@@ -256,7 +257,7 @@ mod tests {
     #[test]
     fn a_latch_that_was_granted_to_a_dropped_waiter_goes_on() {
         let latches = Arc::new(Latches::default());
-        let key = latches.session(&[7; 16]);
+        let key = latches.session(&SessionId::shared([7; 16]));
         let mut holder = Held::none(&latches);
         assert_eq!(holder.try_add(key, 0), Attempt::Taken);
         let mut waiter = Box::pin(latches.wait(key));

@@ -149,11 +149,12 @@ impl Member {
             tickets: &self.tickets,
             work: &self.work,
             database: "db",
-            lsid: None,
+            session: None,
             txn_number: None,
             rules: None,
             versions: Versions::default(),
             journal: false,
+            bypass_validation: false,
             commit_time_max: None,
         }
     }
@@ -186,11 +187,7 @@ async fn insert(staging: &mut Staging<'_>, document: &RawDocument) -> Result<(),
     staging.unit.begin_statement();
     let collection = staging.collection.clone().unwrap();
     let mut keyed = KeyedDocument::new(&collection, document)?;
-    while let Err(latch) = keyed.latch(staging, &collection) {
-        staging.wait_for(latch).await?;
-    }
-    let present = staging.unit.present();
-    keyed.stage(staging, &collection, &present)
+    keyed.insert(staging, &collection).await
 }
 
 fn target(filter: &RawDocument, multi: bool) -> Target<'_> {
@@ -199,6 +196,8 @@ fn target(filter: &RawDocument, multi: bool) -> Target<'_> {
         hint: None,
         sort: None,
         multi,
+        hidden_too: false,
+        most: None,
         keep_documents: false,
     }
 }

@@ -30,6 +30,7 @@ macro_rules! actions {
 
 actions! {
     AddShard = "addShard",
+    AdvanceClusterTime = "advanceClusterTime",
     AllCollectionStats = "allCollectionStats",
     AnalyzeShardKey = "analyzeShardKey",
     AnyAction = "anyAction",

@@ -8,6 +8,7 @@
 //! * [`action`]: what can be done, one name each, and sets of them.
 //! * [`resource`]: what it can be done to, and which patterns cover it.
 //! * [`privilege`]: actions on resources, gathered.
+//! * [`allowed`]: the same, arranged for being asked.
 //! * [`role`]: names of roles, their definitions, and what they inherit.
 //! * [`builtin`]: the roles that every database has.
 //! * [`user`]: users as `admin.system.users` holds them.
@@ -15,10 +16,13 @@
 //! * [`scram`]: passwords as they are stored, and the conversation that proves one.
 //! * [`audit`]: what is noted of who did what, and which of it is wanted.
 //! * [`key_file`]: the secrets by which members of a cluster know each other.
+//! * [`cluster_time`]: the keys that sign cluster times, and what a signature proves.
 
 pub mod action;
+pub mod allowed;
 pub mod audit;
 pub mod builtin;
+pub mod cluster_time;
 mod field;
 pub mod key_file;
 pub mod privilege;

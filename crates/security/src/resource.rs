@@ -227,11 +227,11 @@ fn append_namespace(document: &mut RawDocumentBuf, database: &str, collection: &
     document.append(cstr!("collection"), collection);
 }
 
-fn is_normal_database(name: &str) -> bool {
+pub(crate) fn is_normal_database(name: &str) -> bool {
     !matches!(name, "local" | "config")
 }
 
-fn is_system(database: &str, collection: &str) -> bool {
+pub(crate) fn is_system(database: &str, collection: &str) -> bool {
     collection.starts_with("system.") || (database == "local" && collection.starts_with("replset."))
 }
 

@@ -1,12 +1,16 @@
 //! Roles: their names, their definitions as `admin.system.roles` holds them, and what they inherit.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
+use crate::action::Action;
+use crate::allowed::Allowed;
 use crate::builtin;
 use crate::field::{self, DefinitionError};
 use crate::privilege::{self, Privileges};
+use crate::resource::Resource;
 use crate::restriction::Restrictions;
 pub use crate::role_name::RoleName;
 
@@ -84,9 +88,48 @@ pub struct Roles(HashMap<RoleName, RoleDefinition>);
 pub struct Granted {
     /// Every role, inherited ones included, nearest first.
     pub roles: Vec<RoleName>,
-    pub privileges: Privileges,
+    privileges: Privileges,
     /// Those of every role; each must be met.
     pub restrictions: Vec<Restrictions>,
+    index: Index,
+}
+
+/// The privileges, arranged when they are first asked for.
+#[derive(Clone, Debug, Default)]
+struct Index(OnceLock<Allowed>);
+
+/// It says nothing that the privileges do not.
+impl PartialEq for Index {
+    fn eq(&self, _: &Index) -> bool {
+        true
+    }
+}
+
+impl Eq for Index {}
+
+impl Granted {
+    pub fn new(
+        roles: Vec<RoleName>,
+        privileges: Privileges,
+        restrictions: Vec<Restrictions>,
+    ) -> Granted {
+        Granted {
+            roles,
+            privileges,
+            restrictions,
+            index: Index::default(),
+        }
+    }
+
+    /// Whether the action may be done to the resource.
+    pub fn allow(&self, action: Action, resource: Resource<'_>) -> bool {
+        let index = self.index.0.get_or_init(|| Allowed::new(&self.privileges));
+        index.allow(action, resource)
+    }
+
+    pub fn privileges(&self) -> &Privileges {
+        &self.privileges
+    }
 }
 
 impl Roles {
@@ -148,8 +191,6 @@ mod tests {
     use bson::rawdoc;
 
     use super::*;
-    use crate::action::Action;
-    use crate::resource::Resource;
 
     fn role(document: RawDocumentBuf) -> RoleDefinition {
         let definition = RoleDefinition::parse(&document).expect("a role");
@@ -188,9 +229,9 @@ mod tests {
             database: "bank",
             collection: "accounts",
         };
-        assert!(granted.privileges.allow(Action::Update, accounts));
-        assert!(granted.privileges.allow(Action::Find, accounts));
-        assert!(!granted.privileges.allow(Action::Insert, accounts));
+        assert!(granted.allow(Action::Update, accounts));
+        assert!(granted.allow(Action::Find, accounts));
+        assert!(!granted.allow(Action::Insert, accounts));
         assert_eq!(granted.restrictions.len(), 1);
     }
 

@@ -77,6 +77,13 @@ impl Batch {
         self.operations.len()
     }
 
+    /// By how many documents and bytes it changes a collection's counts.
+    pub fn tallied(&self, collection: CollectionId) -> (i64, i64) {
+        let of_it = |tally: &&Tally| tally.collection.id == collection;
+        let tally = self.tallies.iter().find(of_it);
+        tally.map_or((0, 0), |tally| (tally.documents, tally.bytes))
+    }
+
     pub fn insert_record(
         &mut self,
         collection: &Arc<Collection>,
@@ -268,10 +275,25 @@ impl Batch {
     /// of one key stay in their order.
     pub(crate) fn order(&mut self) {
         const WORTH_SORTING: usize = 64;
-        if self.operations.len() >= WORTH_SORTING {
-            self.operations
-                .sort_by(|a, b| (a.keyspace, &a.key).cmp(&(b.keyspace, &b.key)));
+        if self.operations.len() < WORTH_SORTING {
+            return;
         }
+        // Those of one keyspace often come in order, and are found to be, where those of all take turns.
+        let (mut records, mut indexes, mut meta) = (Vec::new(), Vec::new(), Vec::new());
+        records.reserve(self.operations.len());
+        for operation in self.operations.drain(..) {
+            match operation.keyspace {
+                Keyspace::Records => records.push(operation),
+                Keyspace::Indexes => indexes.push(operation),
+                Keyspace::Meta => meta.push(operation),
+            }
+        }
+        for part in [&mut records, &mut indexes, &mut meta] {
+            part.sort_by(|a, b| a.key.cmp(&b.key));
+        }
+        records.append(&mut indexes);
+        records.append(&mut meta);
+        self.operations = records;
     }
 
     /// Adds everything that `other` does, after what this one does.

@@ -8,6 +8,8 @@
 //! What changes with every write (counts, sizes, the next record id, whether an index has become
 //! multikey) is atomic and shared between the versions of a collection.
 
+pub(crate) mod capped;
+mod oldest;
 pub(crate) mod persist;
 
 use std::any::Any;
@@ -19,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 use banyan_document::Collator;
 use bson::{RawDocument, RawDocumentBuf};
 
+use self::oldest::Oldest;
 use crate::StorageError;
 use crate::build::building::Building;
 use crate::build::index_build::{BuildId, IndexBuild, IndexBuildDefinition};
@@ -185,6 +188,8 @@ pub struct Collection {
     /// Builds under way, in the order in which they began.
     pub builds: Vec<Arc<IndexBuild>>,
     pub(crate) counters: Arc<Counters>,
+    /// What callers have derived from the options.
+    pub(crate) from_options: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug, Default)]
@@ -193,6 +198,7 @@ pub(crate) struct Counters {
     pub(crate) bytes: AtomicI64,
     /// One more than the highest record id ever seen here; 0 until that is known.
     pub(crate) next_record: AtomicU64,
+    pub(crate) oldest: Oldest,
     extension: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -296,7 +302,15 @@ impl Collection {
         self.clustered_index = clustered_index(self.id, options)?;
         self.is_capped = options.get_bool("capped").unwrap_or(false);
         self.options = options.to_owned();
+        self.from_options = OnceLock::new();
         Ok(())
+    }
+
+    /// Something derived from the options that the caller wants to work out once, such as a parsed
+    /// validator. Always asked for with the same type.
+    pub fn from_options<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
+        let derived = self.from_options.get_or_init(|| Arc::new(make()));
+        derived.clone().downcast().ok()
     }
 
     /// What a caller keeps in memory with the collection for as long as it exists, under whichever
@@ -453,6 +467,7 @@ impl CatalogChange {
                 indexes: Vec::with_capacity(indexes.len()),
                 builds: Vec::new(),
                 counters,
+                from_options: OnceLock::new(),
             };
             created.set_options(options)?;
             for definition in indexes {

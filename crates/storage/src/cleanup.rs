@@ -1,11 +1,18 @@
 //! Removing what was dropped, in the background.
 //!
 //! A drop takes a collection or index out of the catalog and leaves a mark in meta, in one batch.
-//! A thread then removes the data: whole tables first, what is left key by key in small batches.
-//! It starts once no reader holds the catalog entry any more, since a reader takes its snapshot
-//! only after it has looked the entry up. Marks that a crash left behind are found on opening.
+//! A thread then removes the data. It starts once no reader holds the catalog entry any more, since
+//! a reader takes its snapshot only after it has looked the entry up.
+//!
+//! Tables of the engine that hold nothing but what was dropped go as a whole. What shares a table
+//! with something else, or is in memory still, waits: the memory becomes a table some day, and
+//! neighbours are dropped as well. Only after a while is the rest removed key by key, which costs as
+//! much as writing it did, and has the engine merge tables that would not have to be merged. Marks
+//! that a crash left behind are found on opening.
 
+mod dead;
 pub(crate) mod dropped;
+mod removal;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,14 +21,9 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use banyan_crash::{Point, pass};
-
-use crate::StorageError;
 use crate::engine::Engine;
-use crate::keyspaces::{Keyspace, Operation};
-use dropped::{Dropped, Kind};
-
-const IN_USE_POLL: Duration = Duration::from_millis(200);
+use dropped::Dropped;
+use removal::Removal;
 
 /// The thread that removes. Dropping this ends and joins it; marks stay for the next opening.
 pub(crate) struct Cleaner {
@@ -32,7 +34,12 @@ pub(crate) struct Cleaner {
 }
 
 impl Cleaner {
-    pub(crate) fn start(engine: Arc<Engine>, left: Vec<Dropped>) -> io::Result<Cleaner> {
+    /// `delay`: see [`crate::StoreOptions::removal_delay`].
+    pub(crate) fn start(
+        engine: Arc<Engine>,
+        left: Vec<Dropped>,
+        delay: Duration,
+    ) -> io::Result<Cleaner> {
         let (work, arrivals) = mpsc::channel::<(u64, Vec<Dropped>)>();
         let pending = Arc::new(AtomicUsize::new(left.len()));
         let counter = pending.clone();
@@ -41,34 +48,22 @@ impl Cleaner {
             .name("storage-cleanup".to_owned())
             .spawn(move || {
                 let epoch = engine.epoch.load(Ordering::Acquire);
-                let mut waiting: Vec<(u64, Dropped)> =
-                    left.into_iter().map(|dropped| (epoch, dropped)).collect();
+                let mut removal = Removal::new(engine, delay, counter);
+                removal.add(epoch, left);
                 loop {
-                    let arrived = if waiting.is_empty() {
-                        arrivals.recv().map_err(|_| RecvTimeoutError::Disconnected)
-                    } else {
-                        arrivals.recv_timeout(IN_USE_POLL)
+                    removal.look();
+                    let arrived = match removal.pause() {
+                        None => arrivals.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                        Some(pause) => arrivals.recv_timeout(pause),
                     };
                     match arrived {
-                        Ok((epoch, dropped)) => {
-                            waiting.extend(dropped.into_iter().map(|dropped| (epoch, dropped)));
-                        }
+                        Ok((epoch, dropped)) => removal.add(epoch, dropped),
                         Err(RecvTimeoutError::Timeout) => {}
                         Err(RecvTimeoutError::Disconnected) => return,
                     }
-                    waiting.retain(|(epoch, dropped)| {
-                        let void = *epoch != engine.epoch.load(Ordering::Acquire);
-                        if !void && dropped.is_in_use() {
-                            return true;
-                        }
-                        if void {
-                            // An import has replaced all that there was.
-                        } else if let Err(error) = remove(&engine, dropped) {
-                            tracing::error!(%error, ?dropped, "cannot remove dropped data");
-                        }
-                        counter.fetch_sub(1, Ordering::Release);
-                        false
-                    });
+                    for (epoch, dropped) in arrivals.try_iter() {
+                        removal.add(epoch, dropped);
+                    }
                 }
             })?;
         Ok(Cleaner {
@@ -99,19 +94,4 @@ impl Drop for Cleaner {
             let _ = thread.join();
         }
     }
-}
-
-fn remove(engine: &Engine, dropped: &Dropped) -> Result<(), StorageError> {
-    let keyspace = match dropped.kind {
-        Kind::Collection => Keyspace::Records,
-        Kind::Index => Keyspace::Indexes,
-    };
-    engine.remove_all(keyspace, dropped.id)?;
-    pass(Point::CleanupEnding);
-    let mark = Operation {
-        keyspace: Keyspace::Meta,
-        key: dropped.meta_key().into(),
-        value: None,
-    };
-    engine.write(vec![mark])
 }

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use banyan_crash::{Point, pass};
 use fjall::config::{
@@ -24,6 +25,11 @@ const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
 /// So many keys are removed in one batch.
 const REMOVAL_KEYS: usize = 500;
+/// Of a server. Where it can be told to die in the middle of a removal, there has to be one soon.
+const REMOVAL_DELAY: Duration = match cfg!(debug_assertions) {
+    true => Duration::from_secs(1),
+    false => Duration::from_secs(60),
+};
 
 /// The bounds of the store's memory. The defaults suit a server that shares its machine.
 #[derive(Debug, Clone)]
@@ -35,6 +41,9 @@ pub struct StoreOptions {
     pub write_buffer_bytes: u64,
     /// Threads that flush and compact.
     pub workers: usize,
+    /// How long what was dropped may wait for the tables that hold it to go as a whole, before it is
+    /// removed key by key.
+    pub removal_delay: Duration,
 }
 
 impl StoreOptions {
@@ -45,6 +54,7 @@ impl StoreOptions {
         StoreOptions {
             cache_bytes,
             write_buffer_bytes: (cache_bytes / 16).clamp(16 * MIB, 64 * MIB),
+            removal_delay: REMOVAL_DELAY,
             ..StoreOptions::default()
         }
     }
@@ -56,6 +66,7 @@ impl Default for StoreOptions {
             cache_bytes: 64 * MIB,
             write_buffer_bytes: 16 * MIB,
             workers: 1,
+            removal_delay: Duration::ZERO,
         }
     }
 }
@@ -122,8 +133,31 @@ impl Engine {
 
     /// Hands the writes to the engine.
     pub(crate) fn write(&self, operations: Vec<Operation>) -> Result<(), StorageError> {
-        let database = self.database.clone();
         let keyspaces = self.keyspaces.read();
+        self.write_to(&keyspaces, operations)
+    }
+
+    /// As [`Engine::write`], but nothing once everything was thrown away since `epoch`: false then.
+    pub(crate) fn write_in(
+        &self,
+        epoch: u64,
+        operations: Vec<Operation>,
+    ) -> Result<bool, StorageError> {
+        // Held meanwhile: the keyspaces are replaced after the epoch has changed.
+        let keyspaces = self.keyspaces.read();
+        if self.epoch.load(Ordering::Acquire) != epoch {
+            return Ok(false);
+        }
+        self.write_to(&keyspaces, operations)?;
+        Ok(true)
+    }
+
+    fn write_to(
+        &self,
+        keyspaces: &Keyspaces,
+        operations: Vec<Operation>,
+    ) -> Result<(), StorageError> {
+        let database = self.database.clone();
         let mut batch = fjall::OwnedWriteBatch::with_capacity(database, operations.len());
         for operation in operations {
             let keyspace = keyspaces.of(operation.keyspace);
@@ -238,20 +272,26 @@ impl Engine {
 
     /// Removes everything under an id, until everything is thrown away anyhow.
     pub(crate) fn remove_all(&self, keyspace: Keyspace, id: u32) -> Result<(), StorageError> {
-        let keyspaces = self.keyspaces();
-        let tree = keyspaces.of(keyspace);
-        let start = id.to_be_bytes().to_vec();
-        let end = keys::end_of_id(id);
-        // Takes out the tables that hold nothing else.
-        tree.tree
-            .drop_range::<Vec<u8>, _>((Bound::Included(start.clone()), end.clone()))
-            .map_err(fjall::Error::from)?;
-        let mut from = Bound::Included(start);
         let epoch = self.epoch.load(Ordering::Acquire);
-        while self.epoch.load(Ordering::Acquire) == epoch {
+        drop_tables(self.keyspaces().of(keyspace), (id, id))?;
+        self.remove_keys(keyspace, id, epoch)
+    }
+
+    /// Removes what lies under an id key by key, until everything is thrown away anyhow.
+    pub(crate) fn remove_keys(
+        &self,
+        keyspace: Keyspace,
+        id: u32,
+        epoch: u64,
+    ) -> Result<(), StorageError> {
+        let end = keys::end_of_id(id);
+        let mut from = Bound::Included(id.to_be_bytes().to_vec());
+        loop {
             let view = self.database.snapshot();
+            let keyspaces = self.keyspaces();
             let mut operations = Vec::with_capacity(REMOVAL_KEYS);
-            let rest = view.range::<Vec<u8>, _>(tree, (from.clone(), end.clone()));
+            let rest =
+                view.range::<Vec<u8>, _>(keyspaces.of(keyspace), (from.clone(), end.clone()));
             for guard in rest.take(REMOVAL_KEYS) {
                 operations.push(Operation {
                     keyspace,
@@ -259,12 +299,15 @@ impl Engine {
                     value: None,
                 });
             }
-            let Some(last) = operations.last() else { break };
+            let Some(last) = operations.last() else {
+                return Ok(());
+            };
             from = Bound::Excluded(last.key.to_vec());
-            self.write(operations)?;
+            if !self.write_in(epoch, operations)? {
+                return Ok(());
+            }
             pass(Point::CleanupPart);
         }
-        Ok(())
     }
 
     /// Waits until everything committed so far is in the journal and on the disk.
@@ -297,6 +340,19 @@ impl Engine {
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog.read().clone()
     }
+}
+
+/// Takes out the tables that hold nothing but what lies under these ids, the last one included.
+pub(crate) fn drop_tables(
+    keyspace: &fjall::Keyspace,
+    (first, last): (u32, u32),
+) -> Result<(), StorageError> {
+    let bounds = (
+        Bound::Included(first.to_be_bytes().to_vec()),
+        keys::end_of_id(last),
+    );
+    let dropped = keyspace.tree.drop_range::<Vec<u8>, _>(bounds);
+    dropped.map_err(|error| fjall::Error::from(error).into())
 }
 
 fn keys_id(key: &[u8]) -> Result<u32, StorageError> {

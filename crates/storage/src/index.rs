@@ -62,8 +62,10 @@ impl Index {
         let pattern = KeyPattern::parse(key).map_err(|error| bad(&error.to_string()))?;
         let pattern = Arc::new(pattern.with_collator(collator_in(spec)?));
         let sparse = flag("sparse");
-        let wildcard_projection = spec.get_document("wildcardProjection").ok();
-        let kind = kind::of(&pattern, sparse, wildcard_projection);
+        let kind = match kind::text::of(spec, &pattern).map_err(|error| bad(&error.to_string()))? {
+            Some(text) => text,
+            None => kind::of(&pattern, sparse, spec).map_err(|error| bad(&error.to_string()))?,
+        };
         let name = spec.get_str("name").map_err(|_| bad("no name"))?.to_owned();
         let is_id = name == ID_INDEX_NAME;
         let partial_filter = spec

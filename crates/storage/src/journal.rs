@@ -226,12 +226,18 @@ fn numbers(state: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-fn newest(state: &Path) -> io::Result<Option<u64>> {
+/// The number of the journal that is written.
+pub(crate) fn newest(state: &Path) -> io::Result<Option<u64>> {
     match numbers(state) {
         Ok(numbers) => Ok(numbers.into_iter().max()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The number of the first journal that is still there.
+pub(crate) fn oldest(state: &Path) -> io::Result<Option<u64>> {
+    Ok(numbers(state)?.into_iter().min())
 }
 
 /// Copies what is about to be cut off, without the zeros behind it; returns how much that is.

@@ -45,6 +45,7 @@ pub mod transfer;
 
 pub use batch::Batch;
 pub use build::{BuildAddress, BuildId, IndexBuild, IndexBuildDefinition, Violation};
+pub use catalog::capped::CappedLimits;
 pub use catalog::{Catalog, CatalogChange, Collection, Database, Namespace};
 pub use engine::StoreOptions;
 pub use error::{OpenError, StorageError};

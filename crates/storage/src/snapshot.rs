@@ -5,9 +5,11 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use banyan_document::key::Key;
-use fjall::{Readable, Slice};
+use fjall::{AbstractTree, Readable, Slice};
+use lsm_tree::{Guard, IterGuardImpl};
 
 use crate::StorageError;
+use crate::catalog::Collection;
 use crate::engine::Engine;
 use crate::index::Index;
 use crate::keys::{self, CollectionId, EntryForm, KeyRange};
@@ -65,12 +67,18 @@ impl Snapshot {
             let merge = Merge::new(overlay.clone(), keyspace, bounds.clone(), reverse);
             Box::new(merge)
         });
-        let keyspace = self.keyspaces.of(keyspace);
         Scan {
-            iterator: self.view.range::<Vec<u8>, _>(keyspace, bounds),
+            iterator: self.range(keyspace, bounds),
+            _view: self.view.clone(),
             reverse,
             merge,
         }
+    }
+
+    /// To be held no longer than this view: the engine would count another clone of it under locks.
+    fn range(&self, keyspace: Keyspace, bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Found {
+        let tree = &self.keyspaces.of(keyspace).tree;
+        tree.range::<Vec<u8>, _>(bounds, self.view.seqno(), None)
     }
 
     pub fn record(
@@ -114,6 +122,23 @@ impl Snapshot {
     ) -> Result<Option<RecordId>, StorageError> {
         let last = self.records(collection, .., true).next().transpose()?;
         Ok(last.map(|(record, _)| record))
+    }
+
+    /// Notes the oldest record of a capped collection in this view, where nothing is staged over it.
+    pub fn note_oldest(&self, collection: &Collection, record: &RecordId) {
+        let is_noted = collection.is_capped && !self.has_overlay();
+        if let Some(record) = record.as_number().filter(|_| is_noted) {
+            collection.counters.oldest.note(record, self.view.seqno());
+        }
+    }
+
+    /// No record of a capped collection comes before this one in the view; `None`: that is not known.
+    pub fn oldest_known(&self, collection: &Collection) -> Option<RecordId> {
+        if !collection.is_capped {
+            return None;
+        }
+        let known = collection.counters.oldest.known(self.view.seqno());
+        known.map(RecordId::number)
     }
 
     /// Which record holds `key` in a unique index. The keys of a clustered index are its records'
@@ -224,14 +249,12 @@ impl Snapshot {
     /// What lies under an id in the indexes keyspace, in entries of this form.
     pub(crate) fn scan_plain(&self, id: u32, form: EntryForm) -> IndexScan {
         let bounds = keys::index_bounds(id, form.unique, &KeyRange::all());
-        let iterator = self
-            .view
-            .range::<Vec<u8>, _>(&self.keyspaces.indexes, bounds);
         IndexScan {
             index: id,
             entries: Entries::Keys(form),
             scan: Some(Scan {
-                iterator,
+                iterator: self.range(Keyspace::Indexes, bounds),
+                _view: self.view.clone(),
                 reverse: false,
                 merge: None,
             }),
@@ -300,8 +323,13 @@ fn damaged_index(index: u32) -> StorageError {
     StorageError::damaged(format!("index {index}"), "an entry without a record id")
 }
 
+/// What the engine finds in a range, from both ends.
+type Found = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>;
+
 struct Scan {
-    iterator: fjall::Iter,
+    iterator: Found,
+    /// Keeps the state that it reads.
+    _view: Arc<fjall::Snapshot>,
     reverse: bool,
     /// With what is staged.
     merge: Option<Box<Merge>>,
@@ -317,7 +345,7 @@ impl Scan {
             } else {
                 iterator.next()
             };
-            guard.map(fjall::Guard::into_inner)
+            guard.map(|guard| guard.into_inner().map_err(fjall::Error::from))
         };
         match &mut self.merge {
             None => stored(),

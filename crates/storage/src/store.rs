@@ -76,7 +76,8 @@ impl Store {
             .abandon_import()
             .map_err(|error| damaged(error.to_string()))?;
         let dropped = engine.load().map_err(|error| damaged(error.to_string()))?;
-        let cleaner = Cleaner::start(engine.clone(), dropped).map_err(|source| OpenError::Io {
+        let cleaner = Cleaner::start(engine.clone(), dropped, options.removal_delay);
+        let cleaner = cleaner.map_err(|source| OpenError::Io {
             path: path.to_owned(),
             source,
         })?;

@@ -154,6 +154,7 @@ codes! {
     OperationCannotBeBatched = 151,
     ChunkTooBig = 153,
     InconsistentShardIdentity = 154,
+    DurationOverflow = 159,
     MaxStalenessOutOfRange = 160,
     IncompatibleCollationVersion = 161,
     CollectionIsEmpty = 162,
@@ -163,6 +164,7 @@ codes! {
     CommandNotSupportedOnView = 166,
     OptionNotSupportedOnView = 167,
     InvalidPipelineOperator = 168,
+    CommandOnShardedViewNotSupportedOnMongod = 169,
     TooManyMatchingDocuments = 170,
     CannotIndexParallelArrays = 171,
     TransportSessionClosed = 172,
@@ -181,17 +183,20 @@ codes! {
     FailPointEnabled = 192,
     NoShardingEnabled = 193,
     BalancerInterrupted = 194,
+    ViewPipelineMaxSizeExceeded = 195,
     InvalidIndexSpecificationOption = 197,
     ReplicaSetMonitorRemoved = 199,
     ChunkRangeCleanupPending = 200,
     CannotBuildIndexKeys = 201,
     NetworkInterfaceExceededTimeLimit = 202,
     ShardingStateNotInitialized = 203,
+    TimeProofMismatch = 204,
     ClusterTimeFailsRateLimiter = 205,
     NoSuchSession = 206,
     InvalidUUID = 207,
     TooManyLocks = 208,
     StaleClusterTime = 209,
+    CannotVerifyAndSignLogicalTime = 210,
     KeyNotFound = 211,
     DuplicateSession = 213,
     DatabaseDropPending = 215,
@@ -225,6 +230,7 @@ codes! {
     OperationNotSupportedInTransaction = 263,
     TooManyFilesOpen = 264,
     OrphanedRangeCleanUpFailed = 265,
+    FailPointSetFailed = 266,
     PreparedTransactionInProgress = 267,
     MigrationConflict = 272,
     IndexBuildAborted = 276,
@@ -242,7 +248,11 @@ codes! {
     ShardInvalidatedForTargeting = 304,
     CurrentConfigNotCommittedYet = 310,
     ObjectIsBusy = 316,
+    APIVersionError = 322,
+    APIStrictError = 323,
+    APIDeprecationError = 324,
     MechanismUnavailable = 334,
+    APIMismatchError = 347,
     CollectionUUIDMismatch = 361,
     CannotDropShardKeyIndex = 373,
     SocketException = 9001,
@@ -281,6 +291,14 @@ impl ErrorCode {
             self,
             ErrorCode::ShutdownInProgress | ErrorCode::InterruptedAtShutdown
         )
+    }
+
+    /// A driver may send a numbered write again, once, that failed so.
+    pub fn is_retryable(self) -> bool {
+        self.is_not_primary()
+            || self.is_shutdown()
+            || self.is_network()
+            || self == ErrorCode::ExceededTimeLimit
     }
 
     /// The router's picture of a collection or database is out of date.

@@ -31,6 +31,7 @@ pub struct Connection {
     /// The number of the request that is being answered, if its client waits for that; else 0.
     running: AtomicU64,
     hello_ok: AtomicBool,
+    hung_up: AtomicBool,
     tls: OnceLock<TlsPeer>,
     extension: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -79,6 +80,7 @@ impl Connection {
             requests: AtomicU64::new(0),
             running: AtomicU64::new(0),
             hello_ok: AtomicBool::new(false),
+            hung_up: AtomicBool::new(false),
             tls: OnceLock::new(),
             extension: OnceLock::new(),
         }
@@ -87,6 +89,12 @@ impl Connection {
     /// The client's description of itself from its first `hello`.
     pub fn metadata(&self) -> Option<&RawDocumentBuf> {
         self.metadata.get()
+    }
+
+    /// Whether a member or a router of the cluster is at the other end: they do not describe
+    /// themselves, as drivers and shells do in their first `hello`.
+    pub fn is_internal(&self) -> bool {
+        self.metadata.get().is_none()
     }
 
     pub(crate) fn set_metadata(&self, metadata: RawDocumentBuf) {
@@ -148,6 +156,16 @@ impl Connection {
     /// Cancelled when the connection ends or the server shuts down.
     pub fn closed(&self) -> &CancellationToken {
         &self.closed
+    }
+
+    /// Ends the connection: what is being answered gets no reply.
+    pub fn hang_up(&self) {
+        self.hung_up.store(true, Ordering::Relaxed);
+        self.closed.cancel();
+    }
+
+    pub(crate) fn is_hung_up(&self) -> bool {
+        self.hung_up.load(Ordering::Relaxed)
     }
 
     /// Cancelled when the client was seen to be gone while a command ran whose reply it wanted.

@@ -79,7 +79,17 @@ impl CommandError {
             .get_i32("code")
             .unwrap_or(ErrorCode::UnknownError.code());
         let message = error.get_str("errmsg").unwrap_or("write failed");
-        Some(CommandError::new(ErrorCode::from_code(code), message))
+        let mut extra = RawDocumentBuf::new();
+        for (name, value) in error.iter().flatten() {
+            if !matches!(name.as_str(), "index" | "code" | "codeName" | "errmsg") {
+                extra.append(name, value);
+            }
+        }
+        let told = CommandError::new(ErrorCode::from_code(code), message);
+        Some(match extra.is_empty() {
+            true => told,
+            false => told.with_extra(extra),
+        })
     }
 
     /// Reads the error out of a reply with `ok: 0`; `None` when the reply says it went well.

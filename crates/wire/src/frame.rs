@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::in_flight::{InFlight, NoRoom, Share};
@@ -15,7 +15,7 @@ pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
 /// Header: length, request id, response to, opcode.
 pub const HEADER_BYTES: usize = 16;
 
-/// What a quiet connection keeps; most requests fit.
+/// What a message is first read into; most requests fit.
 const BUFFER_BYTES_START: usize = 4 * 1024;
 /// A buffer that a large message left behind is given back above this size.
 const BUFFER_BYTES_KEPT: usize = 64 * 1024;
@@ -109,8 +109,10 @@ impl FrameReader {
                 let grown = self.share.grow_to(bytes, in_flight).await;
                 grown.map_err(|NoRoom| FrameError::NoRoom)?;
             }
-            self.make_room(room);
-            let read = stream.read_buf(&mut self.buffer);
+            self.make_room(room, wanted);
+            let most = if room == 0 { usize::MAX } else { room };
+            let mut next = (&mut self.buffer).limit(most);
+            let read = stream.read_buf(&mut next);
             let read = match self.share.is_empty() {
                 true => read.await?,
                 // What it holds, others wait for.
@@ -136,12 +138,20 @@ impl FrameReader {
         bytes: usize,
     ) -> Result<(), FrameError> {
         while self.buffer.len() < bytes {
-            self.make_room(0);
+            self.make_room(0, None);
             if stream.read_buf(&mut self.buffer).await? == 0 {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Keeps no buffer while there is nothing in it.
+    pub(crate) fn release(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+            self.grown = false;
+        }
     }
 
     /// What was read and not yet cut into messages.
@@ -166,13 +176,13 @@ impl FrameReader {
         }
     }
 
-    /// What is to be made in the buffer next; 0: as much as it begins with will do.
+    /// How much of a message is read next; 0: as much as a buffer begins with has room for.
     fn room(&self, wanted: Option<usize>) -> usize {
         let missing = wanted.unwrap_or(0).saturating_sub(self.buffer.len());
         missing.min(self.buffer.len().max(BUFFER_BYTES_STEP))
     }
 
-    fn make_room(&mut self, room: usize) {
+    fn make_room(&mut self, room: usize, wanted: Option<usize>) {
         if room == 0 {
             // The start of a message: as much room as a buffer begins with, kept if it is there.
             if self.buffer.capacity() - self.buffer.len() < BUFFER_BYTES_START / 4 {
@@ -180,7 +190,11 @@ impl FrameReader {
             }
             return;
         }
-        self.buffer.reserve(room);
+        // What has come of a large message is not moved again and again. The kernel gives the memory
+        // behind an address when something is written there.
+        let missing = wanted.unwrap_or(0).saturating_sub(self.buffer.len());
+        let whole = self.buffer.len() >= BUFFER_BYTES_STEP;
+        self.buffer.reserve(if whole { missing } else { room });
         self.grown |= self.buffer.capacity() > BUFFER_BYTES_KEPT;
     }
 }

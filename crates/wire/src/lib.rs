@@ -11,7 +11,7 @@
 //!
 //! Nothing here knows what a command means, except for what belongs to the connection itself:
 //! compression and client metadata in `hello`, replies that follow one another ([`exhaust`]), and
-//! `getLastError`.
+//! `getLastError`. Tests have commands fail by their names ([`fail_points`]).
 
 pub mod behalf;
 mod client;
@@ -21,6 +21,7 @@ mod connection;
 mod decoding;
 mod error;
 mod exhaust;
+pub mod fail_points;
 mod frame;
 mod hello;
 mod in_flight;
@@ -40,6 +41,7 @@ mod selection;
 pub mod server;
 mod service;
 mod serving;
+pub mod session_id;
 mod socket;
 mod stream;
 pub mod tls;
@@ -58,3 +60,4 @@ pub use replica_set::{ReplicaSet, ReplicaSetError, RequestOptions};
 pub use request::{Doc, Origin, Request, Sequence};
 pub use server::{Options, Server, runtime, vital_runtime};
 pub use service::{Counters, Reply, Service, StrangerLimits};
+pub use session_id::SessionId;

@@ -129,7 +129,8 @@ pub fn fields<'a>(
     })
 }
 
-/// A number of any type as an integer, towards zero; what is out of range stops at the range's end.
+/// A number of any type as an integer; what is out of range stops at the range's end. A double goes
+/// towards zero, a decimal to the nearest, as MongoDB has it.
 pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
         RawBsonRef::Int32(value) => Some(i64::from(value)),
@@ -139,7 +140,7 @@ pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
             let text = value.to_string();
             text.parse::<i64>()
                 .ok()
-                .or_else(|| text.parse::<f64>().ok().map(|v| v as i64))
+                .or_else(|| text.parse::<f64>().ok().map(|v| v.round_ties_even() as i64))
         }
         _ => None,
     }

@@ -35,6 +35,8 @@ use crate::{exhaust, hello, legacy};
 const SILENT: &str = "the client neither logs in nor says anything else";
 /// A reply buffer that a large reply left behind is given back above this size.
 const REPLY_BYTES_KEPT: usize = 64 * 1024;
+/// And above this one while nothing happens.
+const REPLY_BYTES_KEPT_QUIET: usize = 1024;
 /// A reply from this size on is sent from where it was written, behind a head of its own.
 const REPLY_BYTES_COPIED_MAX: usize = 64 * 1024;
 /// To check or compress more than this takes longer than to hand the other connections over.
@@ -180,9 +182,9 @@ impl<S: Service> Serving<S> {
     /// Reads enough to tell a handshake from a message; nothing if the client leaves.
     async fn first_bytes(&self, reading: &mut Reading, required: bool) -> Result<(), String> {
         const NO_HANDSHAKE: &str = "the TLS handshake never began";
-        let mut stream = &*self.socket;
         let patience = self.encryption.as_ref().map(|tls| tls.patience);
-        let first = reading.frames.fill(&mut stream, 1);
+        let mut nothing = Vec::new();
+        let first = self.something(&mut reading.frames, &mut nothing);
         match patience.filter(|_| required) {
             Some(patience) => in_time(Some(patience), NO_HANDSHAKE, first).await?,
             // Who may speak in the clear may be silent, as long as nobody has to log in.
@@ -193,6 +195,7 @@ impl<S: Service> Serving<S> {
             }
         }
         if tls::may_begin_handshake(reading.frames.unread()) {
+            let mut stream = &*self.socket;
             let more = reading.frames.fill(&mut stream, tls::TELLING_BYTES);
             in_time(patience, NO_HANDSHAKE, more).await?;
         }
@@ -219,7 +222,7 @@ impl<S: Service> Serving<S> {
                 None => {
                     let next = tokio::select! {
                         biased;
-                        next = self.next(reading) => next?,
+                        next = self.next(reading, &mut out) => next?,
                         () = &mut stop => return Ok(End::Closed),
                     };
                     match next {
@@ -234,7 +237,8 @@ impl<S: Service> Serving<S> {
                 return Ok(End::Moves);
             }
             self.make_room(&frame, &mut share).await?;
-            self.take(frame, &mut out).await?;
+            // What it takes to answer is larger than all the rest, and a quiet connection does without.
+            Box::pin(self.take(frame, &mut out)).await?;
             drop(share);
             if self.connection.closed().is_cancelled() || self.connection.left().is_cancelled() {
                 return Ok(End::Closed);
@@ -243,24 +247,50 @@ impl<S: Service> Serving<S> {
     }
 
     /// The next message; `None`: the client has left.
-    async fn next(&self, reading: &mut Reading) -> Result<Option<(Bytes, Share)>, String> {
-        let mut stream = &*self.socket;
-        let mut bounds = Bounds {
-            bytes_max: None,
-            in_flight: Some(&self.in_flight),
-        };
-        let Some(limits) = self.service.stranger_limits(&self.connection) else {
-            let next = reading.frames.next_within(&mut stream, bounds).await;
-            return next.map_err(|error| error.to_string());
-        };
-        let patience = match self.connection.requests() {
+    async fn next(
+        &self,
+        reading: &mut Reading,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(Bytes, Share)>, String> {
+        let limits = self.service.stranger_limits(&self.connection);
+        let patience = limits.map(|limits| match self.connection.requests() {
             0 => limits.message_time_max,
             _ => limits.idle_time_max,
+        });
+        let frames = &mut reading.frames;
+        in_time(patience, SILENT, self.something(frames, out)).await?;
+        let bounds = Bounds {
+            bytes_max: limits.map(|limits| limits.message_bytes_max),
+            in_flight: Some(&self.in_flight),
         };
-        in_time(Some(patience), SILENT, reading.frames.fill(&mut stream, 1)).await?;
-        bounds.bytes_max = Some(limits.message_bytes_max);
-        let next = reading.frames.next_within(&mut stream, bounds);
-        in_time(Some(limits.message_time_max), SILENT, next).await
+        let mut stream = &*self.socket;
+        let next = frames.next_within(&mut stream, bounds);
+        in_time(limits.map(|limits| limits.message_time_max), SILENT, next).await
+    }
+
+    /// Waits for a message to begin, or the connection to end. Thousands of connections wait here,
+    /// and keep no buffers meanwhile.
+    async fn something(
+        &self,
+        frames: &mut FrameReader,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        if !frames.unread().is_empty() {
+            return Ok(());
+        }
+        std::future::poll_fn(|cx| {
+            let readable = self.socket.poll_readable(cx);
+            if readable.is_pending() {
+                frames.release();
+                if out.capacity() > REPLY_BYTES_KEPT_QUIET {
+                    *out = Vec::new();
+                }
+            }
+            readable
+        })
+        .await;
+        // It may have been a false alarm.
+        frames.fill(&mut &*self.socket, 1).await
     }
 
     /// What a compressed message comes to is held to the same.
@@ -319,6 +349,9 @@ impl<S: Service> Serving<S> {
         let mut response_to = request.request_id;
         if !request.exhaust_allowed || !matches!(form, ReplyForm::Msg { .. }) {
             let reply = self.call(request).await;
+            if self.connection.is_hung_up() {
+                return Ok(());
+            }
             let is_plain = form == ReplyForm::Msg { checksum: false } && compressor.is_none();
             if is_plain && reply.body.as_bytes().len() >= REPLY_BYTES_COPIED_MAX {
                 message::encode_msg_head(out, next_id(), response_to, &reply.body);
@@ -335,6 +368,9 @@ impl<S: Service> Serving<S> {
                 reply = self.call(request) => reply,
                 () = self.socket.ended() => return Ok(()),
             };
+            if self.connection.is_hung_up() {
+                return Ok(());
+            }
             let next = exhaust::next(again, &reply.body, started.elapsed())
                 .filter(|_| !self.connection.closed().is_cancelled());
             let flags = next.as_ref().map_or(0, |_| message::FLAG_MORE_TO_COME);

@@ -63,6 +63,14 @@ impl Socket {
         stream.as_mut().is_none_or(Stream::has_ended)
     }
 
+    /// Resolves when there is something to read, or it is the end.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self.stream.lock() {
+            Some(stream) => stream.poll_readable(cx),
+            None => Poll::Ready(()),
+        }
+    }
+
     /// Resolves when the peer has closed its end. Bytes that arrive instead are its next request;
     /// from then on only writing tells.
     pub async fn ended(&self) {

@@ -74,6 +74,14 @@ impl Stream {
         }
     }
 
+    /// Resolves when there is something to read, or it is the end.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Stream::Plain(tcp) => tcp.poll_read_ready(cx).map(drop),
+            Stream::Encrypted(stream) => stream.poll_look(cx).map(drop),
+        }
+    }
+
     /// Writes what can be written at once; see [`Self::has_unsent`].
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {

@@ -41,7 +41,7 @@ impl Service for Mirror {
                 rawdoc! {
                     "encrypted": peer.is_some(),
                     "subject": subject.unwrap_or_default(),
-                    "certificates": peer.map_or(0, |peer| peer.certificates.len() as i32),
+                    "certificates": peer.map_or(0, |peer| peer.certificates as i32),
                     "version": peer.map(|peer| format!("{:?}", peer.version)).unwrap_or_default(),
                     "host": peer.and_then(|peer| peer.server_name.clone()).unwrap_or_default(),
                     "ok": 1.0,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_execution::Interrupt;
 use banyan_execution::tickets::blocking;
-use banyan_node::access::check::Access;
-use banyan_node::access::reads_and_writes;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use banyan_node::context::CommandContext;
 use banyan_script::hosts::{Counters, Interrupted, MapReduceJob, Reduced};
@@ -18,18 +18,17 @@ use super::error::Failure;
 use super::hosts::hosts;
 use super::input::Prepared;
 use super::output::{self, Writer};
-use super::parameters::{self, Input, Mode, Out};
+use super::parameters::{self, BYPASS, Input, Mode, Out};
 use super::reply;
 
 pub static SPEC: CommandSpec = CommandSpec::new("mapReduce", Run::Future(run))
     .access(Access::Checked(reads_and_writes::map_reduce))
     .aliases(&["mapreduce"])
     .help("map, reduce and finalize in JavaScript")
-    .fields(&FIELDS)
-    .ignored(&IGNORED);
+    .fields(&FIELDS);
 
 /// The fields of the command; the parts of one over several shards know them as well.
-pub const FIELDS: [&str; 11] = [
+pub const FIELDS: [&str; 12] = [
     "map",
     "reduce",
     "finalize",
@@ -41,9 +40,8 @@ pub const FIELDS: [&str; 11] = [
     "verbose",
     "jsMode",
     "collation",
+    BYPASS,
 ];
-/// There are no validators to bypass.
-pub const IGNORED: [&str; 1] = ["bypassDocumentValidation"];
 
 /// Inline results have to fit into the reply.
 const INLINE_BYTES_MAX: usize = banyan_document::MAX_DOCUMENT_BYTES;
@@ -128,7 +126,8 @@ pub fn write(
                 }
                 Mode::Replace | Mode::Merge => reduced,
             };
-            let mut writer = Writer::open(ctx.node, *mode, database, collection)?;
+            let bypass = parameters::flag(ctx, BYPASS)?;
+            let mut writer = Writer::open(ctx.node, *mode, database, collection, bypass)?;
             for document in reduced {
                 writer.push(document?)?;
             }

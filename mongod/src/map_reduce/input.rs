@@ -13,6 +13,7 @@ use banyan_execution::{
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
 use banyan_node::reads::{OwnedView, owned_view};
+use banyan_node::views;
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Order, Written};
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
@@ -41,6 +42,12 @@ pub struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     pub fn new(ctx: &CommandContext<'_>, input: &Input<'a>) -> Result<Prepared<'a>, CommandError> {
+        if views::refuse_named(ctx).is_err() {
+            return Err(CommandError::new(
+                ErrorCode::CommandNotSupportedOnView,
+                "mapReduce on a view is not supported",
+            ));
+        }
         let context = Context {
             collator: input.collator(ctx),
             ..Context::default()

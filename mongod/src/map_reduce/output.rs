@@ -12,10 +12,12 @@ use banyan_node::errors;
 use banyan_node::local::Local;
 use banyan_node::node::Node;
 use banyan_node::service::NodeService;
+use banyan_node::views;
 use banyan_replication::write::catalog_ops::independent_spec;
 use banyan_script::hosts::Existing;
+use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 use tokio::runtime::Handle;
 
 use super::error::Failure;
@@ -35,6 +37,8 @@ pub struct Writer {
     batch: Vec<RawDocumentBuf>,
     batch_bytes: usize,
     written: i64,
+    /// Results need not be what the target's validator asks for.
+    bypass_validation: bool,
 }
 
 impl Writer {
@@ -43,7 +47,9 @@ impl Writer {
         mode: Mode,
         database: &str,
         collection: &str,
+        bypass_validation: bool,
     ) -> Result<Writer, CommandError> {
+        views::refuse(&node.replica, &Namespace::new(database, collection))?;
         let service = Arc::new(NodeService::new(node.clone(), &[]));
         let mut writer = Writer {
             local: Local::new(&service),
@@ -54,6 +60,7 @@ impl Writer {
             batch: Vec::new(),
             batch_bytes: 0,
             written: 0,
+            bypass_validation,
         };
         if mode == Mode::Replace {
             writer.create_temporary(node)?;
@@ -130,10 +137,13 @@ impl Writer {
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
         let count = batch.len();
-        let body = match &self.temporary {
+        let mut body = match &self.temporary {
             Some(temporary) => insert(temporary, &batch),
             None => upsert(&self.target, &batch)?,
         };
+        if self.bypass_validation {
+            body.append(cstr!("bypassDocumentValidation"), true);
+        }
         self.command(body)?;
         self.written += i64::try_from(count).unwrap_or(i64::MAX);
         Ok(())

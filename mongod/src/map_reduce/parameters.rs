@@ -64,14 +64,17 @@ fn limit(ctx: &CommandContext<'_>) -> Result<Option<u64>, CommandError> {
 
 /// What every form of the command takes and what only has to be well formed.
 pub fn check(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    for name in ["verbose", "jsMode", "bypassDocumentValidation"] {
+    for name in ["verbose", "jsMode", BYPASS] {
         flag(ctx, name)?;
     }
     Ok(())
 }
 
+/// Lets results be that the validator of their collection does not accept.
+pub const BYPASS: &str = "bypassDocumentValidation";
+
 /// A boolean and nothing that stands for one.
-fn flag(ctx: &CommandContext<'_>, name: &'static str) -> Result<bool, CommandError> {
+pub fn flag(ctx: &CommandContext<'_>, name: &'static str) -> Result<bool, CommandError> {
     match ctx.field(name) {
         Some(field) if !field.is_null() => match field.value {
             RawBsonRef::Boolean(flag) => Ok(flag),

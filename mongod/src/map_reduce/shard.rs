@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use banyan_access::check::Access;
 use banyan_execution::tickets::blocking;
 use banyan_execution::{InterruptSlot, Listed, Row, Rows};
-use banyan_node::access::check::Access;
 use banyan_node::collation::Asked;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use banyan_node::context::CommandContext;
@@ -16,7 +16,7 @@ use banyan_script::hosts::{Counters, Run as SortedRun};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf};
 
-use super::command::{FIELDS, IGNORED, finish_reply, job_error, start, write};
+use super::command::{FIELDS, finish_reply, job_error, start, write};
 use super::error::Failure;
 use super::input::Prepared;
 use super::parameters::{self, Input, Out};
@@ -30,8 +30,7 @@ pub static MAP_SPEC: CommandSpec = CommandSpec::new("_shardMapReduce", Run::Futu
     .access(Access::Member)
     .help("internal: one shard's part of a map-reduce")
     .parsed_as("mapReduce")
-    .fields(&FIELDS)
-    .ignored(&IGNORED);
+    .fields(&FIELDS);
 
 /// `{_shardMapReduceFinish: "<collection>", reduce, finalize, scope, collation, out, inputs: [{host,
 /// cursor, ns}]}` reduces the partial results of all shards and writes the outcome.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use banyan_configsvr::ConfigReader;
 use banyan_execution::Interrupt;
 use banyan_node::index_changes::align;
-use banyan_storage::Namespace;
+use banyan_replication::write::catalog_ops;
+use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawBson, RawDocument, RawDocumentBuf, rawdoc};
 
@@ -35,6 +36,7 @@ pub async fn create_collection(
             if hears_of_changes(role, &namespace).await? {
                 return Ok(());
             }
+            align_options(role, &namespace, options).await?;
         }
         Err(error) => return Err(error),
     }
@@ -51,6 +53,29 @@ pub async fn create_collection(
     let interrupt = Interrupt::new(Arc::default(), None);
     let _turn = role.index_changes.lock(ns).await;
     align(node, &namespace, &wanted, term, &interrupt).await
+}
+
+/// Makes the options of a collection these: they may have changed while this shard owned nothing of
+/// it.
+async fn align_options(
+    role: &ShardRole,
+    namespace: &Namespace,
+    options: &RawDocument,
+) -> Result<(), CommandError> {
+    let replica = &role.node().replica;
+    let term = replica.writable_term()?;
+    let _locks = replica.locks.exclusive(&[namespace]).await;
+    let Some(collection) = replica.store.catalog().find(namespace).cloned() else {
+        return Ok(());
+    };
+    if *collection.options == *options {
+        return Ok(());
+    }
+    let change = CatalogChange::SetOptions {
+        id: collection.id,
+        options: options.to_owned(),
+    };
+    catalog_ops::apply(replica, &[change], term).await.map(drop)
 }
 
 async fn hears_of_changes(role: &ShardRole, namespace: &Namespace) -> Result<bool, CommandError> {

@@ -22,6 +22,7 @@ mod migration;
 mod persisting;
 mod refresh;
 mod role;
+mod signing_keys;
 mod split;
 mod state;
 

@@ -20,6 +20,7 @@ use super::index_rules::ShardKeyRules;
 use super::logged;
 use super::metadata::{Known, Limits, SplitHint, Verdict};
 use super::migration::range_deleter;
+use super::signing_keys;
 use super::split;
 use super::state::ShardRole;
 
@@ -38,6 +39,7 @@ impl ShardRole {
         let role = ShardRole::new(service, splits);
         service.node.set_role(role.clone());
         tokio::spawn(watch(role.clone()));
+        tokio::spawn(signing_keys::keep(role.clone()));
         tokio::spawn(split::run(role.clone(), hints));
         tokio::spawn(range_deleter::run(role.clone()));
         role
@@ -47,14 +49,21 @@ impl ShardRole {
 /// Learns the identity, and settles old migrations soon after an election.
 async fn watch(role: Arc<ShardRole>) {
     let stop = role.node().info.stop.clone();
+    let times = role.node().access.times.clone();
     loop {
         if role.identity().is_none() {
-            // Not being readable yet is no news.
-            if let Ok(Some(identity)) = role.load_identity().await {
-                tracing::info!(shard = &*identity.name, "this server is a shard");
-                role.set_identity(identity);
+            match role.load_identity().await {
+                Ok(Some(identity)) => {
+                    tracing::info!(shard = &*identity.name, "this server is a shard");
+                    role.set_identity(identity);
+                }
+                Ok(None) => times.set_cluster_missing(true),
+                // Not being readable yet is no news.
+                Err(_) => {}
             }
         } else {
+            // It may have become a shard while that was looked for.
+            times.set_cluster_missing(false);
             let term = role.term();
             if term != 0
                 && let Err(error) = role.recover_migrations(term).await
@@ -153,6 +162,11 @@ impl ShardRules for ShardRole {
                 }
             },
         }
+    }
+
+    fn owned(&self, namespace: &Namespace) -> Option<Arc<dyn ShardFilter>> {
+        let filter = self.known_collection(namespace.as_str())?.filter()?;
+        (!filter.owns_all()).then_some(filter as Arc<dyn ShardFilter>)
     }
 
     fn check_change(&self, namespace: &Namespace, change: Change<'_>) -> Result<(), CommandError> {

@@ -125,6 +125,7 @@ impl ShardRole {
 
     pub fn set_identity(&self, identity: Identity) {
         *self.identity.write() = Some(Arc::new(identity));
+        self.node().access.times.set_cluster_missing(false);
     }
 
     /// The term in which this member is primary; 0 if it is not.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use banyan_document::{Collator, DocumentWriter};
 use banyan_query::pipeline::{Output, Pipeline};
+use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{find, forward, on_primary, out, sharded_data};
+use super::{forward, on_primary, out, sharded_data};
 use crate::catalog::Route;
 use crate::collation;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -22,6 +23,7 @@ use crate::merge::{Merge, Order, Shape};
 use crate::piped::Piped;
 use crate::sources::RouterSources;
 use crate::targeting;
+use crate::views::{self, Told};
 
 pub const SPEC: CommandSpec = CommandSpec::new("aggregate", "runs a pipeline", run!(run))
     .access(Access::Checked(reads_and_writes::aggregate));
@@ -50,6 +52,57 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
     let stages = fields::stages(&request.body)?;
     let (ns, stages) = (ns.as_str(), stages.as_slice());
+    let outcome = whole(context, ns, stages).await;
+    match Told::of_outcome(&outcome) {
+        None => outcome,
+        Some(told) if told.view == ns => {
+            let body = told
+                .resolved
+                .of_aggregate(&request.body)
+                .map_err(query_error)?;
+            of_view(context, ns, body).await
+        }
+        // Another collection that it reads is a view of what is not on this shard alone.
+        Some(_) => divided(context, ns, ns, stages).await,
+    }
+}
+
+/// Runs what a read of a view comes to: an aggregation of the collection below it.
+pub async fn of_view(context: &Context<'_>, view: &str, body: RawDocumentBuf) -> CommandResult {
+    let request = views::request(context, "aggregate", body);
+    let context = Context {
+        request: &request,
+        ..*context
+    };
+    let ns = context.namespace()?;
+    let stages = fields::stages(&request.body)?;
+    divided(&context, view, &ns, &stages).await
+}
+
+/// Runs the shards' part on them and the rest here, even where one shard could do all of it.
+/// `shown`: what the cursor is said to be over.
+async fn divided(
+    context: &Context<'_>,
+    shown: &str,
+    ns: &str,
+    stages: &[&RawDocument],
+) -> CommandResult {
+    let body = &context.request.body;
+    context
+        .router
+        .with_route(ns, false, |route| async move {
+            let Some(route) = route else {
+                return without_database(context, shown, stages).await;
+            };
+            let targets = targeting::of_pipeline(&route, stages, body);
+            split(context, shown, &route, &targets, stages).await
+        })
+        .await
+}
+
+/// Passes it on if one shard has everything, and divides it if not.
+async fn whole(context: &Context<'_>, ns: &str, stages: &[&RawDocument]) -> CommandResult {
+    let request = context.request;
     context
         .router
         .with_route(ns, false, |route| async move {
@@ -65,7 +118,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
                 let answer = forward::forward_cursor(context, &route, shard, writes);
                 return while_awaited(context.connection, answer).await;
             }
-            split(context, &route, &targets, stages).await
+            split(context, ns, &route, &targets, stages).await
         })
         .await
 }
@@ -126,6 +179,7 @@ fn query_context(
         variables,
         collator,
         budget,
+        text: Some(TextContext::new(SearchedIndex::Elsewhere)),
         ..banyan_query::Context::default()
     }
 }
@@ -194,6 +248,7 @@ fn begins_on_each_shard(stages: &[&RawDocument]) -> bool {
 
 async fn split(
     context: &Context<'_>,
+    shown: &str,
     route: &Route,
     targets: &[Arc<str>],
     stages: &[&RawDocument],
@@ -221,7 +276,7 @@ async fn split(
         .router
         .send_all(requests, context.request_options(false))
         .await;
-    let remotes = find::open_all(context, answers).await?;
+    let remotes = forward::open_all(context, answers).await?;
     let sort = split.order.map(|order| Order::By(order.pattern));
     let source = Merge::new(
         remotes,
@@ -230,15 +285,7 @@ async fn split(
             ..Shape::default()
         },
     );
-    respond(
-        context,
-        &route.ns,
-        stages,
-        source,
-        Some(split.merge),
-        ending,
-    )
-    .await
+    respond(context, shown, stages, source, Some(split.merge), ending).await
 }
 
 /// The pipeline and the cursor options for one shard. What a shard says of itself (`own`) is
@@ -260,6 +307,7 @@ fn shards_part(own: &[&RawDocument], stages: &[RawDocumentBuf], shard: &str) -> 
     out.end();
     out.begin_document("cursor");
     out.end();
+    out.append_bool("needsMerge", true);
     out.finish()
 }
 
@@ -295,6 +343,7 @@ async fn respond(
             context.router.clone(),
             &context.request.database,
             here.collator().cloned(),
+            here.budget().clone(),
         );
         let execution = here.start(Some(Arc::new(sources))).map_err(query_error)?;
         Source::Piped(Box::new(Piped::new(source, execution, ending.clone())))

@@ -71,7 +71,7 @@ fn add_up(route: &Route, answers: &[Answer]) -> bson::RawDocumentBuf {
     if !route.is_sharded() {
         out.append_str("primary", &route.database.primary);
     }
-    out.append_bool("capped", false);
+    append_capped(&mut out, answers);
     out.append_str("ns", &route.ns);
     for name in SUMS {
         append(&mut out, name, of(name));
@@ -93,6 +93,18 @@ fn add_up(route: &Route, answers: &[Answer]) -> bson::RawDocumentBuf {
     out.end();
     out.append_f64("ok", 1.0);
     out.finish()
+}
+
+/// Capped collections lie on one shard.
+fn append_capped(out: &mut DocumentWriter, answers: &[Answer]) {
+    let is_capped = |answer: &&Answer| fields::get_flag(&answer.reply, "capped");
+    let capped = answers.iter().find(is_capped);
+    out.append_bool("capped", capped.is_some());
+    for name in ["max", "maxSize"] {
+        if let Some(limit) = capped.and_then(|answer| fields::get_number(&answer.reply, name)) {
+            append(out, name, limit);
+        }
+    }
 }
 
 /// The smaller of the two integer types that holds the number.

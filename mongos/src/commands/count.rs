@@ -1,11 +1,13 @@
 //! `count`: the sum of what the shards count.
 
 use banyan_access::check::Access;
+use banyan_query::view::Resolved;
+use banyan_query::view::command::COUNT;
 use banyan_security::Action;
 use bson::raw::cstr;
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::forward;
+use super::{forward, viewed};
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
 
@@ -14,6 +16,27 @@ pub const SPEC: CommandSpec =
         .access(Access::Collection(Action::Find));
 
 async fn run(context: &Context<'_>) -> CommandResult {
+    match viewed::one_of_view(context, count(context).await, Resolved::of_count).await {
+        Err(outcome) => outcome,
+        Ok(result) => {
+            let n = result.and_then(|result| fields::get_number(&result, COUNT));
+            let n = n.unwrap_or(0);
+            let mut out = RawDocumentBuf::new();
+            append_count(&mut out, n);
+            out.append(cstr!("ok"), 1);
+            Ok(out)
+        }
+    }
+}
+
+fn append_count(out: &mut RawDocumentBuf, n: i64) {
+    match i32::try_from(n) {
+        Ok(n) => out.append(cstr!("n"), n),
+        Err(_) => out.append(cstr!("n"), n),
+    }
+}
+
+async fn count(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
     let body = &context.request.body;
     let empty = RawDocumentBuf::new();
@@ -55,10 +78,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
                 n = n.min(limit);
             }
             let mut out = RawDocumentBuf::new();
-            match i32::try_from(n) {
-                Ok(n) => out.append(cstr!("n"), n),
-                Err(_) => out.append(cstr!("n"), n),
-            }
+            append_count(&mut out, n);
             out.append(cstr!("ok"), 1.0);
             Ok(out)
         })

@@ -1,6 +1,8 @@
 //! `distinct`: the values of all shards, each once.
 
 use banyan_access::check::Access;
+use banyan_query::view::Resolved;
+use banyan_query::view::command::DISTINCT;
 use banyan_security::Action;
 use std::collections::BTreeMap;
 
@@ -8,7 +10,7 @@ use banyan_document::DocumentWriter;
 use banyan_document::key::encode_collated;
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
 
-use super::forward;
+use super::{forward, viewed};
 use crate::collation;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
@@ -18,6 +20,24 @@ pub const SPEC: CommandSpec =
         .access(Access::Collection(Action::Find));
 
 async fn run(context: &Context<'_>) -> CommandResult {
+    match viewed::one_of_view(context, distinct(context).await, Resolved::of_distinct).await {
+        Err(outcome) => outcome,
+        Ok(result) => {
+            let values = result
+                .as_ref()
+                .and_then(|result| fields::get(result, DISTINCT));
+            let mut out = DocumentWriter::new();
+            match values {
+                Some(values) => out.append("values", values),
+                None => out.append_array("values", &RawArrayBuf::new()),
+            }
+            out.append_i32("ok", 1);
+            Ok(out.finish())
+        }
+    }
+}
+
+async fn distinct(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
     let empty = RawDocumentBuf::new();
     let filter = fields::document(&context.request.body, "query")?.unwrap_or(&empty);

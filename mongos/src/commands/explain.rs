@@ -12,8 +12,10 @@ use super::forward;
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::context::{CommandResult, CommandSpec, Context, run};
+use crate::errors::query_error;
 use crate::fields;
 use crate::targeting;
+use crate::views::{self, Told};
 
 pub const SPEC: CommandSpec =
     CommandSpec::new("explain", "how a command is carried out", run!(run))
@@ -32,13 +34,59 @@ async fn run(context: &Context<'_>) -> CommandResult {
             return Err(CommandError::new(ErrorCode::BadValue, text));
         }
     };
-    explain(context, name, collection, inner).await
+    let outcome = explain(context, name, collection, inner).await;
+    let Some(told) = told(context, collection, &outcome) else {
+        return outcome;
+    };
+    let made = match name {
+        "find" => told.resolved.of_find(inner),
+        "count" => told.resolved.of_count(inner),
+        "distinct" => told.resolved.of_distinct(inner),
+        "aggregate" => told.resolved.of_aggregate(inner),
+        _ => return outcome,
+    };
+    let made = made.map_err(query_error)?;
+    let mut body = DocumentWriter::new();
+    body.append_doc("explain", &made);
+    for element in banyan_document::elements(&request.body).skip(1) {
+        body.append_element(&element);
+    }
+    of_view(context, "explain", body.finish(), &made).await
+}
+
+/// What a shard says of the explained view instead of an answer.
+fn told(context: &Context<'_>, collection: &str, outcome: &CommandResult) -> Option<Told> {
+    let told = Told::of_outcome(outcome);
+    let ns = format!("{}.{collection}", context.request.database);
+    told.filter(|told| told.view == ns)
+}
+
+/// Explains what the command comes to on the collection below its view.
+async fn of_view(
+    context: &Context<'_>,
+    name: &str,
+    body: RawDocumentBuf,
+    made: &RawDocument,
+) -> CommandResult {
+    let request = views::request(context, name, body);
+    let context = Context {
+        request: &request,
+        ..*context
+    };
+    let below = made.get_str("aggregate").unwrap_or_default();
+    explain(&context, "aggregate", below, made).await
 }
 
 /// `aggregate` with `explain: true`.
 pub async fn aggregate(context: &Context<'_>) -> CommandResult {
     let collection = fields::collection(context.request)?;
-    explain(context, "aggregate", collection, &context.request.body).await
+    let outcome = explain(context, "aggregate", collection, &context.request.body).await;
+    let Some(told) = told(context, collection, &outcome) else {
+        return outcome;
+    };
+    let made = told.resolved.of_aggregate(&context.request.body);
+    let made = made.map_err(query_error)?;
+    of_view(context, "aggregate", made.clone(), &made).await
 }
 
 async fn explain(

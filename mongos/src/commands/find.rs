@@ -7,12 +7,13 @@ use std::sync::Arc;
 use banyan_document::Collator;
 use banyan_query::projection::Projection;
 use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
+use banyan_query::text::{SearchedIndex, TextContext};
+use banyan_query::view::Resolved;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::cstr;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
-use super::forward;
-use crate::answer::Answer;
+use super::{forward, viewed};
 use crate::catalog::Route;
 use crate::collation;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -33,6 +34,11 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let empty = RawDocumentBuf::new();
     let filter = fields::document(&context.request.body, "filter")?.unwrap_or(&empty);
     let ns = ns.as_str();
+    let found = find(context, ns, filter).await;
+    viewed::or_view(context, found, Resolved::of_find).await
+}
+
+async fn find(context: &Context<'_>, ns: &str, filter: &RawDocument) -> CommandResult {
     context
         .router
         .with_route(ns, false, |route| async move {
@@ -83,31 +89,37 @@ impl<'a> Parts<'a> {
     }
 
     /// What happens to the documents here, once the shards have sent them.
-    fn shape(&self, collator: Option<Collator>) -> Result<Shape, CommandError> {
+    fn shape(&self, collator: Option<Collator>, is_near: bool) -> Result<Shape, CommandError> {
+        let text = TextContext::new(SearchedIndex::Elsewhere);
+        let inner = banyan_query::Context {
+            collator,
+            text: Some(text.clone()),
+            ..banyan_query::Context::default()
+        };
         let sort = self
             .sort
-            .map(|sort| SortPattern::parse(sort, collator.as_ref()))
+            .map(|sort| SortPattern::parse_in(sort, &inner))
             .transpose()
             .map_err(query_error)?;
         // A projection may take away what the merge sorts by, so it is applied after the merge.
-        let projection = match (&sort, self.projection) {
-            (Some(_), Some(projection)) => {
-                let inner = banyan_query::Context {
-                    collator,
-                    ..banyan_query::Context::default()
-                };
+        let projection = match self.projection {
+            Some(projection) if is_near || sort.is_some() => {
                 Some(Projection::parse(projection, &inner).map_err(query_error)?)
             }
             _ => None,
         };
+        let sort_is_some = sort.is_some();
+        let order = match sort {
+            Some(_) if self.return_key => Some(Order::Sent),
+            Some(pattern) => Some(Order::By(pattern)),
+            None => is_near.then(|| Order::Distance(SortPattern::by_distance())),
+        };
         Ok(Shape {
-            sort: sort.map(|pattern| match self.return_key {
-                true => Order::Sent,
-                false => Order::By(pattern),
-            }),
+            sort: order,
             skip: self.skip,
             limit: self.limit,
             projection: projection.filter(|_| !self.return_key),
+            drops_text_score: sort_is_some && text.is_asked() && !self.return_key,
         })
     }
 }
@@ -115,6 +127,7 @@ impl<'a> Parts<'a> {
 async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> CommandResult {
     let request = context.request;
     let parts = Parts::read(&request.body)?;
+    let is_near = parts.sort.is_none() && !parts.return_key && asks_for_near(route, &request.body)?;
     let mut dropped = vec!["skip", "limit", "singleBatch"];
     let mut added = RawDocumentBuf::new();
     if let Some(limit) = parts.limit {
@@ -122,7 +135,7 @@ async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> C
         let most = limit.saturating_add(parts.skip);
         added.append(cstr!("limit"), i64::try_from(most).unwrap_or(i64::MAX));
     }
-    let shape = parts.shape(collation::of(route.table.as_ref(), &request.body)?)?;
+    let shape = parts.shape(collation::of(route.table.as_ref(), &request.body)?, is_near)?;
     if shape.projection.is_some() {
         dropped.push("projection");
     }
@@ -130,6 +143,17 @@ async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> C
         dropped.push("projection");
         let mut asked = RawDocumentBuf::new();
         asked.append(SORT_KEY_FIELD, rawdoc! {"$meta": "sortKey"});
+        added.append(cstr!("projection"), asked);
+    }
+    if let Some(Order::Distance(_)) = shape.sort {
+        dropped.push("projection");
+        let mut asked = RawDocumentBuf::new();
+        asked.append(cstr!("$dis"), rawdoc! {"$meta": "geoNearDistance"});
+        added.append(cstr!("projection"), asked);
+    }
+    if shape.drops_text_score {
+        let mut asked = RawDocumentBuf::new();
+        asked.append(cstr!("$textScore"), rawdoc! {"$meta": "textScore"});
         added.append(cstr!("projection"), asked);
     }
     let requests = shards
@@ -143,36 +167,19 @@ async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> C
         .router
         .send_all(requests, context.request_options(false))
         .await;
-    let remotes = open_all(context, answers).await?;
+    let remotes = forward::open_all(context, answers).await?;
     respond(context, &route.ns, remotes, shape, parts.single_batch).await
 }
 
-/// Takes over the cursors of all shards; if one failed, the others' are killed.
-pub async fn open_all(
-    context: &Context<'_>,
-    answers: Vec<Result<Answer, CommandError>>,
-) -> Result<Vec<Remote>, CommandError> {
-    let session = forward::session(context.request);
-    let mut remotes = Vec::new();
-    let mut failure: Option<CommandError> = None;
-    for answer in answers {
-        let opened = answer
-            .and_then(Answer::checked)
-            .and_then(|answer| Remote::open(answer, session.clone()));
-        match opened {
-            Ok(remote) => remotes.push(remote),
-            // A stale route is the one worth telling: it is tried again.
-            Err(error) if error.code.is_stale_routing() => failure = Some(error),
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    match failure {
-        None => Ok(remotes),
-        Some(error) => {
-            Merge::new(remotes, Shape::default()).kill().await;
-            Err(error)
-        }
-    }
+/// Whether documents are wanted in the order of their distances, which shards send if they are asked.
+fn asks_for_near(route: &Route, body: &RawDocument) -> Result<bool, CommandError> {
+    let filter = fields::document(body, "filter")?;
+    let (Some(table), Some(filter)) = (&route.table, filter) else {
+        return Ok(false);
+    };
+    // One that is wrong is refused by the shards.
+    let filter = crate::targeting::parse(table, filter, body);
+    Ok(filter.is_ok_and(|filter| filter.near().is_some()))
 }
 
 async fn respond(

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::cursors::{Cursor, Forwarded, Source, with_cursor_id};
 use crate::dispatch::read_preference;
 use crate::fields;
+use crate::merge::{Merge, Remote, Shape};
 
 /// The request as it came, with the versions of the route.
 pub fn outgoing(request: &Request, route: &Route, shard: &str) -> Outgoing {
@@ -124,9 +125,14 @@ pub fn adopt_cursor(context: &Context<'_>, answer: Answer) -> RawDocumentBuf {
         member: answer.member,
         cursor: id,
     });
-    let cursor = Cursor::new(ns.to_owned(), source, &context.request.body)
+    let body = &context.request.body;
+    // Who waits for what is to come may do so for as long as each `getMore` says.
+    let deadline = context
+        .deadline
+        .filter(|_| !fields::get_flag(body, "awaitData"));
+    let cursor = Cursor::new(ns.to_owned(), source, body)
         .owned_by(context.owner())
-        .within(context.deadline);
+        .within(deadline);
     let id = context.router.cursors.insert(cursor);
     with_cursor_id(answer.reply, id)
 }
@@ -165,6 +171,34 @@ pub async fn gather_from_owners(
     };
     let requests = route.shards().into_iter().map(request).collect();
     gather(context, requests, writes).await
+}
+
+/// Takes over the cursors of all shards; if one failed, the others' are killed.
+pub async fn open_all(
+    context: &Context<'_>,
+    answers: Vec<Result<Answer, CommandError>>,
+) -> Result<Vec<Remote>, CommandError> {
+    let session = session(context.request);
+    let mut remotes = Vec::new();
+    let mut failure: Option<CommandError> = None;
+    for answer in answers {
+        let opened = answer
+            .and_then(Answer::checked)
+            .and_then(|answer| Remote::open(answer, session.clone()));
+        match opened {
+            Ok(remote) => remotes.push(remote),
+            // A stale route is the one worth telling: it is tried again.
+            Err(error) if error.code.is_stale_routing() => failure = Some(error),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    match failure {
+        None => Ok(remotes),
+        Some(error) => {
+            Merge::new(remotes, Shape::default()).kill().await;
+            Err(error)
+        }
+    }
 }
 
 /// Passes a write on to the one shard that takes all of it.

@@ -1,5 +1,6 @@
 //! `getMore`.
 
+use banyan_access::api_version::ApiParameters;
 use banyan_access::check::Access;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
@@ -49,6 +50,10 @@ async fn run(context: &Context<'_>) -> CommandResult {
             "cursor not found",
         ));
     };
+    if let Err(error) = ApiParameters::of(&request.body).check_continued(cursor.api) {
+        taken.put_back().await;
+        return Err(error);
+    }
     let deadline = cursor.deadline();
     if let Source::Forwarded(remote) = &cursor.source {
         let asked = in_time(deadline, forward_get_more(remote, &request.body));

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use banyan_access::api_version::REQUIRE_PARAMETER;
 use banyan_access::check::Access;
+use banyan_access::cluster_time::DRIFT_PARAMETER;
 use banyan_access::{audit, login};
 use banyan_process::logging::{REDACTION_PARAMETER, redacts_client_data};
 use banyan_query::memory::DISK_BY_DEFAULT;
@@ -63,7 +65,10 @@ async fn run(context: &Context<'_>) -> CommandResult {
         .interval_seconds
         .load(Ordering::Relaxed);
     let interval = set_parameter::shown(interval);
+    let drift = &context.router.gossip.drift_seconds_max;
+    let drift = set_parameter::shown(drift.load(Ordering::Relaxed));
     let others = [
+        (DRIFT_PARAMETER, drift),
         (DISK_BY_DEFAULT, by_default),
         (set_parameter::USER_CACHE_INTERVAL, interval),
         (
@@ -74,6 +79,14 @@ async fn run(context: &Context<'_>) -> CommandResult {
             audit::SUCCESS_PARAMETER,
             RawBson::Boolean(context.router.audits_successes.load(Ordering::Relaxed)),
         ),
+        (
+            REQUIRE_PARAMETER,
+            RawBson::Boolean(context.router.requires_api_version.load(Ordering::Relaxed)),
+        ),
+        (
+            set_parameter::TEST_COMMANDS,
+            RawBson::Boolean(context.router.has_test_commands.load(Ordering::Relaxed)),
+        ),
         (REDACTION_PARAMETER, RawBson::Boolean(redacts_client_data())),
         (MODE_PARAMETER, RawBson::String(shown_mode().to_owned())),
     ];
@@ -82,6 +95,14 @@ async fn run(context: &Context<'_>) -> CommandResult {
             && let Ok(name) = bson::raw::CString::try_from(name)
         {
             out.append(name, value);
+        }
+    }
+    for element in banyan_document::elements(&context.request.body) {
+        let name = element.name();
+        if let Some(point) = context.router.fail_points.parameter(name)
+            && let Ok(name) = bson::raw::CString::try_from(name)
+        {
+            out.append(name, point);
         }
     }
     if out.is_empty() {

@@ -198,6 +198,7 @@ impl Parts {
                 "finalize",
                 "scope",
                 "out",
+                "bypassDocumentValidation",
                 "verbose",
                 "maxTimeMS",
                 "comment",

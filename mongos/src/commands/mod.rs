@@ -5,7 +5,9 @@ mod aggregate;
 mod await_writes;
 mod balancer;
 mod build_info;
+mod bulk_write;
 mod coll_stats;
+mod configure_fail_point;
 mod connection_status;
 mod count;
 mod create;
@@ -62,6 +64,7 @@ mod sharded_data;
 mod shutdown;
 mod split;
 mod user_management;
+mod viewed;
 mod whats_my_uri;
 mod write;
 mod zones;
@@ -80,6 +83,7 @@ static TABLE: &[&[CommandSpec]] = &[
         write::INSERT,
         write::UPDATE,
         write::DELETE,
+        bulk_write::SPEC,
         aggregate::SPEC,
         count::SPEC,
         distinct::SPEC,
@@ -92,6 +96,7 @@ static TABLE: &[&[CommandSpec]] = &[
         hello::SPEC,
         ping::SPEC,
         build_info::SPEC,
+        configure_fail_point::SPEC,
         host_info::SPEC,
         whats_my_uri::SPEC,
         connection_status::SPEC,

@@ -15,9 +15,21 @@ use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const SPECS: &[CommandSpec] = &[
     CommandSpec::new("collMod", "changes a collection's options", run!(coll_mod))
-        .access(Access::Collection(Action::CollMod)),
+        .access(Access::Checked(reads_and_writes::coll_mod)),
     CommandSpec::new("validate", "checks a collection", run!(validate))
         .access(Access::Collection(Action::Validate)),
+    CommandSpec::new(
+        "convertToCapped",
+        "makes a collection a capped one",
+        run!(convert_to_capped),
+    )
+    .access(Access::Checked(reads_and_writes::convert_to_capped)),
+    CommandSpec::new(
+        "cloneCollectionAsCapped",
+        "copies a collection into a capped one",
+        run!(convert_to_capped),
+    )
+    .access(Access::Checked(reads_and_writes::clone_as_capped)),
     CommandSpec::new("renameCollection", "renames a collection", run!(rename))
         .access(Access::Checked(reads_and_writes::rename))
         .admin_only(),
@@ -86,6 +98,36 @@ async fn on_all_owners(context: &Context<'_>, writes: bool) -> CommandResult {
                 .map_or_else(|| rawdoc! {"ok": 1.0}, |a| a.reply))
         })
         .await
+}
+
+/// A copy lies where its source does; capped collections are not sharded.
+async fn convert_to_capped(context: &Context<'_>) -> CommandResult {
+    let ns = context.namespace()?;
+    context
+        .router
+        .with_route(&ns, false, |route| async move {
+            let Some(route) = route else {
+                let text = format!("source collection {} does not exist", context.namespace()?);
+                return Err(CommandError::new(ErrorCode::NamespaceNotFound, text));
+            };
+            if route.is_sharded() || copies_onto_sharded(context).await? {
+                let name = &context.request.name;
+                let text = format!("can't do command: {name} on a sharded collection");
+                return Err(CommandError::new(ErrorCode::IllegalOperation, text));
+            }
+            let shard = route.database.primary.clone();
+            Ok(forward::forward(context, &route, &shard, true).await?.reply)
+        })
+        .await
+}
+
+async fn copies_onto_sharded(context: &Context<'_>) -> Result<bool, CommandError> {
+    let Some(bson::RawBsonRef::String(to)) = context.request.get("toCollection") else {
+        return Ok(false);
+    };
+    let ns = format!("{}.{to}", context.request.database);
+    let route = context.router.catalog.route(&ns).await?;
+    Ok(route.is_some_and(|route| route.is_sharded()))
 }
 
 async fn rename(context: &Context<'_>) -> CommandResult {

@@ -6,7 +6,6 @@ use banyan_document::{Collator, DocumentWriter};
 use banyan_query::pipeline::{self, WhenMatched, WhenNotMatched};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
-use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::nested;
@@ -80,10 +79,12 @@ async fn fill_and_rename(
 ) -> Result<(), CommandError> {
     let indexes = indexes_of(context, database, collection).await?;
     let mut create = rawdoc! {"create": fresh};
-    // The index on `_id` has the collection's collation.
-    let id_index = indexes.iter().find(|index| is_id_index(index));
-    if let Some(Ok(collation)) = id_index.map(|index| index.get_document("collation")) {
-        create.append(cstr!("collation"), collation);
+    for (name, value) in options_of(context, database, collection)
+        .await?
+        .iter()
+        .flatten()
+    {
+        create.append(name, value);
     }
     nested::run(context, database, create).await?;
     create_indexes(context, database, fresh, &indexes).await?;
@@ -99,6 +100,7 @@ async fn fill_and_rename(
             .iter()
             .for_each(|document| insert.push(RawBsonRef::Document(document)));
         insert.end();
+        pass_on_bypass(context, &mut insert);
         let reply = nested::run(context, database, insert.finish()).await?;
         if let Some(error) = CommandError::from_write_reply(&reply) {
             return Err(error);
@@ -111,6 +113,31 @@ async fn fill_and_rename(
     };
     nested::run(context, "admin", rename).await?;
     Ok(())
+}
+
+/// Validators count for what is written unless the request says that they do not.
+fn pass_on_bypass(context: &Context<'_>, write: &mut DocumentWriter) {
+    const BYPASS: &str = "bypassDocumentValidation";
+    if let Some(bypass) = context.request.get(BYPASS) {
+        write.append(BYPASS, bypass);
+    }
+}
+
+/// The options of a collection, if there is one.
+async fn options_of(
+    context: &Context<'_>,
+    database: &str,
+    collection: &str,
+) -> Result<RawDocumentBuf, CommandError> {
+    let list = rawdoc! {
+        "listCollections": 1, "filter": { "name": collection, "type": "collection" },
+    };
+    let listed = nested::run(context, database, list).await?;
+    let cursor = listed.get_document("cursor").ok();
+    let batch = cursor.and_then(|cursor| cursor.get_array("firstBatch").ok());
+    let first = batch.and_then(|batch| batch.get_document(0).ok());
+    let options = first.and_then(|first| first.get_document("options").ok());
+    Ok(options.map(RawDocument::to_owned).unwrap_or_default())
 }
 
 /// The specifications of a collection's indexes, if there is one.
@@ -193,6 +220,7 @@ pub async fn merge(
             push_statement(&mut update, merge, document, collator)?;
         }
         update.end();
+        pass_on_bypass(context, &mut update);
         let reply = nested::run(context, &database, update.finish()).await?;
         if let Some(error) = CommandError::from_write_reply(&reply) {
             return Err(error);

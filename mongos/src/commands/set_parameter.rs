@@ -3,8 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
+use banyan_access::api_version::REQUIRE_PARAMETER;
 use banyan_access::audit;
 use banyan_access::check::Access;
+use banyan_access::cluster_time::DRIFT_PARAMETER;
 use banyan_process::TlsMode;
 use banyan_process::logging::{self, REDACTION_PARAMETER};
 use banyan_query::memory::DISK_BY_DEFAULT;
@@ -27,6 +29,9 @@ pub const SPEC: CommandSpec = CommandSpec::new("setParameter", "changes a parame
 const GENERIC: &[&str] = &[
     "lsid",
     "comment",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
     "maxTimeMS",
     "writeConcern",
     "readConcern",
@@ -53,9 +58,11 @@ async fn run(context: &Context<'_>) -> CommandResult {
 
 /// How long the config servers may say nothing of users until they are asked again, in seconds.
 pub(super) const USER_CACHE_INTERVAL: &str = "userCacheInvalidationIntervalSecs";
+/// Commands for tests are answered.
+pub(super) const TEST_COMMANDS: &str = "enableTestCommands";
 const LOCALHOST_BYPASS: &str = "enableLocalhostAuthBypass";
 
-/// `--setParameter`, as far as it is about users and logs.
+/// `--setParameter`, as far as it is about users, cluster times, logs and tests.
 pub fn at_start(router: &Router, name: &str, value: &str) -> Result<(), CommandError> {
     match name {
         USER_CACHE_INTERVAL => {
@@ -67,8 +74,21 @@ pub fn at_start(router: &Router, name: &str, value: &str) -> Result<(), CommandE
             router.users.localhost_bypass.store(flag, Ordering::Relaxed);
             Ok(())
         }
-        audit::SUCCESS_PARAMETER | REDACTION_PARAMETER => {
+        TEST_COMMANDS => {
+            let flag = switch(name, value)?;
+            router.has_test_commands.store(flag, Ordering::Relaxed);
+            Ok(())
+        }
+        audit::SUCCESS_PARAMETER | REDACTION_PARAMETER | REQUIRE_PARAMETER => {
             set(router, name, RawBsonRef::Boolean(switch(name, value)?)).map(drop)
+        }
+        DRIFT_PARAMETER => {
+            let bad = |_| not_integral(name);
+            let seconds = RawBsonRef::Int64(value.parse().map_err(bad)?);
+            let seconds = within(name, seconds, 1, i64::MAX)?;
+            let drift = &router.gossip.drift_seconds_max;
+            drift.store(seconds, Ordering::Relaxed);
+            Ok(())
         }
         _ => Ok(()),
     }
@@ -110,6 +130,11 @@ fn set(router: &Router, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
         let before = router.audits_successes.swap(flag, Ordering::Relaxed);
         return Ok(RawBson::Boolean(before));
     }
+    if name == REQUIRE_PARAMETER {
+        let flag = banyan_document::is_true(value);
+        let before = router.requires_api_version.swap(flag, Ordering::Relaxed);
+        return Ok(RawBson::Boolean(before));
+    }
     if name == REDACTION_PARAMETER {
         let before = logging::redacts_client_data();
         logging::redact_client_data(banyan_document::is_true(value));
@@ -119,6 +144,10 @@ fn set(router: &Router, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
         let seconds = within(name, value, 1, INTERVAL_SECONDS_MAX)?;
         let before = &router.users.interval_seconds;
         return Ok(shown(before.swap(seconds, Ordering::Relaxed)));
+    }
+    if matches!(name, DRIFT_PARAMETER | TEST_COMMANDS) {
+        let text = format!("not allowed to change [{name}] at runtime");
+        return Err(CommandError::new(ErrorCode::IllegalOperation, text));
     }
     let row = memory.parameters().find(|(row, _)| row.parameter == name);
     let Some((row, before)) = row else {

@@ -75,6 +75,7 @@ impl Cluster {
             started: SystemTime::now(),
             started_instant: Instant::now(),
             process_id: ObjectId::new(),
+            scripting: true,
             stop: stop.clone(),
         };
         let commands = banyan_mongos::commands::COMMANDS.all().len();

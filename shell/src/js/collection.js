@@ -369,6 +369,10 @@ for (const [method, field] of Object.entries({dataSize: 'size', storageSize: 'st
   DBCollection.prototype[method] = function () { return Number(okOrThrow(this.stats())[field]); };
 }
 DBCollection.prototype.totalSize = function () { return this.storageSize() + this.totalIndexSize(); };
+DBCollection.prototype.convertToCapped = function (bytes) {
+  if (!bytes) throw new Error('have to specify # of bytes');
+  return this._command('convertToCapped', {size: bytes});
+};
 DBCollection.prototype.isCapped = function () { return !!okOrThrow(this.stats()).capped; };
 DBCollection.prototype.getShardDistribution = function () {
   const stats = okOrThrow(this.stats());

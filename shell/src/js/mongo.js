@@ -56,7 +56,8 @@ function commandDocument(command, extra) {
 }
 
 function DB(mongo, name, session) {
-  if (typeof name !== 'string' || name === '' || /[\0 "$.\\/]/.test(name)) {
+  // Users who log in with certificates are in $external.
+  if (typeof name !== 'string' || name === '' || (name !== '$external' && /[\0 "$.\\/]/.test(name))) {
     throw new Error('[' + name + '] is not a valid database name');
   }
   Object.defineProperty(this, '_mongo', {value: mongo});

@@ -12,7 +12,7 @@ DBQuery.shellBatchSize = 20;
 for (const [method, field] of Object.entries({
   sort: 'sort', skip: 'skip', batchSize: 'batchSize', hint: 'hint', comment: 'comment', maxTimeMS: 'maxTimeMS',
   min: 'min', max: 'max', collation: 'collation', returnKey: 'returnKey', showRecordId: 'showRecordId',
-  allowDiskUse: 'allowDiskUse', noCursorTimeout: 'noCursorTimeout', tailable: 'tailable', let: 'let',
+  allowDiskUse: 'allowDiskUse', noCursorTimeout: 'noCursorTimeout', let: 'let',
 })) {
   DBQuery.prototype[method] = function (value) {
     if (this._cursor) throw new Error('query already executed');
@@ -20,6 +20,13 @@ for (const [method, field] of Object.entries({
     return this;
   };
 }
+// Waits for data unless told not to.
+DBQuery.prototype.tailable = function (awaitData) {
+  if (this._cursor) throw new Error('query already executed');
+  this._command.tailable = true;
+  if (awaitData === undefined || awaitData === null || awaitData) this._command.awaitData = true;
+  return this;
+};
 DBQuery.prototype.limit = function (count) {
   if (this._cursor) throw new Error('query already executed');
   delete this._command.limit;

@@ -1,8 +1,6 @@
 //! A client that costs next to nothing: OP_MSG requests built beforehand, one blocking socket and one
 //! thread per connection, replies counted and not decoded.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -12,6 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use bson::oid::ObjectId;
 use bson::{Document, RawDocumentBuf, doc, rawdoc};
 use rand::Rng;
+
+use crate::door::{Door, Stream};
 
 /// Documents that the point operations choose from.
 pub const POINTS: i32 = 10_000;
@@ -100,8 +100,30 @@ pub fn rate(
     rate_of(&[host.to_owned()], operation, connections, duration)
 }
 
+/// The same, by connections that are opened so.
+pub fn rate_through(
+    door: &Door,
+    host: &str,
+    operation: Operation,
+    connections: usize,
+    duration: Duration,
+) -> Result<f64> {
+    let hosts = [host.to_owned()];
+    rate_of_all(door, &hosts, operation, connections, duration)
+}
+
 /// Operations a second of all hosts together, over `connections` to each.
 pub fn rate_of(
+    hosts: &[String],
+    operation: Operation,
+    connections: usize,
+    duration: Duration,
+) -> Result<f64> {
+    rate_of_all(&Door::default(), hosts, operation, connections, duration)
+}
+
+fn rate_of_all(
+    door: &Door,
     hosts: &[String],
     operation: Operation,
     connections: usize,
@@ -110,16 +132,16 @@ pub fn rate_of(
     let start = Barrier::new(connections * hosts.len() + 1);
     let stop = AtomicBool::new(false);
     let done = AtomicU64::new(0);
-    let sockets: Vec<TcpStream> = hosts
+    let sockets: Vec<Box<dyn Stream>> = hosts
         .iter()
-        .flat_map(|host| (0..connections).map(move |_| connect(host)))
+        .flat_map(|host| (0..connections).map(move |_| door.open(host)))
         .collect::<Result<_>>()?;
     thread::scope(|scope| {
         let workers: Vec<_> = sockets
             .into_iter()
             .map(|mut socket| {
                 scope.spawn(|| {
-                    work(&mut socket, operation, &start, &stop, &done).map(|()| drop(socket))
+                    work(&mut *socket, operation, &start, &stop, &done).map(|()| drop(socket))
                 })
             })
             .collect();
@@ -139,15 +161,8 @@ pub fn rate_of(
     })
 }
 
-fn connect(host: &str) -> Result<TcpStream> {
-    let socket = TcpStream::connect(host).with_context(|| format!("no connection to {host}"))?;
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-    Ok(socket)
-}
-
 fn work(
-    socket: &mut TcpStream,
+    socket: &mut dyn Stream,
     operation: Operation,
     start: &Barrier,
     stop: &AtomicBool,
@@ -170,7 +185,7 @@ fn work(
 
 /// Sends one message and reads its whole reply.
 fn exchange<'a>(
-    socket: &mut TcpStream,
+    socket: &mut dyn Stream,
     message: &mut Message,
     buffer: &'a mut [u8],
 ) -> Result<&'a [u8]> {

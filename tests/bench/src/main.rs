@@ -3,22 +3,27 @@
 //!
 //! - `bare`: a client that sends messages built beforehand, so that the server is what is measured;
 //! - `load`: the same kinds of work through the official driver;
+//! - `capped`: capped collections that are full, and a cursor that follows them;
 //! - `crowd`: point reads beside hundreds of scans;
 //! - `joining`: a new member of a set, beside copying its files;
 //! - `tag_count`: the map-reduce, beside the same functions in Node;
-//! - `deployment`: the peers and how they are started;
+//! - `deployment`: the peers and how they are started; `door`: how connections come in;
+//! - `secured`: what users, encryption, logins and idle connections cost;
 //! - `replica_set`: what a set costs, its reads, change streams, and how long it is without a primary;
 //! - `speed`: work on many documents, one row a kind, and how it scales;
 //! - `report`: rounds, medians, the table and the JSON file.
 
 mod bare;
+mod capped;
 mod crowd;
 mod deployment;
+mod door;
 mod joining;
 mod load;
 mod replica_set;
 mod report;
 mod scenarios;
+mod secured;
 mod speed;
 mod tag_count;
 

@@ -11,7 +11,7 @@ use bson::doc;
 
 use crate::deployment::{Standalone, resident_mb};
 use crate::report::{Expected, Line, Report};
-use crate::{bare, crowd, joining, load, replica_set, speed, tag_count};
+use crate::{bare, capped, crowd, joining, load, replica_set, secured, speed, tag_count};
 
 pub struct Settings {
     pub duration: Duration,
@@ -36,6 +36,9 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
         ("speed", |settings, report| {
             Box::pin(speed::run(settings, report))
         }),
+        ("capped", |settings, report| {
+            Box::pin(capped::run(settings, report))
+        }),
         ("crowd", |settings, report| {
             Box::pin(crowd::run(settings, report))
         }),
@@ -56,6 +59,9 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
             Box::pin(router(settings, report))
         }),
         ("idle", |settings, report| Box::pin(idle(settings, report))),
+        ("secured", |settings, report| {
+            Box::pin(secured::run(settings, report))
+        }),
         ("joining", |_, report| Box::pin(joining::run(report))),
     ]
 }

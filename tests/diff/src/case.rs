@@ -7,6 +7,22 @@ use crate::notation;
 /// The name that stands for the collection in a command.
 pub const COLLECTION: &str = "c";
 
+/// The name that stands for the view over it.
+pub const VIEW: &str = "w";
+
+/// What the view makes of the collection.
+pub fn view_pipeline() -> Vec<Document> {
+    vec![
+        doc! { "$match": { "_id": { "$ne": 2 } } },
+        doc! { "$addFields": { "w": 1 } },
+    ]
+}
+
+/// The name of the view over a collection.
+pub fn view_over(collection: &str) -> String {
+    format!("{VIEW}{}", collection.trim_start_matches(COLLECTION))
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub documents: Vec<Document>,
@@ -54,6 +70,10 @@ pub fn on(command: &Document, collection: &str) -> Document {
         && *value == Bson::String(COLLECTION.to_owned())
     {
         *value = Bson::String(collection.to_owned());
+    } else if let Some((_, value)) = command.iter_mut().next()
+        && *value == Bson::String(VIEW.to_owned())
+    {
+        *value = Bson::String(view_over(collection));
     }
     command
 }

@@ -100,6 +100,8 @@ fn errors(expected: &Shape, found: &Shape) -> Option<Difference> {
         format!("code {} -> {}", code(expected), code(found))
     } else if name(expected) != name(found) {
         format!("code name of {}", code(expected))
+    } else if expected.get("errInfo") != found.get("errInfo") {
+        format!("details of {}", code(expected))
     } else {
         return None;
     };

@@ -23,7 +23,6 @@ const LEFT_OUT: &[&str] = &[
     "electionId",
     "opTime",
     "errmsg",
-    "errInfo",
     "errorLabels",
     "ns",
     "topologyVersion",
@@ -37,12 +36,21 @@ const NEW_ID: &str = "ObjectId(\"000000000000000000000000\")";
 const NEW_DATE: &str = "ISODate(\"2000-01-01T00:00:00.000Z\")";
 const NEW_TIMESTAMP: &str = "Timestamp(1, 0)";
 
+/// A listing of collections without their UUIDs.
+fn without_uuids(cursor: Shape) -> Shape {
+    let listed = |collection: Shape| collection.mapped("info", |info| info.keep(|n| n != "uuid"));
+    cursor.mapped("firstBatch", |batch| match batch {
+        Shape::Array(batch) => Shape::Array(batch.into_iter().map(listed).collect()),
+        other => other,
+    })
+}
+
 impl Shape {
     /// A whole reply, without what its envelope says.
     pub fn of_reply(reply: &RawDocument) -> Shape {
         let shape = Shape::of(RawBsonRef::Document(reply));
         if shape.number("ok") == Some(0) {
-            let told = ["ok", "code", "codeName"];
+            let told = ["ok", "code", "codeName", "errInfo"];
             return shape.keep(|name| told.contains(&name));
         }
         let Shape::Document(fields) = shape else {
@@ -50,7 +58,9 @@ impl Shape {
         };
         let strip = |(name, value): (String, Shape)| {
             let value = match (name.as_str(), value) {
-                ("cursor", cursor) => cursor.keep(|n| n != CURSOR_ID && !left_out(n)),
+                ("cursor", cursor) => {
+                    without_uuids(cursor.keep(|n| n != CURSOR_ID && !left_out(n)))
+                }
                 ("writeErrors", Shape::Array(errors)) => {
                     let errors = errors.into_iter().map(|e| e.keep(|n| !left_out(n)));
                     Shape::Array(errors.collect())
@@ -61,6 +71,19 @@ impl Shape {
         };
         let fields = fields.into_iter().filter(|(name, _)| !left_out(name));
         Shape::Document(fields.map(strip).collect())
+    }
+
+    fn mapped(self, name: &str, map: impl Fn(Shape) -> Shape) -> Shape {
+        match self {
+            Shape::Document(fields) => {
+                let fields = fields.into_iter().map(|(own, value)| match own == name {
+                    true => (own, map(value)),
+                    false => (own, value),
+                });
+                Shape::Document(fields.collect())
+            }
+            other => other,
+        }
     }
 
     pub fn of(value: RawBsonRef<'_>) -> Shape {

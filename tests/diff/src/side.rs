@@ -3,8 +3,12 @@
 use anyhow::Result;
 use bson::{Document, doc};
 
-use crate::case::{self, COLLECTION, Case, collection_with, foreign_documents, index_sets};
+use crate::case::{
+    self, COLLECTION, Case, collection_with, foreign_documents, index_sets, view_over,
+    view_pipeline,
+};
 use crate::compare::Told;
+use crate::generate::text;
 use crate::peer::{Answer, Peer};
 use crate::shape::Shape;
 
@@ -38,14 +42,27 @@ impl Side {
             };
             let indexes: Vec<Document> = indexes.into_iter().enumerate().map(name).collect();
             if !indexes.is_empty() {
-                let create = doc! { "createIndexes": collection, "indexes": indexes };
+                let create = doc! { "createIndexes": &collection, "indexes": indexes };
                 self.peer.must(&self.database, &create)?;
             }
+            self.make_view(&collection)?;
         }
         self.peer.must(&self.database, &doc! { "create": "d" })?;
         let insert = doc! { "insert": "d", "documents": foreign_documents() };
         self.peer.must(&self.database, &insert)?;
+        self.prepare_texts()?;
         self.loaded.fill(None);
+        Ok(())
+    }
+
+    /// The collections that are searched.
+    fn prepare_texts(&mut self) -> Result<()> {
+        for (name, version) in text::COLLECTIONS {
+            let create = doc! { "createIndexes": *name, "indexes": [text::index(*version)] };
+            self.peer.must(&self.database, &create)?;
+            let insert = doc! { "insert": *name, "documents": text::documents() };
+            self.peer.must(&self.database, &insert)?;
+        }
         Ok(())
     }
 
@@ -69,8 +86,17 @@ impl Side {
         }
         let insert = doc! { "insert": "d", "documents": foreign_documents() };
         self.peer.must(&self.database, &insert)?;
+        self.make_view(COLLECTION)?;
+        self.prepare_texts()?;
         self.loaded.fill(None);
         Ok(())
+    }
+
+    fn make_view(&mut self, collection: &str) -> Result<()> {
+        let create = doc! {
+            "create": view_over(collection), "viewOn": collection, "pipeline": view_pipeline(),
+        };
+        self.peer.must(&self.database, &create).map(drop)
     }
 
     pub fn drop_database(&mut self) {

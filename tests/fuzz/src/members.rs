@@ -18,16 +18,16 @@ fn binary(bytes: Vec<u8>) -> Bson {
 /// A command for the `admin` database of a member.
 pub fn command(random: &mut Random, generator: &mut Generator, facts: &Facts) -> Document {
     match random.below(10) {
-        0..=3 => raft(random, facts),
+        0..=3 => raft(random, generator, facts),
         4 | 5 => of_a_set(random, facts),
         _ => of_a_cluster(random, generator),
     }
 }
 
-fn raft(random: &mut Random, facts: &Facts) -> Document {
+fn raft(random: &mut Random, generator: &mut Generator, facts: &Facts) -> Document {
     let to = facts.peer(random);
     let frames: Vec<Bson> = (0..random.between(1, 3))
-        .map(|_| binary(frame(random, facts, &to)))
+        .map(|_| binary(frame(random, generator, facts, &to)))
         .collect();
     doc! { "_raftMessages": 1, "to": to.id as i64, "messages": frames }
 }

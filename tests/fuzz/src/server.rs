@@ -1,5 +1,6 @@
 //! What is attacked, and what has to hold of it after every batch.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ use crate::templates::DATABASE;
 const PING_MAX: Duration = Duration::from_secs(10);
 /// Between batches a server holds what its collections, caches and buffers take.
 const MEMORY_BYTES_MAX: u64 = 2 << 30;
+/// A set has a primary again within this time, whatever its members were told.
+const PRIMARY_MAX: Duration = Duration::from_secs(60);
 /// Who runs for so long is asked to end, and has so long to do so.
 const RUNNING_SECONDS_MAX: i64 = 3;
 const ENDING_MAX: Duration = Duration::from_secs(15);
@@ -141,6 +144,7 @@ impl Server {
                 id: reply.get_i64("peer").ok()? as u64,
                 term: reply.get_i64("term").ok()? as u64,
                 last_index: reply.get_i64("lastIndex").ok()? as u64,
+                last_term: reply.get_i64("lastTerm").ok()? as u64,
                 commit_index: reply.get_i64("commitIndex").ok()? as u64,
                 address: format!("127.0.0.1:{port}"),
             })
@@ -176,7 +180,33 @@ impl Server {
                 problems.push(format!("{name} holds {} MB", memory >> 20));
             }
         }
+        if problems.is_empty() && self.shape != Shape::Standalone {
+            problems.extend(self.without_primaries());
+        }
         problems
+    }
+
+    /// The sets that elect nobody.
+    fn without_primaries(&self) -> Option<String> {
+        let began = Instant::now();
+        loop {
+            let mut sets: BTreeMap<String, bool> = BTreeMap::new();
+            for port in self.ports() {
+                // A router is of no set.
+                if let Ok(hello) = ask(port, &doc! { "hello": 1 }, PING_MAX)
+                    && let Ok(set) = hello.get_str("setName")
+                {
+                    let leads = hello.get_bool("isWritablePrimary").unwrap_or(false);
+                    *sets.entry(set.to_owned()).or_default() |= leads;
+                }
+            }
+            let lost = sets.into_iter().find(|(_, leads)| !leads);
+            let (set, _) = lost?;
+            if began.elapsed() > PRIMARY_MAX {
+                return Some(format!("the set {set} has no primary"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// The most memory that one of its processes holds.

@@ -14,7 +14,9 @@ use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{EntryBuilder, Header, Style};
 use banyan_replication::latches::{self, Held, Latches};
 use banyan_replication::machine::{Machine, Prepared, effects};
-use banyan_replication::sessions::{SessionRecord, SessionStamp, Statement, StatementOutcome};
+use banyan_replication::sessions::{
+    SessionId, SessionRecord, SessionStamp, Statement, StatementOutcome,
+};
 use banyan_storage::transfer::{ImportScope, Importer, Part, SliceEnd};
 use banyan_storage::{
     Batch, CatalogChange, Collection, IndexDefinition, KeyRange, Namespace, RecordId, Snapshot,
@@ -64,10 +66,10 @@ fn namespace() -> Namespace {
     Namespace::new("sim", "writes")
 }
 
-fn session(op: Op) -> [u8; 16] {
+fn session(op: Op) -> SessionId {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&op.client.to_le_bytes());
-    id
+    SessionId::shared(id)
 }
 
 /// The record of a document: in a clustered collection its `_id`, otherwise a number.
@@ -475,6 +477,7 @@ impl State for Stored {
             cache_bytes: 1 << 20,
             write_buffer_bytes: 1 << 20,
             workers: 1,
+            ..StoreOptions::default()
         };
         let store = Store::open(&dir, &options).map_err(text)?;
         let clock = Arc::new(Clock::new());

@@ -2,15 +2,21 @@
 //! certificates.
 
 mod audit;
+mod bulk_write;
 mod certificates;
+mod closed;
 mod cluster;
 mod cluster_certificates;
+mod cluster_time;
+mod combinations;
 mod members;
 mod ownership;
 mod roles;
 mod script;
+mod secrets;
 mod strangers;
 mod users;
+mod views;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

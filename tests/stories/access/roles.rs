@@ -56,8 +56,8 @@ const OF_ADMIN: &[&str] = &[
     "userAdminAnyDatabase",
 ];
 
-/// These are not among the commands that are compared: they end the process or the login, or only
-/// MongoDB's Enterprise has them.
+/// These are not among the commands that are compared: they end the process or the login, only
+/// MongoDB's Enterprise has them, or they are younger than the reference.
 const NOT_COMPARED: &[&str] = &[
     "shutdown",
     "saslStart",
@@ -66,6 +66,7 @@ const NOT_COMPARED: &[&str] = &[
     "getnonce",
     "logout",
     "logApplicationMessage",
+    "bulkWrite",
 ];
 
 pub struct Row {

@@ -62,6 +62,43 @@ fn base_port() -> u16 {
     }
 }
 
+/// With the certificate that was made for it, as it says: with this shell, `mongosh` and pymongo.
+fn log_in_as_told(said: &str) -> Result<()> {
+    let told = |client: &str| {
+        let mut lines = said.lines().map(str::trim);
+        let line = lines.find(|line| line.starts_with(&format!("{client} ")));
+        line.map(str::to_owned)
+            .with_context(|| format!("nothing about {client}: {said}"))
+    };
+    const WHO: &str =
+        "print(db.runCommand({connectionStatus: 1}).authInfo.authenticatedUsers[0].user)";
+    const OPERATOR: &str = "CN=operator,OU=people,O=Banyan";
+    let shell = told("mongo")?;
+    let mut words = shell.split_whitespace().skip(1).collect::<Vec<_>>();
+    words.extend(["--quiet", "--eval", WHO]);
+    let mut commands = vec![Command::new(program("mongo"))];
+    commands[0].args(&words);
+    let mongosh = told("mongosh")?;
+    let mut command = Command::new(repository().join(".node/node_modules/.bin/mongosh"));
+    command.args(mongosh.split_whitespace().skip(1));
+    command.args(["--quiet", "--eval", WHO]);
+    commands.push(command);
+    let line = said.lines().find(|line| line.contains("pymongo."));
+    let line = line.with_context(|| format!("nothing about pymongo: {said}"))?;
+    let status = "admin.command('connectionStatus')['authInfo']['authenticatedUsers'][0]['user']";
+    let script = format!("import pymongo\nprint({}.{status})", line.trim());
+    let mut command = Command::new(repository().join(".venv/bin/python"));
+    command.args(["-c", &script]);
+    commands.push(command);
+    for mut command in commands {
+        let output = command.output()?;
+        let name = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(name.trim() == OPERATOR, "{command:?}: {name} {error}");
+    }
+    Ok(())
+}
+
 fn is_private(path: &Path) -> Result<bool> {
     Ok(fs::metadata(path)?.permissions().mode() & 0o077 == 0)
 }
@@ -75,8 +112,15 @@ async fn the_script_starts_a_cluster_that_takes_nothing_from_strangers() -> Resu
     for _ in 0..2 {
         let said = cluster.up()?;
         ensure!(said.contains("ready: 1 shards"), "{said}");
+        log_in_as_told(&said)?;
     }
-    for secret in ["auth/key", "auth/password", "tls/ca.key", "tls/server.pem"] {
+    for secret in [
+        "auth/key",
+        "auth/password",
+        "tls/ca.key",
+        "tls/operator.pem",
+        "tls/server.pem",
+    ] {
         let path = cluster.directory.path().join(secret);
         ensure!(is_private(&path)?, "{secret} is for its owner alone");
     }
@@ -84,7 +128,7 @@ async fn the_script_starts_a_cluster_that_takes_nothing_from_strangers() -> Resu
     let tls = format!(
         "directConnection=true&tls=true&tlsCAFile={}&tlsCertificateKeyFile={}",
         cluster.path("tls/ca.pem"),
-        cluster.path("tls/client.pem"),
+        cluster.path("tls/operator.pem"),
     );
     for port in [cluster.port, cluster.port + 10, cluster.port + 20] {
         let nobody = connect(&format!("mongodb://127.0.0.1:{port}/?{tls}")).await;

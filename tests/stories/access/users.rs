@@ -1,7 +1,10 @@
 //! Users: the first one, how they log in, what they are refused, and how that changes.
 
-use anyhow::{Result, ensure};
-use banyan_tests::{Launch, connect, repository};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use banyan_tests::{Launch, connect, program, repository};
 use bson::{Bson, doc};
 use mongodb::options::AuthMechanism;
 
@@ -263,5 +266,56 @@ async fn pymongo_and_mongosh_make_users_and_log_in() -> Result<()> {
         UNAUTHORIZED,
     )
     .await?;
+    Ok(())
+}
+
+/// What the shell prints for a script, with something typed at it.
+fn shell(server: &Process, flags: &[&str], script: &str, typed: &str) -> Result<String> {
+    let mut command = Command::new(program("mongo"));
+    command.args(flags).arg(format!("{}/admin", server.host()));
+    command.args(["--quiet", "--eval", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = command.stderr(Stdio::piped()).spawn()?;
+    let mut input = running.stdin.take().context("its input")?;
+    input.write_all(typed.as_bytes())?;
+    drop(input);
+    let output = running.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    ensure!(!said.contains(PASSWORD), "{said}");
+    Ok(said)
+}
+
+#[tokio::test]
+async fn the_shell_makes_users_and_logs_in() -> Result<()> {
+    let server = standalone().await;
+    let typed = format!("{PASSWORD}\n");
+    let create =
+        r#"print(db.createUser({user: "root", pwd: passwordPrompt(), roles: ["root"]}).ok)"#;
+    let made = shell(&server, &[], create, &typed)?;
+    ensure!(made.lines().any(|line| line == "1"), "{made}");
+    let who = "print(db.runCommand({connectionStatus: 1}).authInfo.authenticatedUsers[0].user)";
+    for (flags, typed) in [
+        (&["-u", "root", "-p", PASSWORD][..], ""),
+        (&["-u", "root"], &typed),
+        (
+            &["-u", "root", "--authenticationMechanism", "SCRAM-SHA-1"],
+            &typed,
+        ),
+    ] {
+        let said = shell(&server, flags, who, typed)?;
+        ensure!(said.contains("root\n"), "{flags:?}: {said}");
+    }
+    let roles = "var shop = db.getSiblingDB('shop');
+        shop.createRole({role: 'clerk', privileges: [], roles: ['read']});
+        shop.createUser({user: 'tom', pwd: 'pw', roles: ['clerk']});
+        shop.grantRolesToUser('tom', 'readWrite');
+        print(shop.getRole('clerk').roles[0].role, shop.getUser('tom').roles.length, shop.getUsers().length);
+        shop.dropUser('tom'); shop.dropRole('clerk');
+        print(shop.getUser('tom'), shop.getRoles().length)";
+    let said = shell(&server, &["-u", "root", "-p", PASSWORD], roles, "")?;
+    ensure!(said.contains("read 2 1\nnull 0\n"), "{said}");
+    let refused = shell(&server, &["-u", "root", "-p", "wrong"], who, "")?;
+    ensure!(refused.contains("Authentication failed"), "{refused}");
     Ok(())
 }

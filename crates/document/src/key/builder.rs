@@ -30,7 +30,7 @@ impl<'a> KeyField<'a> {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct KeyBuilder {
     bytes: Vec<u8>,
     types: TypeBits,

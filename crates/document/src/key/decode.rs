@@ -65,7 +65,7 @@ impl<'k> KeyReader<'k> {
         out: &mut Vec<u8>,
     ) -> Result<FieldValue, Unreadable> {
         self.enter(order);
-        if order == FieldOrder::Hashed {
+        if !order.is_of_values() {
             return self.hash(name, out);
         }
         match self.peek()? {
@@ -122,7 +122,7 @@ impl<'k> KeyReader<'k> {
     /// Passes over the next field.
     pub fn skip(&mut self, order: FieldOrder) -> Result<(), Unreadable> {
         self.enter(order);
-        if order == FieldOrder::Hashed {
+        if !order.is_of_values() {
             // Nobody reads what was hashed: it has no type bits.
             let types = std::mem::take(&mut self.types);
             let passed = self.pass();
@@ -135,7 +135,9 @@ impl<'k> KeyReader<'k> {
     fn enter(&mut self, order: FieldOrder) {
         self.flip = match order {
             FieldOrder::Descending => u8::MAX,
-            FieldOrder::Ascending | FieldOrder::Hashed => 0,
+            FieldOrder::Ascending | FieldOrder::Hashed | FieldOrder::Sphere | FieldOrder::Plane => {
+                0
+            }
         };
     }
 

@@ -48,6 +48,12 @@ pub enum KeyPatternError {
     Unsupported(String),
     #[error("A maximum of one index field is allowed to be hashed but found {0}")]
     ManyHashed(usize),
+    #[error("Can't use more than one index plugin for a single index.")]
+    ManyKinds,
+    #[error("can't have 2 geo fields")]
+    ManyPlanes,
+    #[error("2d has to be first in index")]
+    PlaneNotFirst,
     #[error("A numeric value in a $** index key pattern must be positive.")]
     WildcardOrder,
     #[error("wildcard indexes do not allow compounding")]
@@ -69,6 +75,13 @@ pub enum KeyError {
     AmbiguousField(String),
     #[error("index key too large: {0} bytes")]
     TooLarge(usize),
+    #[error("Can't extract geo keys: {0}")]
+    Geo(String),
+    #[error("a document has too many keys in an index")]
+    TooMany,
+    /// What the index's own kind says, with MongoDB's number for it.
+    #[error("{message}")]
+    Refused { code: i32, message: String },
 }
 
 impl KeyError {
@@ -79,6 +92,8 @@ impl KeyError {
             KeyError::HashedArray => 16766,
             KeyError::AmbiguousField(_) => 16746,
             KeyError::TooLarge(_) => 17280,
+            KeyError::Geo(_) | KeyError::TooMany => 16755,
+            KeyError::Refused { code, .. } => *code,
         }
     }
 }
@@ -114,9 +129,11 @@ impl Keys {
 }
 
 /// Where arrays were met: in which field, and after how many parts of its path.
-type Met = Vec<(usize, usize)>;
+pub(super) type Met = Vec<(usize, usize)>;
 
 const FIELDS_MAX: usize = 32;
+/// The field of a text index's keys that holds a term.
+const TERM_FIELD: &str = "_fts";
 /// The last part of a path that stands for all fields.
 const WILDCARD: &str = "$**";
 
@@ -125,12 +142,18 @@ impl KeyPattern {
         let mut fields = Vec::new();
         for element in elements(pattern) {
             let path = parse_path(element.name())?;
-            let order = parse_order(element.value())?;
+            let order = match element.value() {
+                // What stands for the terms of a text index, which are in order.
+                RawBsonRef::String("text") if element.name() == TERM_FIELD => FieldOrder::Ascending,
+                value => parse_order(value)?,
+            };
             match order {
                 FieldOrder::Ascending => {}
                 _ if !is_wildcard(&path) => {}
                 FieldOrder::Descending => return Err(KeyPatternError::WildcardOrder),
-                FieldOrder::Hashed => return Err(KeyPatternError::Dollar),
+                FieldOrder::Hashed | FieldOrder::Sphere | FieldOrder::Plane => {
+                    return Err(KeyPatternError::Dollar);
+                }
             }
             fields.push((path, order));
         }
@@ -138,11 +161,19 @@ impl KeyPattern {
             .iter()
             .filter(|(_, order)| *order == FieldOrder::Hashed)
             .count();
+        let count = |wanted| fields.iter().filter(|(_, order)| *order == wanted).count();
+        let (spheres, planes) = (count(FieldOrder::Sphere), count(FieldOrder::Plane));
+        let is_first = matches!(fields.first(), Some((_, FieldOrder::Plane)));
         let wildcard = fields.iter().any(|(path, _)| is_wildcard(path));
         match fields.len() {
             0 => Err(KeyPatternError::Empty),
             n if n > FIELDS_MAX => Err(KeyPatternError::TooMany(n)),
             2.. if wildcard => Err(KeyPatternError::CompoundWildcard),
+            _ if [hashed, spheres, planes].iter().filter(|&&n| n > 0).count() > 1 => {
+                Err(KeyPatternError::ManyKinds)
+            }
+            _ if planes > 1 => Err(KeyPatternError::ManyPlanes),
+            _ if planes > 0 && !is_first => Err(KeyPatternError::PlaneNotFirst),
             _ if hashed > 1 => Err(KeyPatternError::ManyHashed(hashed)),
             _ => Ok(KeyPattern {
                 fields,
@@ -166,6 +197,17 @@ impl KeyPattern {
             .any(|(_, order)| *order == FieldOrder::Hashed)
     }
 
+    /// Whether a field holds cells of the plane.
+    pub fn has_plane_field(&self) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|(_, order)| *order == FieldOrder::Plane)
+    }
+
+    /// Whether a field holds cells of shapes.
+    pub fn has_geo_field(&self) -> bool {
+        self.fields.iter().any(|(_, order)| order.is_geo())
+    }
+
     /// The keys of a document, at least one.
     pub fn keys(&self, document: &RawDocument) -> Result<Keys, KeyError> {
         self.collect(document, false)
@@ -184,7 +226,7 @@ impl KeyPattern {
             let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
             let slot = slot.follow(&mut |_| passed = true)?;
             let is_plain = matches!(slot, Slot::Value(_) | Slot::Missing { .. });
-            if passed || !is_plain || *order == FieldOrder::Hashed {
+            if passed || !is_plain || !order.is_of_values() {
                 // An array: there may be several keys.
                 out.truncate(start);
                 let keys = self.keys(document)?.keys;
@@ -263,9 +305,14 @@ impl KeyPattern {
         }))
     }
 
-    fn push(&self, key: &mut KeyBuilder, (path, order): (&Path, FieldOrder), leaf: Leaf<'_>) {
+    pub(super) fn push(
+        &self,
+        key: &mut KeyBuilder,
+        (path, order): (&Path, FieldOrder),
+        leaf: Leaf<'_>,
+    ) {
         let collator = self.collator.as_ref();
-        if order == FieldOrder::Hashed {
+        if !order.is_of_values() {
             return key.push_opaque(leaf.shown(order, collator));
         }
         let field = match leaf {
@@ -298,7 +345,7 @@ impl KeyPattern {
     }
 
     /// Calls `f` with the values of each key; says where arrays were met.
-    fn generate<'a>(
+    pub(super) fn generate<'a>(
         &self,
         document: &'a RawDocument,
         f: &mut dyn FnMut(&[Leaf<'a>]),
@@ -373,7 +420,7 @@ impl KeyPattern {
 
 /// What a key has in a field.
 #[derive(Clone, Copy)]
-enum Leaf<'a> {
+pub(super) enum Leaf<'a> {
     Value(RawBsonRef<'a>),
     EmptyArray,
     /// So many parts of the path lead to no document.
@@ -396,7 +443,10 @@ impl<'a> Leaf<'a> {
         };
         match order {
             FieldOrder::Hashed => RawBsonRef::Int64(hash_collated(value, collator)),
-            FieldOrder::Ascending | FieldOrder::Descending => value,
+            FieldOrder::Ascending
+            | FieldOrder::Descending
+            | FieldOrder::Sphere
+            | FieldOrder::Plane => value,
         }
     }
 }
@@ -537,7 +587,9 @@ fn parse_order(value: RawBsonRef<'_>) -> Result<FieldOrder, KeyPatternError> {
     }
     match value {
         RawBsonRef::String("hashed") => Ok(FieldOrder::Hashed),
-        RawBsonRef::String(plugin @ ("text" | "2d" | "2dsphere" | "geoHaystack")) => {
+        RawBsonRef::String("2dsphere") => Ok(FieldOrder::Sphere),
+        RawBsonRef::String("2d") => Ok(FieldOrder::Plane),
+        RawBsonRef::String(plugin @ ("text" | "geoHaystack")) => {
             Err(KeyPatternError::Unsupported(plugin.to_string()))
         }
         RawBsonRef::String(plugin) => Err(KeyPatternError::UnknownPlugin(plugin.to_string())),

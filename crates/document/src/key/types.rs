@@ -61,7 +61,7 @@ impl TypeSink for NoTypes {
 }
 
 /// Type bits while they are written.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct TypeBits {
     bytes: Vec<u8>,
     /// Codes of zero that are written once something follows.

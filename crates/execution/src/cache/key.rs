@@ -29,6 +29,8 @@ impl PlanName {
         match &solution.access {
             Access::Nothing | Access::Collection { .. } | Access::Sample(_) => PlanName::Collection,
             Access::Index { bounds, .. } => PlanName::Index(scanned(bounds)),
+            Access::Near(search) => PlanName::Index(search.index.name.clone()),
+            Access::Text(text) => PlanName::Index(text.index.name.clone()),
             Access::Union(union) => {
                 let names = union.branches.iter();
                 PlanName::Union(names.map(|branch| scanned(&branch.bounds)).collect())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{CollectionId, Record, RecordId, RecordScan, Snapshot, StorageError};
+use banyan_storage::{Collection, CollectionId, Record, RecordId, RecordScan, Snapshot};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::explain::direction;
@@ -38,6 +38,10 @@ pub struct CollectionScan {
     scan: Option<RecordScan>,
     /// The record that it has come to in its range.
     last: Option<RecordId>,
+    /// It goes on only if that is still there: what came behind may be gone with it.
+    needs_last: bool,
+    /// The collection, if it is a capped one: what is known of its beginning spares the way there.
+    capped: Option<Arc<Collection>>,
     examined: u64,
     /// Whether a second thread is worth its while.
     is_large: bool,
@@ -65,6 +69,8 @@ impl CollectionScan {
             done: 0,
             scan: None,
             last: None,
+            needs_last: false,
+            capped: None,
             examined: 0,
             is_large: false,
             share: None,
@@ -78,6 +84,19 @@ impl CollectionScan {
             is_large: documents >= DIVIDED_DOCUMENTS || bytes >= DIVIDED_BYTES,
             ..self
         }
+    }
+
+    /// Of a collection that may be a capped one.
+    pub fn of_capped(self, collection: &Arc<Collection>) -> Self {
+        let capped = collection.is_capped.then(|| collection.clone());
+        CollectionScan { capped, ..self }
+    }
+
+    /// Where the records begin.
+    fn beginning(&self, snapshot: &Snapshot) -> Bound<RecordId> {
+        let capped = self.capped.as_ref();
+        let oldest = capped.and_then(|capped| snapshot.oldest_known(capped));
+        oldest.map_or(Bound::Unbounded, Bound::Included)
     }
 
     pub fn has_filter(&self) -> bool {
@@ -94,14 +113,14 @@ impl CollectionScan {
     }
 
     /// The range that is being read.
-    fn present(&self) -> Option<Part> {
+    fn present(&self, snapshot: &Snapshot) -> Option<Part> {
         let Some(bounds) = &self.bounds else {
             let all = match &self.share {
                 Some(share) => Part::Range(
                     Bound::Included(RecordId::number(share.start)),
                     Bound::Excluded(RecordId::number(share.end)),
                 ),
-                None => Part::Range(Bound::Unbounded, Bound::Unbounded),
+                None => Part::Range(self.beginning(snapshot), Bound::Unbounded),
             };
             return (self.done == 0).then_some(all);
         };
@@ -124,19 +143,20 @@ impl CollectionScan {
     }
 
     /// The next record. `None`: the ranges have ended.
-    fn step(&mut self, run: &Run<'_>) -> Result<Option<(RecordId, Record)>, StorageError> {
+    fn step(&mut self, run: &Run<'_>) -> Result<Option<(RecordId, Record)>, QueryError> {
         loop {
             if let Some(scan) = &mut self.scan {
-                if let Some((id, record)) = scan.next().transpose()? {
+                if let Some((id, record)) = scan.next().transpose().map_err(error::storage)? {
                     self.last = Some(id.clone());
                     return Ok(Some((id, record)));
                 }
                 self.next_part();
             }
-            let (lower, upper) = match self.present() {
+            let (lower, upper) = match self.present(run.snapshot) {
                 None => return Ok(None),
                 Some(Part::Point(id)) => {
-                    let found = run.snapshot.record(self.collection, &id)?;
+                    let found = run.snapshot.record(self.collection, &id);
+                    let found = found.map_err(error::storage)?;
                     self.next_part();
                     match found {
                         Some(record) => return Ok(Some((id, record))),
@@ -149,6 +169,12 @@ impl CollectionScan {
                     (Some(last), true) => (lower, Bound::Excluded(last)),
                 },
             };
+            if let Some(last) = self.last.as_ref().filter(|_| self.needs_last) {
+                let found = run.snapshot.record(self.collection, last);
+                if found.map_err(error::storage)?.is_none() {
+                    return Err(error::capped_position_lost(last));
+                }
+            }
             let scan = (lower, upper);
             let scan = run.snapshot.records(self.collection, scan, self.reverse);
             self.scan = Some(scan);
@@ -180,7 +206,7 @@ impl CollectionScan {
             if !run.work() {
                 break;
             }
-            let Some((id, record)) = self.step(run).map_err(error::storage)? else {
+            let Some((id, record)) = self.step(run)? else {
                 if let Some(share) = &self.share {
                     share.close();
                 }
@@ -228,6 +254,11 @@ impl Operator for CollectionScan {
         self.scan = None;
     }
 
+    fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {
+        self.needs_last = collection.is_capped;
+        Ok(())
+    }
+
     fn shares(
         &mut self,
         _: &mut [Stage],
@@ -241,7 +272,8 @@ impl Operator for CollectionScan {
         let first = match &self.last {
             Some(read) => read.as_number().map(|read| read.saturating_add(1)),
             None => {
-                let first = snapshot.records(self.collection, .., false).next();
+                let all = (self.beginning(snapshot), Bound::Unbounded);
+                let first = snapshot.records(self.collection, all, false).next();
                 let first = first.transpose().map_err(error::storage)?;
                 first.and_then(|(id, _)| id.as_number())
             }

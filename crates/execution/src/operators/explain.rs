@@ -3,6 +3,7 @@
 use banyan_document::key::FieldOrder;
 use banyan_query::Filter;
 use banyan_query::sort::SortPattern;
+use banyan_query::text::TEXT_SCORE_FIELD;
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::Counts;
@@ -77,13 +78,22 @@ pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, re
         stage.append(cstr!("collation"), collator.collation().to_document());
     }
     stage.append(cstr!("isMultiKey"), bounds.multikey);
-    stage.append(cstr!("multiKeyPaths"), multikey_paths(bounds));
+    let is_text = index.kind.text().is_some();
+    // Of texts and of points of a plane MongoDB knows none.
+    if !is_text && index.kind.grid().is_none() {
+        stage.append(cstr!("multiKeyPaths"), multikey_paths(bounds));
+    }
     stage.append(cstr!("isUnique"), index.unique);
     stage.append(cstr!("isSparse"), index.sparse);
     stage.append(cstr!("isPartial"), index.partial_filter.is_some());
     stage.append(cstr!("indexVersion"), 2);
     stage.append(cstr!("direction"), direction(reverse));
     let mut shown = RawDocumentBuf::new();
+    if is_text {
+        // The stage above names the terms.
+        stage.append(cstr!("indexBounds"), shown);
+        return;
+    }
     if let Some(prefix) = &bounds.layout.prefix {
         let value = &prefix.value;
         let interval = [format!("[{value:?}, {value:?}]")];
@@ -126,7 +136,12 @@ fn append(document: &mut RawDocumentBuf, name: &str, value: impl bson::raw::Bind
 /// A sort pattern as it was written.
 pub(crate) fn pattern(sort: &SortPattern) -> RawDocumentBuf {
     let mut shown = RawDocumentBuf::new();
-    for (path, order) in sort.fields() {
+    for (number, (path, order)) in sort.fields().iter().enumerate() {
+        if path.head() == TEXT_SCORE_FIELD {
+            let name = format!("$computed{number}");
+            append(&mut shown, &name, rawdoc! { "$meta": "textScore" });
+            continue;
+        }
         if let Ok(name) = bson::raw::CString::try_from(path.to_string()) {
             let descending = *order == FieldOrder::Descending;
             shown.append(name, if descending { -1 } else { 1 });

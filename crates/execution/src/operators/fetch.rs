@@ -1,25 +1,22 @@
-//! FETCH: the documents of the records that its input names.
+//! FETCH: the documents of the records that its input names. Where many are read to be handed out, they
+//! are read ahead, a window at a time.
 
 use std::any::Any;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{Collection, Record, RecordId, RecordScan, StorageError};
+use banyan_storage::{Collection, Snapshot};
 use bson::{RawDocumentBuf, cstr};
 
+use super::nearby::{Nearby, missing};
+use super::window::{self, Slot, Window};
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
 use crate::error;
+use crate::parallel::Workers;
 use crate::plan::explain::clamp;
 use crate::row::Row;
-use crate::shares::Share;
-
-/// Ids that are no farther apart than this are near: a record is reached in steps of a scan sooner
-/// than it is found by itself.
-const NEAR: u64 = 8;
-/// A scan is opened once so many ids in a row were near: that costs as much as several lookups.
-const NEAR_IN_A_ROW: u32 = 8;
+use crate::shares::{Share, Shares};
 
 pub struct Fetch {
     collection: Arc<Collection>,
@@ -28,6 +25,23 @@ pub struct Fetch {
     nearby: Nearby,
     pulled: Vec<Member>,
     examined: u64,
+    ahead: Option<Ahead>,
+    /// Whether records may have been removed since the input has named them.
+    may_be_gone: bool,
+    is_shown: bool,
+}
+
+/// What is read before it is asked for, where all is wanted that there is.
+struct Ahead {
+    /// All that the query asks for. A record that is reached in a later state than its key has to match
+    /// it: nothing tells whether it still has the key.
+    whole: Arc<Filter>,
+    window: Window,
+    /// The input has come to its end.
+    ended: bool,
+    /// The bytes of what was examined, by which windows are as large as memory allows.
+    bytes: u64,
+    workers: Workers,
 }
 
 impl Fetch {
@@ -38,87 +52,116 @@ impl Fetch {
             nearby: Nearby::default(),
             pulled: Vec::new(),
             examined: 0,
+            ahead: None,
+            may_be_gone: false,
+            is_shown: true,
         }
     }
-}
 
-/// Reads records whose ids follow closely on one another by one scan, as those do that were inserted
-/// in the order of the index.
-#[derive(Default)]
-struct Nearby {
-    /// The id that was read last.
-    last: Option<u64>,
-    reverse: bool,
-    /// How many ids in a row were near in this direction.
-    in_a_row: u32,
-    scan: Option<RecordScan>,
-}
+    /// Whether it is a stage of its own to whoever asks for an explanation.
+    pub fn shown(self, is_shown: bool) -> Fetch {
+        Fetch { is_shown, ..self }
+    }
 
-impl Nearby {
-    fn read(
-        &mut self,
-        run: &mut Run<'_>,
-        collection: &Collection,
-        record: &RecordId,
-    ) -> Result<Record, QueryError> {
-        if !self.follows(record) {
-            return document_of(run, collection, record);
+    /// Of an input that holds records back while its snapshot changes.
+    pub fn of_what_may_be_gone(self) -> Fetch {
+        Fetch {
+            may_be_gone: true,
+            ..self
         }
-        let (snapshot, reverse) = (run.snapshot, self.reverse);
-        let scan = self.scan.get_or_insert_with(|| {
-            let from = Bound::Included(record.clone());
-            match reverse {
-                false => snapshot.records(collection.id, (from, Bound::Unbounded), false),
-                true => snapshot.records(collection.id, (Bound::Unbounded, from), true),
-            }
+    }
+
+    /// Reads ahead where that is allowed ([`Run::reading_ahead`]). `whole` is all that the query asks
+    /// for: nothing else decides what its input names.
+    pub fn reading_ahead(mut self, whole: Arc<Filter>) -> Fetch {
+        self.ahead = Some(Ahead {
+            whole,
+            window: Window::default(),
+            ended: false,
+            bytes: 0,
+            workers: Workers::default(),
         });
-        for found in scan {
-            let (id, document) = found.map_err(error::storage)?;
-            if id == *record {
-                return Ok(document);
-            }
-            if (id > *record) != reverse {
-                break;
-            }
-        }
-        Err(missing(collection, record))
+        self
     }
 
-    /// Whether the scan leads to the record.
-    fn follows(&mut self, record: &RecordId) -> bool {
-        let number = record.as_number();
-        let last = std::mem::replace(&mut self.last, number);
-        let Some((number, last)) = number.zip(last) else {
-            return false;
+    /// How many records the next window has. `None`: it is not worth one.
+    fn window(&self, run: &Run<'_>) -> Option<usize> {
+        let ahead = self.ahead.as_ref()?;
+        // What lies together is read by one scan.
+        if !run.reads_ahead || !run.is_unbounded || self.nearby.is_scanning() {
+            return None;
+        }
+        window::size(self.examined, ahead.bytes)
+    }
+
+    /// Hands on what was read ahead; reads the next window first, if there is nothing. `None`: there is
+    /// none.
+    fn next_ahead(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: usize,
+        out: &mut Vec<Member>,
+    ) -> Result<Option<(u64, Progress)>, QueryError> {
+        let size = self.window(run);
+        let Some(ahead) = &mut self.ahead else {
+            return Ok(None);
         };
-        let reverse = number < last;
-        let is_near = number != last && number.abs_diff(last) <= NEAR;
-        if !is_near || reverse != self.reverse {
-            self.scan = None;
-            self.in_a_row = 0;
+        let mut works = 0;
+        while ahead.window.is_empty() {
+            let (Some(size), Some(input)) = (size, inputs.first_mut()) else {
+                return Ok(None);
+            };
+            if ahead.ended {
+                return Ok(Some((works, Progress::End)));
+            }
+            self.pulled.clear();
+            let progress = input.next(run, size, &mut self.pulled)?;
+            ahead.ended = progress == Progress::End;
+            works += self.pulled.len() as u64;
+            let found = Window::read(
+                &mut self.pulled,
+                &self.collection,
+                self.filter.as_ref(),
+                run,
+                &mut ahead.workers,
+            )?;
+            self.examined += found.examined;
+            ahead.bytes += found.bytes;
+            ahead.window = found.window;
         }
-        self.reverse = reverse;
-        self.in_a_row = self.in_a_row.saturating_add(u32::from(is_near));
-        self.in_a_row >= NEAR_IN_A_ROW
+        let left = most.saturating_sub(out.len());
+        for _ in 0..left {
+            let Some(slot) = ahead.window.pop() else {
+                break;
+            };
+            let read = match slot {
+                Slot::Read(member) => Some(member),
+                Slot::Unread { member, is_later } => {
+                    let filter = match is_later {
+                        true => Some(&ahead.whole),
+                        false => self.filter.as_ref(),
+                    };
+                    let found = run.snapshot.record(self.collection.id, &member.record);
+                    match found.map_err(error::storage)? {
+                        None if is_later => None,
+                        None => return Err(missing(&self.collection, &member.record)),
+                        Some(found) => {
+                            self.examined += 1;
+                            run.examine_document(found.as_bytes().len())?;
+                            window::matching(member, found, filter)?
+                        }
+                    }
+                }
+            };
+            out.extend(read);
+        }
+        let progress = match ahead.ended && ahead.window.is_empty() {
+            true => Progress::End,
+            false => Progress::More,
+        };
+        Ok(Some((works, progress)))
     }
-}
-
-/// The document that a key of an index of the same snapshot names: without one, the index lies.
-pub(super) fn document_of(
-    run: &mut Run<'_>,
-    collection: &Collection,
-    record: &RecordId,
-) -> Result<banyan_storage::Record, QueryError> {
-    let found = run.snapshot.record(collection.id, record);
-    let found = found.map_err(error::storage)?;
-    found.ok_or_else(|| missing(collection, record))
-}
-
-fn missing(collection: &Collection, record: &RecordId) -> QueryError {
-    error::storage(StorageError::Damaged {
-        place: format!("index of {}", collection.namespace),
-        reason: format!("a key names record {record}, which does not exist"),
-    })
 }
 
 impl Operator for Fetch {
@@ -133,16 +176,31 @@ impl Operator for Fetch {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<(u64, Progress), QueryError> {
+        if let Some(done) = self.next_ahead(inputs, run, most, out)? {
+            return Ok(done);
+        }
         let (collection, filter) = (&self.collection, &self.filter);
+        let may_be_gone = self.may_be_gone;
         let (nearby, examined) = (&mut self.nearby, &mut self.examined);
+        let mut bytes = 0;
         let fetch = |run: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
             for Member { record, row, key } in from.drain(..) {
                 let row = match row {
                     // A clustered scan has read it.
                     Some(row) => row,
                     None => {
-                        let found = nearby.read(run, collection, &record)?;
+                        let found = match may_be_gone {
+                            false => nearby.read(run, collection, &record)?,
+                            true => {
+                                let found = run.snapshot.record(collection.id, &record);
+                                match found.map_err(error::storage)? {
+                                    Some(found) => found,
+                                    None => continue,
+                                }
+                            }
+                        };
                         *examined += 1;
+                        bytes += found.as_bytes().len() as u64;
                         run.examine_document(found.as_bytes().len())?;
                         Row::Record(found)
                     }
@@ -158,12 +216,20 @@ impl Operator for Fetch {
             }
             Ok(())
         };
-        pull(inputs, run, most, out, &mut self.pulled, fetch)
+        let done = pull(inputs, run, most, out, &mut self.pulled, fetch)?;
+        if let Some(ahead) = &mut self.ahead {
+            ahead.bytes += bytes;
+        }
+        Ok(done)
     }
 
     fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {
         let fetch = Fetch::new(self.collection.clone(), self.filter.clone());
-        Some(Box::new(fetch))
+        Some(Box::new(Fetch {
+            may_be_gone: self.may_be_gone,
+            is_shown: self.is_shown,
+            ..fetch
+        }))
     }
 
     fn absorb(&mut self, part: &dyn Operator) {
@@ -175,6 +241,26 @@ impl Operator for Fetch {
 
     fn save(&mut self) {
         self.nearby = Nearby::default();
+        if let Some(ahead) = &mut self.ahead {
+            ahead.window.outlive_state();
+        }
+    }
+
+    /// What is read ahead would be lost.
+    fn shares(
+        &mut self,
+        inputs: &mut [Stage],
+        snapshot: &Snapshot,
+    ) -> Result<Option<Arc<Shares>>, QueryError> {
+        let has_window = |ahead: &Ahead| !ahead.window.is_empty();
+        match inputs {
+            [only] if !self.ahead.as_ref().is_some_and(has_window) => only.shares(snapshot),
+            _ => Ok(None),
+        }
+    }
+
+    fn is_shown(&self) -> bool {
+        self.is_shown
     }
 
     fn passes_on(&self) -> bool {
@@ -188,6 +274,9 @@ impl Operator for Fetch {
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
         if explainer.ran() {
             stage.append(cstr!("docsExamined"), clamp(self.examined));
+        }
+        if let Some(ahead) = &self.ahead {
+            ahead.workers.describe(stage);
         }
     }
 }

@@ -6,7 +6,7 @@ use banyan_query::QueryError;
 use banyan_storage::{Collection, Index};
 use bson::{RawDocumentBuf, cstr};
 
-use super::fetch::document_of;
+use super::nearby::document_of;
 use super::{Counts, Explainer, KeyFields, Member, Operator, Progress, Run, Stage};
 use crate::error;
 use crate::plan::explain::clamp;

@@ -13,11 +13,13 @@ mod eof;
 mod exchange;
 mod explain;
 mod fetch;
+mod geo_near;
 mod id_lookup;
 mod index_pieces;
 mod index_scan;
 mod key_document;
 mod limit;
+mod nearby;
 mod or;
 mod projection;
 mod random_scan;
@@ -27,7 +29,11 @@ mod sharding_filter;
 mod sort;
 mod sort_merge;
 mod stepping;
+mod text_match;
+mod text_or;
+mod text_score;
 mod virtual_scan;
+mod window;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -44,6 +50,7 @@ pub use exchange::Exchange;
 pub use explain::Explainer;
 pub(crate) use explain::pattern as sort_pattern;
 pub use fetch::Fetch;
+pub use geo_near::GeoNear;
 pub use id_lookup::IdLookup;
 pub use index_scan::IndexScan;
 pub use key_document::KeyDocument;
@@ -56,6 +63,9 @@ pub use returned_key::KeyFields;
 pub use sharding_filter::{ShardFilter, ShardingFilter};
 pub use sort::Sort;
 pub use sort_merge::SortMerge;
+pub use text_match::TextMatch;
+pub use text_or::TextOr;
+pub use text_score::TextScore;
 pub use virtual_scan::{Documents, VirtualScan};
 
 use crate::interrupt::{InterruptSlot, Ticker};
@@ -119,9 +129,9 @@ pub trait Operator: Any + Send {
         run: &mut Run<'_>,
         most: u64,
     ) -> Result<(u64, u64, Progress), QueryError> {
-        let most = usize::try_from(most).unwrap_or(PASSED_AT_ONCE);
-        let mut members = Vec::new();
-        let (works, progress) = self.next(inputs, run, most.min(PASSED_AT_ONCE), &mut members)?;
+        let most = usize::try_from(most).map_or(PASSED_AT_ONCE, |most| most.min(PASSED_AT_ONCE));
+        let mut members = Vec::with_capacity(most);
+        let (works, progress) = self.next(inputs, run, most, &mut members)?;
         Ok((works, members.len() as u64, progress))
     }
 
@@ -341,6 +351,8 @@ pub struct Run<'r> {
     allowed: u64,
     /// Whether it may do all that there is to do: it is not on trial.
     is_unbounded: bool,
+    /// Whether more may be read than is asked for now.
+    reads_ahead: bool,
     examined: &'r mut Examined,
 }
 
@@ -364,8 +376,15 @@ impl<'r> Run<'r> {
             ticker,
             allowed,
             is_unbounded: allowed == u64::MAX,
+            reads_ahead: false,
             examined,
         }
+    }
+
+    /// What comes next will be asked for soon, or is not much.
+    pub fn reading_ahead(mut self) -> Run<'r> {
+        self.reads_ahead = true;
+        self
     }
 
     /// Whether another unit of work may be done. It is counted.

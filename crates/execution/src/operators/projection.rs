@@ -6,6 +6,7 @@ use std::sync::Arc;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_query::projection;
+use banyan_query::text::without_score;
 use banyan_storage::RecordId;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
@@ -24,12 +25,14 @@ pub struct Output {
     pub show_record_id: bool,
     /// Keys are wanted, and the documents are found without any.
     pub has_no_key: bool,
+    /// Documents have scores, which do not go out.
+    pub drops_score: bool,
 }
 
 impl Output {
     /// Whether documents come back as they are.
     pub fn is_identity(&self) -> bool {
-        self.projection.is_none() && !self.show_record_id && !self.has_no_key
+        self.projection.is_none() && !self.show_record_id && !self.has_no_key && !self.drops_score
     }
 
     /// The document as it goes out.
@@ -51,6 +54,11 @@ impl Output {
                 projection.apply(document, position)?
             }
         };
+        if self.drops_score
+            && let Some(dropped) = without_score(&shaped)
+        {
+            shaped = dropped;
+        }
         if self.show_record_id {
             shaped.append(cstr!("$recordId"), record.to_bson());
         }

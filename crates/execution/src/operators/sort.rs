@@ -6,6 +6,7 @@ use std::sync::Arc;
 use banyan_query::memory::Limit;
 use banyan_query::sort::{Piece, SortPattern, SortStats, Sorted, Sorter, Sorters};
 use banyan_query::spill::Spilled;
+use banyan_query::text::TEXT_SCORE_FIELD;
 use banyan_query::{Budget, ErrorKind, QueryError};
 use banyan_storage::{RecordId, RecordIdRef};
 use bson::{RawDocument, RawDocumentBuf, cstr};
@@ -105,6 +106,8 @@ impl Sort {
         };
         let mut parts = Vec::new();
         let mut pulled = Vec::new();
+        // What is read ahead is not divided.
+        run.reads_ahead = false;
         // It is asked when it begins, and when the scan has turned out to be large.
         let mut asks_at = 0;
         loop {
@@ -278,7 +281,12 @@ impl Operator for Sort {
         if let Some(limit) = self.limit {
             stage.append(cstr!("limitAmount"), clamp(limit));
         }
-        stage.append(cstr!("type"), "simple");
+        let mut fields = self.pattern.fields().iter();
+        let is_by_score = fields.any(|(path, _)| path.head() == TEXT_SCORE_FIELD);
+        stage.append(
+            cstr!("type"),
+            if is_by_score { "default" } else { "simple" },
+        );
         if explainer.ran() {
             let long = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             stage.append(cstr!("totalDataSizeSorted"), long(self.stats.bytes));

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use banyan_document::Collator;
 use banyan_document::key::{self, FieldOrder};
 use banyan_document::path::{Path, position};
+use banyan_geo::grid::Grid;
+use banyan_query::bounds::geo;
 use banyan_query::bounds::interval::{
     Interval, Intervals, KeyOrder, Value, condition_intervals, union,
 };
@@ -156,13 +158,26 @@ pub fn candidates<'i>(
 ) -> impl Iterator<Item = IndexBounds> + use<'i> {
     let asked: Vec<&Path> = conjunction.conditions.iter().map(|c| &*c.path).collect();
     let layouts = index.kind.layouts(&asked).into_iter();
-    layouts.filter_map(|layout| of_layout(index, layout, conjunction))
+    layouts.filter_map(|layout| of_layout(index, layout, conjunction, None))
 }
 
-fn of_layout(
+/// The bounds of an index over shapes whose cells at a path are to be these.
+pub fn of_cells(
+    index: &Arc<Index>,
+    conjunction: &Conjunction<'_>,
+    path: &Path,
+    cells: &Intervals<'static>,
+) -> Option<IndexBounds> {
+    let layout = index.kind.layouts(&[]).into_iter().next()?;
+    of_layout(index, layout, conjunction, Some((path, cells)))
+}
+
+/// The bounds that a conjunction gives the keys of a layout.
+pub(super) fn of_layout(
     index: &Arc<Index>,
     layout: KeyLayout,
     conjunction: &Conjunction<'_>,
+    cells: Option<(&Path, &Intervals<'static>)>,
 ) -> Option<IndexBounds> {
     let arrays = index.arrays();
     let fields = layout.fields.clone();
@@ -185,14 +200,19 @@ fn of_layout(
         let mut earlier = fields[..position].iter();
         let shares_array = earlier.any(|(earlier, _)| arrays.are_shared(earlier, path));
         // Without the first field nothing but single keys would be left out.
-        let is_open = position > 0 && builder.confined == 0;
-        let mut confined = match shares_array || is_open {
-            true => None,
-            false => confine_field(&mine, *order, in_arrays, keys),
+        let is_open = position > 0 && builder.confined == 0 && !order.is_geo();
+        let given = cells.filter(|(given, _)| *given == path && order.is_geo());
+        let mut confined = match given {
+            Some((_, cells)) => Some((cells.clone(), Vec::new())),
+            None if shares_array || is_open => None,
+            None => {
+                let grid = index.kind.grid();
+                confine_field(&mine, (*order, grid), in_arrays, keys)
+            }
         };
         let may_be_any = mine.is_empty() && !is_open && !in_arrays && layout.is_complete;
         if may_be_any
-            && *order != FieldOrder::Hashed
+            && order.is_of_values()
             && let Some(any) = any_of(conjunction, path, keys)
         {
             excludes_missing |= any.excludes_missing;
@@ -208,7 +228,13 @@ fn of_layout(
         per_field.push(confined.map(|(confined, _)| confined));
         builder.extend(per_field[position].as_ref(), *order);
     }
+    // Documents without a shape have no keys.
+    let mut shapes = fields.iter().zip(&per_field);
+    let is_of_shapes = fields.iter().any(|(_, order)| order.is_geo());
     let has_all = match layout.is_complete {
+        _ if is_of_shapes => {
+            shapes.any(|((_, order), confined)| order.is_geo() && confined.is_some())
+        }
         true => !index.sparse || excludes_missing,
         false => builder.confined > 0,
     };
@@ -313,7 +339,7 @@ fn is_readable(
     let may_hold_strings = || {
         confined.is_none_or(|confined| confined.intervals.iter().any(Interval::may_hold_strings))
     };
-    order != FieldOrder::Hashed
+    order.is_of_values()
         && !arrays.are_on(path)
         && (index.pattern.collator.is_none() || !may_hold_strings())
 }
@@ -372,10 +398,18 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
 /// What all conditions on one field allow together, and which of them that accounts for.
 fn confine_field<'c, 'a>(
     conditions: &[&'c Condition<'a>],
-    order: FieldOrder,
+    (order, grid): (FieldOrder, Option<&Grid>),
     multikey: bool,
     keys: KeyOrder<'_>,
 ) -> Option<(Intervals<'a>, Vec<&'c Condition<'a>>)> {
+    if let (FieldOrder::Plane, Some(grid)) = (order, grid) {
+        let mut cells = conditions.iter().filter_map(|c| geo::plane_cells(c, grid));
+        return Some((cells.next()?, Vec::new()));
+    }
+    if order == FieldOrder::Sphere {
+        let mut cells = conditions.iter().filter_map(|c| geo::cells(c));
+        return Some((cells.next()?, Vec::new()));
+    }
     if order == FieldOrder::Hashed {
         let mut points = conditions
             .iter()
@@ -599,7 +633,9 @@ impl Builder {
 fn encode(value: RawBsonRef<'_>, order: FieldOrder) -> Vec<u8> {
     let mut out = Vec::with_capacity(16);
     match order {
-        FieldOrder::Ascending => key::encode(value, &mut out),
+        FieldOrder::Ascending | FieldOrder::Sphere | FieldOrder::Plane => {
+            key::encode(value, &mut out)
+        }
         FieldOrder::Descending => key::encode_descending(value, &mut out),
         FieldOrder::Hashed => key::encode(RawBsonRef::Int64(key::hash(value)), &mut out),
     }

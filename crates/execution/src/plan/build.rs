@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use banyan_query::canonical;
 use banyan_query::{Filter, QueryError};
 use banyan_storage::Collection;
 
-use super::{Access, Branch, Covering, IndexBounds, Solution, Union};
+use super::{Access, Branch, Covering, IndexBounds, Solution, TextAccess, Union};
 use crate::operators::{
-    CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, IdLookup, IndexScan, KeyDocument,
-    KeyFields, Limit, Or, Projection, RandomScan, Reads, ReturnKey, ShardingFilter, Skip, Sort,
-    SortMerge, Stage,
+    CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, GeoNear, IdLookup, IndexScan,
+    KeyDocument, KeyFields, Limit, Or, Projection, RandomScan, Reads, ReturnKey, ShardingFilter,
+    Skip, Sort, SortMerge, Stage, TextMatch, TextOr, TextScore,
 };
 use crate::request::{DistinctOf, Goal, Request};
 
@@ -20,7 +21,15 @@ pub fn build(
     request: &Request<'_>,
     solution: &Solution,
 ) -> Result<Stage, QueryError> {
-    let (root, skipped) = find(collection, request, solution);
+    let (mut root, skipped) = find(collection, request, solution);
+    if request.query.text_score != canonical::TextScore::Unused
+        && !matches!(solution.access, Access::Text(_))
+    {
+        let matchers = request.query.filter.matchers();
+        root = matchers.into_iter().fold(root, |root, matcher| {
+            Stage::over(root, TextScore::new(matcher.clone()))
+        });
+    }
     if let (Access::Sample(_), Some(size)) = (&solution.access, request.sample) {
         let own = match &request.shard_filter {
             Some(filter) => Stage::over(root, ShardingFilter::new(filter.clone())),
@@ -94,7 +103,12 @@ fn fetch(
     if is_of_keys && filter.is_none() && request.shard_filter.is_none() && is_sorted {
         return (input, skipped);
     }
-    let fetch = Fetch::new(collection.clone(), filter);
+    let mut fetch = Fetch::new(collection.clone(), filter);
+    let is_decided_by_filter = request.min.is_none() && request.max.is_none();
+    let is_clustered = collection.clustered_index.is_some();
+    if request.wanted().is_none() && is_decided_by_filter && !is_clustered {
+        fetch = fetch.reading_ahead(query.filter.clone());
+    }
     (Stage::over(input, fetch), skipped)
 }
 
@@ -152,7 +166,7 @@ fn find(
         Access::Nothing => Stage::new(Eof),
         Access::Sample(ids) => Stage::new(RandomScan::new(collection.id, ids.clone())),
         Access::Collection { reverse } => {
-            let scan = CollectionScan::new(collection.id, *reverse, filter);
+            let scan = CollectionScan::new(collection.id, *reverse, filter).of_capped(collection);
             let matches = scan.has_filter();
             let scan = Stage::new(scan.of_size(collection.documents(), collection.bytes()));
             match matches {
@@ -163,7 +177,12 @@ fn find(
         Access::Index { bounds, reverse } => {
             return from_index(collection, request, solution, bounds, *reverse);
         }
+        Access::Near(search) => {
+            let near = GeoNear::new(collection.clone(), search.clone(), &request.budget);
+            Stage::new(near.telling(request.near.clone()))
+        }
         Access::Union(union) => return from_union(collection, request, solution, union),
+        Access::Text(text) => from_text(collection, request, text),
     };
     (root, Skipped::No)
 }
@@ -239,6 +258,43 @@ fn from_index(
         request,
         solution.sorted,
     )
+}
+
+/// The records that have one of the terms, and of their documents those that match.
+fn from_text(collection: &Arc<Collection>, request: &Request<'_>, text: &Arc<TextAccess>) -> Stage {
+    let is_scored = request.query.text_score != canonical::TextScore::Unused;
+    let scan = |bounds: &Arc<IndexBounds>| {
+        // The best come first.
+        let scan = IndexScan::new(bounds.clone(), true, false);
+        Stage::new(match is_scored || request.return_key.is_some() {
+            true => scan.returning_keys(),
+            false => scan,
+        })
+    };
+    let mut scans: Vec<Stage> = text.terms.iter().map(scan).collect();
+    let found = match scans.pop() {
+        None => Stage::new(Eof),
+        Some(only) if scans.is_empty() && !is_scored => only,
+        Some(last) => {
+            scans.push(last);
+            match is_scored {
+                true => Stage::over_all(scans, TextOr::new(&request.budget)),
+                false => Stage::over_all(scans, Or::default()),
+            }
+        }
+    };
+    let fetch = Fetch::new(collection.clone(), None).of_what_may_be_gone();
+    // Where documents have scores, MongoDB reads them as it adds those up.
+    let fetched = Stage::over(found, fetch.shown(!is_scored));
+    let matched = Stage::over(fetched, TextMatch::new(text.clone(), is_scored));
+    match request
+        .query
+        .filter
+        .part(|number, _| number != text.conjunct)
+    {
+        None => matched,
+        rest => Stage::over(matched, Fetch::new(collection.clone(), rest.map(Arc::new))),
+    }
 }
 
 /// The bounds of a branch say nothing of the other conditions, which are matched with the documents.

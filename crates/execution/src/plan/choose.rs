@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
 use banyan_document::path::{Path, position};
-use banyan_query::bounds::{Conjunction, implies};
+use banyan_query::bounds::Conjunction;
 use banyan_query::canonical::{Order, natural_direction};
 use banyan_query::sort::SortPattern;
 use banyan_query::{ErrorKind, QueryError};
@@ -16,10 +16,12 @@ use banyan_storage::{Collection, Index};
 use bson::RawBsonRef;
 
 use super::bounds::{self, IndexBounds};
-use super::{Access, Branch, Covering, Solution, Union};
+use super::near::NearSearch;
+use super::{Access, Branch, Covering, Solution, Union, text};
+use crate::by_id;
 use crate::index_filters::{self, IndexFilter};
+use crate::partial::is_complete_for;
 use crate::request::{DistinctOf, Request};
-use crate::{by_id, partial};
 
 /// More candidates are not tried.
 const CANDIDATES_MAX: usize = 16;
@@ -36,6 +38,9 @@ pub fn solutions(
     };
     let query = &request.query;
     let conjunction = Conjunction::of(&query.filter);
+    if query.filter.near().is_some() {
+        return near(collection, &conjunction, request, filter).map(|solution| vec![solution]);
+    }
     let id = query.filter.id_equality().zip(collection.id_index());
     let by_id = id.is_some_and(|(id, index)| by_id::serves(index, id, conjunction.collator));
     let solution = |access: Access, sorted: bool| {
@@ -62,6 +67,9 @@ pub fn solutions(
         }
     };
     let sort = query.order.pattern();
+    if let Some(text) = text::access(collection, request, &conjunction)? {
+        return Ok(vec![solution(Access::Text(Arc::new(text)), sort.is_none())]);
+    }
     let has_ends = request.min.is_some() || request.max.is_some();
     // A filter outweighs a hint.
     if let Some(hint) = request.hint.filter(|_| filter.is_none() || has_ends) {
@@ -91,6 +99,13 @@ pub fn solutions(
         // A plain `{_id: value}` needs no planner, whatever a filter says.
         filter: filter.filter(|_| !by_id || request.hint.is_some()),
     };
+    if query.filter.searches() && planner.unindexed_branches() > 1 {
+        return Err(QueryError::new(
+            ErrorKind::NoQueryExecutionPlans,
+            "error processing query: planner returned error :: caused by :: Failed to produce a \
+             solution for TEXT under OR - other non-TEXT clauses under OR have to be indexed as well.",
+        ));
+    }
     if let Some((bounds, field, reverse)) = planner.distinct_bounds(request) {
         let access = Access::Index {
             bounds: Arc::new(bounds),
@@ -156,6 +171,61 @@ pub fn solutions(
     Ok(solutions)
 }
 
+/// What is near a point is found by an index over shapes alone.
+fn near(
+    collection: &Arc<Collection>,
+    conjunction: &Conjunction<'_>,
+    request: &Request<'_>,
+    filter: Option<&IndexFilter>,
+) -> Result<Solution, QueryError> {
+    let query = &request.query;
+    if matches!(query.order, Order::Natural { .. }) {
+        return Err(QueryError::new(
+            ErrorKind::BadValue,
+            "geoNear expression not allowed with $natural sort order",
+        ));
+    }
+    let hint = request.hint.filter(|_| filter.is_none());
+    if hint
+        .and_then(|hint| natural_direction(hint.as_document()?))
+        .is_some()
+    {
+        return Err(QueryError::new(
+            ErrorKind::BadValue,
+            "geoNear expression not allowed with $natural hint",
+        ));
+    }
+    let is_hinted = |index: &Index| match hint {
+        None => true,
+        Some(RawBsonRef::String(name)) => index.name == name,
+        Some(RawBsonRef::Document(pattern)) => index_filters::has_pattern(index, pattern),
+        Some(_) => false,
+    };
+    let mut indexes = collection.all_indexes().filter(|index| {
+        !index.hidden
+            && is_hinted(index)
+            && filter.is_none_or(|filter| filter.allows(index))
+            && is_complete_for(index, conjunction)
+    });
+    let search = indexes.find_map(|index| NearSearch::of(index, &query.filter));
+    let Some(search) = search else {
+        return Err(QueryError::new(
+            ErrorKind::NoQueryExecutionPlans,
+            "error processing query: planner returned error :: caused by :: unable to find index \
+             for $geoNear query",
+        ));
+    };
+    search.check()?;
+    Ok(Solution {
+        access: Access::Near(Arc::new(search)),
+        sorted: query.order.pattern().is_none(),
+        exact: true,
+        by_id: false,
+        covering: None,
+        distinct: None,
+    })
+}
+
 fn is_of_values(request: &Request<'_>) -> bool {
     let distinct = request.distinct.as_ref();
     distinct.is_some_and(|distinct| distinct.of == DistinctOf::Values)
@@ -207,7 +277,8 @@ impl<'p> Planner<'p> {
         let asks_nothing = asks_nothing(self.conjunction);
         let of_index = |index: &Arc<Index>| -> Option<(IndexBounds, usize, bool)> {
             // It has no keys but its documents' ids: there is nothing to jump over.
-            if index.is_clustered() {
+            // Documents without a shape have no keys in an index over shapes.
+            if index.is_clustered() || index.pattern.has_geo_field() {
                 return None;
             }
             let of_values = distinct.of == DistinctOf::Values;
@@ -242,7 +313,7 @@ impl<'p> Planner<'p> {
                         && !parts.any(|part| position(part).is_some())
                 }
             };
-            if *order == FieldOrder::Hashed || !is_alone || !is_in_order || !is_served {
+            if !order.is_of_values() || !is_alone || !is_in_order || !is_served {
                 return None;
             }
             // Of equal keys the one of the record that was inserted first comes first.
@@ -285,6 +356,20 @@ impl<'p> Planner<'p> {
         candidates
     }
 
+    /// How many branches of the `$or` no index helps with.
+    fn unindexed_branches(&self) -> usize {
+        let mut count = 0;
+        let disjunction = self.conjunction.disjunctions.first();
+        for branch in disjunction.into_iter().flat_map(|found| &found.branches) {
+            let mut bounds = self
+                .indexes(branch)
+                .filter(|index| may_narrow(index, branch))
+                .flat_map(|index| bounds::candidates(index, branch));
+            count += usize::from(!bounds.any(|bounds| bounds.is_selective()));
+        }
+        count
+    }
+
     /// An `$or` each of whose branches has an index, and whether all of them come in the order that
     /// is asked for.
     fn union(&self) -> Option<(Union, bool)> {
@@ -325,19 +410,9 @@ fn may_narrow(index: &Index, conjunction: &Conjunction<'_>) -> bool {
     let mut conditions = conjunction.conditions.iter();
     index.sparse
         || pattern.is_wildcard()
+        || pattern.has_geo_field()
         || !conjunction.disjunctions.is_empty()
         || conditions.any(|condition| Some(&*condition.path) == first)
-}
-
-/// Whether a partial index holds every document that matches.
-fn is_complete_for(index: &Index, conjunction: &Conjunction<'_>) -> bool {
-    if index.partial_filter.is_none() {
-        return true;
-    }
-    match partial::filter_of(index).as_deref() {
-        Some(Some(needed)) => implies(conjunction, needed),
-        _ => false,
-    }
 }
 
 /// Whether the keys inside the bounds come in the order asked for: `Some(reverse)`.
@@ -350,7 +425,7 @@ pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
         loop {
             let (path, order) = fields.get(at)?;
             at += 1;
-            if *order == FieldOrder::Hashed {
+            if !order.is_of_values() {
                 return None;
             }
             if path == wanted {
@@ -449,7 +524,8 @@ fn hinted(
             ));
         }
     };
-    let Some(index) = index.filter(|index| !index.hidden) else {
+    let may_be = |index: &&Arc<Index>| request.hidden_too || !index.hidden;
+    let Some(index) = index.filter(may_be) else {
         return Err(QueryError::new(
             ErrorKind::BadValue,
             "error processing query: planner returned error :: caused by :: hint provided does \

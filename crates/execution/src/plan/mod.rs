@@ -4,6 +4,8 @@
 //! - [`bounds`] puts what a filter says about single paths (`banyan_query::bounds`) together into
 //!   ranges of one index, [`bounds_checker`] says where keys lie next to them;
 //! - [`choose`] names the ways that may serve, [`sample`] the one that draws records at random;
+//! - [`near`] searches for what is near a point;
+//! - [`text`] looks up the terms of a search;
 //! - [`covering`] says what of the query the keys of an index answer;
 //! - `build` makes a tree of operators of one;
 //! - [`explain`] tells the outcome in MongoDB's words.
@@ -21,12 +23,16 @@ pub mod choose;
 mod covered_tests;
 pub mod covering;
 pub mod explain;
+pub mod near;
+#[cfg(test)]
+mod near_tests;
 pub mod sample;
 #[cfg(test)]
 mod sample_tests;
 pub mod summary;
 #[cfg(test)]
 mod tests;
+pub mod text;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -39,6 +45,7 @@ pub use bounds::{IndexBounds, ScanRange};
 pub(crate) use build::{build, finish};
 pub use choose::solutions;
 pub use covering::Covering;
+pub use text::TextAccess;
 
 /// How the documents are found.
 #[derive(Debug, Clone)]
@@ -54,6 +61,10 @@ pub enum Access {
     },
     /// A record is taken once.
     Union(Union),
+    /// What is near a point, in rings around it.
+    Near(Arc<near::NearSearch>),
+    /// The terms of a search, looked up in a text index.
+    Text(Arc<TextAccess>),
     /// Records at random, out of this range of ids.
     Sample(RangeInclusive<u64>),
 }
@@ -124,7 +135,9 @@ impl Solution {
             Access::Nothing | Access::Collection { .. } | Access::Sample(_) => 1.0,
             Access::Index { bounds, .. } if bounds.index.is_clustered() => 1.0,
             Access::Index { .. } if self.is_covered() => 1.0,
-            Access::Index { .. } | Access::Union(_) => KEY_AND_RECORD_COST,
+            Access::Index { .. } | Access::Union(_) | Access::Near(_) | Access::Text(_) => {
+                KEY_AND_RECORD_COST
+            }
         }
     }
 }

@@ -21,6 +21,9 @@ pub enum Summary {
     /// A part of a clustered collection.
     Clustered(Arc<Index>),
     Union(Vec<Arc<Index>>),
+    Near(Arc<Index>),
+    /// A search for so many terms.
+    Text(Arc<Index>, usize),
 }
 
 impl Summary {
@@ -29,9 +32,10 @@ impl Summary {
         match self {
             Summary::Nothing | Summary::Scan | Summary::Sample => PlanName::Collection,
             Summary::ById => PlanName::Index(ID_INDEX_NAME.to_owned()),
-            Summary::Index(index) | Summary::Clustered(index) => {
-                PlanName::Index(index.name.clone())
-            }
+            Summary::Index(index)
+            | Summary::Clustered(index)
+            | Summary::Near(index)
+            | Summary::Text(index, _) => PlanName::Index(index.name.clone()),
             Summary::Union(indexes) => {
                 PlanName::Union(indexes.iter().map(|index| index.name.clone()).collect())
             }
@@ -42,6 +46,7 @@ impl Summary {
         match &solution.access {
             Access::Nothing => Summary::Nothing,
             Access::Sample(_) => Summary::Sample,
+            Access::Text(text) => Summary::Text(text.index.clone(), text.terms.len()),
             Access::Collection { .. } => Summary::Scan,
             Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => Summary::ById,
             Access::Index { bounds, .. } if !bounds.index.is_clustered() => {
@@ -49,6 +54,7 @@ impl Summary {
             }
             Access::Index { bounds, .. } if bounds.is_whole_collection() => Summary::Scan,
             Access::Index { bounds, .. } => Summary::Clustered(bounds.index.clone()),
+            Access::Near(search) => Summary::Near(search.index.clone()),
             Access::Union(union) => {
                 let branches = union.branches.iter();
                 Summary::Union(branches.map(|branch| branch.bounds.index.clone()).collect())
@@ -65,11 +71,23 @@ impl fmt::Display for Summary {
             Summary::Sample => f.write_str("MULTI_ITERATOR"),
             Summary::ById => f.write_str("IDHACK"),
             Summary::Index(index) => index_scan(index, f),
+            Summary::Near(index) => scan_of("GEO_NEAR_2DSPHERE", index, f),
+            Summary::Text(_, 0) => f.write_str("EOF"),
+            Summary::Text(index, terms) => {
+                for at in 0..*terms {
+                    f.write_str(if at == 0 { "" } else { ", " })?;
+                    index_scan(index, f)?;
+                }
+                Ok(())
+            }
             Summary::Clustered(_) => f.write_str("CLUSTERED_IXSCAN"),
             Summary::Union(indexes) => {
                 for (at, index) in indexes.iter().enumerate() {
                     f.write_str(if at == 0 { "" } else { ", " })?;
-                    index_scan(index, f)?;
+                    match index.is_clustered() {
+                        true => f.write_str("CLUSTERED_IXSCAN")?,
+                        false => scan_of("IXSCAN", index, f)?,
+                    }
                 }
                 Ok(())
             }
@@ -78,10 +96,14 @@ impl fmt::Display for Summary {
 }
 
 fn index_scan(index: &Index, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if index.is_clustered() {
-        return f.write_str("CLUSTERED_IXSCAN");
+    match index.is_clustered() {
+        true => f.write_str("CLUSTERED_IXSCAN"),
+        false => scan_of("IXSCAN", index, f),
     }
-    write!(f, "IXSCAN {{ ")?;
+}
+
+fn scan_of(stage: &str, index: &Index, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{stage} {{ ")?;
     let pattern = index.spec.get_document("key").ok();
     let fields = pattern.into_iter().flat_map(|p| p.iter().flatten());
     for (at, (name, direction)) in fields.enumerate() {

@@ -255,7 +255,9 @@ fn name(access: &Access) -> String {
         Access::Union(union) => format!("{} parts", union.branches.len()),
         Access::Collection { .. } => "collection".to_owned(),
         Access::Nothing => "nothing".to_owned(),
+        Access::Near(search) => format!("near by {}", search.index.name),
         Access::Sample(_) => "sample".to_owned(),
+        Access::Text(text) => format!("text {}", text.index.name),
     }
 }
 

@@ -10,9 +10,10 @@ use crate::context::CommandContext;
 use crate::errors;
 
 /// Waits until nobody else changes users or roles: what is read then holds until it is written.
-pub async fn begin<'a>(ctx: &'a CommandContext<'_>) -> Result<MutexGuard<'a, ()>, CommandError> {
+pub async fn begin<'a>(ctx: &CommandContext<'a>) -> Result<MutexGuard<'a, ()>, CommandError> {
+    let node = ctx.node;
     tokio::select! {
-        turn = ctx.node.access_changes.lock() => Ok(turn),
+        turn = node.access_changes.lock() => Ok(turn),
         () = ctx.interrupt().raised() => {
             ctx.check_interrupt()?;
             Err(CommandError::new(ErrorCode::Interrupted, "operation was interrupted"))

@@ -3,27 +3,30 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_execution::operators::Member;
 use banyan_execution::parallel::Sink;
 use banyan_execution::{
     Distinct, DistinctOf, Executor, Goal, InterruptSlot, PlanSummaryStats, Request, Row, RowStream,
     Rows,
 };
-use banyan_query::canonical::{CanonicalQuery, Order};
+use banyan_query::canonical::{CanonicalQuery, Order, TextScore};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{
-    self, Dependencies, Execution, Flow, Group, Limit, Match, Output, Pipeline, Representative,
-    Run, Sample, Sort, SortKey,
+    self, Dependencies, Execution, Flow, GeoNear, Group, Limit, Match, NearFields, Output,
+    Pipeline, Representative, Run, Sample, Sort, SortKey,
 };
+use banyan_query::view::Resolved;
 use banyan_query::{Context, QueryError};
+use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::explanation::{Around, Verbosity, explain_run, finish};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
+use super::validation::BYPASS;
 use super::{change_stream, out, pipeline_sources};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::Cursor;
@@ -32,6 +35,7 @@ use crate::errors;
 use crate::params;
 use crate::read_concern;
 use crate::reads::{self, query_context};
+use crate::views::{self, sharded};
 
 pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(run))
     .access(Access::Checked(reads_and_writes::aggregate))
@@ -44,11 +48,11 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
         "let",
         "collation",
         "allowDiskUse",
+        "needsMerge",
+        BYPASS,
     ])
     .ignored(&[
-        "bypassDocumentValidation",
         "fromMongos",
-        "needsMerge",
         "includeQueryStatsMetrics",
         "isMapReduceCommand",
         "runtimeConstants",
@@ -68,6 +72,9 @@ pub struct Parameters<'a> {
     pub has_cursor: bool,
     pub collation: Asked,
     pub allow_disk_use: Option<bool>,
+    /// The view that the client reads, and what it comes to; the rest is about the collection below
+    /// it.
+    pub view: Option<(&'a str, &'a Resolved)>,
 }
 
 impl<'a> Parameters<'a> {
@@ -107,11 +114,32 @@ impl<'a> Parameters<'a> {
         if let Some(allowed) = self.allow_disk_use {
             ctx.budget().allow_disk(allowed);
         }
-        query_context(ctx, self.variables, collator)
+        let collection = self.collection.unwrap_or_default();
+        query_context(ctx, collection, self.variables, collator)
     }
 
+    /// What the client reads.
     pub fn namespace(&self, database: &str) -> String {
-        format!("{database}.{}", self.collection.unwrap_or("$cmd.aggregate"))
+        let view = self.view.map(|(name, _)| name);
+        let name = view.or(self.collection).unwrap_or("$cmd.aggregate");
+        format!("{database}.{name}")
+    }
+
+    /// What the collection comes to, if it is a view.
+    fn resolved(&self, ctx: &CommandContext<'_>) -> Result<Option<Resolved>, CommandError> {
+        let Some(name) = self.collection else {
+            return Ok(None);
+        };
+        if change_stream::starts(&self.stages) {
+            views::refuse(&ctx.node.replica, &Namespace::new(ctx.database(), name))?;
+            return Ok(None);
+        }
+        // What is told of a collection is not told of the one below a view.
+        let first = self.stages.first().and_then(|stage| stage.iter().next());
+        match first {
+            Some(Ok((stage, _))) if stage.as_str() == "$collStats" => Ok(None),
+            _ => views::resolve(ctx, name),
+        }
     }
 }
 
@@ -145,52 +173,100 @@ fn stages(pipeline: &RawArray) -> Result<Vec<&RawDocument>, CommandError> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
-        if parameters.explain {
-            return ctx
-                .compute(|| explain(ctx, ctx.body(), Verbosity::Planner))
-                .await;
+        match (parameters.collection, parameters.resolved(ctx)?) {
+            (Some(name), Some(view)) => {
+                let body = view.of_aggregate(ctx.body()).map_err(errors::query)?;
+                of_view(ctx, name, &view, &body).await
+            }
+            _ => answer(ctx, ctx.body(), &parameters).await,
         }
-        if !parameters.has_cursor {
-            return Err(CommandError::new(
-                ErrorCode::FailedToParse,
-                "The 'cursor' option is required, except for aggregate with the explain argument",
-            ));
-        }
-        let options = BatchOptions::from_cursor_field(ctx)?;
-        let context = parameters.context(ctx)?;
-        if change_stream::starts(&parameters.stages) {
-            let open = || {
-                let cursor = change_stream::open(
-                    ctx,
-                    parameters.collection,
-                    parameters.namespace(ctx.database()),
-                    &parameters.stages,
-                    &context,
-                )?;
-                first::reply(ctx, cursor, options)
-            };
-            return ctx.compute(open).await;
-        }
-        let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
-        pipeline_sources::prepare(ctx, &pipeline).await;
-        let namespace = parameters.namespace(ctx.database());
-        if let Some(output) = pipeline.output().cloned() {
-            read_concern::check_output(ctx, output.stage_name())?;
-            let reads_target = reads_target(ctx, &parameters, &pipeline, &output);
-            let Results { rows, slot, .. } =
-                ctx.compute(|| rows(ctx, &parameters, pipeline)).await?;
-            let results = out::Results::new(rows, slot, reads_target);
-            out::write(ctx, &output, context.collator.as_ref(), results).await?;
-            return crate::cursors::batch::single(&namespace, []);
-        }
+    })
+}
+
+/// Answers the aggregation that a read of a view comes to.
+pub async fn of_view(
+    ctx: &CommandContext<'_>,
+    name: &str,
+    view: &Resolved,
+    body: &RawDocument,
+) -> CommandResult {
+    let parameters = Parameters {
+        view: Some((name, view)),
+        ..Parameters::parse(ctx.database(), body)?
+    };
+    answer(ctx, body, &parameters).await
+}
+
+/// The one document in which the aggregation ends that a read of a view comes to.
+pub async fn one_of_view(
+    ctx: &CommandContext<'_>,
+    name: &str,
+    view: &Resolved,
+    body: &RawDocument,
+) -> Result<Option<RawDocumentBuf>, CommandError> {
+    let parameters = Parameters {
+        view: Some((name, view)),
+        ..Parameters::parse(ctx.database(), body)?
+    };
+    let context = parameters.context(ctx)?;
+    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    sharded::check(ctx, parameters.view, &pipeline).await?;
+    ctx.compute(|| {
+        let mut rows = rows(ctx, &parameters, pipeline)?.rows;
+        let mut batch = VecDeque::new();
+        rows.next_batch(1, &mut batch).map_err(errors::query)?;
+        Ok(batch.pop_front().map(Row::into_owned))
+    })
+    .await
+}
+
+async fn answer(
+    ctx: &CommandContext<'_>,
+    body: &RawDocument,
+    parameters: &Parameters<'_>,
+) -> CommandResult {
+    if parameters.explain {
+        return ctx.compute(|| explain(ctx, body, Verbosity::Planner)).await;
+    }
+    if !parameters.has_cursor {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        ));
+    }
+    let options = BatchOptions::from_cursor_field(SPEC.name, body)?;
+    let context = parameters.context(ctx)?;
+    if change_stream::starts(&parameters.stages) {
         let open = || {
-            let Results { rows, slot, stats } = rows(ctx, &parameters, pipeline)?;
-            let mut cursor = Cursor::new(namespace, rows, slot);
-            cursor.stats = stats;
+            let cursor = change_stream::open(
+                ctx,
+                parameters.collection,
+                parameters.namespace(ctx.database()),
+                &parameters.stages,
+                &context,
+            )?;
             first::reply(ctx, cursor, options)
         };
-        ctx.compute(open).await
-    })
+        return ctx.compute(open).await;
+    }
+    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    sharded::check(ctx, parameters.view, &pipeline).await?;
+    let namespace = parameters.namespace(ctx.database());
+    if let Some(output) = pipeline.output().cloned() {
+        read_concern::check_output(ctx, output.stage_name())?;
+        let reads_target = reads_target(ctx, parameters, &pipeline, &output);
+        let Results { rows, slot, .. } = ctx.compute(|| rows(ctx, parameters, pipeline)).await?;
+        let results = out::Results::new(rows, slot, reads_target);
+        out::write(ctx, &output, context.collator.as_ref(), results).await?;
+        return crate::cursors::batch::single(&namespace, []);
+    }
+    let open = || {
+        let Results { rows, slot, stats } = rows(ctx, parameters, pipeline)?;
+        let mut cursor = Cursor::new(namespace, rows, slot);
+        cursor.stats = stats;
+        first::reply(ctx, cursor, options)
+    };
+    ctx.compute(open).await
 }
 
 /// Whether a pipeline reads the collection that its results go into document by document.
@@ -363,7 +439,7 @@ fn open(
     collection: &str,
     pipeline: &mut Pipeline,
 ) -> Result<(Input, Option<Arc<PlanSummaryStats>>), CommandError> {
-    let leading = Leading::of(pipeline)?;
+    let leading = Leading::of(ctx, collection, pipeline)?;
     let asks_nothing = leading.filter.is_empty() && parameters.hint.is_none();
     let request = leading.request(ctx, parameters);
     let counts = request.goal == Goal::Count;
@@ -408,10 +484,21 @@ struct Leading {
     sample: Option<u64>,
     /// A group right behind the filters counts documents, and does nothing else.
     counts: bool,
+    /// Stages ask for the scores of a search.
+    is_scored: bool,
+    /// What documents are told of their distances: the first stage asks what is near.
+    near: Option<Arc<NearFields>>,
 }
 
 impl Leading {
-    fn of(pipeline: &Pipeline) -> Result<Leading, CommandError> {
+    fn of(
+        ctx: &CommandContext<'_>,
+        collection: &str,
+        pipeline: &Pipeline,
+    ) -> Result<Leading, CommandError> {
+        if let Some(near) = pipeline.first().and_then(|first| first.get::<GeoNear>()) {
+            return Leading::of_near(ctx, collection, pipeline, near);
+        }
         let mut filters = Vec::new();
         let (mut sort, mut limit) = (None, None);
         let (mut taken, mut distinct, mut counts) = (0, None, false);
@@ -468,6 +555,31 @@ impl Leading {
             distinct,
             sample,
             counts,
+            is_scored: pipeline.needs_text_score(),
+            near: None,
+        })
+    }
+
+    fn of_near(
+        ctx: &CommandContext<'_>,
+        collection: &str,
+        pipeline: &Pipeline,
+        near: &GeoNear,
+    ) -> Result<Leading, CommandError> {
+        let catalog = ctx.node.replica.store.catalog();
+        let filter = pipeline_sources::near_filter(&catalog, ctx.database(), collection, near);
+        let limit = pipeline.stages().nth(1);
+        let limit = limit.and_then(|stage| stage.get::<Limit>());
+        Ok(Leading {
+            filter: filter.map_err(errors::query)?,
+            sort: None,
+            limit: limit.map(|Limit(count)| *count),
+            reads: None,
+            distinct: None,
+            sample: None,
+            counts: false,
+            is_scored: false,
+            near: Some(near.fields.clone()),
         })
     }
 
@@ -476,6 +588,11 @@ impl Leading {
         let query = CanonicalQuery {
             order: pattern.map_or(Order::Any, Order::By),
             limit: self.limit,
+            // The pipeline drops them.
+            text_score: match self.is_scored {
+                true => TextScore::Kept,
+                false => TextScore::Unused,
+            },
             ..CanonicalQuery::of_filter(self.filter)
         };
         Request {
@@ -484,6 +601,7 @@ impl Leading {
             reads: self.reads,
             distinct: self.distinct,
             sample: self.sample,
+            near: self.near,
             goal: match self.counts {
                 true => Goal::Count,
                 false => Goal::Documents,
@@ -496,6 +614,10 @@ impl Leading {
 
 /// Takes the stages off that the plan has taken over.
 fn take_leading(pipeline: &mut Pipeline) {
+    if pipeline.first().is_some_and(|stage| stage.is::<GeoNear>()) {
+        pipeline.remove_first();
+        return;
+    }
     while pipeline.take_match().is_some() {}
     if pipeline.first().is_some_and(|stage| stage.is::<Sort>()) {
         pipeline.remove_first();
@@ -565,9 +687,11 @@ fn run_stages(
     ))
 }
 
-/// Lets the node learn what it has to know of the collections that an explained pipeline reads.
+/// Before an aggregation is explained: what it reads besides its collection has to be here.
+/// `view`: what it was made of, if that is a view.
 pub async fn prepare_explanation(
     ctx: &CommandContext<'_>,
+    view: Option<(&str, &Resolved)>,
     body: &RawDocument,
 ) -> Result<(), CommandError> {
     let parameters = Parameters::parse(ctx.database(), body)?;
@@ -576,11 +700,11 @@ pub async fn prepare_explanation(
     }
     let context = parameters.context(ctx)?;
     let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
-    pipeline_sources::prepare(ctx, &pipeline).await;
-    Ok(())
+    sharded::check(ctx, view, &pipeline).await
 }
 
-/// `explain` of an aggregation: how the documents get into the pipeline, and its stages.
+/// `explain` of an aggregation of a collection: how the documents get into the pipeline, and its
+/// stages.
 pub fn explain(
     ctx: &CommandContext<'_>,
     body: &RawDocument,
@@ -598,7 +722,13 @@ pub fn explain(
     let mut explained = RawArrayBuf::new();
     let mut stages = Vec::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {
-        let request = Leading::of(&pipeline)?.request(ctx, &parameters);
+        let leading = Leading::of(ctx, collection, &pipeline)?;
+        let name = match &leading.near {
+            Some(_) => cstr!("$geoNearCursor"),
+            None => cstr!("$cursor"),
+        };
+        let is_near = leading.near.is_some();
+        let request = leading.request(ctx, &parameters);
         let counts = request.goal == Goal::Count;
         take_leading(&mut pipeline);
         let run = |executor: &mut Executor| {
@@ -608,10 +738,12 @@ pub fn explain(
         };
         let around = Around::default();
         let cursor = explain_run(ctx, collection, request, around, verbosity, run)?;
-        if pipeline.is_empty() {
+        if pipeline.is_empty() && !is_near {
             return Ok(finish(ctx, body, cursor));
         }
-        explained.push(rawdoc! { "$cursor": cursor });
+        let mut stage = RawDocumentBuf::new();
+        stage.append(name, cursor);
+        explained.push(stage);
     }
     if stages.is_empty() {
         stages = pipeline.to_documents();

@@ -1,13 +1,13 @@
 //! `appendOplogNote`: an entry in the log that changes nothing. With a write concern it's a way to
 //! wait until the members have everything before it.
 
+use banyan_access::check::Access;
 use banyan_replication::clock;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::Field;
 

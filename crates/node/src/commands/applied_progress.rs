@@ -1,11 +1,11 @@
 //! `_appliedProgress`: how far this member has applied the log, told to the primary as soon as it
 //! is further than the primary knows.
 
+use banyan_access::check::Access;
 use banyan_replication::set::progress;
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_appliedProgress", Run::Future(run))

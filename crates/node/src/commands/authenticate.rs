@@ -1,12 +1,12 @@
 //! `authenticate`, the login of 2012 and of certificates; `logout`; `getnonce`.
 
+use banyan_access::certificates::{self, Claim};
+use banyan_access::check::Access;
+use banyan_access::login;
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
 use super::sasl::slowed;
 use super::table::{CommandResult, CommandSpec, Needs, Run, boxed};
-use crate::access::certificates::{self, Claim};
-use crate::access::check::Access;
-use crate::access::login;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("authenticate", Run::Future(|ctx| boxed(run(ctx))))

@@ -1,10 +1,10 @@
 //! `_awaitWrites`: nothing but its write concern, for what was written before on this connection.
 //! It is what `getLastError` waits with.
 
+use banyan_access::check::Access;
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_awaitWrites", Run::Future(run))

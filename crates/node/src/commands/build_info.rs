@@ -1,9 +1,9 @@
 //! `buildInfo`: which MongoDB this behaves like, and what it really is.
 
+use banyan_access::check::Access;
 use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::info;
 

@@ -1,32 +1,40 @@
-//! `collMod`: hides an index from the planner, or shows it again; changes options of a collection.
+//! `collMod`: hides an index from the planner, or shows it again; changes when its documents go;
+//! changes options of a collection.
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
 use banyan_document::key::KeyPattern;
 use banyan_replication::machine::names::keeps_pre_images;
 use banyan_replication::write::catalog_ops;
-use banyan_security::Action;
+use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::capped::Limits;
 use super::clustered::{self, EXPIRE};
 use super::images::{self, IMAGES};
+use super::index_expiry;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
+use super::validation;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_changes;
 use crate::params::{self, Field};
 use crate::role::IndexLoss;
+use crate::views;
+use banyan_access::reads_and_writes;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
-    .access(Access::Collection(Action::CollMod))
+    .access(Access::Checked(reads_and_writes::coll_mod))
     .aliases(&["collmod"])
     .writes()
     .fields(&[
         "index",
-        "validator",
+        VALIDATOR,
+        LEVEL,
+        ACTION,
         "viewOn",
         "pipeline",
         "cappedSize",
@@ -34,8 +42,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         "timeseries",
         EXPIRE,
         IMAGES,
-    ])
-    .ignored(&["validationLevel", "validationAction"]);
+    ]);
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(coll_mod(ctx))
@@ -44,13 +51,31 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let on = ctx.field("viewOn").map(views::changes::on).transpose()?;
+    let stages = ctx.field("pipeline").map(views::changes::stages);
+    let stages = stages.transpose()?;
+    if views::is_view(&node.replica, &namespace)? {
+        refuse_beside_view(ctx)?;
+        // What the part that is not named lets its owner read was not judged.
+        if on.is_some() != stages.is_some() && node.access.is_enforced() {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "Must specify both 'viewOn' and 'pipeline' when modifying a view and auth is \
+                 enabled",
+            ));
+        }
+        views::changes::modify(ctx, &namespace, on, stages).await?;
+        return Ok(rawdoc! { "ok": 1.0 });
+    }
     refuse_unsupported(ctx)?;
-    let asked = ctx.field("index").map(HiddenOption::parse).transpose()?;
+    let asked = ctx.field("index").map(IndexOption::parse).transpose()?;
+    let validation = validation::Asked::parse(ctx)?;
     let keep_images = ctx
         .field(IMAGES)
         .map(|field| images::parse(ctx.database(), field))
         .transpose()?;
     let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;
+    let limits = Limits::of_change(ctx)?;
     let term = node.replica.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
     index_changes::check_routing(ctx, &namespace)?;
@@ -60,29 +85,32 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
             "ns does not exist",
         ));
     };
+    refuse_for_views(ctx)?;
     if seconds.is_some() && collection.clustered_index.is_none() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
             "'expireAfterSeconds' option is only supported on collections clustered by _id",
         ));
     }
+    limits.check(&collection)?;
     let mut reply = RawDocumentBuf::new();
+    let mut changes = Vec::new();
     if let Some(option) = asked {
         let index = option.find(&collection)?;
-        if index.hidden != option.hidden {
-            check_hiding(ctx, &collection, &index, option.hidden)?;
-            let change = CatalogChange::SetIndexSpec {
+        let spec = option.change(ctx, &collection, &index, &mut reply)?;
+        if spec != index.spec {
+            let index = IndexDefinition { id: index.id, spec };
+            changes.push(CatalogChange::SetIndexSpec {
                 collection: collection.id,
-                index: IndexDefinition {
-                    id: index.id,
-                    spec: index_changes::with_hidden(&index.spec, option.hidden),
-                },
-            };
-            catalog_ops::apply(&node.replica, &[change], term).await?;
-            told(&mut reply, option.hidden);
+                index,
+            });
         }
     }
-    let mut options = collection.options.clone();
+    let options = match limits.is_none() {
+        true => collection.options.clone(),
+        false => limits.over(&collection),
+    };
+    let mut options = validation.with(&options);
     if let Some(keep) = keep_images
         && keep != keeps_pre_images(&options)
     {
@@ -92,13 +120,16 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         options = clustered::with_seconds(&options, seconds);
     }
     if options != collection.options {
+        validation::check(&namespace, &options).map_err(|mut error| {
+            let why = "Parsing of collection validator failed :: caused by :: ";
+            error.message.insert_str(0, why);
+            error
+        })?;
         let id = collection.id;
-        catalog_ops::apply(
-            &node.replica,
-            &[CatalogChange::SetOptions { id, options }],
-            term,
-        )
-        .await?;
+        changes.push(CatalogChange::SetOptions { id, options });
+    }
+    if !changes.is_empty() {
+        catalog_ops::apply(&node.replica, &changes, term).await?;
     }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
@@ -110,7 +141,9 @@ pub fn plan(
     collection: &Collection,
 ) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
     refuse_unsupported(ctx)?;
-    if let Some(option) = [IMAGES, EXPIRE]
+    refuse_for_views(ctx)?;
+    Limits::of_change(ctx)?.check(collection)?;
+    if let Some(option) = [IMAGES, EXPIRE, VALIDATOR, LEVEL, ACTION]
         .into_iter()
         .find(|name| ctx.field(name).is_some())
     {
@@ -119,26 +152,17 @@ pub fn plan(
         );
         return Err(CommandError::new(ErrorCode::InvalidOptions, text));
     }
-    let option = HiddenOption::parse(ctx.required("index")?)?;
+    let option = IndexOption::parse(ctx.required("index")?)?;
     let index = option.find(collection)?;
     let mut list = index_changes::list(collection);
     let mut reply = RawDocumentBuf::new();
-    if index.hidden != option.hidden {
-        check_hiding(ctx, collection, &index, option.hidden)?;
-        let same =
-            |spec: &&mut RawDocumentBuf| spec.get_str("name").ok() == Some(index.name.as_str());
-        if let Some(spec) = list.iter_mut().find(same) {
-            *spec = index_changes::with_hidden(spec, option.hidden);
-        }
-        told(&mut reply, option.hidden);
+    let changed = option.change(ctx, collection, &index, &mut reply)?;
+    let same = |spec: &&mut RawDocumentBuf| spec.get_str("name").ok() == Some(index.name.as_str());
+    if let Some(spec) = list.iter_mut().find(same) {
+        *spec = changed;
     }
     reply.append(cstr!("ok"), 1.0);
     Ok((list, reply))
-}
-
-fn told(reply: &mut RawDocumentBuf, hidden: bool) {
-    reply.append(cstr!("hidden_old"), !hidden);
-    reply.append(cstr!("hidden_new"), hidden);
 }
 
 /// Refuses to hide what the role cannot do without.
@@ -166,24 +190,26 @@ fn check_hiding(
 /// What errors call the `index` of a `collMod`.
 const PARSER: &str = "collMod.index";
 
-/// The `index` of a `collMod`: which index is to be hidden or shown.
-struct HiddenOption<'a> {
+/// The `index` of a `collMod`: which index is to be hidden or shown, or given another time after
+/// which its documents go.
+struct IndexOption<'a> {
     name: Option<&'a str>,
     pattern: Option<&'a RawDocument>,
-    hidden: bool,
+    hidden: Option<bool>,
+    expires: Option<i64>,
 }
 
-impl<'a> HiddenOption<'a> {
-    fn parse(field: Field<'a>) -> Result<HiddenOption<'a>, CommandError> {
-        let (mut name, mut pattern, mut hidden) = (None, None, None);
-        for field in params::fields(PARSER, field.document()?) {
+impl<'a> IndexOption<'a> {
+    fn parse(field: Field<'a>) -> Result<IndexOption<'a>, CommandError> {
+        let (mut name, mut pattern, mut hidden, mut expires) = (None, None, None, None);
+        let fields = params::fields(PARSER, field.document()?);
+        for field in fields.filter(|field| !field.is_null()) {
             match field.name {
                 "name" => name = Some(field.str()?),
                 "keyPattern" => pattern = Some(field.document()?),
                 "hidden" => hidden = Some(field.bool()?),
-                "expireAfterSeconds" | "unique" | "prepareUnique" => {
-                    return Err(unsupported(field.name));
-                }
+                EXPIRE => expires = Some(index_expiry::of_change(field)?),
+                "unique" | "prepareUnique" => return Err(unsupported(field.name)),
                 other => return Err(params::unknown_field(PARSER, other)),
             }
         }
@@ -191,13 +217,43 @@ impl<'a> HiddenOption<'a> {
         if name.is_some() == pattern.is_some() {
             return refuse("Must specify either index name or key pattern, and not both");
         }
-        match hidden {
-            Some(hidden) => Ok(HiddenOption {
-                name,
-                pattern,
-                hidden,
-            }),
-            None => refuse("no expireAfterSeconds, hidden, unique, or prepareUnique field"),
+        if hidden.is_none() && expires.is_none() {
+            return refuse("no expireAfterSeconds, hidden, unique, or prepareUnique field");
+        }
+        Ok(IndexOption {
+            name,
+            pattern,
+            hidden,
+            expires,
+        })
+    }
+
+    /// The specification as it becomes; `reply` tells what was changed.
+    fn change(
+        &self,
+        ctx: &CommandContext<'_>,
+        collection: &Collection,
+        index: &Index,
+        reply: &mut RawDocumentBuf,
+    ) -> Result<RawDocumentBuf, CommandError> {
+        let mut spec = index.spec.clone();
+        if let Some(seconds) = self.expires {
+            index_expiry::check_change(collection, index)?;
+            if let Some(old) = index.expire_after_seconds {
+                reply.append(cstr!("expireAfterSeconds_old"), old);
+            }
+            reply.append(cstr!("expireAfterSeconds_new"), seconds);
+        }
+        let expires = self.expires.or(index.expire_after_seconds);
+        if let Some(hidden) = self.hidden.filter(|hidden| *hidden != index.hidden) {
+            check_hiding(ctx, collection, index, hidden)?;
+            spec = index_changes::with_hidden(&spec, hidden);
+            reply.append(cstr!("hidden_old"), !hidden);
+            reply.append(cstr!("hidden_new"), hidden);
+        }
+        match spec != index.spec || expires != index.expire_after_seconds {
+            true => Ok(index_expiry::with(&spec, expires)),
+            false => Ok(spec),
         }
     }
 
@@ -238,7 +294,7 @@ impl<'a> HiddenOption<'a> {
                 format!("cannot find index {asked} for ns {}", collection.namespace),
             ));
         };
-        if index.is_id() && self.hidden {
+        if index.is_id() && self.hidden == Some(true) {
             return Err(CommandError::new(
                 ErrorCode::BadValue,
                 "can't hide _id index",
@@ -248,16 +304,33 @@ impl<'a> HiddenOption<'a> {
     }
 }
 
+/// A view has a definition and nothing else that could be changed.
+fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let own = |name: &str| SPEC.fields.contains(&name) || SPEC.ignored.contains(&name);
+    let mut named = ctx.body().iter().flatten().map(|(name, _)| name.as_str());
+    let refused = named.find(|name| own(name) && !matches!(*name, "viewOn" | "pipeline"));
+    refused.map_or(Ok(()), |name| Err(views::changes::unsupported(name)))
+}
+
+/// A collection has no definition of a view.
+fn refuse_for_views(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    match ["pipeline", "viewOn"]
+        .into_iter()
+        .find(|name| ctx.field(name).is_some())
+    {
+        None => Ok(()),
+        Some(name) => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            format!("option only supported on a view: {name}"),
+        )),
+    }
+}
+
 /// Changes that would alter what the collection does are refused rather than forgotten.
 fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    for (name, value) in ctx.body().iter().flatten() {
+    for (name, _) in ctx.body().iter().flatten() {
         let name = name.as_str();
-        let has_effect = match name {
-            "validator" => value.as_document().is_none_or(|rules| !rules.is_empty()),
-            "viewOn" | "pipeline" | "cappedSize" | "cappedMax" | "timeseries" => true,
-            _ => false,
-        };
-        if has_effect {
+        if name == "timeseries" {
             return Err(unsupported(name));
         }
     }

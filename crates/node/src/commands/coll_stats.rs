@@ -1,6 +1,7 @@
 //! `collStats`: how much there is in a collection. Sizes are those of the documents and keys
 //! before compression: the engine keeps all collections in the same files.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_storage::Collection;
 use banyan_wire::CommandError;
@@ -8,8 +9,8 @@ use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
+use crate::views;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
@@ -29,6 +30,9 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let catalog = ctx.node.replica.store.catalog();
     let collection = catalog.get(ctx.database(), ctx.collection()?);
+    if collection.is_none() {
+        views::refuse_named(ctx)?;
+    }
     let mut reply = rawdoc! { "ns": namespace };
     append_storage_stats(&mut reply, collection.map(|c| &**c), scale);
     reply.append(cstr!("ok"), 1.0);
@@ -59,7 +63,7 @@ pub fn append_storage_stats(
     let scaled = |bytes: u64| number(i64::try_from(bytes).unwrap_or(i64::MAX) / scale);
     let (documents, bytes) = collection.map_or((0, 0), |c| (c.documents(), c.bytes()));
     let indexes = collection.map_or(&[][..], |c| &c.indexes);
-    let capped = collection.is_some_and(|collection| collection.is_capped);
+    let is_capped = collection.is_some_and(|collection| collection.is_capped);
     let index_total = collection.map_or(0, index_bytes);
     reply.append(cstr!("size"), scaled(bytes));
     reply.append(
@@ -76,7 +80,11 @@ pub fn append_storage_stats(
     reply.append(cstr!("numOrphanDocs"), 0);
     reply.append(cstr!("storageSize"), scaled(bytes));
     reply.append(cstr!("freeStorageSize"), 0);
-    reply.append(cstr!("capped"), capped);
+    reply.append(cstr!("capped"), is_capped);
+    if let Some(limits) = collection.and_then(Collection::capped_limits) {
+        reply.append(cstr!("max"), number(limits.documents.unwrap_or(0)));
+        reply.append(cstr!("maxSize"), number(limits.bytes / scale));
+    }
     reply.append(
         cstr!("nindexes"),
         i32::try_from(indexes.len()).unwrap_or(i32::MAX),

@@ -1,8 +1,9 @@
 //! `connectionStatus`: who the client is, and what it may do.
 
+use banyan_access::check::Access;
+use banyan_access::login;
+
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
-use crate::access::login;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("connectionStatus", Run::Inline(run))

@@ -1,18 +1,23 @@
 //! `count`: how many documents match.
 
+use banyan_access::check::Access;
+use banyan_document::field;
 use banyan_execution::{Goal, Request};
+use banyan_query::view::Resolved;
+use banyan_query::view::command::COUNT;
 use banyan_security::Action;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
+use super::aggregate;
 use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
 use crate::reads::{self, owned_view};
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .access(Access::Collection(Action::Find))
@@ -66,9 +71,20 @@ impl<'a> Parameters<'a> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        if let Some(view) = views::resolve(ctx, parameters.collection)? {
+            return of_view(ctx, parameters.collection, &view).await;
+        }
         let count = ctx.compute(|| count(ctx, &parameters)).await?;
         Ok(reply(count))
     })
+}
+
+async fn of_view(ctx: &CommandContext<'_>, name: &str, view: &Resolved) -> CommandResult {
+    let body = view.of_count(ctx.body()).map_err(errors::query)?;
+    let result = aggregate::one_of_view(ctx, name, view, &body).await?;
+    let count = result.and_then(|result| params::number(field(&result, COUNT)?));
+    // `ok` is of another type than elsewhere, as in MongoDB.
+    Ok(rawdoc! { "n": number(count.unwrap_or(0)), "ok": 1 })
 }
 
 fn reply(count: u64) -> RawDocumentBuf {

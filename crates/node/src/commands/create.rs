@@ -1,19 +1,24 @@
 //! `create`: a collection that is made on purpose, with options.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_document::Collator;
+use banyan_query::view::View;
 use banyan_replication::write::catalog_ops;
+use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
+use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
+use super::validation;
 use crate::collation;
 use crate::context::CommandContext;
 use crate::params;
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
     .access(Access::Checked(reads_and_writes::create))
@@ -22,9 +27,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
         "capped",
         "size",
         "max",
-        "validator",
-        "validationLevel",
-        "validationAction",
+        VALIDATOR,
+        LEVEL,
+        ACTION,
         "viewOn",
         "pipeline",
         "timeseries",
@@ -51,19 +56,29 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let capped = capped::of_create(ctx)?;
     let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose()?;
     let clustered = clustered.flatten();
     if clustered.is_some() {
         refuse_beside_clustered(ctx)?;
     }
     let seconds = expiration(ctx, clustered.is_some())?;
+    if let Some(view) = view(ctx)? {
+        views::changes::create(ctx, &namespace, view).await?;
+        return Ok(rawdoc! { "ok": 1.0 });
+    }
     refuse_unsupported(ctx)?;
+    let validation = validation::Asked::parse(ctx)?;
     let mut options = RawDocumentBuf::new();
+    if let Some(limits) = capped {
+        limits.append(&mut options);
+    }
     if let Some(field) = ctx.field(IMAGES)
         && images::parse(ctx.database(), field)?
     {
         images::append(&mut options);
     }
+    validation.append(&mut options);
     if let Some(collator) = collation(ctx)? {
         let completed = collator.collation().to_document();
         options.append(cstr!("collation"), completed);
@@ -82,10 +97,55 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
             format!("Collection {namespace} already exists."),
         ));
     }
+    if views::is_view(&node.replica, &namespace)? {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceExists,
+            format!("A view already exists. NS: {namespace}"),
+        ));
+    }
     catalog_ops::refuse_other_case(&node.replica, &namespace)?;
+    validation::check(&namespace, &options)?;
     let change: CatalogChange = catalog_ops::creation(&node.replica, &namespace, options);
     catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(rawdoc! { "ok": 1.0 })
+}
+
+/// The view that is to be made, if it is one.
+fn view(ctx: &CommandContext<'_>) -> Result<Option<View>, CommandError> {
+    let invalid = |text: &str| CommandError::new(ErrorCode::InvalidOptions, text);
+    let on = ctx.field("viewOn").map(views::changes::on).transpose()?;
+    let stages = ctx.field("pipeline").map(views::changes::stages);
+    let stages = stages.transpose()?;
+    let Some(on) = on else {
+        return match stages {
+            Some(_) => Err(invalid("'pipeline' requires 'viewOn' to also be specified")),
+            None => Ok(None),
+        };
+    };
+    refuse_beside_view(ctx)?;
+    Ok(Some(View {
+        on: on.to_owned(),
+        stages: stages.unwrap_or_default(),
+        collator: collation(ctx)?,
+    }))
+}
+
+/// Options that a view cannot have. Others that mean nothing for it are read and forgotten, as in
+/// MongoDB.
+fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    for field in params::fields("create", ctx.body()).filter(|field| !field.is_null()) {
+        let refused = match field.name {
+            "idIndex" => "'idIndex' is not allowed with 'viewOn'",
+            "timeseries" => "'timeseries' is not allowed with 'viewOn'",
+            "temp" => "the 'temp' field is an invalid option",
+            IMAGES if images::parse(ctx.database(), field)? => {
+                return Err(views::changes::unsupported(IMAGES));
+            }
+            _ => continue,
+        };
+        return Err(CommandError::new(ErrorCode::InvalidOptions, refused));
+    }
+    Ok(())
 }
 
 /// The collation that operations on the collection and its indexes have if they name none.
@@ -152,11 +212,7 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
 fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     for field in params::fields("create", ctx.body()) {
         let asked = match field.name {
-            "capped" => field.bool()?,
-            "validator" => field
-                .document_or_null()?
-                .is_some_and(|validator| !validator.is_empty()),
-            "viewOn" | "timeseries" => !field.is_null(),
+            "timeseries" => !field.is_null(),
             _ => false,
         };
         if asked {

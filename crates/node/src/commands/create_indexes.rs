@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
 use banyan_document::Collator;
 use banyan_document::key::{KeyPattern, KeyPatternError};
-use banyan_query::Context;
 use banyan_query::projection::Projection;
+use banyan_query::{Context, view};
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{Collection, IndexBuild, Namespace};
+use banyan_text::{Definition, TextError};
 use banyan_wire::{CommandError, ErrorCode};
+use bson::raw::CString;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::clustered::{self, CLUSTERED_OPTION};
+use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
+use super::geo_indexes;
+use super::index_expiry;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::collation;
 use crate::context::CommandContext;
 use crate::errors;
@@ -38,6 +42,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    if namespace.collection() == view::COLLECTION {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("cannot write to {namespace}"),
+        ));
+    }
     let asked = asked(ctx)?;
     let quorum = ctx.field("commitQuorum");
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
@@ -139,6 +149,14 @@ fn fresh(
         if is_known(collection, &fresh, &spec)? {
             continue;
         }
+        check_text(collection, &fresh, &spec)?;
+        if collection.is_capped && spec.get(EXPIRE).is_ok_and(|seconds| seconds.is_some()) {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                "Cannot create TTL index on a capped collection",
+            ));
+        }
+        geo_indexes::check_plane(&spec)?;
         if let Some(rules) = &rules {
             rules.check_new(&spec)?;
         }
@@ -196,8 +214,13 @@ fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError
 
 /// A specification as it is kept: `v`, `key`, `name`, then the options.
 fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
-    let (mut key, mut name, mut collation) = (None, None, None);
+    let (mut key, mut name, mut collation, mut version) = (None, None, None, None);
+    let mut expires = None;
     let mut options = RawDocumentBuf::new();
+    // Those of text indexes, which say nothing of any other.
+    let mut text_options = RawDocumentBuf::new();
+    // The square of an index over points, shown behind the others.
+    let mut plane_options = RawDocumentBuf::new();
     for (option, value) in spec.iter().flatten() {
         let field = Field {
             command: "createIndexes.indexes",
@@ -225,17 +248,33 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                 }
                 options.append(option, value);
             }
-            "expireAfterSeconds" => {
-                field.i64()?;
-                return Err(unsupported("expireAfterSeconds"));
-            }
+            EXPIRE => expires = Some(index_expiry::of_new(field, spec)?),
             "collation" => collation = Some(completed_collation(field)?),
             "wildcardProjection" => {
                 check_wildcard_projection(field)?;
                 options.append(option, value);
             }
-            "weights" | "2dsphereIndexVersion" | "bits" | "min" | "max" | "bucketSize" => {
-                return Err(unsupported(option.as_str()));
+            "2dsphereIndexVersion" => version = Some(field.i64()?),
+            // What else they may be, the completed specification says.
+            "weights" if matches!(value, RawBsonRef::String(_)) => {}
+            "weights" => {
+                field.document()?;
+            }
+            "default_language" | "language_override" => {
+                text_options.append(option, field.str()?);
+            }
+            "textIndexVersion" if params::number(value).is_none() => {
+                return Err(CommandError::new(
+                    ErrorCode::TypeMismatch,
+                    format!(
+                        "The field 'textIndexVersion' must be a number, but got {}",
+                        banyan_document::kind::name(&value)
+                    ),
+                ));
+            }
+            "textIndexVersion" => text_options.append(option, value),
+            "bits" | "min" | "max" => {
+                plane_options.append(option, geo_indexes::plane_option(field)?)
             }
             CLUSTERED_OPTION => match field.bool()? {
                 true => options.append(option, true),
@@ -246,8 +285,8 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                     ));
                 }
             },
-            "v" | "background" | "ns" | "dropDups" | "safe" | "default_language"
-            | "language_override" | "textIndexVersion" | "storageEngine" | "prepareUnique" => {}
+            "v" | "background" | "ns" | "dropDups" | "safe" | "storageEngine" | "prepareUnique" => {
+            }
             other => {
                 return Err(CommandError::new(
                     ErrorCode::InvalidIndexSpecificationOption,
@@ -262,8 +301,39 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             "The 'key' field is a required property of an index specification",
         )
     })?;
+    let text = text_definition(spec, key)?;
+    if text.is_none() && matches!(spec.get("weights"), Ok(Some(_))) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            format!(
+                "Invalid index specification {}; the field 'weights' can only be specified with \
+                 text indexes",
+                errors::shown(RawBsonRef::Document(spec))
+            ),
+        ));
+    }
+    let given = key;
+    let key = text.as_ref().map_or(key, |text| &*text.key);
     let pattern = check_pattern(key)?;
     check_wildcard_options(key, &pattern, &options)?;
+    if let Some(seconds) = expires {
+        index_expiry::check_key(key, &pattern, spec)?;
+        options.append(cstr!("expireAfterSeconds"), seconds);
+    }
+    if pattern.has_geo_field() && !pattern.has_plane_field() {
+        options.append(
+            cstr!("2dsphereIndexVersion"),
+            geo_indexes::sphere_version(version)?,
+        );
+    }
+    for option in ["bits", "min", "max"] {
+        if let Ok(Some(value)) = plane_options.get(option) {
+            append(&mut options, option, value);
+        }
+    }
+    if pattern.has_plane_field() {
+        geo_indexes::check_grid(&options)?;
+    }
     let mut fields = key.iter().flatten();
     let is_id = match (fields.next(), fields.next()) {
         (Some((name, RawBsonRef::String(_))), None) if name.as_str() == "_id" => false,
@@ -290,11 +360,19 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             ));
         }
         Some(name) => name,
-        None => catalog_ops::index_name(key),
+        None => catalog_ops::index_name(given),
     };
     let mut normalized = rawdoc! { "v": 2, "key": key.to_owned(), "name": name };
     for (option, value) in options.iter().flatten() {
         normalized.append(option, value);
+    }
+    match &text {
+        Some(text) => text.append_options(&mut normalized),
+        None => {
+            for (option, value) in text_options.iter().flatten() {
+                normalized.append(option, value);
+            }
+        }
     }
     if let Some(collation) = collation {
         if matches!(spec.get("v"), Ok(Some(v)) if params::number(v) == Some(1)) {
@@ -306,6 +384,55 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         normalized.append(cstr!("collation"), collation);
     }
     Ok(normalized)
+}
+
+/// What is kept of a text index. `None`: it is none.
+fn text_definition(
+    spec: &RawDocument,
+    key: &RawDocument,
+) -> Result<Option<Definition>, CommandError> {
+    let is_text = |value| matches!(value, RawBsonRef::String(banyan_text::PLUGIN));
+    if !key.iter().flatten().any(|(_, value)| is_text(value)) {
+        return Ok(None);
+    }
+    let completed = banyan_text::complete(spec);
+    let refused =
+        |error: TextError| CommandError::new(ErrorCode::from_code(error.code()), error.to_string());
+    completed.map(Some).map_err(refused)
+}
+
+/// Whether a specification, as it is kept, is that of a text index.
+fn is_text(spec: &RawDocument) -> bool {
+    let key = spec.get_document("key");
+    key.is_ok_and(|key| key.get_str(banyan_text::TERM_FIELD).is_ok())
+}
+
+/// A collection has one text index, whose strings are compared by no collation.
+fn check_text(
+    collection: &Collection,
+    fresh: &[RawDocumentBuf],
+    spec: &RawDocument,
+) -> Result<(), CommandError> {
+    if !is_text(spec) {
+        return Ok(());
+    }
+    let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+    if let Ok(collation) = spec.get_document("collation") {
+        return refuse(format!(
+            "Index type 'text' does not support collation: {}",
+            errors::shown(RawBsonRef::Document(collation))
+        ));
+    }
+    let existing = collection.indexes.iter();
+    let existing = existing.chain(collection.building_indexes());
+    let mut existing = existing.map(|index| &index.spec).chain(fresh);
+    match existing.find(|known| is_text(known)) {
+        Some(known) => refuse(format!(
+            "only one text index per collection allowed, found existing text index \"{}\"",
+            known.get_str("name").unwrap_or_default()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// What an index over all fields may not be, and who may have a projection.
@@ -450,36 +577,45 @@ fn in_collection(
     Ok(kept)
 }
 
-fn unsupported(option: &str) -> CommandError {
-    CommandError::new(
-        ErrorCode::NotImplemented,
-        format!("indexes with '{option}' are not supported"),
-    )
+fn append(document: &mut RawDocumentBuf, name: &str, value: RawBsonRef<'_>) {
+    if let Ok(name) = CString::try_from(name) {
+        document.append(name, value);
+    }
 }
 
 fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
     let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
-    for (name, value) in key.iter().flatten() {
-        let name = name.as_str();
-        let special = match value {
-            RawBsonRef::String("hashed") => false,
-            RawBsonRef::String("text" | "2d" | "2dsphere" | "geoHaystack") => true,
+    for (_, value) in key.iter().flatten() {
+        match value {
+            RawBsonRef::String("hashed" | "2dsphere" | "2d" | banyan_text::PLUGIN) => {}
+            RawBsonRef::String("geoHaystack") => {
+                let message = "GeoHaystack indexes cannot be created in version 5.0 and above";
+                return refuse(message.to_owned());
+            }
             RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
-            _ => false,
-        };
-        if special {
-            return Err(CommandError::new(
-                ErrorCode::NotImplemented,
-                format!(
-                    "indexes of the kind {{{name}: {}}} are not supported",
-                    errors::shown(value)
-                ),
-            ));
+            _ => {}
         }
     }
     KeyPattern::parse(key).map_err(|error: KeyPatternError| {
-        CommandError::new(ErrorCode::CannotCreateIndex, error.to_string())
+        let code = match error {
+            KeyPatternError::ManyPlanes => ErrorCode::Location(16800),
+            KeyPatternError::PlaneNotFirst => ErrorCode::Location(16801),
+            _ => ErrorCode::CannotCreateIndex,
+        };
+        CommandError::new(code, error.to_string())
     })
+}
+
+fn equivalent(name: &str, spec: &RawDocument, known: &RawDocument) -> CommandError {
+    CommandError::new(
+        ErrorCode::IndexOptionsConflict,
+        format!(
+            "An equivalent index already exists with {name}. Requested index: {}, existing index: \
+             {}",
+            errors::shown(RawBsonRef::Document(spec)),
+            errors::shown(RawBsonRef::Document(known))
+        ),
+    )
 }
 
 /// Whether the same index is there already; another one of its name or pattern is an error.
@@ -510,11 +646,33 @@ fn is_known(
             "sparse",
             "partialFilterExpression",
             "wildcardProjection",
+            "2dsphereIndexVersion",
+            "bits",
+            "min",
+            "max",
+            "weights",
+            "default_language",
+            "language_override",
+            "textIndexVersion",
         ]
         .iter()
         .all(same);
         match (same_name, same_pattern) {
+            (_, true) if same_options && !same(&EXPIRE) => {
+                let name = match same_name {
+                    true => "the same name but different options",
+                    false => "a different name and options",
+                };
+                return Err(equivalent(name, spec, known));
+            }
             (true, true) if same_options => return Ok(true),
+            (_, true) if !same_options && (is_text(known) || pattern.has_plane_field()) => {
+                let name = match same_name {
+                    true => "the same name but different options",
+                    false => "a different name and options",
+                };
+                return Err(equivalent(name, spec, known));
+            }
             (true, _) => {
                 return Err(CommandError::new(
                     ErrorCode::IndexKeySpecsConflict,

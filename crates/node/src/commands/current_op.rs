@@ -1,13 +1,13 @@
 //! `currentOp`: what is running now.
 
+use banyan_access::check::{self, Access, is_true};
+use banyan_access::identity;
+use banyan_access::reads_and_writes;
 use banyan_security::{Action, Resource};
 use banyan_wire::{CommandError, ErrorCode, OWN_CONNECTION_ID};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::{self, Access, is_true};
-use crate::access::identity;
-use crate::access::reads_and_writes;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::operations::{self, Operation};
@@ -41,7 +41,16 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             in_progress.push(described);
         }
     }
-    Ok(rawdoc! { "inprog": in_progress, "ok": 1.0 })
+    let mut reply = rawdoc! { "inprog": in_progress };
+    if ctx.node.write_gate.is_closed() {
+        reply.append(cstr!("fsyncLock"), true);
+        reply.append(
+            cstr!("info"),
+            "use db.fsyncUnlock() to terminate the fsync write/snapshot lock",
+        );
+    }
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
 }
 
 /// Whether the client's user runs the operation. Where access is not controlled, all are nobody's.
@@ -71,6 +80,9 @@ fn filter_of(body: &RawDocument) -> RawDocumentBuf {
                 | "$clusterTime"
                 | "readConcern"
                 | "writeConcern"
+                | "apiVersion"
+                | "apiStrict"
+                | "apiDeprecationErrors"
         );
         if !option {
             filter.append(name, value);

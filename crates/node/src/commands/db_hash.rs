@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use banyan_access::check::Access;
 use banyan_execution::Interrupt;
 use banyan_security::Action;
 use banyan_storage::{Collection, KeyRange, Snapshot};
@@ -11,7 +12,6 @@ use bson::{RawArrayBuf, RawBinaryRef, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 use md5::{Digest, Md5};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::context::{CommandContext, check_database_name};
 use crate::errors;
 

@@ -1,12 +1,13 @@
 //! `dbStats`: how much there is in a database.
 
+use banyan_access::check::Access;
+use banyan_query::view;
 use banyan_security::Action;
 use bson::rawdoc;
 
 use super::coll_stats::{number, scale};
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::{CommandContext, check_database_name};
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
@@ -32,6 +33,10 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         indexes += collection.indexes.len() as u64;
         index_size += index_bytes(collection);
     }
+    // Each definition is a document.
+    let views = catalog.get(ctx.database(), view::COLLECTION);
+    let views = views.map_or(0, |definitions| definitions.documents());
+    let views = i32::try_from(views).unwrap_or(i32::MAX);
     let long = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let scaled = |value: u64| long(value) as f64 / scale_factor as f64;
     let average = if objects == 0 {
@@ -43,7 +48,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     Ok(rawdoc! {
         "db": ctx.database(),
         "collections": collections,
-        "views": 0,
+        "views": views,
         "objects": number(long(objects)),
         "avgObjSize": average,
         "dataSize": scaled(bytes),

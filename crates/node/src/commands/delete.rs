@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_replication::sessions::StatementOutcome;
@@ -12,7 +13,6 @@ use bson::{RawBsonRef, RawDocument};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
-use crate::access::check::Access;
 use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
@@ -82,9 +82,17 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         .collect::<Result<Vec<_>, _>>()?;
     let variables = ctx.field("let").map(|field| field.document()).transpose()?;
     // Once for all statements: it looks through the whole request.
-    let context = query_context(ctx, variables, of_collection(ctx, collection))?;
-    let mut staging = Staging::open(ctx.write_context(), collection, false).await?;
+    let context = query_context(ctx, collection, variables, of_collection(ctx, collection))?;
     let mut report = WriteReport::new(ordered(ctx)?);
+    let opened = Staging::open(ctx.write_context(), collection, false).await;
+    let mut staging = match opened {
+        Ok(staging) => staging,
+        Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
+            report.refuse_all(statements.len(), &error);
+            return Ok(report.reply(|_| {}));
+        }
+        Err(error) => return Err(error),
+    };
     let ids = statement_ids(ctx, documents.len())?;
     for (at, statement) in statements.iter().enumerate() {
         if report.is_over() {
@@ -137,10 +145,12 @@ async fn one(
     };
     let context = own_context.as_ref().unwrap_or(context);
     let target = Target {
-        filter: Arc::new(Filter::parse(statement.filter, context).map_err(errors::query)?),
+        filter: Arc::new(Filter::of_query(statement.filter, context).map_err(errors::query)?),
         hint: statement.hint,
         sort: None,
         multi: statement.multi,
+        hidden_too: false,
+        most: None,
         keep_documents: false,
     };
     let effect = modify::run(staging, &target, &Action::Delete).await?;

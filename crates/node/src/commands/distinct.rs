@@ -1,26 +1,29 @@
 //! `distinct`: the different values of a field.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use banyan_access::check::Access;
 use banyan_document::path::{self, Path};
-use banyan_document::{Collator, items, key};
+use banyan_document::{Collator, field, items, key};
 use banyan_execution::operators::Member;
 use banyan_execution::parallel::Sink;
 use banyan_execution::{Distinct, DistinctOf, Executor, Request};
+use banyan_query::view::Resolved;
+use banyan_query::view::command::DISTINCT;
 use banyan_query::{ErrorKind, QueryError};
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, cstr, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::aggregate;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
 use crate::params;
 use crate::reads;
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .access(Access::Collection(Action::Find))
@@ -63,6 +66,9 @@ impl<'a> Parameters<'a> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        if let Some(view) = views::resolve(ctx, parameters.collection)? {
+            return of_view(ctx, parameters.collection, &view).await;
+        }
         let values = ctx.compute(|| distinct(ctx, &parameters)).await?;
         let mut reply = rawdoc! { "values": values };
         if let Some(time) = ctx.at_cluster_time() {
@@ -71,6 +77,22 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         reply.append(cstr!("ok"), 1.0);
         Ok(reply)
     })
+}
+
+async fn of_view(ctx: &CommandContext<'_>, name: &str, view: &Resolved) -> CommandResult {
+    let body = view.of_distinct(ctx.body()).map_err(errors::query)?;
+    let result = aggregate::one_of_view(ctx, name, view, &body).await?;
+    let values = result.as_ref().and_then(|result| field(result, DISTINCT));
+    let none = RawArrayBuf::new();
+    let values = values.and_then(|values| values.as_array()).unwrap_or(&none);
+    let mut reply = RawDocumentBuf::new();
+    reply.append(cstr!("values"), RawBsonRef::Array(values));
+    if let Some(time) = ctx.at_cluster_time() {
+        reply.append(cstr!("atClusterTime"), time);
+    }
+    // Of another type than elsewhere, as in MongoDB.
+    reply.append(cstr!("ok"), 1);
+    Ok(reply)
 }
 
 fn distinct(
@@ -108,7 +130,7 @@ pub fn request<'a>(
     })
 }
 
-/// Values at a path, in the order they were first met.
+/// Values at a path; of equal ones the one that was first met.
 #[derive(Clone)]
 struct Values {
     path: Arc<Path>,
@@ -148,26 +170,35 @@ impl Values {
                 }
                 self.check()?;
             }
-            return Ok(self.array);
+            return Ok(self.sorted());
         }
         while let Some((_, row)) = executor.next_record()? {
             self.visit(&row)?;
         }
-        Ok(self.array)
+        Ok(self.sorted())
+    }
+
+    /// In their order, as a router has them, whatever plan has found them.
+    fn sorted(&self) -> RawArrayBuf {
+        let keyed = |value: RawBsonRef<'_>| {
+            let mut key = Vec::new();
+            key::encode_collated(value, self.collator.as_ref(), &mut key);
+            key
+        };
+        let values = items(&self.array).map(|item| item.value());
+        let mut values: Vec<_> = values.map(|value| (keyed(value), value)).collect();
+        values.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut sorted = RawArrayBuf::new();
+        for (_, value) in values {
+            sorted.push(value);
+        }
+        sorted
     }
 
     /// Adds what is at the path.
     fn visit(&mut self, document: &RawDocument) -> Result<(), QueryError> {
         let path = self.path.clone();
-        path::visit(document, &path, &mut |visit| {
-            // The items of an array were visited one by one.
-            if !visit.whole_array
-                && let Some(value) = visit.value
-            {
-                self.add(value);
-            }
-            ControlFlow::Continue(())
-        });
+        path::each_value(document, path.parts(), &mut |value| self.add(value));
         self.check()
     }
 

@@ -1,5 +1,6 @@
 //! `drop`: a collection goes, with its indexes.
 
+use banyan_access::check::Access;
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{CatalogChange, Namespace};
@@ -7,9 +8,9 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::access::stored;
 use crate::context::CommandContext;
+use crate::views;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("drop", Run::Future(run))
@@ -25,6 +26,11 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 ErrorCode::IllegalOperation,
                 format!("can't drop system collection {namespace}"),
             ));
+        }
+        if views::is_view(&node.replica, &namespace)?
+            && views::changes::drop(ctx, &namespace).await?
+        {
+            return Ok(views::changes::dropped(&namespace));
         }
         let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;

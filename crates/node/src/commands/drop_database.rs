@@ -1,5 +1,6 @@
 //! `dropDatabase`: all collections of a database go at once.
 
+use banyan_access::check::Access;
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::CatalogChange;
@@ -7,7 +8,6 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dropDatabase", Run::Future(run))

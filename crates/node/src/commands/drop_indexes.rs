@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
 use banyan_document::key::KeyPattern;
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
@@ -11,13 +12,13 @@ use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
 use crate::params::Field;
 use crate::role::{IndexLoss, IndexRules};
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dropIndexes", Run::Future(run))
     .access(Access::Collection(Action::DropIndex))
@@ -34,6 +35,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         index_changes::check_routing(ctx, &namespace)?;
         let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
+            views::refuse_named(ctx)?;
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,
                 format!("ns not found {namespace}"),

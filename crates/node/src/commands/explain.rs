@@ -1,16 +1,20 @@
 //! `explain`: how a command would find its documents, and what that costs.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
+use banyan_query::view::Resolved;
+use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::explanation::{Around, Verbosity, explain_request, finish};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{aggregate, count, distinct, find};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
 use crate::collation::Asked;
 use crate::context::CommandContext;
+use crate::errors;
 use crate::params;
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("explain", Run::Future(run))
     .access(Access::Checked(reads_and_writes::explained))
@@ -26,11 +30,63 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         };
         let verbosity = Verbosity::parse(ctx.field("verbosity"))?;
+        if let Some((name, view)) = viewed(ctx, inner)? {
+            let body = of_view(ctx, inner, &view)?;
+            aggregate::prepare_explanation(ctx, Some((name, &view)), &body).await?;
+            return ctx
+                .compute(|| aggregate::explain(ctx, &body, verbosity))
+                .await;
+        }
         if verbosity > Verbosity::Planner && name_of(inner) == "aggregate" {
-            aggregate::prepare_explanation(ctx, inner).await?;
+            aggregate::prepare_explanation(ctx, None, inner).await?;
         }
         ctx.compute(|| explain(ctx, inner, verbosity)).await
     })
+}
+
+/// The view that the explained command names, and what it comes to.
+fn viewed<'a>(
+    ctx: &CommandContext<'_>,
+    inner: &'a RawDocument,
+) -> Result<Option<(&'a str, Resolved)>, CommandError> {
+    let Some(RawBsonRef::String(name)) = banyan_document::first_value(inner) else {
+        return Ok(None);
+    };
+    let resolved = views::resolve(ctx, name)?;
+    Ok(resolved.map(|resolved| (name, resolved)))
+}
+
+/// The aggregation that the explained command comes to.
+fn of_view(
+    ctx: &CommandContext<'_>,
+    inner: &RawDocument,
+    view: &Resolved,
+) -> Result<RawDocumentBuf, CommandError> {
+    let database = ctx.database();
+    let made = match name_of(inner) {
+        "find" => {
+            find::Parameters::parse(database, inner)?;
+            view.of_find(inner)
+        }
+        "count" => {
+            count::Parameters::parse(database, inner)?;
+            view.of_count(inner)
+        }
+        "distinct" => {
+            distinct::Parameters::parse(database, inner)?;
+            view.of_distinct(inner)
+        }
+        "aggregate" => {
+            aggregate::Parameters::parse(database, inner)?;
+            view.of_aggregate(inner)
+        }
+        _ => {
+            let namespace = Namespace::new(database, collection_of(inner)?);
+            views::refuse(&ctx.node.replica, &namespace)?;
+            return Err(errors::internal("a view is gone"));
+        }
+    };
+    made.map_err(errors::query)
 }
 
 fn name_of(inner: &RawDocument) -> &str {
@@ -43,7 +99,16 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
         "find" => {
             let parameters = find::Parameters::parse(ctx.database(), inner)?;
             let context = parameters.context(ctx)?;
-            let request = parameters.request(ctx, parameters.canonical(&context)?);
+            let natural = rawdoc! { "$natural": 1 };
+            let mut request = parameters.request(ctx, parameters.canonical(&context)?);
+            if parameters.tailable {
+                let catalog = ctx.node.replica.store.catalog();
+                if let Some(collection) = catalog.get(ctx.database(), parameters.collection) {
+                    find::check_tailed(collection, &request)?;
+                }
+                // Whatever indexes there are.
+                request.hint = Some(RawBsonRef::Document(&natural));
+            }
             let around = Around::default();
             explain_request(ctx, parameters.collection, request, around, verbosity)?
         }

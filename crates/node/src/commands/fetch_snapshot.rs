@@ -1,12 +1,12 @@
 //! `_fetchSnapshot`: a member that is far behind fetches the state, chunk by chunk.
 
+use banyan_access::check::Access;
 use banyan_replication::set::status::not_a_set;
 use banyan_storage::Part;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("_fetchSnapshot", Run::Future(run))

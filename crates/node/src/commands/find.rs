@@ -2,22 +2,27 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
 use banyan_execution::by_id;
 use banyan_execution::plan;
-use banyan_execution::tailing::Tailing;
+use banyan_execution::tailing::{Tailed, Tailing};
 use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, ReturnKey, Row, Ticker};
 use banyan_query::Context;
-use banyan_query::canonical::{CanonicalQuery, Written};
+use banyan_query::canonical::{CanonicalQuery, TextScore, Written};
+use banyan_query::expression::DISTANCE_FIELD;
+use banyan_query::pipeline::NearFields;
 use banyan_query::sort::SORT_KEY_FIELD;
+use banyan_query::text::TEXT_SCORE_FIELD;
 use banyan_replication::oplog;
 use banyan_replication::oplog::view::Order;
+use banyan_replication::views::may_be;
 use banyan_security::Action;
 use banyan_storage::{Collection, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::aggregate;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::batch::Batch;
@@ -26,6 +31,7 @@ use crate::cursors::{Cursor, Tail};
 use crate::errors;
 use crate::params::{self, Field};
 use crate::reads::{self, OwnedView, Ready, owned_view, query_context};
+use crate::views;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
@@ -172,7 +178,7 @@ impl<'a> Parameters<'a> {
         if let Some(allowed) = self.allow_disk_use {
             ctx.budget().allow_disk(allowed);
         }
-        query_context(ctx, self.variables, collator)
+        query_context(ctx, self.collection, self.variables, collator)
     }
 
     /// The query in its one form.
@@ -180,7 +186,9 @@ impl<'a> Parameters<'a> {
         let written = Written {
             filter: self.filter,
             sort: self.sort,
-            projection: self.projection.filter(|_| !self.returns_sort_key()),
+            projection: self.projection.filter(|_| {
+                !self.returns_sort_key() && !self.keeps_text_score() && !self.tells_distance()
+            }),
             skip: self.skip,
             limit: self.limit,
         };
@@ -189,7 +197,32 @@ impl<'a> Parameters<'a> {
             // It has to be one, and says nothing of keys.
             query.projection = None;
         }
+        if self.keeps_text_score() && query.filter.searches() {
+            query.text_score = TextScore::Kept;
+        }
         Ok(query)
+    }
+
+    /// Whether a router asks that documents come whole and with their scores:
+    /// `{$textScore: {$meta: "textScore"}}`.
+    fn keeps_text_score(&self) -> bool {
+        !self.return_key && self.asks_for(TEXT_SCORE_FIELD, "textScore")
+    }
+
+    /// Whether a router asks that documents come whole and with their distances:
+    /// `{$dis: {$meta: "geoNearDistance"}}`.
+    fn tells_distance(&self) -> bool {
+        !self.return_key && self.asks_for(DISTANCE_FIELD, "geoNearDistance")
+    }
+
+    /// Whether the projection is one such field alone.
+    fn asks_for(&self, field: &str, meta: &str) -> bool {
+        let Some(projection) = self.projection else {
+            return false;
+        };
+        let asked = projection.get_document(field);
+        let asked = asked.and_then(|asked| asked.get_str("$meta"));
+        asked.is_ok_and(|asked| asked == meta) && projection.iter().count() == 1
     }
 
     /// Whether a router asks that returned keys come with what their documents are sorted by:
@@ -223,6 +256,9 @@ impl<'a> Parameters<'a> {
             max: self.max,
             show_record_id: self.show_record_id,
             return_key: self.returned(),
+            near: self
+                .tells_distance()
+                .then(|| Arc::new(NearFields::for_router())),
             budget: ctx.budget(),
             ..Request::default()
         }
@@ -259,19 +295,36 @@ fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
         // Whatever the collation of the collection is, its index on `_id` has it.
         && matches!(parameters.collation, Asked::Inherited)
         && !matches!(ctx.database(), "local" | "config");
-    plain.then(|| answer_point(ctx, parameters.collection, id))
+    let found = plain.then(|| answer_point(ctx, parameters.collection, id))?;
+    match found.transpose() {
+        Some(reply) => Some(reply),
+        None => {
+            let catalog = ctx.node.replica.store.catalog();
+            let may_be = may_be(&catalog, ctx.database(), parameters.collection);
+            (!may_be).then(|| answer_nothing(ctx, parameters.collection))
+        }
+    }
 }
 
-fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> CommandResult {
+fn answer_nothing(ctx: &CommandContext<'_>, name: &str) -> CommandResult {
+    let mut batch = Batch::first(0);
+    batch.at_cluster_time = ctx.at_cluster_time();
+    batch.finish(0, &format!("{}.{name}", ctx.database()))
+}
+
+/// `None`: there is no such collection.
+fn answer_point(
+    ctx: &CommandContext<'_>,
+    name: &str,
+    id: RawBsonRef<'_>,
+) -> Result<Option<RawDocumentBuf>, CommandError> {
     let OwnedView {
         ownership,
         catalog,
         snapshot,
     } = owned_view(ctx, name)?;
     let Some(collection) = catalog.get(ctx.database(), name) else {
-        let mut batch = Batch::first(0);
-        batch.at_cluster_time = ctx.at_cluster_time();
-        return batch.finish(0, &format!("{}.{name}", ctx.database()));
+        return Ok(None);
     };
     let found = by_id::lookup(collection, &snapshot, id).map_err(errors::query)?;
     let found = found.filter(|record| ownership.as_ref().is_none_or(|own| own.owns(record)));
@@ -282,14 +335,20 @@ fn answer_point(ctx: &CommandContext<'_>, name: &str, id: RawBsonRef<'_>) -> Com
         batch.push(record);
         ctx.work.returned.add(1);
     }
-    batch.finish(0, collection.namespace.as_str())
+    batch.finish(0, collection.namespace.as_str()).map(Some)
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        // What is wrong with it as a query is told of views, too.
         let context = parameters.context(ctx)?;
-        let request = parameters.request(ctx, parameters.canonical(&context)?);
+        let canonical = parameters.canonical(&context)?;
+        if let Some(view) = views::resolve(ctx, parameters.collection)? {
+            let body = view.of_find(ctx.body()).map_err(errors::query)?;
+            return aggregate::of_view(ctx, parameters.collection, &view, &body).await;
+        }
+        let request = parameters.request(ctx, canonical);
         if parameters.tailable {
             return ctx.compute(|| tail(ctx, &parameters, &request)).await;
         }
@@ -349,7 +408,10 @@ fn tail(
             });
             Cursor::new(namespace, Box::new(Listed(matching)), slot)
         }
-        None => tail_capped(ctx, parameters, request, namespace)?,
+        None => match tail_capped(ctx, parameters, request, namespace)? {
+            Some(cursor) => cursor,
+            None => return answer_nothing(ctx, parameters.collection),
+        },
     };
     if cursor.stats.is_some() || local::is_tailable(ctx.node, database, parameters.collection) {
         cursor.tail = parameters.tail();
@@ -359,30 +421,50 @@ fn tail(
     first::reply(ctx, cursor, parameters.batch)
 }
 
+/// The cursor on a capped collection. `None`: there is nothing in it, or it does not exist, so that
+/// there is no place from which a cursor could go on.
 fn tail_capped(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'_>,
     request: &Request<'_>,
     namespace: String,
-) -> Result<Cursor, CommandError> {
-    let capped = |collection: &&Arc<Collection>| collection.is_capped;
+) -> Result<Option<Cursor>, CommandError> {
     let OwnedView { catalog, .. } = owned_view(ctx, parameters.collection)?;
-    let found = catalog.get(ctx.database(), parameters.collection);
-    let Some(collection) = found.filter(capped) else {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "error processing query: tailable cursor requested on non capped collection",
-        ));
+    let Some(collection) = catalog.get(ctx.database(), parameters.collection) else {
+        return Ok(None);
     };
+    check_tailed(collection, request)?;
+    if collection.documents() == 0 {
+        return Ok(None);
+    }
     let slot = ctx.slot().clone();
-    let tailing = Tailing::new(
-        ctx.node.replica.store.clone(),
-        collection.clone(),
-        request.query.filter.clone(),
-        request.output(),
-        slot.clone(),
-    );
+    let hint = request.hint.and_then(|hint| hint.as_document());
+    let tailed = Tailed {
+        collection: collection.clone(),
+        filter: request.query.filter.clone(),
+        output: request.output(),
+        skip: parameters.skip,
+        reverse: hint.and_then(plan::natural_direction).unwrap_or(false),
+    };
+    let store = ctx.node.replica.store.clone();
+    let tailing = Tailing::new(store, tailed, slot.clone());
     let mut cursor = Cursor::new(namespace, Box::new(tailing), slot);
     cursor.stats = Some(Arc::new(PlanSummaryStats::of_tailing()));
-    Ok(cursor)
+    Ok(Some(cursor))
+}
+
+/// Refuses to tail what does not stay in the order of its insertion, or by what is no scan.
+pub fn check_tailed(collection: &Collection, request: &Request<'_>) -> Result<(), CommandError> {
+    let bad = |why| Err(CommandError::new(ErrorCode::BadValue, why));
+    let filter = &request.query.filter;
+    if filter.searches() {
+        return bad("text and tailable cursor not allowed in same query");
+    }
+    if filter.near().is_some() {
+        return bad("Tailable cursors and geo $near cannot be used together");
+    }
+    if !collection.is_capped {
+        return bad("error processing query: tailable cursor requested on non capped collection");
+    }
+    Ok(())
 }

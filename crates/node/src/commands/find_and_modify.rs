@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
+use banyan_query::text::TextContext;
 use banyan_query::update::{Update, UpdateContext};
 use banyan_replication::sessions::StatementOutcome;
+use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::modify::{self, Action, Target};
 use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
+use super::validation::{self, BYPASS};
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
@@ -37,8 +40,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
         "hint",
         "let",
         "collation",
+        BYPASS,
     ])
-    .ignored(&["bypassDocumentValidation", "runtimeConstants"])
+    .ignored(&["runtimeConstants"])
     .computes();
 
 struct Parameters<'a> {
@@ -126,7 +130,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let empty = RawDocumentBuf::new();
     let parameters = Parameters::parse(ctx, &empty)?;
     let collator = parameters.collation.collator(ctx, collection);
-    let context = query_context(ctx, parameters.variables, collator)?;
+    let context = query_context(ctx, collection, parameters.variables, collator)?;
     let array_filters = parameters.array_filters.as_deref().unwrap_or_default();
     let update = match parameters.update {
         Some(update) => {
@@ -134,16 +138,35 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         }
         None => None,
     };
+    let filter = Filter::of_query(parameters.query, &context).map_err(errors::query)?;
     if parameters.upsert {
         Update::check_upsert_filter(parameters.query).map_err(errors::query)?;
     }
-    let filter = Filter::parse(parameters.query, &context).map_err(errors::query)?;
+    if let Some(fields) = parameters.fields {
+        Projection::check_filter(fields, parameters.query).map_err(errors::query)?;
+    }
     let projection = parameters
         .fields
         .map(|fields| Projection::parse(fields, &context))
         .transpose()
         .map_err(errors::query)?;
-    let mut staging = Staging::open(ctx.write_context(), collection, parameters.upsert).await?;
+    if parameters.new && projection.as_ref().is_some_and(Projection::needs_position) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "cannot use a positional projection and return the new document",
+        ));
+    }
+    if context.text.as_ref().is_some_and(TextContext::is_asked) {
+        return Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            "findAndModify with the score of a search in its fields is not supported",
+        ));
+    }
+    let write_context = WriteContext {
+        bypass_validation: validation::is_bypassed(ctx)?,
+        ..ctx.write_context()
+    };
+    let mut staging = Staging::open(write_context, collection, parameters.upsert).await?;
     let statement = ctx.generic.stmt_id.unwrap_or(0);
     if let Some(outcome) = staging.settled(statement) {
         return again(statement, outcome);
@@ -153,6 +176,8 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         hint: parameters.hint,
         sort: parameters.sort,
         multi: false,
+        hidden_too: false,
+        most: None,
         keep_documents: true,
     };
     let update_context = UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now());

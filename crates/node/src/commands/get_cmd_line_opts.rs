@@ -1,10 +1,10 @@
 //! `getCmdLineOpts`: how the process was started.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getCmdLineOpts", Run::Inline(run))

@@ -1,11 +1,11 @@
 //! `getLog`: the last lines of the log, or what was worth a warning at the start.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::Field;
 

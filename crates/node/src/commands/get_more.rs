@@ -2,19 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use banyan_replication::sessions::session_id;
+use banyan_access::check::Access;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
 use tokio::sync::watch;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::cursors::batch::Batch;
 use crate::cursors::first;
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
-use crate::params::Field;
+use crate::params::{self, Field};
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
     .access(Access::LoggedIn)
@@ -96,6 +95,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         }
         let guard = node.cursors.guard(parameters.id);
+        if let Some(error) = ctx.failing().after_checkout(&parameters.namespace) {
+            return Err(error);
+        }
         if let Some(stats) = &cursor.stats {
             ctx.run_plan(stats);
         }
@@ -113,7 +115,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     })
 }
 
-/// A cursor belongs to the user and the session that it was opened by.
+/// A cursor belongs to the user and the session that it was opened by, and keeps to its API.
 fn check_session(
     ctx: &CommandContext<'_>,
     parameters: &Parameters,
@@ -128,31 +130,21 @@ fn check_session(
             ),
         ));
     }
-    let asking = ctx.generic.lsid.map(session_id::parse).transpose()?;
-    let (code, how) = match (cursor.session, asking) {
+    ctx.api.check_continued(cursor.api)?;
+    let (code, how) = match (cursor.session, ctx.session) {
         (opened, asking) if opened == asking => return Ok(()),
-        (None, Some(asking)) => {
-            let asking = session_id::shown(&asking);
-            (
-                50736,
-                format!("not created in a session, in session {asking}"),
-            )
-        }
-        (Some(opened), None) => {
-            let opened = session_id::shown(&opened);
-            (
-                50737,
-                format!("created in session {opened}, without an lsid"),
-            )
-        }
-        (Some(opened), Some(asking)) => {
-            let (opened, asking) = (&opened, &asking);
-            let (opened, asking) = (session_id::shown(opened), session_id::shown(asking));
-            (
-                50738,
-                format!("created in session {opened}, in session {asking}"),
-            )
-        }
+        (None, Some(asking)) => (
+            50736,
+            format!("not created in a session, in session {asking}"),
+        ),
+        (Some(opened), None) => (
+            50737,
+            format!("created in session {opened}, without an lsid"),
+        ),
+        (Some(opened), Some(asking)) => (
+            50738,
+            format!("created in session {opened}, in session {asking}"),
+        ),
         (None, None) => return Ok(()),
     };
     Err(CommandError::new(
@@ -180,14 +172,17 @@ async fn continue_cursor(
     // Before the first look, so that nothing comes unnoticed between the two.
     let waits = cursor.tail == Tail::Waits;
     let mut applied = waits.then(|| ctx.node.replica.machine.applied_watch());
-    let mut ended = fill(ctx, &mut batch, cursor, documents).await?;
+    let ended = fill(ctx, &mut batch, cursor, documents).await?;
     if let Some(left) = &mut cursor.time_left {
         *left = left.saturating_sub(started.elapsed());
     }
     if cursor.tail == Tail::Ends {
         return Ok((batch, ended));
     }
-    let until = ctx.deadline.unwrap_or(started + AWAIT_DEFAULT);
+    let until = match asked_not_to_wait(ctx) {
+        true => started,
+        false => ctx.deadline.unwrap_or(started + AWAIT_DEFAULT),
+    };
     if let Some(applied) = &mut applied {
         while batch.count() == 0 && !cursor.is_invalidated() && Instant::now() < until {
             if cursor.is_behind() {
@@ -197,14 +192,23 @@ async fn continue_cursor(
                     .map_err(errors::query)?;
                 fill(ctx, &mut batch, cursor, documents).await?;
             } else if wait(ctx, applied, until).await? {
-                ended = fill(ctx, &mut batch, cursor, documents).await?;
+                if cursor.rows.may_have_more() {
+                    fill(ctx, &mut batch, cursor, documents).await?;
+                }
             } else {
                 break;
             }
         }
     }
-    let ended = (ended && cursor.remaining == Some(0)) || batch.conclude(cursor);
+    // It stays also where its limit is used up, as MongoDB's does.
+    let ended = batch.conclude(cursor);
     Ok((batch, ended))
+}
+
+/// Elsewhere no milliseconds mean no limit.
+fn asked_not_to_wait(ctx: &CommandContext<'_>) -> bool {
+    let limit = banyan_document::field(ctx.body(), "maxTimeMS");
+    limit.and_then(params::number) == Some(0)
 }
 
 /// Handing this worker's other connections to another costs more than a few entries do.

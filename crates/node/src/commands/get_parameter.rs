@@ -1,11 +1,11 @@
 //! `getParameter`: `{getParameter: 1, name: 1}`, or `"*"` for all.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getParameter", Run::Inline(run))
@@ -31,8 +31,10 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         }
     } else {
         for (name, _) in ctx.body().iter().flatten() {
-            if let Some(value) = parameters.get(name.as_str()) {
-                append(&mut reply, name.as_str(), value);
+            let name = name.as_str();
+            let point = || ctx.node.fail_points.parameter(name).map(RawBson::Document);
+            if let Some(value) = parameters.get(name).or_else(point) {
+                append(&mut reply, name, value);
                 found += 1;
             }
         }

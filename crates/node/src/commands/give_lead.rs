@@ -1,9 +1,9 @@
 //! `_giveLead`: another member, told to step up, asks the primary for the lead.
 
+use banyan_access::check::Access;
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
+use banyan_access::check::Access;
 use banyan_access::users::Users;
+use banyan_access::{audit, login};
 use banyan_replication::set::hello::Asked;
 use banyan_wire::{CommandError, ErrorCode, Origin};
 use bson::oid::ObjectId;
@@ -14,8 +16,6 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::authenticate;
 use super::sasl;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
-use crate::access::{audit, login};
 use crate::context::CommandContext;
 use crate::params::{self, Field};
 

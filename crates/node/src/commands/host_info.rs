@@ -1,10 +1,10 @@
 //! `hostInfo`: the machine.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use bson::cstr;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::info;
 

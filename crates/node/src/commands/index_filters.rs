@@ -1,6 +1,7 @@
 //! `planCacheSetFilter`, `planCacheListFilters`, `planCacheClearFilters`: which indexes the planner
 //! may use for queries of a shape.
 
+use banyan_access::check::Access;
 use banyan_document::compare::compare_documents;
 use banyan_execution::CollectionQueryInfo;
 use banyan_execution::index_filters::{AllowedIndex, IndexFilter};
@@ -10,7 +11,6 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::plan_cache::{bad, collection, optional_query, query};
 use super::table::{CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SET: CommandSpec =

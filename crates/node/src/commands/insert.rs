@@ -2,25 +2,27 @@
 
 use std::borrow::Cow;
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_query::update::{lacks_timestamps, with_timestamps};
 use banyan_replication::sessions::StatementOutcome;
-use banyan_replication::write::insert::KeyedDocument;
+use banyan_replication::write::context::WriteContext;
+use banyan_replication::write::insert::{KeyedDocument, Staged, look_up_together};
 use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::validation::{self, BYPASS};
 use super::write_report::{self, StatementIds, WriteReport, ordered, statement_ids};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
     .access(Access::Checked(reads_and_writes::insert))
     .writes()
     .in_transaction()
-    .fields(&["documents", "ordered"])
-    .ignored(&["bypassDocumentValidation", "encryptionInformation"])
+    .fields(&["documents", "ordered", BYPASS])
+    .ignored(&["encryptionInformation"])
     .computes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
@@ -35,8 +37,20 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         .iter()
         .map(|document| timed(ctx, document))
         .collect();
-    let mut staging = Staging::open(ctx.write_context(), collection, true).await?;
     let mut report = WriteReport::new(ordered(ctx)?);
+    let write_context = WriteContext {
+        bypass_validation: validation::is_bypassed(ctx)?,
+        ..ctx.write_context()
+    };
+    let opened = Staging::open(write_context, collection, true).await;
+    let mut staging = match opened {
+        Ok(staging) => staging,
+        Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
+            report.refuse_all(documents.len(), &error);
+            return Ok(report.reply(|_| {}));
+        }
+        Err(error) => return Err(error),
+    };
     let statements = statement_ids(ctx, documents.len())?;
     let mut at = 0;
     while at < documents.len() && !report.is_over() {
@@ -108,14 +122,26 @@ async fn stage_some(
         at += 1;
     }
     let present = staging.unit.present();
+    let mut together: Vec<_> = keyed_documents.iter_mut().map(|(_, keyed)| keyed).collect();
+    look_up_together(staging, &collection, &mut together, &present)?;
     for (position, keyed) in keyed_documents {
-        staging.ctx.work.insert_tried.add(1);
         match keyed.stage(staging, &collection, &present) {
-            Ok(()) => {
+            Ok(Staged::Done) => {
+                staging.ctx.work.insert_tried.add(1);
                 report.n += 1;
                 staging.settle(statements.of(position), StatementOutcome::Insert);
             }
+            // It and those that follow are latched again.
+            Ok(Staged::Busy(latch)) => {
+                staging.wait_for(latch).await?;
+                return Ok(position);
+            }
+            Ok(Staged::Later) => {
+                staging.flush().await?;
+                return Ok(position);
+            }
             Err(error) => {
+                staging.ctx.work.insert_tried.add(1);
                 report.refuse(position, error);
                 if report.is_over() {
                     return Ok(at);

@@ -1,12 +1,12 @@
 //! `killCursors`: the client wants no more of them.
 
+use banyan_access::check::Access;
+use banyan_access::{check, identity};
 use banyan_security::{Action, Resource};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
-use crate::access::{check, identity};
 use crate::context::CommandContext;
 use crate::cursors::first;
 

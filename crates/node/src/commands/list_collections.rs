@@ -2,28 +2,41 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
+use banyan_access::identity::{self, Identity};
+use banyan_access::listing;
+use banyan_access::reads_and_writes;
+use banyan_query::view;
 use banyan_storage::Collection;
 use banyan_wire::OWN_CONNECTION_ID;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
-use super::table::{CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
-use crate::access::identity::{self, Identity};
-use crate::access::listing;
-use crate::access::reads_and_writes;
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
 use crate::cursors::first;
 use crate::params;
+use crate::views;
 use crate::virtual_collections::local;
 
-pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Inline(run))
+pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Future(run))
     .access(Access::Checked(reads_and_writes::list_collections))
     .aliases(&["listcollections"])
     .fields(&["filter", "nameOnly", "cursor", "authorizedCollections"])
     .ignored(&["includePendingDrops"])
     .computes();
 
-fn run(ctx: &CommandContext<'_>) -> CommandResult {
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        let catalog = ctx.node.replica.store.catalog();
+        // Views lie in storage.
+        match catalog.get(ctx.database(), view::COLLECTION) {
+            Some(_) => ctx.compute(|| list(ctx)).await,
+            None => list(ctx),
+        }
+    })
+}
+
+fn list(ctx: &CommandContext<'_>) -> CommandResult {
     check_database_name(ctx.database())?;
     let filter = first::list_filter(ctx)?;
     let name_only = ctx
@@ -37,7 +50,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             .as_ref()
             .is_some_and(|identity| !listing::reaches(identity, ctx.database(), name))
     };
-    let catalog = ctx.node.replica.store.catalog();
+    let (catalog, snapshot) = ctx.node.replica.view();
     let collections = catalog
         .database(ctx.database())
         .into_iter()
@@ -56,6 +69,18 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         } else {
             described
         });
+    }
+    for definition in views::definitions(&catalog, &snapshot, ctx.database(), ctx.slot())? {
+        let Some(name) = view::name(&definition, ctx.database()) else {
+            continue;
+        };
+        let mut described = rawdoc! { "name": name, "type": "view" };
+        let brief = described.clone();
+        described.append(cstr!("options"), view::options(&definition));
+        described.append(cstr!("info"), rawdoc! { "readOnly": true });
+        if !is_hidden(name) && first::is_listed(filter.as_ref(), &described)? {
+            listed.push(if name_only { brief } else { described });
+        }
     }
     for (name, options) in local::collections(ctx.node, ctx.database()) {
         let mut described = rawdoc! { "name": name, "type": "collection" };

@@ -1,9 +1,10 @@
 //! `listCommands`: the table, told to a client.
 
+use banyan_access::api_version;
+use banyan_access::check::Access;
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listCommands", Run::Inline(run))
@@ -18,6 +19,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         let Ok(name) = bson::raw::CString::try_from(spec.name) else {
             continue;
         };
+        let (versions, deprecated) = api_version::versions(spec.name);
         let aliases: RawArrayBuf = spec.aliases.iter().copied().collect();
         commands.append(
             name,
@@ -27,8 +29,8 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
                 "requiresAuth": spec.needs != Needs::Any,
                 "secondaryOk": spec.needs != Needs::Primary,
                 "adminOnly": spec.admin_only,
-                "apiVersions": RawArrayBuf::new(),
-                "deprecatedApiVersions": RawArrayBuf::new(),
+                "apiVersions": versions.iter().copied().collect::<RawArrayBuf>(),
+                "deprecatedApiVersions": deprecated.iter().copied().collect::<RawArrayBuf>(),
             },
         );
     }

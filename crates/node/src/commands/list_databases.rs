@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use banyan_access::check::Access;
+use banyan_access::identity::{self, Identity};
+use banyan_access::listing;
 use banyan_wire::{CommandError, OWN_CONNECTION_ID};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
-use crate::access::identity::{self, Identity};
-use crate::access::listing;
 use crate::context::CommandContext;
 use crate::cursors::first::{is_listed, list_filter};
 use crate::node::Node;

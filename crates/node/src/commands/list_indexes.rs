@@ -1,15 +1,16 @@
 //! `listIndexes`: the indexes of a collection, as they were asked for.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_storage::{Index, IndexBuild};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::params;
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listIndexes", Run::Inline(run))
     .access(Access::Collection(Action::ListIndexes))
@@ -52,6 +53,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = ctx.collection()?;
     let catalog = ctx.node.replica.store.catalog();
     let Some(collection) = catalog.get(ctx.database(), name) else {
+        views::refuse_named(ctx)?;
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
             format!("ns does not exist: {}.{name}", ctx.database()),

@@ -1,10 +1,10 @@
 //! `logApplicationMessage`: an application puts a line of its own into the audit log.
 
+use banyan_access::audit;
+use banyan_access::check::Access;
 use banyan_security::Action;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::audit;
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("logApplicationMessage", Run::Inline(run))

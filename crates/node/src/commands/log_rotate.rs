@@ -1,11 +1,11 @@
 //! `logRotate`: the log goes on in a new file, as with SIGUSR1.
 
+use banyan_access::check::Access;
+use banyan_access::log_rotation::rotate;
 use banyan_execution::tickets::blocking;
 use banyan_security::Action;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
-use crate::access::log_rotation::rotate;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("logRotate", Run::Future(run))

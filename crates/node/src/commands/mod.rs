@@ -10,15 +10,20 @@ mod applied_progress;
 mod authenticate;
 mod await_writes;
 mod build_info;
+mod bulk_write;
+mod capped;
 mod change_stream;
-mod clustered;
+pub(crate) mod clustered;
 pub mod coll_mod;
 mod coll_stats;
+mod configure_fail_point;
 mod connection_status;
+mod convert_to_capped;
 pub mod count;
 mod create;
 pub mod create_indexes;
 mod current_op;
+mod data_size;
 mod db_hash;
 mod db_stats;
 mod delete;
@@ -26,11 +31,15 @@ pub mod distinct;
 mod drop;
 mod drop_database;
 pub mod drop_indexes;
+pub(crate) mod expire_documents;
 pub mod explain;
 mod explanation;
 mod fetch_snapshot;
+mod file_md5;
 pub mod find;
 mod find_and_modify;
+mod fsync;
+mod geo_indexes;
 mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
@@ -39,6 +48,7 @@ mod give_lead;
 mod hello;
 mod host_info;
 mod images;
+pub(crate) mod index_expiry;
 mod index_filters;
 mod insert;
 mod kill_cursors;
@@ -77,12 +87,14 @@ mod server_status;
 pub mod sessions;
 mod set_parameter;
 mod shutdown;
+mod test_deprecation;
 mod top;
 mod update;
 mod user_cache_generation;
 mod user_management;
 mod users_info;
 mod validate;
+mod validation;
 mod vote_commit_index_build;
 mod whats_my_uri;
 pub mod write_report;
@@ -123,8 +135,11 @@ static ACCESS: &[&CommandSpec] = &[
 /// About the process: nothing here touches a collection.
 static SERVER: &[&CommandSpec] = &[
     &build_info::SPEC,
+    &configure_fail_point::SPEC,
     &current_op::SPEC,
     &current_op::KILL_SPEC,
+    &fsync::SPEC,
+    &fsync::UNLOCK_SPEC,
     &get_cmd_line_opts::SPEC,
     &get_log::SPEC,
     &get_parameter::SPEC,
@@ -145,6 +160,7 @@ static SERVER: &[&CommandSpec] = &[
     &sessions::REFRESH_CACHE,
     &set_parameter::SPEC,
     &shutdown::SPEC,
+    &test_deprecation::SPEC,
     &top::SPEC,
     &whats_my_uri::SPEC,
 ];
@@ -154,10 +170,12 @@ static READ: &[&CommandSpec] = &[
     &aggregate::SPEC,
     &coll_stats::SPEC,
     &count::SPEC,
+    &data_size::SPEC,
     &db_hash::SPEC,
     &db_stats::SPEC,
     &distinct::SPEC,
     &explain::SPEC,
+    &file_md5::SPEC,
     &find::SPEC,
     &get_more::SPEC,
     &index_filters::CLEAR,
@@ -177,6 +195,7 @@ static REPLICATION: &[&CommandSpec] = &[
     &applied_progress::SPEC,
     &await_writes::SPEC,
     &fetch_snapshot::SPEC,
+    &expire_documents::SPEC,
     &give_lead::SPEC,
     &hello::SPEC,
     &raft_messages::SPEC,
@@ -200,7 +219,10 @@ static REPLICATION: &[&CommandSpec] = &[
 
 /// What changes documents, collections and indexes.
 static WRITE: &[&CommandSpec] = &[
+    &bulk_write::SPEC,
     &coll_mod::SPEC,
+    &convert_to_capped::CLONE,
+    &convert_to_capped::CONVERT,
     &create::SPEC,
     &create_indexes::SPEC,
     &delete::SPEC,
@@ -216,7 +238,7 @@ static WRITE: &[&CommandSpec] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::check::Access;
+    use banyan_access::check::Access;
 
     #[test]
     fn every_command_says_what_it_needs() {

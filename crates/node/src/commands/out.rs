@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 use banyan_document::Collator;
 use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
 use banyan_replication::write::catalog_ops::independent_spec;
+use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::validation;
 use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
 use crate::read_concern;
+use crate::views;
 use banyan_execution::{InterruptSlot, Row, Rows};
 
 /// Results are written in batches of at most this many documents and about this many bytes.
@@ -203,6 +206,7 @@ async fn prepare(
     collection: &str,
     staging: &str,
 ) -> Result<(), CommandError> {
+    views::refuse(&ctx.node.replica, &Namespace::new(database, collection))?;
     let catalog = ctx.node.replica.store.catalog();
     let target = catalog.get(database, collection);
     let mut create = rawdoc! { "create": staging };
@@ -244,7 +248,8 @@ async fn fill(
         }
         let mut documents = RawArrayBuf::new();
         batch.iter().for_each(|row| documents.push(&*with_id(row)));
-        let insert = rawdoc! { "insert": collection, "documents": documents };
+        let mut insert = rawdoc! { "insert": collection, "documents": documents };
+        validation::pass_on(ctx, &mut insert)?;
         run(ctx, database, insert).await?;
     }
 }
@@ -284,7 +289,9 @@ async fn merge_into(
         if matches!(merge.when_matched, WhenMatched::Fail) {
             let mut documents = RawArrayBuf::new();
             batch.iter().for_each(|row| documents.push(&*with_id(row)));
-            let insert = rawdoc! { "insert": merge.collection.as_str(), "documents": documents };
+            let mut insert =
+                rawdoc! { "insert": merge.collection.as_str(), "documents": documents };
+            validation::pass_on(ctx, &mut insert)?;
             run(ctx, database, insert).await?;
             continue;
         }
@@ -297,7 +304,8 @@ async fn merge_into(
             }
             updates.push(statement);
         }
-        let update = rawdoc! { "update": merge.collection.as_str(), "updates": updates };
+        let mut update = rawdoc! { "update": merge.collection.as_str(), "updates": updates };
+        validation::pass_on(ctx, &mut update)?;
         let reply = run(ctx, database, update).await?;
         let matched = reply.get_i32("n").unwrap_or(0);
         if must_match && matched < i32::try_from(batch.len()).unwrap_or(i32::MAX) {

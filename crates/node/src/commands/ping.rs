@@ -1,9 +1,9 @@
 //! `ping`: the server is there.
 
+use banyan_access::check::Access;
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("ping", Run::Inline(run))

@@ -3,15 +3,22 @@
 
 use std::sync::Arc;
 
+use banyan_access::administration::user_name;
+use banyan_access::check::is_true;
+use banyan_access::identity::digest_of;
 use banyan_document::Collator;
 use banyan_execution::by_id;
 use banyan_execution::error::plan_killed;
+use banyan_execution::plan::near::searched_path;
 use banyan_execution::{
     Executor, InterruptSlot, LaterStates, Planned, ReadView, Request, Rest, Row,
 };
-use banyan_query::QueryError;
 use banyan_query::canonical::CanonicalQuery;
-use banyan_query::pipeline::{Documents, ForeignQuery, Pipeline, Sources};
+use banyan_query::filter::Filter;
+use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources};
+use banyan_query::view::Resolved;
+use banyan_query::{Budget, Context, ErrorKind, QueryError};
+use banyan_replication::views::may_be;
 use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -19,35 +26,13 @@ use parking_lot::Mutex;
 
 use super::coll_stats::append_storage_stats;
 use super::{current_op, plan_cache};
-use crate::access::administration::user_name;
-use crate::access::check::is_true;
-use crate::access::identity::digest_of;
 use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::operations;
 use crate::params;
 use crate::reads::later_states;
+use crate::views;
 use crate::virtual_collections::{config, local};
-
-/// The names of the other collections that a pipeline reads.
-fn others(ctx: &CommandContext<'_>, pipeline: &Pipeline) -> Vec<Namespace> {
-    let names = pipeline.collections_read().into_iter();
-    names
-        .map(|(database, name)| {
-            Namespace::new(database.as_deref().unwrap_or(ctx.database()), &name)
-        })
-        .collect()
-}
-
-/// Lets the role learn what it has to know of them.
-pub async fn prepare(ctx: &CommandContext<'_>, pipeline: &Pipeline) {
-    let Some(role) = ctx.node.role().filter(|_| ctx.is_routed()) else {
-        return;
-    };
-    for other in others(ctx, pipeline) {
-        role.prepare_local(other).await;
-    }
-}
 
 /// The other collections that a pipeline reads, as of one moment. `None` if it reads none.
 pub fn of(
@@ -55,13 +40,16 @@ pub fn of(
     pipeline: &Pipeline,
     slot: &Arc<InterruptSlot>,
 ) -> Result<Option<Arc<dyn Sources>>, CommandError> {
-    let others = others(ctx, pipeline);
-    if others.is_empty() {
+    if pipeline.collections_read().is_empty() {
         return Ok(None);
     }
+    let others = views::foreign::of(ctx, pipeline)?;
     let role = ctx.node.role().filter(|_| ctx.is_routed());
     let check = || match role {
-        Some(role) => others.iter().try_for_each(|other| role.check_local(other)),
+        Some(role) => {
+            let mut names = others.iter().map(|other| &other.namespace);
+            names.try_for_each(|name| role.check_local(name))
+        }
         None => Ok(()),
     };
     check()?;
@@ -70,7 +58,8 @@ pub fn of(
     // One may have been sharded since, and a part of it have left.
     check()?;
     if let Some(later) = &later {
-        let found = others.iter().filter_map(|other| view.0.find(other));
+        let found = others.iter();
+        let found = found.filter_map(|other| view.0.find(&other.namespace));
         later.reads(found.map(|collection| collection.id));
     }
     let state = Arc::new(State {
@@ -84,6 +73,7 @@ pub fn of(
         database: ctx.database().to_owned(),
         slot: slot.clone(),
         collator: pipeline.collator().cloned(),
+        budget: pipeline.budget().clone(),
     })))
 }
 
@@ -121,12 +111,95 @@ impl Rest for State {
     }
 }
 
+#[derive(Clone)]
 struct Collections {
     state: Arc<State>,
     database: String,
     slot: Arc<InterruptSlot>,
     /// The collation of the whole aggregation; those of other collections do not count.
     collator: Option<Collator>,
+    budget: Budget,
+}
+
+impl Collections {
+    /// What the name comes to, if it is a view's.
+    fn resolve(
+        &self,
+        (catalog, snapshot): &(Arc<Catalog>, Snapshot),
+        database: &str,
+        name: &str,
+    ) -> Result<Option<Resolved>, QueryError> {
+        match may_be(catalog, database, name) {
+            true => views::resolve_in(catalog, snapshot, database, name),
+            false => Ok(None),
+        }
+    }
+
+    /// The documents of a view that match.
+    fn of_view(
+        &self,
+        (catalog, snapshot): (Arc<Catalog>, Snapshot),
+        database: &str,
+        view: &Resolved,
+        query: &ForeignQuery,
+    ) -> Result<Documents, QueryError> {
+        let matching = match query.near() {
+            Some(near) => Some(near.to_bound_document()?),
+            None => {
+                let filter = query.to_document();
+                (!filter.is_empty()).then(|| rawdoc! { "$match": filter })
+            }
+        };
+        let stages: Vec<&RawDocument> = view
+            .stages
+            .iter()
+            .chain(&matching)
+            .map(|stage| &**stage)
+            .collect();
+        let context = Context {
+            collator: self.collator.clone(),
+            budget: self.budget.clone(),
+            ..Context::default()
+        };
+        let mut pipeline = Pipeline::parse(&stages, &context)?;
+        if let Some(source) = pipeline.source() {
+            return Err(QueryError::new(
+                ErrorKind::NotImplemented,
+                format!("a view that begins with {} is not read so", source.name()),
+            ));
+        }
+        let near = pipeline.first().and_then(|first| first.get::<GeoNear>());
+        let request = match near.cloned() {
+            Some(near) => {
+                pipeline.remove_first();
+                near_request(&catalog, database, &view.collection, &near, &self.budget)?
+            }
+            None => {
+                let mut filters = Vec::new();
+                while let Some(matching) = pipeline.take_match() {
+                    filters.push(matching.filter);
+                }
+                let filters = filters.iter().map(|filter| &**filter);
+                let filter = Filter::conjunction(filters, self.collator.clone(), &self.budget)?;
+                Request {
+                    query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),
+                    ..Request::default()
+                }
+            }
+        };
+        let read = ReadView {
+            collection: catalog.get(database, &view.collection).cloned(),
+            snapshot,
+            later: self.state.later.clone(),
+        };
+        let executor = Planned::new(read, request)?.open(&self.slot)?;
+        let input = Resting::new(executor, &self.slot);
+        let sources = Collections {
+            database: database.to_owned(),
+            ..self.clone()
+        };
+        Ok(Box::new(pipeline.run(input, Some(Arc::new(sources)))?))
+    }
 }
 
 impl Sources for Collections {
@@ -136,8 +209,14 @@ impl Sources for Collections {
         collection: &str,
         path: &str,
     ) -> Result<bool, QueryError> {
-        let (catalog, _) = self.state.view()?;
-        let found = catalog.get(database.unwrap_or(&self.database), collection);
+        let state = self.state.view()?;
+        let database = database.unwrap_or(&self.database);
+        let view = self.resolve(&state, database, collection)?;
+        if view.as_ref().is_some_and(|view| !view.only_matches()) {
+            return Ok(false);
+        }
+        let below = view.as_ref().map_or(collection, |view| &view.collection);
+        let found = state.0.get(database, below);
         Ok(found.is_some_and(|collection| {
             collection.all_indexes().any(|index| {
                 let first = index.pattern.fields.first();
@@ -155,8 +234,12 @@ impl Sources for Collections {
         collection: &str,
         query: &ForeignQuery,
     ) -> Result<Documents, QueryError> {
-        let (catalog, snapshot) = self.state.view()?;
+        let state = self.state.view()?;
         let database = database.unwrap_or(&self.database);
+        if let Some(view) = self.resolve(&state, database, collection)? {
+            return self.of_view(state, database, &view, query);
+        }
+        let (catalog, snapshot) = state;
         if let Some(found) = catalog.get(database, collection)
             && let Some(id) = query.id()
             && let Some(index) = found.id_index()
@@ -166,9 +249,12 @@ impl Sources for Collections {
             let document = record.map(|record| Ok(RawDocument::to_owned(&record)));
             return Ok(Box::new(document.into_iter()));
         }
-        let request = Request {
-            query: Arc::new(CanonicalQuery::of_filter(query.filter()?)),
-            ..Request::default()
+        let request = match query.near() {
+            Some(near) => near_request(&catalog, database, collection, near, &self.budget)?,
+            None => Request {
+                query: Arc::new(CanonicalQuery::of_filter(query.filter()?)),
+                ..Request::default()
+            },
         };
         let view = ReadView {
             collection: catalog.get(database, collection).cloned(),
@@ -179,6 +265,36 @@ impl Sources for Collections {
         let resting = Resting::new(executor, &self.slot);
         Ok(Box::new(resting.map(|row| row.map(Row::into_owned))))
     }
+}
+
+/// What finds the documents that a `$geoNear` asks for.
+pub fn near_filter(
+    catalog: &Catalog,
+    database: &str,
+    collection: &str,
+    near: &GeoNear,
+) -> Result<Arc<Filter>, QueryError> {
+    let found = catalog.get(database, collection);
+    let namespace = format!("{database}.{collection}");
+    let path = searched_path(found.map(|found| &**found), &namespace, near.key.as_deref())?;
+    near.filter(&path)
+}
+
+/// What is asked of a collection whose documents are wanted near a point.
+fn near_request(
+    catalog: &Catalog,
+    database: &str,
+    collection: &str,
+    near: &GeoNear,
+    budget: &Budget,
+) -> Result<Request<'static>, QueryError> {
+    let filter = near_filter(catalog, database, collection, near)?;
+    Ok(Request {
+        query: Arc::new(CanonicalQuery::of_filter(filter)),
+        near: Some(near.fields.clone()),
+        budget: budget.clone(),
+        ..Request::default()
+    })
 }
 
 /// A plan inside of a pipeline, that rests with its cursor.
@@ -228,8 +344,19 @@ pub fn documents(
                 let namespace = format!("local.{}", collection.unwrap_or_default());
                 return Ok(vec![rawdoc! { "ns": namespace, "storageStats": stats }]);
             }
-            let (name, found) = existing(ctx, collection)?;
-            coll_stats(ctx, name, &found, argument).map(|document| vec![document])
+            let found = existing(ctx, collection);
+            match found {
+                Ok((name, found)) => coll_stats(ctx, name, Some(&*found), argument),
+                Err(error) => {
+                    let name = collection.unwrap_or_default();
+                    let namespace = Namespace::new(ctx.database(), name);
+                    match views::is_view(&ctx.node.replica, &namespace)? {
+                        true => coll_stats(ctx, name, None, argument),
+                        false => Err(error),
+                    }
+                }
+            }
+            .map(|document| vec![document])
         }
         "$indexStats" => {
             let (_, found) = existing(ctx, collection)?;
@@ -295,10 +422,11 @@ fn existing<'a>(
     })
 }
 
+/// Of a view, which has no `collection`, nothing is told that is a collection's.
 fn coll_stats(
     ctx: &CommandContext<'_>,
     name: &str,
-    collection: &Collection,
+    collection: Option<&Collection>,
     argument: &RawDocument,
 ) -> Result<RawDocumentBuf, CommandError> {
     let mut document = rawdoc! {
@@ -306,7 +434,11 @@ fn coll_stats(
         "host": ctx.node.info.address.as_str(),
         "localTime": bson::DateTime::now(),
     };
+    let own = name;
     for (name, value) in argument.iter().flatten() {
+        if collection.is_none() {
+            views::refuse(&ctx.node.replica, &Namespace::new(ctx.database(), own))?;
+        }
         match name.as_str() {
             "storageStats" => {
                 let scale = value
@@ -316,11 +448,12 @@ fn coll_stats(
                     .unwrap_or(1)
                     .max(1);
                 let mut stats = RawDocumentBuf::new();
-                append_storage_stats(&mut stats, Some(collection), scale);
+                append_storage_stats(&mut stats, collection, scale);
                 document.append(cstr!("storageStats"), stats);
             }
             "count" => {
-                let count = i64::try_from(collection.documents()).unwrap_or(i64::MAX);
+                let count = collection.map_or(0, |collection| collection.documents());
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
                 document.append(cstr!("count"), count);
             }
             "latencyStats" | "queryExecStats" => {

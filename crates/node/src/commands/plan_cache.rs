@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
 use banyan_execution::CollectionQueryInfo;
 use banyan_execution::cache::{Entry, PlanCacheKey};
 use banyan_execution::plan::explain::clamp;
@@ -13,11 +14,11 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::reads::query_context;
+use crate::views;
 
 pub static CLEAR: CommandSpec = CommandSpec::new("planCacheClear", Run::Inline(clear))
     .access(Access::Collection(Action::PlanCacheWrite))
@@ -40,6 +41,7 @@ fn clear(ctx: &CommandContext<'_>) -> CommandResult {
 /// The collection that a command names, if there is one.
 pub fn collection(ctx: &CommandContext<'_>) -> Result<Option<Arc<Collection>>, CommandError> {
     let name = ctx.collection()?;
+    views::refuse_named(ctx)?;
     let catalog = ctx.node.replica.store.catalog();
     Ok(catalog.get(ctx.database(), name).cloned())
 }
@@ -91,7 +93,7 @@ pub fn query<'a>(ctx: &CommandContext<'a>) -> Result<ShapeQuery<'a>, CommandErro
         Asked::Named(Some(collator)) => Some(collator.collation().to_document()),
         _ => None,
     };
-    let context = query_context(ctx, None, collator)?;
+    let context = query_context(ctx, ctx.collection()?, None, collator)?;
     Ok(ShapeQuery {
         filter,
         sort,

@@ -1,11 +1,11 @@
 //! `profile`: how slow a command has to be to be logged. Nothing is profiled into a collection.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
 use crate::context::CommandContext;
 use crate::params::Field;
 

@@ -1,10 +1,10 @@
 //! `_raftMessages`: consensus between members. One-way: nobody reads the answer.
 
+use banyan_access::check::Access;
 use banyan_replication::set::status::not_a_set;
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 

@@ -1,17 +1,19 @@
 //! `renameCollection`: another name, perhaps in place of another collection.
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
+use banyan_query::view;
 use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
 use crate::access::stored;
 use crate::context::{CommandContext, check_collection_name};
 use crate::index_builds;
 use crate::params::Field;
+use crate::views;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(run))
@@ -59,15 +61,35 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("can't rename system collection {protected}"),
             ));
         }
+        for (end, one) in [("source", &from), ("target", &to)] {
+            if one.collection() == view::COLLECTION {
+                return Err(CommandError::new(
+                    ErrorCode::IllegalOperation,
+                    format!("error with {end} namespace: cannot write to {one}"),
+                ));
+            }
+        }
         let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&from, &to]).await?;
         let catalog = node.replica.store.catalog();
         let Some(collection) = catalog.find(&from) else {
+            if views::is_view(&node.replica, &from)? {
+                return Err(CommandError::new(
+                    ErrorCode::CommandNotSupportedOnView,
+                    format!("cannot rename view: {from}"),
+                ));
+            }
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,
                 format!("Source collection {from} does not exist"),
             ));
         };
+        if views::is_view(&node.replica, &to)? {
+            return Err(CommandError::new(
+                ErrorCode::NamespaceExists,
+                format!("a view already exists with that name: {to}"),
+            ));
+        }
         index_builds::refuse_builds(collection)?;
         let mut changes = Vec::new();
         if let Some(target) = catalog.find(&to) {

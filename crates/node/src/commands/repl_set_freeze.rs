@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use banyan_access::check::Access;
 use banyan_replication::set::lead::Frozen;
 use banyan_security::Action;
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 

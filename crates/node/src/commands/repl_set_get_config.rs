@@ -1,11 +1,11 @@
 //! `replSetGetConfig`: the set's configuration.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetGetConfig", Run::Inline(run))

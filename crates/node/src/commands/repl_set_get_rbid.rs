@@ -1,10 +1,10 @@
 //! `replSetGetRBID`: counts how often this member has rolled writes back, from 1 on. What was once
 //! shown here is never taken back, so it stays at that.
 
+use banyan_access::check::Access;
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetGetRBID", Run::Inline(run))

@@ -1,9 +1,9 @@
 //! `replSetGetStatus`: the members of the set, as this one sees them.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetGetStatus", Run::Inline(run))

@@ -1,10 +1,10 @@
 //! `replSetHeartbeat`: another member, or one to be, asks how this one is.
 
+use banyan_access::check::Access;
 use banyan_replication::set::status::not_a_set;
 use banyan_wire::{CommandError, ErrorCode};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetHeartbeat", Run::Inline(run))

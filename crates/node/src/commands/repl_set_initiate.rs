@@ -3,6 +3,7 @@
 //! Without a configuration it makes one that names this member alone, and says so in the words of
 //! the 2.x server.
 
+use banyan_access::check::Access;
 use banyan_document::kind::name_of as type_name;
 use banyan_replication::set::config::SetConfig;
 use banyan_security::Action;
@@ -10,7 +11,6 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetInitiate", Run::Future(run))

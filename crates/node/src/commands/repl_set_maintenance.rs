@@ -1,10 +1,10 @@
 //! `replSetMaintenance`: a secondary goes to RECOVERING and back.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params;
 

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetReconfig", Run::Future(run))

@@ -1,11 +1,11 @@
 //! `replSetResizeOplog`: how much of the log this member keeps, by size and by time.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::Field;
 

@@ -1,10 +1,10 @@
 //! `replSetStepUp`: this member asks for the lead now.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetStepUp", Run::Future(run))

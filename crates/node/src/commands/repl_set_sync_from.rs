@@ -1,11 +1,11 @@
 //! `replSetSyncFrom`: an operator would like this member to follow another one.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("replSetSyncFrom", Run::Inline(run))

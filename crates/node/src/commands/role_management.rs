@@ -1,14 +1,14 @@
 //! `createRole`, `updateRole`, `dropRole` and what else changes user-defined roles.
 
+use banyan_access::administration;
+use banyan_access::check::Access;
 use banyan_security::{Privileges, RoleDefinition, RoleName, builtin};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run, boxed};
 use super::user_management::{restrictions, roles, some_roles};
-use crate::access::administration;
 use crate::access::changes;
-use crate::access::check::Access;
 use crate::access::stored::{ROLES, Stored, refused};
 use crate::context::CommandContext;
 use crate::params::Field;

@@ -1,5 +1,7 @@
 //! `rolesInfo`: the roles of this database, or those that are named.
 
+use banyan_access::administration;
+use banyan_access::check::Access;
 use banyan_access::copies::without;
 use banyan_security::role::Granted;
 use banyan_security::{RoleDefinition, RoleName, builtin};
@@ -8,9 +10,7 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use super::users_info::{append_granted, append_restrictions};
-use crate::access::administration;
 use crate::access::changes;
-use crate::access::check::Access;
 use crate::access::stored::{ROLES, Stored, refused};
 use crate::context::CommandContext;
 
@@ -134,7 +134,10 @@ fn append_inherited(
     let inherited: Vec<RoleName> = granted.roles.iter().skip(1).cloned().collect();
     document.append(cstr!("inheritedRoles"), RoleName::array(&inherited));
     if shown.privileges {
-        document.append(cstr!("inheritedPrivileges"), granted.privileges.to_array());
+        document.append(
+            cstr!("inheritedPrivileges"),
+            granted.privileges().to_array(),
+        );
     }
     if shown.restrictions {
         append_restrictions(document, &granted.restrictions);

@@ -1,6 +1,7 @@
 //! `rotateCertificates`: connections that come from now on are shown the certificates that are in
 //! the files by now.
 
+use banyan_access::check::Access;
 use banyan_execution::tickets::blocking;
 use banyan_security::Action;
 use banyan_wire::tls;
@@ -8,7 +9,6 @@ use bson::rawdoc;
 use tracing::info;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("rotateCertificates", Run::Future(run))

@@ -1,10 +1,10 @@
 //! `getDefaultRWConcern`, `setDefaultRWConcern`: the concerns of commands that name none.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use bson::{DateTime, RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::rw_defaults::{self, Defaults};
 use crate::stored_defaults;

@@ -1,12 +1,12 @@
 //! `saslStart`, `saslContinue`: a client proves who it is.
 
+use banyan_access::check::Access;
+use banyan_access::login;
+use banyan_access::sasl::{Iterations, Sasl};
 use banyan_wire::ErrorCode;
 use bson::{RawDocument, RawDocumentBuf};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
-use crate::access::login;
-use crate::access::sasl::{Iterations, Sasl};
 use crate::access::users::NodeUsers;
 use crate::context::CommandContext;
 

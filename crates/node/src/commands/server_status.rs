@@ -3,6 +3,7 @@
 //! What has no meaning here (a storage engine's own figures, locks, transactions of many
 //! statements) is left out.
 
+use banyan_access::check::Access;
 use banyan_process::figures::{Counter, LatencySum, OperationClass, usage};
 use banyan_process::machine;
 use banyan_replication::set::hello::Asked;
@@ -13,7 +14,6 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::number;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::counters::Counters;
 use crate::info;
@@ -337,6 +337,10 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
                 },
                 "ops": long(applied.operations.into()),
             },
+        },
+        "ttl": {
+            "deletedDocuments": sum(ctx, |counters| &counters.ttl_deleted),
+            "passes": sum(ctx, |counters| &counters.ttl_passes),
         },
     }
 }

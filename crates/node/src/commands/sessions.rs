@@ -1,15 +1,18 @@
 //! Logical sessions as drivers and operators handle them: `startSession`, `refreshSessions`,
 //! `endSessions`, `killSessions`, `killAllSessions`, `killAllSessionsByPattern`.
 
-use banyan_replication::sessions::session_id::{self, SessionId};
+use banyan_access::users::Users;
 use banyan_security::Action;
-use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, rawdoc};
+use banyan_wire::session_id::Lsid;
+use banyan_wire::{CommandError, SessionId};
+use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::params::{self, Field};
+use banyan_access::check::Access;
+use banyan_access::identity::{self, digest_of};
+use banyan_access::sessions::{self, Naming, Pattern};
 
 pub static START: CommandSpec = CommandSpec::new("startSession", Run::Inline(start))
     .access(Access::LoggedIn)
@@ -25,6 +28,7 @@ pub static END: CommandSpec = CommandSpec::new("endSessions", Run::Inline(end))
 
 pub static KILL: CommandSpec = CommandSpec::new("killSessions", Run::Inline(kill))
     .access(Access::LoggedIn)
+    .parsed_as("KillSessionsCmd")
     .needs(Needs::Any);
 
 pub static KILL_ALL: CommandSpec = CommandSpec::new("killAllSessions", Run::Inline(kill_all))
@@ -47,7 +51,8 @@ pub static REFRESH_CACHE: CommandSpec =
 
 fn start(ctx: &CommandContext<'_>) -> CommandResult {
     let id = *uuid::Uuid::new_v4().as_bytes();
-    touch(ctx, id)?;
+    let session = ctx.own_session(Lsid { id, uid: None }, Naming::Members)?;
+    touch(ctx, session)?;
     let minutes = ctx
         .node
         .parameters
@@ -61,7 +66,8 @@ fn touch(ctx: &CommandContext<'_>, session: SessionId) -> Result<(), CommandErro
 }
 
 fn refresh(ctx: &CommandContext<'_>) -> CommandResult {
-    for session in named(ctx)? {
+    let place = "refreshSessions.refreshSessionsFromClient";
+    for session in named(ctx, place, Naming::Members)? {
         touch(ctx, session)?;
     }
     Ok(rawdoc! { "ok": 1.0 })
@@ -73,94 +79,63 @@ fn refresh_cache(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 fn end(ctx: &CommandContext<'_>) -> CommandResult {
-    for session in named(ctx)? {
-        ctx.node
-            .end_own_session(ctx.owner.as_deref(), &session, false);
+    let place = "endSessions.endSessionsFromClient";
+    for session in named(ctx, place, Naming::Members)? {
+        ctx.node.end_session(&session);
     }
     Ok(rawdoc! { "ok": 1.0 })
 }
 
 /// None named means all of one's own.
 fn kill(ctx: &CommandContext<'_>) -> CommandResult {
-    let sessions = named(ctx)?;
-    if sessions.is_empty() {
-        ctx.node
-            .kill_own_sessions(ctx.owner.as_deref(), ctx.conn.id);
+    let sessions = named(ctx, "KillSessionsCmd.killSessions", Naming::Killers)?;
+    let mut patterns: Vec<_> = sessions.into_iter().map(Pattern::of_session).collect();
+    if patterns.is_empty() {
+        let own = sessions::user_of(ctx.owner.as_deref());
+        patterns.push(Pattern::of_user(own));
     }
-    for session in sessions {
-        ctx.node
-            .end_own_session(ctx.owner.as_deref(), &session, true);
-    }
+    ctx.node.kill_sessions(&patterns, ctx.conn.id);
     Ok(rawdoc! { "ok": 1.0 })
 }
 
+/// None named means those of everybody.
 fn kill_all(ctx: &CommandContext<'_>) -> CommandResult {
-    if let Some(user) = listed(ctx)?.first() {
-        let part = |name: &'static str| match user.get(name) {
-            Ok(Some(RawBsonRef::String(text))) => Ok(text),
-            _ => Err(params::missing_field(
-                "KillAllSessionsCmd.killAllSessions",
-                name,
-            )),
-        };
-        let (user, database) = (part("user")?, part("db")?);
-        // Nobody logs in, so nobody has a name.
-        return Err(CommandError::new(
-            ErrorCode::UserNotFound,
-            format!("Could not find user \"{user}\" for db \"{database}\""),
-        ));
+    let users = sessions::users(ctx.argument().unwrap_or(RawBsonRef::Null))?;
+    let mut patterns = Vec::new();
+    for name in &users {
+        if ctx.node.users().definition(name)?.is_none() {
+            return Err(sessions::no_user(name));
+        }
+        patterns.push(Pattern::of_user(Some(digest_of(name))));
     }
-    ctx.node.kill_all_sessions(ctx.conn.id);
+    if patterns.is_empty() {
+        patterns.push(Pattern::default());
+    }
+    ctx.node.kill_sessions(&patterns, ctx.conn.id);
     Ok(rawdoc! { "ok": 1.0 })
 }
 
 fn kill_by_pattern(ctx: &CommandContext<'_>) -> CommandResult {
-    let patterns = listed(ctx)?;
-    if patterns.is_empty() {
-        ctx.node.kill_all_sessions(ctx.conn.id);
-    }
-    for pattern in patterns {
-        for (name, value) in pattern.iter().flatten() {
-            let field = Field {
-                command: "KillAllSessionsByPattern",
-                name: name.as_str(),
-                value,
-            };
-            match name.as_str() {
-                "lsid" => {
-                    let session = session_id::parse(field.document()?)?;
-                    ctx.node.end_session(&session, true);
-                }
-                "uid" => {
-                    let everybody = matches!(
-                        value,
-                        RawBsonRef::Binary(uid) if uid.bytes == session_id::nobody().bytes
-                    );
-                    if everybody {
-                        ctx.node.kill_all_sessions(ctx.conn.id);
-                    }
-                }
-                "users" | "roles" => {}
-                other => {
-                    return Err(params::unknown_field("KillAllSessionsByPattern", other));
-                }
-            }
-        }
-    }
+    let identity = identity::known(ctx.conn);
+    let identity = ctx.owner.as_ref().map(|_| &*identity);
+    let argument = ctx.argument().unwrap_or(RawBsonRef::Null);
+    let patterns = sessions::patterns(argument, identity)?;
+    ctx.node.kill_sessions(&patterns, ctx.conn.id);
     Ok(rawdoc! { "ok": 1.0 })
 }
 
-/// The documents in the command's own array.
-fn listed<'a>(ctx: &CommandContext<'a>) -> Result<Vec<&'a RawDocument>, CommandError> {
+/// The sessions in the command's own array.
+fn named(
+    ctx: &CommandContext<'_>,
+    place: &str,
+    naming: Naming,
+) -> Result<Vec<SessionId>, CommandError> {
     let field = Field {
-        command: ctx.spec.name,
+        command: ctx.spec.parsed_as,
         name: ctx.spec.name,
         value: ctx.argument().unwrap_or(RawBsonRef::Null),
     };
-    params::documents(field)
-}
-
-/// The sessions in the command's own array.
-fn named(ctx: &CommandContext<'_>) -> Result<Vec<SessionId>, CommandError> {
-    listed(ctx)?.into_iter().map(session_id::parse).collect()
+    let named = sessions::named(field, place)?;
+    let own = |lsid| ctx.own_session(lsid, naming);
+    named.into_iter().map(own).collect()
 }

@@ -1,11 +1,11 @@
 //! `setParameter`: changes parameters while the server runs.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("setParameter", Run::Inline(run))
@@ -19,6 +19,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("setParameter", Run::Inline(run)
 const GENERIC: &[&str] = &[
     "lsid",
     "comment",
+    "apiVersion",
+    "apiStrict",
+    "apiDeprecationErrors",
     "maxTimeMS",
     "writeConcern",
     "readConcern",

@@ -2,7 +2,8 @@
 
 use std::future::Future;
 
-use crate::access::check::Access;
+use banyan_access::check::Access;
+
 use crate::context::CommandContext;
 pub use crate::context::{CommandResult, CommandSpec, Needs, Run, Table};
 pub use crate::role::BoxFuture;

@@ -1,12 +1,12 @@
 //! `top`: how long operations on each collection took since the start.
 
+use banyan_access::check::Access;
 use banyan_security::Action;
 use bson::raw::CString;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::number;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::top::{Kind, Spent, Usage};
 

@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use banyan_access::check::Access;
+use banyan_access::reads_and_writes;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::update::{Update, UpdateContext};
 use banyan_replication::sessions::StatementOutcome;
+use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::modify::{self, Action, Target};
 use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::validation::{self, BYPASS};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
-use crate::access::check::Access;
-use crate::access::reads_and_writes;
 use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
@@ -25,12 +27,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .access(Access::Checked(reads_and_writes::update))
     .writes()
     .in_transaction()
-    .fields(&["updates", "ordered", "let"])
-    .ignored(&[
-        "bypassDocumentValidation",
-        "runtimeConstants",
-        "encryptionInformation",
-    ])
+    .fields(&["updates", "ordered", "let", BYPASS])
+    .ignored(&["runtimeConstants", "encryptionInformation"])
     .computes();
 
 /// What errors call a statement.
@@ -103,7 +101,10 @@ impl Statement<'_> {
             Asked::Inherited => common.collator.clone(),
         };
         match self.constants {
-            Some(constants) => query_context(ctx, Some(constants), collator).map(Some),
+            Some(constants) => {
+                let collection = ctx.collection()?;
+                query_context(ctx, collection, Some(constants), collator).map(Some)
+            }
             None => Ok(Some(Context {
                 collator,
                 ..common.clone()
@@ -157,9 +158,21 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let create = statements.iter().any(|statement| statement.upsert);
     let variables = ctx.field("let").map(|field| field.document()).transpose()?;
     // Once for all statements: it looks through the whole request.
-    let context = query_context(ctx, variables, of_collection(ctx, collection))?;
-    let mut staging = Staging::open(ctx.write_context(), collection, create).await?;
+    let context = query_context(ctx, collection, variables, of_collection(ctx, collection))?;
     let mut report = WriteReport::new(ordered(ctx)?);
+    let write_context = WriteContext {
+        bypass_validation: validation::is_bypassed(ctx)?,
+        ..ctx.write_context()
+    };
+    let opened = Staging::open(write_context, collection, create).await;
+    let mut staging = match opened {
+        Ok(staging) => staging,
+        Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
+            report.refuse_all(statements.len(), &error);
+            return Ok(report.reply(|reply| reply.append(cstr!("nModified"), 0)));
+        }
+        Err(error) => return Err(error),
+    };
     let ids = statement_ids(ctx, documents.len())?;
     let mut modified = 0;
     let mut upserted = RawArrayBuf::new();
@@ -266,10 +279,12 @@ async fn one<'a>(
         Update::check_upsert_filter(statement.filter).map_err(errors::query)?;
     }
     let target = Target {
-        filter: Arc::new(Filter::parse(statement.filter, context).map_err(errors::query)?),
+        filter: Arc::new(Filter::of_query(statement.filter, context).map_err(errors::query)?),
         hint: statement.hint,
         sort: None,
         multi: statement.multi,
+        hidden_too: false,
+        most: None,
         keep_documents: false,
     };
     let update_context = UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now());

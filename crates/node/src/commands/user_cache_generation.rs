@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use banyan_access::check::Access;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run, boxed};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new(

@@ -1,5 +1,8 @@
 //! `createUser`, `updateUser`, `dropUser` and what else changes users.
 
+use banyan_access::administration;
+use banyan_access::check::Access;
+use banyan_access::sasl::Iterations;
 use banyan_security::scram::{Credential, Credentials, Mechanism, PasswordError};
 use banyan_security::user::EXTERNAL;
 use banyan_security::{Action, Restrictions, RoleName, UserDefinition, UserName};
@@ -10,10 +13,7 @@ use rand::RngCore;
 
 use super::sasl::iterations;
 use super::table::{CommandResult, CommandSpec, Needs, Run, boxed};
-use crate::access::administration;
 use crate::access::changes;
-use crate::access::check::Access;
-use crate::access::sasl::Iterations;
 use crate::access::stored::{USERS, refused};
 use crate::context::CommandContext;
 use crate::params::Field;

@@ -1,5 +1,7 @@
 //! `usersInfo`: the users of this database, of all of them, or those that are named.
 
+use banyan_access::administration::{self, user_name};
+use banyan_access::check::Access;
 use banyan_access::copies::without;
 use banyan_security::role::Granted;
 use banyan_security::{Restrictions, RoleName, UserDefinition};
@@ -7,9 +9,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
-use crate::access::administration::{self, user_name};
 use crate::access::changes;
-use crate::access::check::Access;
 use crate::access::stored::{Stored, USERS, refused};
 use crate::context::CommandContext;
 use crate::cursors::first::{is_listed, list_filter};
@@ -148,7 +148,10 @@ fn describe(
 /// What somebody has through roles.
 pub fn append_granted(document: &mut RawDocumentBuf, granted: &Granted, roles: &[RoleName]) {
     document.append(cstr!("inheritedRoles"), RoleName::array(roles));
-    document.append(cstr!("inheritedPrivileges"), granted.privileges.to_array());
+    document.append(
+        cstr!("inheritedPrivileges"),
+        granted.privileges().to_array(),
+    );
 }
 
 pub fn append_restrictions(document: &mut RawDocumentBuf, restrictions: &[Restrictions]) {

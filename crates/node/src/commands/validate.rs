@@ -2,11 +2,13 @@
 //! other. Each record's keys must be in each index, and each index entry must belong to a record that
 //! has its key.
 
+use banyan_access::check::Access;
 use banyan_document::is_true;
 use banyan_document::key::Keys;
 use banyan_execution::Interrupt;
+use banyan_query::Validator;
 use banyan_replication::machine::effects;
-use banyan_security::Action;
+use banyan_replication::write::validation::{self, Action};
 use banyan_storage::{Collection, Index, KeyRange, Record, RecordId, Snapshot, StorageError};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CString;
@@ -14,13 +16,13 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("validate", Run::Future(run))
-    .access(Access::Collection(Action::Validate))
+    .access(Access::Collection(banyan_security::Action::Validate))
     .needs(Needs::Data)
     .fields(&[
         "full",
@@ -49,6 +51,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let metadata_only = check_options(ctx)?;
         let (catalog, snapshot) = ctx.node.replica.view();
         let Some(collection) = catalog.get(ctx.database(), ctx.collection()?) else {
+            if views::refuse_named(ctx).is_err() {
+                return Err(CommandError::new(
+                    ErrorCode::CommandNotSupportedOnView,
+                    "Cannot validate a view",
+                ));
+            }
             return Err(CommandError::new(
                 ErrorCode::NamespaceNotFound,
                 format!("Collection '{namespace}' does not exist to validate."),
@@ -59,7 +67,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Ok(findings.reply(&namespace, collection, true));
         }
         let interrupt = ctx.interrupt();
-        ctx.compute(|| findings.inspect(collection, &snapshot, interrupt))
+        let validator = validation::of_collection(collection, || ctx.budget())?;
+        let validator = validator.as_deref();
+        ctx.compute(|| findings.inspect(collection, validator, &snapshot, interrupt))
             .await?;
         Ok(findings.reply(&namespace, collection, false))
     })
@@ -100,6 +110,8 @@ fn check_options(ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
 struct Findings {
     records: u64,
     invalid: u64,
+    /// Records that the validator does not accept.
+    non_compliant: u64,
     corrupt: Vec<RecordId>,
     indexes: Vec<IndexFindings>,
     missing: Listed,
@@ -162,6 +174,7 @@ impl Findings {
     fn inspect(
         &mut self,
         collection: &Collection,
+        validator: Option<&Validator>,
         snapshot: &Snapshot,
         interrupt: &Interrupt,
     ) -> Result<(), CommandError> {
@@ -186,6 +199,11 @@ impl Findings {
                 let what = format!("record {id}: {error}");
                 self.spoiled(Some(id), what);
                 continue;
+            }
+            if let Some(validator) = validator
+                && !validator.accepts(&record).map_err(errors::query)?
+            {
+                self.non_compliant += 1;
             }
             for (at, index) in collection.indexes.iter().enumerate() {
                 self.look_up(at, index, snapshot, &id, &record)?;
@@ -335,6 +353,13 @@ impl Findings {
                 ));
             }
         }
+        if self.non_compliant > 0 {
+            let what = "Detected one or more documents not compliant with the collection's schema.";
+            match Action::of(&collection.options) {
+                Action::Warn => self.warnings.push(what.to_owned()),
+                Action::Error => self.error(what.to_owned()),
+            }
+        }
         for (index, found) in collection.indexes.iter().zip(self.indexes.clone()) {
             if let Some(record) = &found.unmarked_multikey {
                 self.error(format!(
@@ -388,7 +413,7 @@ impl Findings {
             details.append(name, rawdoc! { "valid": found.is_valid() });
         }
         reply.append(cstr!("nInvalidDocuments"), long(self.invalid));
-        reply.append(cstr!("nNonCompliantDocuments"), 0_i64);
+        reply.append(cstr!("nNonCompliantDocuments"), long(self.non_compliant));
         reply.append(cstr!("nrecords"), long(self.records));
         let count = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
         reply.append(cstr!("nIndexes"), count);
@@ -485,7 +510,7 @@ mod tests {
         let interrupt = Interrupt::new(Arc::new(AtomicBool::new(false)), None);
         let mut findings = Findings::new(collection);
         findings
-            .inspect(collection, &store.snapshot(), &interrupt)
+            .inspect(collection, None, &store.snapshot(), &interrupt)
             .unwrap();
         let reply = findings.reply("db.c", collection, false);
         bson::Document::try_from(reply).unwrap()

@@ -1,9 +1,9 @@
 //! `voteCommitIndexBuild`: a secondary tells the primary that it has loaded an index.
 
+use banyan_access::check::Access;
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("voteCommitIndexBuild", Run::Inline(run))

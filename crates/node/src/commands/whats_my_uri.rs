@@ -1,9 +1,9 @@
 //! `whatsmyuri`: the client's address as the server sees it.
 
+use banyan_access::check::Access;
 use bson::rawdoc;
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::access::check::Access;
 use crate::context::CommandContext;
 
 pub static SPEC: CommandSpec = CommandSpec::new("whatsmyuri", Run::Inline(run))

@@ -73,25 +73,51 @@ pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<Statement
 }
 
 /// Collects the outcome of one write command.
+///
+/// What errors tell beside their code is bounded: of the first ones everything is told, of the rest
+/// no details.
 pub struct WriteReport {
     ordered: bool,
     pub n: u64,
     /// Statements that an earlier try has settled.
     pub retried: Vec<i32>,
     errors: Vec<(usize, CommandError)>,
+    details_bytes: usize,
 }
 
+/// What the details of all errors may come to: they have to fit into a reply, at 100,000 statements.
+const DETAILS_BYTES_MAX: usize = 14 << 20;
+
 impl WriteReport {
+    /// Refuses as many statements as there are, or the first if those behind it wait for it: what is
+    /// written to cannot be.
+    pub fn refuse_all(&mut self, statements: usize, error: &CommandError) {
+        for at in 0..statements {
+            if self.is_over() {
+                return;
+            }
+            self.refuse(at, error.clone());
+        }
+    }
+
     pub fn new(ordered: bool) -> WriteReport {
         WriteReport {
             ordered,
             n: 0,
             retried: Vec::new(),
             errors: Vec::new(),
+            details_bytes: 0,
         }
     }
 
-    pub fn refuse(&mut self, at: usize, error: CommandError) {
+    pub fn refuse(&mut self, at: usize, mut error: CommandError) {
+        if let Some(extra) = &error.extra {
+            let bytes = self.details_bytes + extra.as_bytes().len();
+            match bytes > DETAILS_BYTES_MAX {
+                true => error.extra = None,
+                false => self.details_bytes = bytes,
+            }
+        }
         self.errors.push((at, error));
     }
 

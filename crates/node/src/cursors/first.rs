@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
+use banyan_access::identity::UserDigest;
 use banyan_execution::Listed;
 use banyan_execution::{InterruptSlot, Row};
-use banyan_replication::sessions::session_id;
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Tail};
-use crate::access::identity::UserDigest;
 use crate::context::CommandContext;
 
 /// What the client said about batches.
@@ -23,18 +22,22 @@ pub struct BatchOptions {
 
 impl BatchOptions {
     /// From `cursor: {batchSize}`, as `aggregate` and the list commands have it.
-    pub fn from_cursor_field(ctx: &CommandContext<'_>) -> Result<BatchOptions, CommandError> {
+    pub fn from_cursor_field(
+        command: &'static str,
+        body: &RawDocument,
+    ) -> Result<BatchOptions, CommandError> {
         let mut options = BatchOptions::default();
-        let Some(cursor) = ctx.field("cursor") else {
+        let Some(value) = banyan_document::field(body, "cursor") else {
             return Ok(options);
         };
-        for (name, value) in cursor.document()?.iter().flatten() {
+        let named = |name, value| crate::params::Field {
+            command,
+            name,
+            value,
+        };
+        for (name, value) in named("cursor", value).document()?.iter().flatten() {
             let name = name.as_str();
-            let field = crate::params::Field {
-                command: ctx.spec.name,
-                name,
-                value,
-            };
+            let field = named(name, value);
             match name {
                 "batchSize" => options.size = Some(field.unsigned()?),
                 _ => {
@@ -64,17 +67,15 @@ pub fn reply(
     let ended = batch.fill(&mut cursor, options.size.unwrap_or(FIRST_BATCH_DEFAULT))?;
     ctx.work.returned.add(batch.count());
     let namespace = cursor.namespace.clone();
-    let ended = match cursor.tail {
-        Tail::Ends => ended,
-        Tail::Stays | Tail::Waits => cursor.remaining == Some(0),
-    };
+    let ended = ended && cursor.tail == Tail::Ends;
     let invalidated = batch.conclude(&cursor);
     if ended || invalidated || options.single {
         return batch.finish(0, &namespace);
     }
     cursor.slot.set(None);
     cursor.owner = owner(ctx);
-    cursor.session = ctx.generic.lsid.map(session_id::parse).transpose()?;
+    cursor.session = ctx.session;
+    cursor.api = ctx.api;
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
         _ => ctx
@@ -96,7 +97,7 @@ pub fn reply_with_list(
     namespace: String,
     documents: Vec<RawDocumentBuf>,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let options = BatchOptions::from_cursor_field(ctx)?;
+    let options = BatchOptions::from_cursor_field(ctx.spec.name, ctx.body())?;
     let rows = documents
         .into_iter()
         .map(|document| Ok(Row::Owned(document)));

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use banyan_access::api_version::ApiParameters;
+use banyan_access::identity::UserDigest;
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::{Cause, Interrupt};
 use banyan_execution::{InterruptSlot, Row, Rows};
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, ErrorCode, SessionId};
 use bson::{RawDocumentBuf, Timestamp};
 use parking_lot::Mutex;
 
-use crate::access::identity::UserDigest;
 use crate::errors;
 
 /// So many rows are read at once at most.
@@ -68,10 +69,12 @@ pub trait Following: Send + Sync {
 /// The rest of a result.
 pub struct Cursor {
     pub namespace: String,
-    /// The session it was opened in, by the bytes of the session's `id`.
-    pub session: Option<[u8; 16]>,
+    /// The session it was opened in.
+    pub session: Option<SessionId>,
     /// Who opened it; `None` where access is not controlled.
     pub owner: Option<UserDigest>,
+    /// What its command said of the stable API, if a client sent that.
+    pub api: ApiParameters,
     pub rows: Rows,
     /// Where the rows look for the interruption of the command that reads them.
     pub slot: Arc<InterruptSlot>,
@@ -98,6 +101,7 @@ impl Cursor {
             namespace,
             session: None,
             owner: None,
+            api: ApiParameters::default(),
             rows,
             slot,
             remaining: None,
@@ -187,7 +191,7 @@ enum Slot {
     },
     InUse {
         namespace: String,
-        session: Option<[u8; 16]>,
+        session: Option<SessionId>,
         owner: Option<UserDigest>,
         interrupt: Interrupt,
     },
@@ -208,7 +212,7 @@ impl Slot {
         }
     }
 
-    fn session(&self) -> Option<[u8; 16]> {
+    fn session(&self) -> Option<SessionId> {
         match self {
             Slot::Idle { cursor, .. } => cursor.session,
             Slot::InUse { session, .. } => *session,
@@ -432,8 +436,8 @@ impl CursorManager {
         killed
     }
 
-    pub fn kill_session(&self, session: [u8; 16]) -> usize {
-        self.kill_where(|slot| slot.session() == Some(session))
+    pub fn kill_sessions(&self, fits: impl Fn(&SessionId) -> bool) -> usize {
+        self.kill_where(|slot| slot.session().is_some_and(|session| fits(&session)))
     }
 
     pub fn kill_namespace(&self, namespace: &str) -> usize {

@@ -1,54 +1,41 @@
 //! The cluster time that members and clients tell each other.
 
+use banyan_access::cluster_time::{DRIFT_PARAMETER, SignedTime};
+use banyan_access::{gossip as judging, identity};
 use banyan_replication::clock::{self, Clock};
-use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocumentBuf, Timestamp, cstr, rawdoc};
+use banyan_wire::{CommandError, Connection, OWN_CONNECTION_ID};
+use bson::{RawBsonRef, RawDocumentBuf, Timestamp, cstr};
 
-use super::concern::wrong_type;
+use crate::access::signing_keys;
 use crate::node::Node;
 
-/// Refuses a `$clusterTime` that cannot be one, and takes note of what it says.
-pub fn observe(node: &Node, gossip: RawBsonRef<'_>) -> Result<(), CommandError> {
-    let RawBsonRef::Document(gossip) = gossip else {
-        return Err(CommandError::new(
-            ErrorCode::Location(10065),
-            "invalid parameter: expected an object ($clusterTime)",
-        ));
-    };
-    let missing = |name: &str| {
-        CommandError::new(
-            ErrorCode::NoSuchKey,
-            format!("Missing expected field \"{name}\""),
-        )
-    };
-    let field = |name: &str| gossip.get(name).ok().flatten();
-    let time = match field("clusterTime") {
-        Some(RawBsonRef::Timestamp(time)) => time,
-        Some(value) => return Err(wrong_type("clusterTime", "timestamp", value)),
-        None => return Err(missing("clusterTime")),
-    };
-    match field("signature") {
-        Some(RawBsonRef::Document(_)) => {}
-        Some(value) => return Err(wrong_type("signature", "object", value)),
-        None => return Err(missing("signature")),
+/// Refuses a `$clusterTime` that cannot be one or that the client cannot have heard, and takes note
+/// of what it says.
+pub async fn observe(
+    node: &Node,
+    conn: &Connection,
+    gossip: RawBsonRef<'_>,
+) -> Result<(), CommandError> {
+    let told = SignedTime::parse(gossip)?;
+    if node.access.is_enforced() && conn.id != OWN_CONNECTION_ID {
+        signing_keys::refresh(&node.access, &node.replica);
+        let identity = identity::known(conn);
+        let (access, latest) = (&node.access, node.replica.clock.now());
+        let refresh = signing_keys::bring(access, &node.replica);
+        if !judging::judge(access, &identity, &told, latest, refresh).await? {
+            return Ok(());
+        }
     }
-    let drift = node.parameters.value("maxAcceptableLogicalClockDriftSecs");
-    let wall = Clock::wall_seconds();
-    if u64::from(time.time) > wall.saturating_add(drift.max(0).unsigned_abs()) {
-        return Err(CommandError::new(
-            ErrorCode::ClusterTimeFailsRateLimiter,
-            format!(
-                "New $clusterTime, {}, is too far from this node's wall clock time, {wall}.",
-                time.time
-            ),
-        ));
-    }
-    node.replica.clock.observe(time);
+    told.check_drift(
+        Clock::wall_seconds(),
+        node.parameters.value(DRIFT_PARAMETER),
+    )?;
+    node.replica.clock.observe(told.time);
     Ok(())
 }
 
 /// What members of a set append to every reply: how far time has come.
-pub fn attach_time(node: &Node, reply: &mut RawDocumentBuf) {
+pub fn attach_time(node: &Node, conn: &Connection, reply: &mut RawDocumentBuf) {
     if !node.replication.is_replica_set() {
         return;
     }
@@ -57,16 +44,20 @@ pub fn attach_time(node: &Node, reply: &mut RawDocumentBuf) {
     if clock::to_bits(now) == 0 {
         return;
     }
-    reply.append(cstr!("$clusterTime"), gossip(now));
+    if !node.access.is_enforced() || conn.id == OWN_CONNECTION_ID {
+        reply.append(cstr!("$clusterTime"), gossip(now));
+    } else {
+        signing_keys::refresh(&node.access, &node.replica);
+        let identity = identity::known(conn);
+        if let Some(told) = judging::for_client(&node.access, &identity, now) {
+            reply.append(cstr!("$clusterTime"), told.document());
+        }
+    }
     reply.append(cstr!("operationTime"), applied);
 }
 
-/// A `$clusterTime`. The signature is the one of a deployment without keys.
+/// A `$clusterTime` for those who ask for no proof: members.
 pub fn gossip(time: Timestamp) -> RawDocumentBuf {
-    let hash = bson::Binary {
-        subtype: bson::spec::BinarySubtype::Generic,
-        bytes: vec![0; 20],
-    };
-    let signature = rawdoc! { "hash": hash, "keyId": 0_i64 };
-    rawdoc! { "clusterTime": time, "signature": signature }
+    let signature = Default::default();
+    SignedTime { time, signature }.document()
 }

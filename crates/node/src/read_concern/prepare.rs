@@ -157,7 +157,10 @@ async fn snapshot_view(
     at: Option<Timestamp>,
 ) -> Result<PointInTime, CommandError> {
     let node = ctx.node;
-    if ctx.database() == "local" {
+    let catalog = node.replica.store.catalog();
+    let named = ctx.collection().ok();
+    let named = named.and_then(|name| catalog.get(ctx.database(), name));
+    if ctx.database() == "local" || named.is_some_and(|named| named.is_capped) {
         return Err(CommandError::new(
             ErrorCode::SnapshotUnavailable,
             "Reading from capped collections with readConcern snapshot is not supported",

@@ -3,17 +3,15 @@
 
 use std::sync::Arc;
 
+use banyan_access::identity::UserDigest;
 use banyan_execution::Documents;
 use banyan_execution::error;
-use banyan_replication::sessions::{self, SessionRecord, session_id};
+use banyan_replication::sessions::{self, SessionRecord};
 use banyan_replication::virtual_collections::{SESSIONS, TRANSACTIONS};
-use bson::spec::BinarySubtype;
-use bson::{Binary, DateTime, RawDocumentBuf, rawdoc};
+use bson::{DateTime, RawDocumentBuf, rawdoc};
 
-use crate::access::identity::UserDigest;
 use crate::logical_sessions::Listed;
 use crate::node::Node;
-use crate::params;
 
 pub fn is_view(node: &Node, database: &str, collection: &str) -> bool {
     database == "config"
@@ -35,22 +33,15 @@ pub fn sessions_of(
     let owners = owners.to_vec();
     let sessions = node.sessions.all().into_iter();
     sessions
-        .filter(move |listed| listed.owner.is_some_and(|owner| owners.contains(&owner)))
+        .filter(move |listed| {
+            let user = listed.session.user;
+            user.is_some_and(|user| owners.contains(&user))
+        })
         .map(|listed| describe(&listed))
 }
 
 fn describe(listed: &Listed) -> RawDocumentBuf {
-    let id = match &listed.owner {
-        None => session_id::document(&listed.session),
-        Some(owner) => {
-            let uid = Binary {
-                subtype: BinarySubtype::Generic,
-                bytes: owner.to_vec(),
-            };
-            rawdoc! { "id": params::uuid(&listed.session), "uid": uid }
-        }
-    };
-    rawdoc! { "_id": id, "lastUse": listed.last_use }
+    rawdoc! { "_id": listed.session.document(), "lastUse": listed.last_use }
 }
 
 /// The documents of such a collection. `None`: it is an ordinary one.
@@ -74,7 +65,7 @@ pub fn documents(node: &Arc<Node>, database: &str, collection: &str) -> Option<D
         let session = sessions::session_of(&key)?;
         let record = SessionRecord::decode(&bytes).ok()?;
         Some(Ok(rawdoc! {
-            "_id": session_id::document(&session),
+            "_id": session.document(),
             "txnNum": record.txn_number,
             "lastWriteOpTime": {
                 "ts": record.last_write.time(),

@@ -84,8 +84,8 @@ async fn a_hidden_index_is_kept_up_but_not_used() {
     assert_eq!(rig.code(missing).await, 27);
     let id = rawdoc! { "collMod": "c", "index": { "name": "_id_", "hidden": true } };
     assert_eq!(rig.code(id).await, 2);
-    let validator = rawdoc! { "collMod": "c", "validator": { "a": 1 } };
-    assert_eq!(rig.code(validator).await, 238);
+    let unique = rawdoc! { "collMod": "c", "index": { "name": "a", "prepareUnique": true } };
+    assert_eq!(rig.code(unique).await, 238);
     assert_eq!(rig.validate().await, 10);
 }
 

@@ -61,6 +61,39 @@ async fn duplicates_are_refused_with_their_key() {
     assert_eq!(rig.validate().await, 6);
 }
 
+/// Whether their keys ascend, and are looked up together, or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn duplicates_are_found_among_many() {
+    let (_dir, rig) = rig().await;
+    rig.ok(index(rawdoc! { "u": 1 }, "u", true)).await;
+    let document = |id: i32, u: i32| rawdoc! { "_id": id, "u": u };
+    let run = async |documents: Vec<RawDocumentBuf>| {
+        let mut unordered = insert(documents);
+        unordered.append(bson::cstr!("ordered"), false);
+        let reply = rig.run(unordered).await;
+        let errors = reply.get_array("writeErrors");
+        let at: Vec<i32> = (errors.into_iter().flatten())
+            .map(|e| i32_of(e.unwrap().as_document().unwrap(), "index"))
+            .collect();
+        (i32_of(&reply, "n"), at)
+    };
+    let ascending = |from: i32| (from..from + 100).map(move |n| document(n, n));
+    assert_eq!(run(ascending(0).collect()).await, (100, vec![]));
+    // The last one is there, then the first one, then one that another statement has put there.
+    assert_eq!(run(ascending(-99).collect()).await, (99, vec![99]));
+    assert_eq!(run(ascending(99).collect()).await, (99, vec![0]));
+    rig.ok(insert([document(250, 1000)])).await;
+    assert_eq!(run(ascending(200).collect()).await, (99, vec![50]));
+    // Twins among them; a key that is there in the other index only; keys that descend.
+    let twins = ascending(400).chain([document(499, 900), document(501, 499)]);
+    assert_eq!(run(twins.collect()).await, (100, vec![100, 101]));
+    let by_u = (600..700).map(|n| document(n, if n == 650 { 0 } else { n }));
+    assert_eq!(run(by_u.collect()).await, (99, vec![50]));
+    let descending = ascending(699).rev();
+    assert_eq!(run(descending.collect()).await, (99, vec![99]));
+    rig.validate().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_that_cannot_be_stored_are_refused() {
     let (_dir, rig) = rig().await;

@@ -125,9 +125,10 @@ impl<'f> Conjunction<'f> {
             }
             MatchNode::Not(child) => self.take_negation(child, above),
             MatchNode::Path { path, predicate } => self.take_path(joined(above, path), predicate),
-            MatchNode::Expression { .. } | MatchNode::Where(_) | MatchNode::Schema { .. } => {
-                self.complete = false
-            }
+            MatchNode::Expression { .. }
+            | MatchNode::Where(_)
+            | MatchNode::Schema { .. }
+            | MatchNode::Text(_) => self.complete = false,
             MatchNode::AlwaysTrue => {}
             MatchNode::AlwaysFalse => self.never = true,
         }
@@ -166,9 +167,10 @@ impl<'f> Conjunction<'f> {
                 item: None,
                 conjunct: None,
             }),
-            MatchNode::Expression { .. } | MatchNode::Where(_) | MatchNode::Schema { .. } => {
-                self.complete = false
-            }
+            MatchNode::Expression { .. }
+            | MatchNode::Where(_)
+            | MatchNode::Schema { .. }
+            | MatchNode::Text(_) => self.complete = false,
             MatchNode::AlwaysTrue => self.never = true,
             MatchNode::AlwaysFalse => {}
         }

@@ -238,6 +238,11 @@ fn describe_value(value: RawBsonRef<'_>, collated: bool) -> String {
         RawBsonRef::Int64(number) => number.to_string(),
         RawBsonRef::Boolean(value) => value.to_string(),
         RawBsonRef::ObjectId(id) => format!("ObjectId('{id}')"),
+        RawBsonRef::Binary(binary) => {
+            let digits = binary.bytes.iter().map(|byte| format!("{byte:02X}"));
+            let subtype = u8::from(binary.subtype);
+            format!("BinData({subtype}, {})", digits.collect::<String>())
+        }
         RawBsonRef::DateTime(date) => format!("new Date({})", date.timestamp_millis()),
         RawBsonRef::Document(document) if document.is_empty() => "{}".into(),
         RawBsonRef::Array(array) if array.is_empty() => "[]".into(),
@@ -352,6 +357,8 @@ fn holding<'a>(
         Predicate::Mod { .. } => Some(Intervals::inexact(vec![numbers()])),
         Predicate::ExprCompare(..)
         | Predicate::Bits(_)
+        | Predicate::Geo(_)
+        | Predicate::Near(_)
         | Predicate::Size(_)
         | Predicate::ElemMatchObject(_)
         | Predicate::ElemMatchValue(_) => None,

@@ -2,10 +2,12 @@
 //! indexes, the router in shard keys.
 //!
 //! [`conjunction`] reads the filter's tree for conditions on paths that have to hold together;
-//! [`interval`] says where in the order of all values those lie that meet one condition;
+//! [`interval`] says where in the order of all values those lie that meet one condition; [`geo`] where
+//! among the cells of the sphere;
 //! [`implication`] decides whether one filter implies another.
 
 pub mod conjunction;
+pub mod geo;
 pub mod implication;
 pub mod interval;
 #[cfg(test)]

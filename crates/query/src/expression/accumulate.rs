@@ -9,7 +9,7 @@ use banyan_document::Number;
 use super::arena::{ArrayBuilder, byte_len};
 use super::env::Env;
 use super::node::Arguments;
-use super::operator::{Form, NamedCodes, Operator, optional, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, optional, required};
 use super::sum::Sum;
 use super::value::{Value, error, is_nullish, items};
 use crate::error::{ErrorKind, QueryError};
@@ -18,7 +18,7 @@ use crate::merge_sort;
 const CODES: NamedCodes = NamedCodes {
     not_object: 7436201,
     unknown: 40415,
-    missing: 40414,
+    missing: &[40414],
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -27,6 +27,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$median",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[required("input"), required("method")],
             run: median,
             codes: CODES,
@@ -36,6 +37,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$percentile",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[required("input"), required("method"), optional("p")],
             run: percentiles,
             codes: CODES,

@@ -13,15 +13,15 @@ use crate::error::{ErrorKind, QueryError};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$abs", 1, abs),
-    Operator::variadic("$add", add),
+    Operator::commutative("$add", add),
     Operator::fixed("$ceil", 1, ceil),
     Operator::fixed("$divide", 2, divide),
     Operator::fixed("$floor", 1, floor),
     Operator::fixed("$mod", 2, remainder),
-    Operator::variadic("$multiply", multiply),
-    Operator::ranged("$round", 1, 2, round),
+    Operator::commutative("$multiply", multiply),
+    Operator::in_turn("$round", 1, 2, round),
     Operator::fixed("$subtract", 2, subtract),
-    Operator::ranged("$trunc", 1, 2, trunc),
+    Operator::in_turn("$trunc", 1, 2, trunc),
 ];
 
 type Result<T> = std::result::Result<T, QueryError>;
@@ -162,7 +162,7 @@ fn subtract<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
             };
             return match a.checked_sub(b) {
                 Some(millis) => Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis)))),
-                None => date_overflow("$subtract"),
+                None => error(159, format!("Overflow while subtracting {b}ms from {a}ms")),
             };
         }
     }
@@ -227,6 +227,9 @@ fn remainder<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     ) {
         (Some(a), Some(b)) => match a.remainder(b) {
             Some(rest) => raw(rest),
+            None if matches!((a, b), (Number::Decimal(_), _) | (_, Number::Decimal(_))) => {
+                error(5733415, "can't $mod by zero")
+            }
             None => error(16610, "can't $mod by zero"),
         },
         _ => error(
@@ -273,7 +276,7 @@ fn trunc<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
 
 fn to_place<'a>(args: &Arguments<'a>, rounding: Rounding) -> Result<Value<'a>> {
     let operator = args.operator;
-    if is_nullish(args.get(0)) || (args.values.len() > 1 && is_nullish(args.get(1))) {
+    if is_nullish(args.get(0)) {
         return NULL;
     }
     let Some(number) = args.get(0).and_then(Number::from_raw) else {
@@ -285,8 +288,23 @@ fn to_place<'a>(args: &Arguments<'a>, rounding: Rounding) -> Result<Value<'a>> {
             ),
         );
     };
+    if args.values.len() > 1 && is_nullish(args.get(1)) {
+        return NULL;
+    }
     let place = match args.get(1) {
         None => 0,
+        Some(RawBsonRef::Double(value)) if value.is_nan() => {
+            return error(31109, "Can't coerce out of range value NaN to long");
+        }
+        Some(value) if Number::from_raw(value).is_none() => {
+            return error(
+                16004,
+                format!(
+                    "can't convert from BSON type {} to long",
+                    type_name(Some(value))
+                ),
+            );
+        }
         Some(value) => match Number::from_raw(value).and_then(Number::to_i32_exact) {
             Some(place @ -20..=100) => place,
             Some(place) => {

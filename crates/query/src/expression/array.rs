@@ -1,13 +1,15 @@
 //! Operators over arrays: positions, slices, joins, order
 
-use bson::{RawArray, RawBsonRef, RawDocument};
+use std::sync::LazyLock;
+
+use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument};
 
 use banyan_document::Number;
 
 use super::arena::{ArrayBuilder, byte_len, check_size};
 use super::env::Env;
 use super::node::{Arguments, ExpressionNode, Run, Special};
-use super::operator::{Form, NamedCodes, Operator, Parameter, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, required};
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
 use crate::error::QueryError;
@@ -17,7 +19,7 @@ use crate::sort::SortPattern;
 const N_CODES: NamedCodes = NamedCodes {
     not_object: 5787900,
     unknown: 5787901,
-    missing: 5787906,
+    missing: &[5787906, 5787907],
 };
 
 const N_PARAMETERS: &[Parameter] = &[required("n"), required("input")];
@@ -26,6 +28,7 @@ const fn first_n(name: &'static str, run: Run) -> Operator {
     Operator {
         name,
         form: Form::Named {
+            operands: Operands::InTurnLater,
             parameters: N_PARAMETERS,
             run,
             codes: N_CODES,
@@ -35,7 +38,7 @@ const fn first_n(name: &'static str, run: Run) -> Operator {
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$arrayElemAt", 2, array_elem_at),
-    Operator::variadic("$concatArrays", concat_arrays),
+    Operator::associative("$concatArrays", concat_arrays),
     Operator::fixed("$first", 1, |args, _| edge(args, false)),
     first_n("$firstN", |args, env| {
         let (array, n) = n_and_input(args)?;
@@ -131,6 +134,8 @@ fn edge<'a>(args: &Arguments<'a>, last: bool) -> Result<Value<'a>> {
     }
 }
 
+static NOTHING: LazyLock<RawArrayBuf> = LazyLock::new(RawArrayBuf::new);
+
 fn n_and_input<'a>(args: &Arguments<'a>) -> Result<(&'a RawArray, usize)> {
     let n = match args
         .get(0)
@@ -162,6 +167,8 @@ fn n_and_input<'a>(args: &Arguments<'a>) -> Result<(&'a RawArray, usize)> {
     };
     match args.get(1) {
         Some(RawBsonRef::Array(array)) => Ok((array, n)),
+        // Only n was to be looked at.
+        None if args.values.len() < 2 => Ok((&**NOTHING, n)),
         _ => error(5788200, "Input must be an array"),
     }
 }
@@ -174,11 +181,11 @@ fn extreme_n<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<
 }
 
 fn concat_arrays<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    if args.any_nullish() {
-        return Ok(NULL);
-    }
     let mut builder = ArrayBuilder::new();
     for value in &args.values {
+        if is_nullish(*value) {
+            return Ok(NULL);
+        }
         let Some(RawBsonRef::Array(array)) = value else {
             return error(
                 28664,

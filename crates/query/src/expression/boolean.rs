@@ -1,6 +1,6 @@
 //! $and $or $not
 
-use bson::RawBsonRef;
+use bson::{RawBson, RawBsonRef};
 
 use super::env::Env;
 use super::node::{ExpressionNode, Special};
@@ -33,6 +33,15 @@ fn junction(
     parser: &mut Parser<'_>,
 ) -> Result<ExpressionNode, QueryError> {
     let operands = parser.arguments(name, 0, NO_LIMIT, value)?;
+    let is_decisive = |operand: &ExpressionNode| match operand {
+        ExpressionNode::Constant(value) => is_true(Some(value.as_raw_bson_ref())) == decides,
+        ExpressionNode::Missing => !decides,
+        _ => false,
+    };
+    // Wherever it stands: the others are not evaluated then.
+    if operands.iter().any(is_decisive) {
+        return Ok(ExpressionNode::constant(RawBson::Boolean(decides)));
+    }
     Ok(ExpressionNode::special(Junction { operands, decides }))
 }
 

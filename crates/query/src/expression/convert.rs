@@ -9,22 +9,33 @@ use banyan_document::number::{Decimal, Rounding};
 
 use super::date;
 use super::env::Env;
-use super::node::Arguments;
-use super::operator::{Form, NamedCodes, Operator, optional, required};
-use super::value::{Value, describe, is_nullish, is_true, type_name};
+use super::node::{Arguments, ExpressionNode, Run};
+use super::operator::{Form, NamedCodes, Operands, Operator, optional, required};
+use super::parse::{NO_LIMIT, Parser};
+use super::value::{Value, describe, error, is_nullish, is_true, type_name};
 use crate::error::{ErrorKind, QueryError};
 
 /// FailedToParse, which has a number of its own.
 const CODES: NamedCodes = NamedCodes {
     not_object: 9,
     unknown: 9,
-    missing: 9,
+    missing: &[9],
 };
+
+macro_rules! to {
+    ($name:literal, $target:ident) => {
+        Operator::special($name, |value, parser| {
+            let run: Run = |args, env| shorthand(args, env, Target::$target);
+            parse_shorthand($name, run, value, parser)
+        })
+    };
+}
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$convert",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[
                 required("input"),
                 required("to"),
@@ -39,29 +50,25 @@ pub(super) const OPERATORS: &[Operator] = &[
         let number = args.get(0).and_then(Number::from_raw).is_some();
         Ok(Some(RawBsonRef::Boolean(number)))
     }),
-    Operator::fixed("$toBool", 1, |args, env| shorthand(args, env, Target::Bool)),
-    Operator::fixed("$toDate", 1, |args, env| shorthand(args, env, Target::Date)),
-    Operator::fixed("$toDecimal", 1, |args, env| {
-        shorthand(args, env, Target::Decimal)
+    to!("$toBool", Bool),
+    to!("$toDate", Date),
+    to!("$toDecimal", Decimal),
+    to!("$toDouble", Double),
+    Operator::special("$toHashedIndexKey", |value, parser| {
+        // An array is its one operand and not a list of them.
+        let operand = parser.operand(value)?;
+        let run: Run = |args, _| {
+            let hash = banyan_document::key::hash(args.get(0).unwrap_or(RawBsonRef::Null));
+            Ok(Some(RawBsonRef::Int64(hash)))
+        };
+        let operands = vec![operand];
+        Ok(ExpressionNode::call("$toHashedIndexKey", run, operands, 1))
     }),
-    Operator::fixed("$toDouble", 1, |args, env| {
-        shorthand(args, env, Target::Double)
-    }),
-    Operator::fixed("$toHashedIndexKey", 1, |args, _| {
-        let hash = banyan_document::key::hash(args.get(0).unwrap_or(RawBsonRef::Null));
-        Ok(Some(RawBsonRef::Int64(hash)))
-    }),
-    Operator::fixed("$toInt", 1, |args, env| shorthand(args, env, Target::Int)),
-    Operator::fixed("$toLong", 1, |args, env| shorthand(args, env, Target::Long)),
-    Operator::fixed("$toObjectId", 1, |args, env| {
-        shorthand(args, env, Target::ObjectId)
-    }),
-    Operator::fixed("$toString", 1, |args, env| {
-        shorthand(args, env, Target::String)
-    }),
-    Operator::fixed("$toUUID", 1, |args, env| {
-        shorthand(args, env, Target::BinData)
-    }),
+    to!("$toInt", Int),
+    to!("$toLong", Long),
+    to!("$toObjectId", ObjectId),
+    to!("$toString", String),
+    to!("$toUUID", BinData),
     Operator::fixed("$type", 1, |args, env| env.string(type_name(args.get(0)))),
 ];
 
@@ -197,6 +204,23 @@ fn convert<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     }
 }
 
+/// The one operand of `$toInt` and its like.
+fn parse_shorthand(
+    name: &'static str,
+    run: Run,
+    value: RawBsonRef<'_>,
+    parser: &mut Parser<'_>,
+) -> Result<ExpressionNode> {
+    let operands = parser.arguments(name, 0, NO_LIMIT, value)?;
+    if operands.len() != 1 {
+        return error(
+            50723,
+            format!("{name} requires a single argument, got {}", operands.len()),
+        );
+    }
+    Ok(ExpressionNode::call(name, run, operands, u32::MAX))
+}
+
 fn shorthand<'a>(args: &Arguments<'a>, env: &Env<'a>, target: Target) -> Result<Value<'a>> {
     match args.get(0) {
         value if is_nullish(value) => Ok(NULL),
@@ -326,6 +350,12 @@ fn parse_integer(text: &str) -> Result<i64> {
     }
 }
 
+/// Whether a number has another digit than zero before its exponent.
+fn has_value(number: &str) -> bool {
+    let digits = number.split(['e', 'E']).next().unwrap_or_default();
+    digits.bytes().any(|digit| matches!(digit, b'1'..=b'9'))
+}
+
 fn to_double(value: RawBsonRef<'_>) -> Result<f64> {
     match value {
         RawBsonRef::Boolean(v) => Ok(f64::from(u8::from(v))),
@@ -343,6 +373,8 @@ fn to_double(value: RawBsonRef<'_>) -> Result<f64> {
                 Ok(v) if v.is_infinite() && text.bytes().any(|b| b.is_ascii_digit()) => {
                     unparsable(text, "Out of range")
                 }
+                // Too small for a double is as wrong as too large.
+                Ok(v) if v == 0.0 && has_value(text) => unparsable(text, "Out of range"),
                 Ok(v) => Ok(v),
                 Err(_) if text.is_empty() => unparsable(text, "Empty string"),
                 Err(_) => unparsable(text, "Did not consume any digits"),
@@ -385,8 +417,8 @@ fn to_string<'a>(value: RawBsonRef<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         | RawBsonRef::Int32(_)
         | RawBsonRef::Int64(_)
         | RawBsonRef::Decimal128(_)
-        | RawBsonRef::ObjectId(_)
-        | RawBsonRef::DateTime(_) => env.string(&describe(Some(value))),
+        | RawBsonRef::ObjectId(_) => env.string(&describe(Some(value))),
+        RawBsonRef::DateTime(v) => env.string(&date::text::iso_text(v.timestamp_millis())?),
         _ => unsupported(value, Target::String),
     }
 }

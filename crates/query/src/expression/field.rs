@@ -9,11 +9,15 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 use super::arena::{Arena, ArrayBuilder};
 use super::value::{Value, error, items};
 use crate::error::QueryError;
+use crate::text::TEXT_SCORE_FIELD;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath {
     parts: Arc<[Box<str>]>,
 }
+
+/// The field in which shards send a router how far away documents are, as MongoDB's do.
+pub const DISTANCE_FIELD: &str = "$dis";
 
 /// Deeper than a document can be.
 const PARTS_MAX: usize = 200;
@@ -49,6 +53,20 @@ impl FieldPath {
         Ok(FieldPath {
             parts: parts.into(),
         })
+    }
+
+    /// Where documents have the score of a search.
+    pub(crate) fn text_score() -> FieldPath {
+        FieldPath {
+            parts: Arc::from([Box::<str>::from(TEXT_SCORE_FIELD)]),
+        }
+    }
+
+    /// Where a router finds how far away documents are.
+    pub(crate) fn distance() -> FieldPath {
+        FieldPath {
+            parts: Arc::from([Box::<str>::from(DISTANCE_FIELD)]),
+        }
     }
 
     pub fn parts(&self) -> &[Box<str>] {

@@ -27,6 +27,7 @@ mod date;
 mod env;
 pub(crate) mod field;
 mod literal;
+mod meta;
 pub(crate) mod moments;
 mod node;
 mod object;
@@ -56,7 +57,7 @@ pub use arena::{Arena, Root};
 pub(crate) use arena::{byte_len, check_size};
 pub(crate) use condition::Condition;
 pub use env::Env;
-pub use field::FieldPath;
+pub use field::{DISTANCE_FIELD, FieldPath};
 pub use value::Value;
 
 pub(crate) use accumulate::{parse_fractions, percentile};

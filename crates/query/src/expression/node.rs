@@ -66,6 +66,10 @@ pub(crate) struct Call {
     pub(super) run: Run,
     pub(super) arguments: Vec<ExpressionNode>,
     pub(super) given: u32,
+    /// Each argument is looked at before the next one is evaluated.
+    in_turn: bool,
+    /// Evaluated while parsing, if its arguments are constants.
+    pub(super) folds: bool,
 }
 
 pub(super) type Run = for<'a> fn(&Arguments<'a>, &Env<'a>) -> Result<Value<'a>, QueryError>;
@@ -141,7 +145,29 @@ impl ExpressionNode {
             run,
             arguments,
             given,
+            in_turn: false,
+            folds: true,
         }))
+    }
+
+    /// This call, not evaluated while parsing.
+    pub(super) fn not_folded(mut self) -> ExpressionNode {
+        if let ExpressionNode::Call(call) = &mut self
+            && let Some(call) = Arc::get_mut(call)
+        {
+            call.folds = false;
+        }
+        self
+    }
+
+    /// This call, its arguments taken in turn or not.
+    pub(super) fn taken(mut self, in_turn: bool) -> ExpressionNode {
+        if let ExpressionNode::Call(call) = &mut self
+            && let Some(call) = Arc::get_mut(call)
+        {
+            call.in_turn = in_turn;
+        }
+        self
     }
 
     pub(super) fn is_constant(&self) -> bool {
@@ -288,7 +314,11 @@ impl Call {
         let mut values = SmallVec::with_capacity(self.arguments.len());
         let mut bytes = 0;
         for argument in &self.arguments {
-            let value = argument.evaluate(env)?;
+            let value = match argument.evaluate(env) {
+                Ok(value) => value,
+                Err(error) if self.in_turn => return self.stopped(values, error, env),
+                Err(error) => return Err(error),
+            };
             bytes += value.map_or(0, byte_len);
             values.push(value);
         }
@@ -302,6 +332,29 @@ impl Call {
             },
             env,
         )
+    }
+}
+
+impl Call {
+    /// What comes of arguments that were taken in turn up to one that has failed: those before it
+    /// may be wrong themselves, or null, behind which none is evaluated.
+    #[cold]
+    fn stopped<'a>(
+        &self,
+        values: SmallVec<[Value<'a>; FEW]>,
+        error: QueryError,
+        env: &Env<'a>,
+    ) -> Result<Value<'a>, QueryError> {
+        let before = Arguments {
+            operator: self.operator,
+            values,
+            given: self.given,
+        };
+        let value = (self.run)(&before, env)?;
+        match before.any_nullish() {
+            true => Ok(value),
+            false => Err(error),
+        }
     }
 }
 

@@ -1,20 +1,25 @@
 //! Operators over documents, and sizes in bytes
 
+use std::ops::ControlFlow;
+
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use banyan_document::path::{self, Path};
 use banyan_document::{DocumentWriter, Element, elements, field};
 use indexmap::IndexMap;
 
 use super::arena::{ArrayBuilder, byte_len, check_size};
 use super::env::Env;
+use super::field::FieldPath;
 use super::node::{Arguments, ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
 use crate::budget::Budget;
-use crate::error::QueryError;
+use crate::error::{ErrorKind, QueryError};
 
 pub(super) const OPERATORS: &[Operator] = &[
+    Operator::special("$_internalFindAllValuesAtPath", find_all_values_at_path),
     Operator::fixed("$arrayToObject", 1, array_to_object),
     Operator::fixed("$binarySize", 1, binary_size),
     Operator::fixed("$bsonSize", 1, bson_size),
@@ -251,8 +256,23 @@ fn constant_name(
     operator: &str,
     node: &ExpressionNode,
     parser: &Parser<'_>,
-    codes: (u32, u32),
+    codes: (u32, u32, u32),
 ) -> Result<Box<str>> {
+    if matches!(
+        node,
+        ExpressionNode::Field(_)
+            | ExpressionNode::Root
+            | ExpressionNode::Variable { .. }
+            | ExpressionNode::Outer { .. }
+    ) {
+        return error(
+            codes.2,
+            format!(
+                "{operator} requires 'field' to be a constant, and not a field path: did you mean \
+                 {{$literal: ...}}?"
+            ),
+        );
+    }
     let Some(value) = node.as_constant(&parser.context.budget, parser.context.collator.as_ref())
     else {
         return error(
@@ -265,6 +285,14 @@ fn constant_name(
     };
     match value {
         RawBsonRef::String(name) => Ok(name.into()),
+        // One that is written is an expression.
+        RawBsonRef::Array(_) | RawBsonRef::Document(_) => error(
+            codes.0,
+            format!(
+                "{operator} requires 'field' to evaluate to a constant, but got a non-constant \
+                 argument"
+            ),
+        ),
         other => error(
             codes.1,
             format!(
@@ -279,9 +307,8 @@ fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressio
     let long_form = match value {
         RawBsonRef::Document(document) => {
             let first = document.iter().next().and_then(std::result::Result::ok);
-            first
-                .filter(|(name, _)| !name.as_str().starts_with('$'))
-                .map(|_| document)
+            let is_operator = first.is_some_and(|(name, _)| name.as_str().starts_with('$'));
+            (!is_operator).then_some(document)
         }
         _ => None,
     };
@@ -306,7 +333,7 @@ fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressio
                     }
                 }
             }
-            if !given {
+            if !given && name.is_some() {
                 return error(3041703, "$getField requires 'input' to be specified");
             }
         }
@@ -314,7 +341,7 @@ fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressio
     let Some(name) = name else {
         return error(3041702, "$getField requires 'field' to be specified");
     };
-    let name = constant_name("$getField", &name, parser, (5654601, 5654602))?;
+    let name = constant_name("$getField", &name, parser, (5654601, 5654602, 5654600))?;
     Ok(ExpressionNode::special(GetField { name, input }))
 }
 
@@ -329,6 +356,52 @@ impl Special for GetField {
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
+    }
+}
+
+/// All values that a path stands for, as a `distinct` meets them: arrays on the way and at the end
+/// stand for their items.
+#[derive(Debug)]
+struct FindAllValuesAtPath {
+    path: Path,
+    /// What is read of the document.
+    first: ExpressionNode,
+}
+
+fn find_all_values_at_path(value: RawBsonRef<'_>, _: &mut Parser<'_>) -> Result<ExpressionNode> {
+    let RawBsonRef::String(text) = value else {
+        return Err(QueryError::new(
+            ErrorKind::TypeMismatch,
+            "$_internalFindAllValuesAtPath takes the name of a path",
+        ));
+    };
+    let checked = FieldPath::parse(text)?;
+    let path = Path::parse(text).or_else(|invalid| error(40352, invalid.to_string()))?;
+    let first = ExpressionNode::Field(FieldPath::parse(checked.first())?);
+    Ok(ExpressionNode::special(FindAllValuesAtPath { path, first }))
+}
+
+impl Special for FindAllValuesAtPath {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        let mut builder = ArrayBuilder::new();
+        let mut spent = Ok(());
+        path::visit(env.root(), &self.path, &mut |visit| {
+            // The items of an array were visited one by one.
+            if let Some(value) = visit.value.filter(|_| !visit.whole_array) {
+                spent = env.budget.spend_bytes(byte_len(value));
+                builder.push(value);
+            }
+            match spent {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        spent?;
+        env.array(builder)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
+        visit(&self.first);
     }
 }
 
@@ -376,15 +449,15 @@ fn set_field(
     let Some(name) = name else {
         return missing(4161102, "field");
     };
-    let Some(input) = input else {
-        return missing(4161109, "input");
-    };
     let value = match value {
         Some(value) => value,
         None if operator == "$unsetField" => ExpressionNode::Missing,
         None => return missing(4161103, "value"),
     };
-    let name = constant_name(operator, &name, parser, (4161106, 4161107))?;
+    let Some(input) = input else {
+        return missing(4161109, "input");
+    };
+    let name = constant_name(operator, &name, parser, (4161106, 4161107, 4161108))?;
     Ok(ExpressionNode::special(SetField {
         operator,
         name,

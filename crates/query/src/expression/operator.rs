@@ -16,9 +16,15 @@ pub(super) struct Operator {
 #[derive(Debug)]
 pub(super) enum Form {
     /// `{$op: [a, b]}`, or `{$op: a}` for one argument that is not an array.
-    Positional { min: usize, max: usize, run: Run },
+    Positional {
+        min: usize,
+        max: usize,
+        operands: Operands,
+        run: Run,
+    },
     /// `{$op: {name: a, other: b}}`.
     Named {
+        operands: Operands,
         parameters: &'static [Parameter],
         run: Run,
         codes: NamedCodes,
@@ -29,45 +35,91 @@ pub(super) enum Form {
     NotImplemented,
 }
 
+/// How an operator takes its operands, which decides what error is met first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operands {
+    /// All are evaluated before any is looked at.
+    Together,
+    /// Each is looked at before the next one is evaluated, and null ends it.
+    InTurn,
+    /// In turn, and not while parsing, even where all are constants.
+    InTurnLater,
+    /// In turn, and constants beside each other become one while parsing.
+    Associative,
+    /// In turn, and all constants become one while parsing, which comes last.
+    Commutative,
+}
+
 #[derive(Debug)]
 pub(super) struct Parameter {
     pub name: &'static str,
     pub required: bool,
 }
 
-/// The codes of a named form's parse errors: not an object, an unknown name, a missing one.
+/// The codes of a named form's parse errors: not an object, an unknown name, and for each parameter
+/// that it is missing, the last code for all further ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamedCodes {
     pub not_object: u32,
     pub unknown: u32,
-    pub missing: u32,
+    pub missing: &'static [u32],
 }
 
 impl Operator {
     pub const fn fixed(name: &'static str, arity: usize, run: Run) -> Operator {
-        Operator {
-            name,
-            form: Form::Positional {
-                min: arity,
-                max: arity,
-                run,
-            },
-        }
+        Operator::ranged(name, arity, arity, run)
     }
 
     pub const fn ranged(name: &'static str, min: usize, max: usize, run: Run) -> Operator {
         Operator {
             name,
-            form: Form::Positional { min, max, run },
+            form: Form::Positional {
+                min,
+                max,
+                operands: Operands::Together,
+                run,
+            },
+        }
+    }
+
+    /// One that looks at each operand before it evaluates the next one.
+    pub const fn in_turn(name: &'static str, min: usize, max: usize, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min,
+                max,
+                operands: Operands::InTurn,
+                run,
+            },
         }
     }
 
     pub const fn variadic(name: &'static str, run: Run) -> Operator {
+        Operator::ranged(name, 0, NO_LIMIT, run)
+    }
+
+    /// Of any number of operands, which may be put together in any way, in their order.
+    pub const fn associative(name: &'static str, run: Run) -> Operator {
         Operator {
             name,
             form: Form::Positional {
                 min: 0,
                 max: NO_LIMIT,
+                operands: Operands::Associative,
+                run,
+            },
+        }
+    }
+
+    /// Of any number of operands, in any order.
+    pub const fn commutative(name: &'static str, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min: 0,
+                max: NO_LIMIT,
+                operands: Operands::Commutative,
                 run,
             },
         }
@@ -97,17 +149,37 @@ impl Operator {
         parser: &mut Parser<'_>,
     ) -> Result<ExpressionNode, QueryError> {
         match &self.form {
-            Form::Positional { min, max, run } => {
+            Form::Positional {
+                min,
+                max,
+                operands,
+                run,
+            } => {
                 let arguments = parser.arguments(self.name, *min, *max, value)?;
-                Ok(ExpressionNode::call(self.name, *run, arguments, u32::MAX))
+                let call = |arguments: Vec<ExpressionNode>| {
+                    let in_turn = *operands != Operands::Together;
+                    ExpressionNode::call(self.name, *run, arguments, u32::MAX).taken(in_turn)
+                };
+                let arguments = match operands {
+                    Operands::Together | Operands::InTurn | Operands::InTurnLater => arguments,
+                    Operands::Associative => join_neighbours(arguments, &call, parser)?,
+                    Operands::Commutative => join_all(arguments, &call, parser)?,
+                };
+                Ok(call(arguments))
             }
             Form::Named {
+                operands,
                 parameters,
                 run,
                 codes,
             } => {
                 let (arguments, given) = named(self.name, parameters, *codes, value, parser)?;
-                Ok(ExpressionNode::call(self.name, *run, arguments, given))
+                let call = ExpressionNode::call(self.name, *run, arguments, given);
+                let call = call.taken(*operands != Operands::Together);
+                Ok(match operands {
+                    Operands::InTurnLater => call.not_folded(),
+                    _ => call,
+                })
             }
             Form::Special(parse) => parse(value, parser),
             Form::NotImplemented => Err(QueryError::new(
@@ -130,6 +202,53 @@ pub(super) const fn optional(name: &'static str) -> Parameter {
         name,
         required: false,
     }
+}
+
+type MakeCall<'c> = dyn Fn(Vec<ExpressionNode>) -> ExpressionNode + 'c;
+
+/// What the operator makes of its constants, behind the other operands.
+fn join_all(
+    arguments: Vec<ExpressionNode>,
+    call: &MakeCall<'_>,
+    parser: &Parser<'_>,
+) -> Result<Vec<ExpressionNode>, QueryError> {
+    let (constants, mut joined): (Vec<_>, Vec<_>) =
+        arguments.into_iter().partition(ExpressionNode::is_fixed);
+    if joined.is_empty() || constants.len() < 2 {
+        joined.extend(constants);
+    } else {
+        joined.push(parser.fold(call(constants))?);
+    }
+    Ok(joined)
+}
+
+/// What the operator makes of constants that stand beside each other, where they stood.
+fn join_neighbours(
+    arguments: Vec<ExpressionNode>,
+    call: &MakeCall<'_>,
+    parser: &Parser<'_>,
+) -> Result<Vec<ExpressionNode>, QueryError> {
+    if arguments.iter().all(ExpressionNode::is_fixed) {
+        return Ok(arguments);
+    }
+    let (mut joined, mut constants) = (Vec::with_capacity(arguments.len()), Vec::new());
+    let settle = |constants: &mut Vec<ExpressionNode>, joined: &mut Vec<ExpressionNode>| {
+        match constants.len() {
+            0 | 1 => joined.append(constants),
+            _ => joined.push(parser.fold(call(std::mem::take(constants)))?),
+        }
+        Ok::<(), QueryError>(())
+    };
+    for argument in arguments {
+        if argument.is_fixed() {
+            constants.push(argument);
+            continue;
+        }
+        settle(&mut constants, &mut joined)?;
+        joined.push(argument);
+    }
+    settle(&mut constants, &mut joined)?;
+    Ok(joined)
 }
 
 /// `{name: operand, ...}` into the parameters' order, and which of them were given.
@@ -161,8 +280,9 @@ fn named(
     }
     for (index, parameter) in parameters.iter().enumerate() {
         if parameter.required && given >> index & 1 == 0 {
+            let last = codes.missing.last().copied().unwrap_or_default();
             return error(
-                codes.missing,
+                codes.missing.get(index).copied().unwrap_or(last),
                 format!("Missing '{}' parameter to {operator}", parameter.name),
             );
         }

@@ -2,8 +2,8 @@
 //!
 //! Variables are resolved to slots here, user variables given with the command become constants,
 //! and an operator whose arguments are all constant is evaluated at once: its error, if any, is
-//! an error of the pipeline, as in MongoDB. A constant that costs much is evaluated when it is
-//! first needed. What operators there are is not known here: whoever makes a parser hands in how
+//! an error of the pipeline, as in MongoDB, and comes after those of parsing. A constant that costs
+//! much is evaluated when it is first needed. What operators there are is not known here: whoever makes a parser hands in how
 //! one is read.
 
 use std::cell::{Cell, OnceCell};
@@ -165,7 +165,7 @@ impl<'c> Parser<'c> {
     ) -> Result<ExpressionNode, QueryError> {
         let node = (self.read_operator)(name, value, self)?;
         match &node {
-            ExpressionNode::Call(_) => self.fold(node),
+            ExpressionNode::Call(call) if call.folds => self.fold(node),
             ExpressionNode::Special(special) if special.deterministic() => self.fold(node),
             _ => Ok(node),
         }
@@ -270,7 +270,7 @@ impl<'c> Parser<'c> {
     }
 
     /// Evaluates a node that depends on no document, unless that costs too much for now.
-    fn fold(&self, node: ExpressionNode) -> Result<ExpressionNode, QueryError> {
+    pub(super) fn fold(&self, node: ExpressionNode) -> Result<ExpressionNode, QueryError> {
         let (mut constant, mut fixed) = (true, true);
         node.operands(&mut |operand| {
             constant &= operand.is_constant();
@@ -296,6 +296,10 @@ impl<'c> Parser<'c> {
         self.context.folding.settle(&allowance);
         match folded {
             Err(_) if allowance.is_exhausted() => Ok(ExpressionNode::deferred(node)),
+            Err(error) => {
+                self.context.folding.failed(error)?;
+                Ok(ExpressionNode::deferred(node))
+            }
             folded => folded,
         }
     }

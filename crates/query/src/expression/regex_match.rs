@@ -112,7 +112,12 @@ fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resu
             ExpressionNode::Constant(options) => Some(options.as_raw_bson_ref()),
             _ => None,
         };
-        parsed.compiled = compile(answer.operator(), Some(regex.as_raw_bson_ref()), options)?;
+        match compile(answer.operator(), Some(regex.as_raw_bson_ref()), options) {
+            Ok(compiled) => parsed.compiled = compiled,
+            // Options in two places are told behind an input that is none.
+            Err(error) if error.kind == ErrorKind::Location(51107) => {}
+            Err(error) => parser.context.folding.failed(error)?,
+        }
     }
     Ok(ExpressionNode::special(parsed))
 }
@@ -195,8 +200,8 @@ impl RegexMatch {
     fn find_all<'a>(&self, text: &str, pattern: &Pattern, env: &Env<'a>) -> Result<Value<'a>> {
         let mut builder = ArrayBuilder::new();
         let (mut position, mut counted, mut points) = (0, 0, 0);
-        // An empty match at the very end is not one, as in the reference.
-        while position < text.len() {
+        // An empty match at the very end is not one, as in the reference, unless the text is empty.
+        loop {
             let found = pattern.captures(text, position, env.budget);
             let Some(groups) = found.map_err(|e| self.gave_up(e))? else {
                 break;
@@ -204,7 +209,7 @@ impl RegexMatch {
             let Some(Some(range)) = groups.first().cloned() else {
                 break;
             };
-            if range.start >= text.len() {
+            if range.start >= text.len() && !text.is_empty() {
                 break;
             }
             points += text[counted..range.start].chars().count();
@@ -220,6 +225,9 @@ impl RegexMatch {
             if range.is_empty() {
                 position += text[position..].chars().next().map_or(1, char::len_utf8);
             }
+            if position >= text.len() {
+                break;
+            }
         }
         env.array(builder)
     }
@@ -227,9 +235,7 @@ impl RegexMatch {
 
 impl Special for RegexMatch {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
-        let input = self.input.evaluate(env)?;
-        let pattern = self.pattern(env)?;
-        let text = match input {
+        let text = match self.input.evaluate(env)? {
             Some(RawBsonRef::String(text)) => Some(text),
             value if is_nullish(value) => None,
             _ => {
@@ -242,7 +248,7 @@ impl Special for RegexMatch {
                 );
             }
         };
-        let (Some(text), Some(pattern)) = (text, pattern) else {
+        let (Some(text), Some(pattern)) = (text, self.pattern(env)?) else {
             return self.answer.nothing(env);
         };
         match self.answer {

@@ -35,9 +35,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::fixed("$setDifference", 2, difference),
     Operator::variadic("$setEquals", equals),
-    Operator::variadic("$setIntersection", intersection),
+    Operator::commutative("$setIntersection", intersection),
     Operator::fixed("$setIsSubset", 2, is_subset),
-    Operator::variadic("$setUnion", union),
+    Operator::commutative("$setUnion", union),
 ];
 
 type Result<T> = std::result::Result<T, QueryError>;

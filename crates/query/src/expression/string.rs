@@ -8,9 +8,10 @@ use banyan_document::Number;
 
 use super::arena::{ArrayBuilder, check_size};
 use super::array::search_range;
+use super::date;
 use super::env::Env;
 use super::node::{Arguments, Run};
-use super::operator::{Form, NamedCodes, Operator, Parameter, optional, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, optional, required};
 use super::value::{Value, describe, error, format_double, is_nullish, type_name};
 use crate::error::QueryError;
 
@@ -18,17 +19,18 @@ const TRIM: &[Parameter] = &[required("input"), optional("chars")];
 const TRIM_CODES: NamedCodes = NamedCodes {
     not_object: 50696,
     unknown: 50694,
-    missing: 50695,
+    missing: &[50695],
 };
 const REPLACE: &[Parameter] = &[required("input"), required("find"), required("replacement")];
 const REPLACE_CODES: NamedCodes = NamedCodes {
     not_object: 51751,
     unknown: 51750,
-    missing: 51749,
+    missing: &[51749, 51748, 51747],
 };
 
 const fn named(
     name: &'static str,
+    operands: Operands,
     parameters: &'static [Parameter],
     codes: NamedCodes,
     run: Run,
@@ -36,6 +38,7 @@ const fn named(
     Operator {
         name,
         form: Form::Named {
+            operands,
             parameters,
             run,
             codes,
@@ -44,19 +47,27 @@ const fn named(
 }
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::variadic("$concat", concat),
+    Operator::associative("$concat", concat),
     Operator::ranged("$indexOfBytes", 2, 4, index_of_bytes),
     Operator::ranged("$indexOfCP", 2, 4, index_of_code_points),
-    named("$ltrim", TRIM, TRIM_CODES, |args, env| {
+    named("$ltrim", Operands::InTurn, TRIM, TRIM_CODES, |args, env| {
         trim(args, env, true, false)
     }),
-    named("$replaceAll", REPLACE, REPLACE_CODES, |args, env| {
-        replace(args, env, usize::MAX)
-    }),
-    named("$replaceOne", REPLACE, REPLACE_CODES, |args, env| {
-        replace(args, env, 1)
-    }),
-    named("$rtrim", TRIM, TRIM_CODES, |args, env| {
+    named(
+        "$replaceAll",
+        Operands::Together,
+        REPLACE,
+        REPLACE_CODES,
+        |args, env| replace(args, env, usize::MAX),
+    ),
+    named(
+        "$replaceOne",
+        Operands::Together,
+        REPLACE,
+        REPLACE_CODES,
+        |args, env| replace(args, env, 1),
+    ),
+    named("$rtrim", Operands::InTurn, TRIM, TRIM_CODES, |args, env| {
         trim(args, env, false, true)
     }),
     Operator::fixed("$split", 2, split),
@@ -76,7 +87,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let text = coerce(args.get(0))?;
         env.string(&text.to_ascii_uppercase())
     }),
-    named("$trim", TRIM, TRIM_CODES, |args, env| {
+    named("$trim", Operands::InTurn, TRIM, TRIM_CODES, |args, env| {
         trim(args, env, true, true)
     }),
 ];
@@ -92,13 +103,11 @@ fn coerce(value: Value<'_>) -> Result<String> {
         Some(RawBsonRef::String(text) | RawBsonRef::Symbol(text)) => Ok(text.into()),
         Some(RawBsonRef::JavaScriptCode(text)) => Ok(text.into()),
         Some(RawBsonRef::Double(v)) => Ok(format_double(v)),
-        Some(
-            RawBsonRef::Int32(_)
-            | RawBsonRef::Int64(_)
-            | RawBsonRef::Decimal128(_)
-            | RawBsonRef::DateTime(_),
-        ) => Ok(describe(value)),
-        Some(RawBsonRef::Timestamp(v)) => Ok(format!("Timestamp({}, {})", v.time, v.increment)),
+        Some(RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Decimal128(_)) => {
+            Ok(describe(value))
+        }
+        Some(RawBsonRef::DateTime(v)) => date::text::iso_text(v.timestamp_millis()),
+        Some(RawBsonRef::Timestamp(v)) => Ok(date::text::timestamp_text(v)),
         other => error(
             16007,
             format!(

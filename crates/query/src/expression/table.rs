@@ -10,12 +10,12 @@ use super::operator::Operator;
 use super::parse::Parser;
 use super::{
     accumulate, arithmetic, array, binding, bits, boolean, comparison, conditional, convert, date,
-    literal, object, regex_match, set, string, transcendental,
+    literal, meta, object, regex_match, set, string, transcendental,
 };
 use crate::error::{ErrorKind, QueryError};
 
 static TABLE: LazyLock<HashMap<&'static str, &'static Operator>> = LazyLock::new(|| {
-    let families: [&'static [Operator]; 19] = [
+    let families: [&'static [Operator]; 20] = [
         accumulate::OPERATORS,
         arithmetic::OPERATORS,
         array::OPERATORS,
@@ -29,6 +29,7 @@ static TABLE: LazyLock<HashMap<&'static str, &'static Operator>> = LazyLock::new
         date::parts::OPERATORS,
         date::text::OPERATORS,
         literal::OPERATORS,
+        meta::OPERATORS,
         object::OPERATORS,
         regex_match::OPERATORS,
         set::OPERATORS,
@@ -50,7 +51,6 @@ const NOT_IMPLEMENTED: &[Operator] = &[
     Operator::missing("$encStrNormalizedEq"),
     Operator::missing("$encStrStartsWith"),
     Operator::missing("$function"),
-    Operator::missing("$meta"),
 ];
 
 /// Reads `{$name: value}`.

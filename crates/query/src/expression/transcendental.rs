@@ -1,6 +1,6 @@
 //! $exp $ln $log $log10 $pow $sqrt $sigmoid, the trigonometric functions, and degrees
 //!
-//! Doubles only, apart from $sqrt: functions over decimals would have to be right in 34 digits.
+//! Of a decimal they are decimals, of any other number doubles.
 
 use std::f64::consts::PI;
 
@@ -10,41 +10,68 @@ use super::arithmetic::{NULL, numeric};
 use super::env::Env;
 use super::node::Arguments;
 use super::operator::Operator;
-use super::value::{Value, describe, error, type_name};
-use crate::error::{ErrorKind, QueryError};
+use super::value::{Value, describe, error, is_nullish, type_name};
+use crate::error::QueryError;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::fixed("$acos", 1, |args, _| bounded(args, f64::acos, -1.0, 1.0)),
-    Operator::fixed("$acosh", 1, |args, _| {
-        bounded(args, f64::acosh, 1.0, f64::INFINITY)
-    }),
-    Operator::fixed("$asin", 1, |args, _| bounded(args, f64::asin, -1.0, 1.0)),
-    Operator::fixed("$asinh", 1, |args, _| unary(args, f64::asinh)),
-    Operator::fixed("$atan", 1, |args, _| unary(args, f64::atan)),
-    Operator::fixed("$atan2", 2, atan2),
-    Operator::fixed("$atanh", 1, |args, _| bounded(args, f64::atanh, -1.0, 1.0)),
-    Operator::fixed("$cos", 1, |args, _| finite(args, f64::cos)),
-    Operator::fixed("$cosh", 1, |args, _| unary(args, f64::cosh)),
-    Operator::fixed("$degreesToRadians", 1, |args, _| {
-        unary(args, |v| v * (PI / 180.0))
-    }),
-    Operator::fixed("$exp", 1, |args, _| unary(args, f64::exp)),
-    Operator::fixed("$ln", 1, ln),
+    Operator::fixed("$acos", 1, |args, _| bounded(args, ACOS, -1, Some(1))),
+    Operator::fixed("$acosh", 1, |args, _| bounded(args, ACOSH, 1, None)),
+    Operator::fixed("$asin", 1, |args, _| bounded(args, ASIN, -1, Some(1))),
+    Operator::fixed("$asinh", 1, |args, _| unary(args, ASINH)),
+    Operator::fixed("$atan", 1, |args, _| unary(args, ATAN)),
+    Operator::in_turn("$atan2", 2, 2, atan2),
+    Operator::fixed("$atanh", 1, |args, _| bounded(args, ATANH, -1, Some(1))),
+    Operator::fixed("$cos", 1, |args, _| finite(args, COS)),
+    Operator::fixed("$cosh", 1, |args, _| unary(args, COSH)),
+    Operator::fixed("$degreesToRadians", 1, |args, _| unary(args, TO_RADIANS)),
+    Operator::fixed("$exp", 1, |args, _| unary(args, EXP)),
+    Operator::fixed("$ln", 1, |args, _| logarithm(args, LN, 28766)),
     Operator::fixed("$log", 2, log),
-    Operator::fixed("$log10", 1, log10),
+    Operator::fixed("$log10", 1, |args, _| logarithm(args, LOG10, 28761)),
     Operator::fixed("$pow", 2, pow),
-    Operator::fixed("$radiansToDegrees", 1, |args, _| {
-        unary(args, |v| v * (180.0 / PI))
-    }),
-    Operator::fixed("$sigmoid", 1, |args, _| {
-        unary(args, |v| 1.0 / (1.0 + (-v).exp()))
-    }),
-    Operator::fixed("$sin", 1, |args, _| finite(args, f64::sin)),
-    Operator::fixed("$sinh", 1, |args, _| unary(args, f64::sinh)),
+    Operator::fixed("$radiansToDegrees", 1, |args, _| unary(args, TO_DEGREES)),
+    Operator::fixed("$sigmoid", 1, |args, _| unary(args, SIGMOID)),
+    Operator::fixed("$sin", 1, |args, _| finite(args, SIN)),
+    Operator::fixed("$sinh", 1, |args, _| unary(args, SINH)),
     Operator::fixed("$sqrt", 1, sqrt),
-    Operator::fixed("$tan", 1, |args, _| finite(args, f64::tan)),
-    Operator::fixed("$tanh", 1, |args, _| unary(args, f64::tanh)),
+    Operator::fixed("$tan", 1, |args, _| finite(args, TAN)),
+    Operator::fixed("$tanh", 1, |args, _| unary(args, TANH)),
 ];
+
+/// A function of one number.
+#[derive(Clone, Copy)]
+struct Function {
+    doubles: fn(f64) -> f64,
+    decimals: fn(Decimal) -> Decimal,
+}
+
+const ACOS: Function = of(f64::acos, Decimal::acos);
+const ACOSH: Function = of(f64::acosh, Decimal::acosh);
+const ASIN: Function = of(f64::asin, Decimal::asin);
+const ASINH: Function = of(f64::asinh, Decimal::asinh);
+const ATAN: Function = of(f64::atan, Decimal::atan);
+const ATANH: Function = of(f64::atanh, Decimal::atanh);
+const COS: Function = of(f64::cos, Decimal::cos);
+const COSH: Function = of(f64::cosh, Decimal::cosh);
+const EXP: Function = of(f64::exp, Decimal::exp);
+const LN: Function = of(f64::ln, Decimal::ln);
+const LOG10: Function = of(f64::log10, Decimal::log10);
+const SIGMOID: Function = of(|v| 1.0 / (1.0 + (-v).exp()), sigmoid);
+const SIN: Function = of(f64::sin, Decimal::sin);
+const SINH: Function = of(f64::sinh, Decimal::sinh);
+const TAN: Function = of(f64::tan, Decimal::tan);
+const TANH: Function = of(f64::tanh, Decimal::tanh);
+const TO_DEGREES: Function = of(|v| v * (180.0 / PI), Decimal::to_degrees);
+const TO_RADIANS: Function = of(|v| v * (PI / 180.0), Decimal::to_radians);
+
+const fn of(doubles: fn(f64) -> f64, decimals: fn(Decimal) -> Decimal) -> Function {
+    Function { doubles, decimals }
+}
+
+fn sigmoid(value: Decimal) -> Decimal {
+    let one = Decimal::from_i64(1);
+    one.divide(one.add(value.negate().exp()))
+}
 
 type Result<T> = std::result::Result<T, QueryError>;
 
@@ -54,26 +81,20 @@ fn double<'a>(value: f64) -> Result<Value<'a>> {
     Ok(Some(Number::Double(value).to_raw()))
 }
 
-fn no_decimals(operator: &str, numbers: &[Number]) -> Result<()> {
-    if numbers.iter().any(|n| matches!(n, Number::Decimal(_))) {
-        return Err(QueryError::new(
-            ErrorKind::NotImplemented,
-            format!("{operator} is not implemented for decimals yet"),
-        ));
-    }
-    Ok(())
+fn decimal<'a>(value: Decimal) -> Result<Value<'a>> {
+    Ok(Some(Number::Decimal(value).to_raw()))
 }
 
-fn unary<'a>(args: &Arguments<'a>, f: fn(f64) -> f64) -> Result<Value<'a>> {
-    let Some(number) = numeric(args)? else {
-        return NULL;
-    };
-    no_decimals(args.operator, &[number])?;
-    double(f(number.to_f64()))
+fn unary<'a>(args: &Arguments<'a>, function: Function) -> Result<Value<'a>> {
+    match numeric(args)? {
+        None => NULL,
+        Some(Number::Decimal(value)) => decimal((function.decimals)(value)),
+        Some(number) => double((function.doubles)(number.to_f64())),
+    }
 }
 
 /// Functions that have no value at infinity.
-fn finite<'a>(args: &Arguments<'a>, f: fn(f64) -> f64) -> Result<Value<'a>> {
+fn finite<'a>(args: &Arguments<'a>, function: Function) -> Result<Value<'a>> {
     if let Some(number) = numeric(args)?
         && number.is_infinite()
     {
@@ -86,35 +107,40 @@ fn finite<'a>(args: &Arguments<'a>, f: fn(f64) -> f64) -> Result<Value<'a>> {
             ),
         );
     }
-    unary(args, f)
+    unary(args, function)
 }
 
-fn bounded<'a>(args: &Arguments<'a>, f: fn(f64) -> f64, low: f64, high: f64) -> Result<Value<'a>> {
-    if let Some(number) = numeric(args)? {
-        let value = number.to_f64();
-        if value < low || value > high {
-            let high = if high.is_infinite() {
-                "inf]".into()
-            } else {
-                format!("{high}]")
-            };
+/// Functions that have no value below or above a whole number.
+fn bounded<'a>(
+    args: &Arguments<'a>,
+    function: Function,
+    low: i32,
+    high: Option<i32>,
+) -> Result<Value<'a>> {
+    if let Some(number) = numeric(args)?
+        && !number.is_nan()
+    {
+        let below = number.compare(Number::Int32(low)).is_lt();
+        let above = high.is_some_and(|high| number.compare(Number::Int32(high)).is_gt());
+        if below || above {
+            let high = high.map_or("inf".into(), |high| high.to_string());
             return error(
                 50989,
                 format!(
-                    "cannot apply {} to {}, value must be in [{low},{high}",
+                    "cannot apply {} to {}, value must be in [{low},{high}]",
                     args.operator,
                     short(number)
                 ),
             );
         }
     }
-    unary(args, f)
+    unary(args, function)
 }
 
 fn short(number: Number) -> String {
-    match number.to_f64() {
-        v if v == f64::INFINITY => "inf".into(),
-        v if v == f64::NEG_INFINITY => "-inf".into(),
+    match number {
+        Number::Double(v) if v == f64::INFINITY => "inf".into(),
+        Number::Double(v) if v == f64::NEG_INFINITY => "-inf".into(),
         _ => describe(Some(number.to_raw())),
     }
 }
@@ -124,38 +150,45 @@ fn pair(args: &Arguments<'_>, codes: [u32; 2], what: [&str; 2]) -> Result<Option
     if args.any_nullish() {
         return Ok(None);
     }
-    let mut numbers = [Number::Int32(0); 2];
-    for index in 0..2 {
-        let value = args.get(index);
-        match value.and_then(Number::from_raw) {
-            Some(number) => numbers[index] = number,
-            None => {
-                return error(
-                    codes[index],
-                    format!(
-                        "{}'s {} must be numeric, not {}",
-                        args.operator,
-                        what[index],
-                        type_name(value)
-                    ),
-                );
-            }
-        }
-    }
-    no_decimals(args.operator, &numbers)?;
-    Ok(Some(numbers))
+    let first = operand(args, 0, codes[0], what[0])?;
+    Ok(Some([first, operand(args, 1, codes[1], what[1])?]))
 }
 
+fn operand(args: &Arguments<'_>, index: usize, code: u32, what: &str) -> Result<Number> {
+    let value = args.get(index);
+    match value.and_then(Number::from_raw) {
+        Some(number) => Ok(number),
+        None => error(
+            code,
+            format!(
+                "{}'s {what} must be numeric, not {}",
+                args.operator,
+                type_name(value)
+            ),
+        ),
+    }
+}
+
+/// The first operand is looked at before the second, even where that is null.
 fn atan2<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    match pair(args, [51044, 51045], ["first argument", "second argument"])? {
-        None => NULL,
-        Some([y, x]) => double(y.to_f64().atan2(x.to_f64())),
+    if is_nullish(args.get(0)) {
+        return NULL;
+    }
+    let y = operand(args, 0, 51044, "first argument")?;
+    if is_nullish(args.get(1)) {
+        return NULL;
+    }
+    match [y, operand(args, 1, 51045, "second argument")?] {
+        [y @ Number::Decimal(_), x] | [y, x @ Number::Decimal(_)] => {
+            decimal(y.to_decimal().atan2(x.to_decimal()))
+        }
+        [y, x] => double(y.to_f64().atan2(x.to_f64())),
     }
 }
 
 fn positive(number: Number, code: u32, operator: &str, what: &str) -> Result<()> {
-    if number.to_f64() <= 0.0 {
-        let shown = describe(Some(number.to_raw()));
+    if !number.is_nan() && number.compare(Number::Int32(0)).is_le() {
+        let shown = short(Number::Double(number.to_f64()));
         return error(
             code,
             format!("{operator}'s {what} must be a positive number, but is {shown}"),
@@ -164,18 +197,15 @@ fn positive(number: Number, code: u32, operator: &str, what: &str) -> Result<()>
     Ok(())
 }
 
-fn ln<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+/// That of a decimal NaN is the double one, as in the reference.
+fn logarithm<'a>(args: &Arguments<'a>, function: Function, code: u32) -> Result<Value<'a>> {
     if let Some(number) = numeric(args)? {
-        positive(number, 28766, "$ln", "argument")?;
+        positive(number, code, args.operator, "argument")?;
+        if number.is_nan() {
+            return double(f64::NAN);
+        }
     }
-    unary(args, f64::ln)
-}
-
-fn log10<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    if let Some(number) = numeric(args)? {
-        positive(number, 28761, "$log10", "argument")?;
-    }
-    unary(args, f64::log10)
+    unary(args, function)
 }
 
 fn log<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
@@ -183,26 +213,48 @@ fn log<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         return NULL;
     };
     positive(value, 28758, "$log", "argument")?;
-    let b = base.to_f64();
-    if b <= 0.0 || b == 1.0 {
-        let shown = describe(Some(base.to_raw()));
+    if !base.is_nan()
+        && (base.compare(Number::Int32(0)).is_le() || base.compare(Number::Int32(1)).is_eq())
+    {
+        let shown = short(Number::Double(base.to_f64()));
         return error(
             28759,
             format!("$log's base must be a positive number not equal to 1, but is {shown}"),
         );
     }
-    double(value.to_f64().ln() / b.ln())
+    if let (Number::Decimal(_), _) | (_, Number::Decimal(_)) = (value, base)
+        && !value.is_nan()
+        && !base.is_nan()
+    {
+        return decimal(log_of_decimals(value.to_decimal(), base.to_decimal()));
+    }
+    double(value.to_f64().ln() / base.to_f64().ln())
+}
+
+/// Exact for the powers of the bases that have a function of their own.
+fn log_of_decimals(value: Decimal, base: Decimal) -> Decimal {
+    let is = |whole| base.compare(Decimal::from_i64(whole)).is_eq();
+    if is(2) {
+        value.log2()
+    } else if is(10) {
+        value.log10()
+    } else {
+        value.ln().divide(base.ln())
+    }
 }
 
 fn pow<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     let Some([base, exponent]) = pair(args, [28762, 28763], ["base", "exponent"])? else {
         return NULL;
     };
-    if base.is_zero() && exponent.to_f64() < 0.0 {
+    if base.is_zero() && !exponent.is_nan() && exponent.compare(Number::Int32(0)).is_lt() {
         return error(
             28764,
             "$pow cannot take a base of 0 and a negative exponent",
         );
+    }
+    if let (Number::Decimal(_), _) | (_, Number::Decimal(_)) = (base, exponent) {
+        return decimal(base.to_decimal().pow(exponent.to_decimal()));
     }
     let (Number::Int32(_) | Number::Int64(_), Number::Int32(_) | Number::Int64(_)) =
         (base, exponent)

@@ -41,10 +41,14 @@ impl Bits {
     }
 }
 
-/// Doubles count if they are integers; decimals are rounded.
+/// Doubles count if they are integers. Decimals are rounded; those that are no number or too large
+/// are the smallest integer, as in MongoDB.
 fn integer(value: RawBsonRef<'_>) -> Option<i64> {
     match Number::from_raw(value)? {
-        Number::Decimal(v) => v.round_to(0, Rounding::HalfEven).to_i64_exact(),
+        Number::Decimal(v) => {
+            let rounded = v.round_to(0, Rounding::HalfEven);
+            Some(rounded.to_i64_exact().unwrap_or(i64::MIN))
+        }
         other => other.to_i64_exact(),
     }
 }

@@ -98,9 +98,10 @@ fn renamed(node: &MatchNode, rename: &mut Rename<'_>) -> Option<MatchNode> {
         },
         MatchNode::AlwaysTrue => MatchNode::AlwaysTrue,
         MatchNode::AlwaysFalse => MatchNode::AlwaysFalse,
-        MatchNode::Expression { .. } | MatchNode::Where(_) | MatchNode::Schema { .. } => {
-            return None;
-        }
+        MatchNode::Expression { .. }
+        | MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::Text(_) => return None,
     })
 }
 

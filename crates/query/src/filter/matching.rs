@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use banyan_document::Collator;
 use banyan_document::compare::{canonical_rank, compare_collated};
 use banyan_document::element::items;
-use banyan_document::number::Number;
+use banyan_document::number::{Number, Rounding};
 use banyan_document::path::{Leaf, Visit, visit_with};
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
@@ -44,9 +44,9 @@ pub(super) fn matches(
             matches(child, document, None, collator, budget)
         })?),
         MatchNode::Not(child) => Ok(!matches(child, document, None, collator, budget)?),
-        // The `$expr` that it was derived from decides.
+        // The `$expr` that it was derived from decides, and the order of what is near.
         MatchNode::Path {
-            predicate: Predicate::ExprCompare(..),
+            predicate: Predicate::ExprCompare(..) | Predicate::Near(_),
             ..
         } => Ok(true),
         MatchNode::Path { path, predicate } => matches_path(
@@ -60,6 +60,10 @@ pub(super) fn matches(
         MatchNode::Expression { expression, .. } => expression.is_true(document),
         MatchNode::Where(code) => code.is_true(document),
         MatchNode::Schema { schema, .. } => schema.accepts(RawBsonRef::Document(document), budget),
+        MatchNode::Text(query) => {
+            budget.spend_bytes(document.as_bytes().len())?;
+            query.matches(document)
+        }
         MatchNode::AlwaysTrue => Ok(true),
         MatchNode::AlwaysFalse => Ok(false),
     }
@@ -142,6 +146,11 @@ impl Predicate {
                 value.is_some_and(|v| leaves_remainder(v, *divisor, *remainder))
             }
             Predicate::Bits(bits) => value.is_some_and(|v| bits.holds(v)),
+            Predicate::Geo(geo) => match value {
+                Some(value) => geo.holds(value, budget)?,
+                None => false,
+            },
+            Predicate::Near(_) => true,
             Predicate::Size(size) => match value {
                 Some(RawBsonRef::Array(array)) => items(array).count() as i64 == *size,
                 _ => false,
@@ -197,6 +206,7 @@ pub(super) fn matches_value(
         MatchNode::AlwaysTrue => Ok(true),
         MatchNode::Expression { .. }
         | MatchNode::Where(_)
+        | MatchNode::Text(_)
         | MatchNode::Schema { .. }
         | MatchNode::AlwaysFalse => Ok(false),
     }
@@ -314,13 +324,13 @@ fn matches_pattern(value: Option<RawBsonRef<'_>>, pattern: &Pattern) -> Result<b
 
 fn leaves_remainder(value: RawBsonRef<'_>, divisor: i64, remainder: i64) -> bool {
     // Fractions are cut off; what is no 64-bit integer then leaves no remainder.
-    let in_range = |number: &Number| match number {
-        Number::Int32(_) | Number::Int64(_) => true,
-        Number::Double(_) | Number::Decimal(_) => number.to_f64().abs() < I64_LIMIT,
+    let whole = match Number::from_raw(value) {
+        Some(Number::Double(v)) if v.abs() < I64_LIMIT => Some(v as i64),
+        Some(Number::Double(_)) | None => None,
+        Some(Number::Decimal(v)) => v.round_to(0, Rounding::Truncate).to_i64_exact(),
+        Some(integer) => integer.to_i64_exact(),
     };
-    Number::from_raw(value)
-        .filter(in_range)
-        .is_some_and(|number| number.to_i64_saturating().wrapping_rem(divisor) == remainder)
+    whole.is_some_and(|whole| whole.wrapping_rem(divisor) == remainder)
 }
 
 impl Where {

@@ -13,6 +13,7 @@
 mod bits;
 mod divide;
 mod equality;
+mod geo;
 mod matching;
 mod normalise;
 mod operator;
@@ -29,19 +30,24 @@ use std::collections::BTreeSet;
 
 use banyan_document::Collator;
 use banyan_document::path::Path;
+use banyan_text::Matcher;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
+use crate::text::TextQuery;
 use crate::variables::Variables;
 
 pub use crate::comparison::Comparison;
 pub use bits::{BitTest, Bits};
 pub(crate) use divide::{Divided, Part};
+pub(crate) use geo::is_shape;
+pub use geo::{Geo, GeoNear, metered};
 pub(crate) use operator::is_field_operator;
 pub use schema::Schema;
+pub(crate) use schema::first_duplicate;
 pub use tree::{ArrayPosition, MatchNode, Predicate, Where};
 pub use type_set::TypeSet;
 
@@ -55,10 +61,38 @@ pub struct Filter {
     budget: Budget,
 }
 
+/// Whether a written filter has an `$expr`, beside fields or in branches.
+pub(crate) fn has_expression(filter: &RawDocument) -> bool {
+    parse::has_expression(filter)
+}
+
 impl Filter {
     pub fn parse(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
-        let root = parse::Parser::new(context).document(filter)?;
+        let parse = || Filter::checked(parse::Parser::new(context).document(filter)?, context);
+        context.folding.after_parsing(parse)
+    }
+
+    fn checked(root: MatchNode, context: &Context) -> Result<Filter, QueryError> {
+        if context.text.is_some() {
+            parse::check_searches(&root)?;
+        }
         Filter::of(root, context.collator.clone(), &context.budget)
+    }
+
+    /// The filter of a query, which alone may ask for what is near and so for an order.
+    pub fn of_query(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
+        let parse = || Filter::checked(parse::Parser::of_query(context).document(filter)?, context);
+        let filter = context.folding.after_parsing(parse)?;
+        let is_top = filter.near().is_some();
+        match tree::count_near(&filter.root) {
+            0 => Ok(filter),
+            _ if filter.searches() => Err(QueryError::bad_value(
+                "text and geoNear not allowed in same query",
+            )),
+            1 if is_top => Ok(filter),
+            1 => Err(QueryError::bad_value("geo $near must be top-level expr")),
+            _ => Err(QueryError::bad_value("Too many geoNear expressions")),
+        }
     }
 
     /// The filter that every document matches.
@@ -156,6 +190,32 @@ impl Filter {
         tree::computes(&self.root)
     }
 
+    /// Whether it searches in a text index.
+    pub fn searches(&self) -> bool {
+        let mut found = Vec::new();
+        tree::searches(&self.root, &mut found);
+        !found.is_empty()
+    }
+
+    /// The searches in it, wherever they are.
+    pub fn matchers(&self) -> Vec<&Matcher> {
+        let mut found = Vec::new();
+        tree::searches(&self.root, &mut found);
+        let matchers = found.into_iter();
+        matchers
+            .filter_map(|query| query.matcher.as_ref())
+            .collect()
+    }
+
+    /// The search that every document has to match, and which of the conjuncts it is.
+    pub fn search(&self) -> Option<(usize, &TextQuery)> {
+        let mut numbered = self.conjuncts().iter().enumerate();
+        numbered.find_map(|(number, node)| match node {
+            MatchNode::Text(query) => Some((number, &**query)),
+            _ => None,
+        })
+    }
+
     /// What has to hold at once.
     pub fn conjuncts(&self) -> &[MatchNode] {
         match &self.root {
@@ -196,6 +256,17 @@ impl Filter {
         self.root.is_trivially_true()
     }
 
+    /// The `$near` that orders what it finds, and its path.
+    pub fn near(&self) -> Option<(&Path, &GeoNear)> {
+        self.conjuncts().iter().find_map(|node| match node {
+            MatchNode::Path {
+                path,
+                predicate: Predicate::Near(near),
+            } => Some((path, &**near)),
+            _ => None,
+        })
+    }
+
     /// Whether a partial index may have this filter: every member finds the same answer, at any
     /// time and for every document.
     pub fn suits_an_index(&self) -> bool {
@@ -220,6 +291,16 @@ impl Filter {
             _ => None,
         }
     }
+}
+
+/// Whether the value of a field in a filter is a condition on the field, rather than what it equals.
+pub(crate) fn is_condition(value: &RawDocument) -> bool {
+    parse::is_operators(value, false)
+}
+
+/// The path that a field's name in a filter or a schema stands for.
+pub(crate) fn path_of(name: &str) -> Result<Path, QueryError> {
+    parse::parse_path(name)
 }
 
 /// Which items of an array an `$elemMatch` asks for.

@@ -59,6 +59,7 @@ pub(super) fn normalise(
         }
         MatchNode::Where(_)
         | MatchNode::Schema { .. }
+        | MatchNode::Text(_)
         | MatchNode::AlwaysTrue
         | MatchNode::AlwaysFalse => node,
     })
@@ -285,11 +286,12 @@ fn rank(node: &MatchNode) -> u8 {
         MatchNode::Path { predicate, .. } => predicate_rank(predicate),
         MatchNode::Not(_) => 18,
         MatchNode::Nor(_) => 19,
-        MatchNode::Where(_) => 21,
-        MatchNode::Expression { .. } => 22,
-        MatchNode::AlwaysFalse => 23,
-        MatchNode::AlwaysTrue => 24,
-        MatchNode::Schema { .. } => 30,
+        MatchNode::Where(_) => 22,
+        MatchNode::Expression { .. } => 23,
+        MatchNode::AlwaysFalse => 24,
+        MatchNode::AlwaysTrue => 25,
+        MatchNode::Schema { .. } => 32,
+        MatchNode::Text(_) => 33,
     }
 }
 
@@ -314,12 +316,14 @@ fn predicate_rank(predicate: &Predicate) -> u8 {
             BitTest::AnyClear => 17,
         },
         Predicate::Type(_) => 20,
+        Predicate::Geo(_) => 21,
+        Predicate::Near(_) => 26,
         Predicate::ExprCompare(comparison, _) => match comparison {
-            Comparison::Eq => 25,
-            Comparison::Gt => 26,
-            Comparison::Gte => 27,
-            Comparison::Lt => 28,
-            Comparison::Lte => 29,
+            Comparison::Eq => 27,
+            Comparison::Gt => 28,
+            Comparison::Gte => 29,
+            Comparison::Lt => 30,
+            Comparison::Lte => 31,
         },
     }
 }

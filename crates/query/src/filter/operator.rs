@@ -4,11 +4,14 @@ use std::cell::OnceCell;
 
 use banyan_document::element::{Element, elements, items};
 use banyan_document::kind;
-use banyan_document::number::Number;
+use banyan_document::number::{Number, Rounding};
 use banyan_document::path::Path;
+use banyan_geo::near::is_near;
+use banyan_geo::parse::Relation;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::bits::{BitTest, Bits};
+use super::geo::{Geo, GeoNear};
 use super::parse;
 use super::parse::{Parser, bad, equality, is_operators};
 use super::tree::{MatchNode, Predicate};
@@ -95,12 +98,12 @@ static OPERATORS: &[Operator] = &[
     within("$where", |_, _| {
         Err(bad("$where cannot be applied to a field"))
     }),
-    within("$near", not_implemented),
-    within("$nearSphere", not_implemented),
-    within("$geoNear", not_implemented),
-    within("$geoWithin", not_implemented),
-    within("$within", not_implemented),
-    within("$geoIntersects", not_implemented),
+    within("$near", near),
+    within("$nearSphere", near),
+    within("$geoNear", near),
+    within("$geoWithin", |at, _| at.geo(Relation::Within)),
+    within("$within", |at, _| at.geo(Relation::Within)),
+    within("$geoIntersects", |at, _| at.geo(Relation::Intersects)),
 ];
 
 type Parse = for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<MatchNode>, QueryError>;
@@ -122,9 +125,9 @@ const fn within(name: &'static str, parse: Parse) -> Operator {
     }
 }
 
-fn not_implemented(_: &At<'_, '_>, element: &Element<'_>) -> Result<Option<MatchNode>, QueryError> {
-    let message = format!("{} is not supported", element.name());
-    Err(QueryError::new(ErrorKind::NotImplemented, message))
+/// One that stands first has taken its siblings with it.
+fn near(_: &At<'_, '_>, element: &Element<'_>) -> Result<Option<MatchNode>, QueryError> {
+    Err(bad(format!("near must be first in: {}", element.name())))
 }
 
 /// Whether a name is that of an operator on a field.
@@ -164,6 +167,12 @@ impl At<'_, '_> {
         self.test(range(self.path, op, element.value())?)
     }
 
+    fn geo(&self, relation: Relation) -> Result<Option<MatchNode>, QueryError> {
+        let operators = self.siblings.document;
+        let geo = Geo::parse(relation, operators, self.parser.budget())?;
+        self.test(Predicate::Geo(geo))
+    }
+
     fn bits(&self, test: BitTest, element: &Element<'_>) -> Result<Option<MatchNode>, QueryError> {
         self.test(bits(self, test, element)?)
     }
@@ -190,6 +199,17 @@ impl<'d> Siblings<'d> {
     }
 }
 
+/// Whether the first operator is one that those beside it belong to: `{$near: ..., $maxDistance: 1}`.
+fn takes_siblings(document: &RawDocument) -> bool {
+    elements(document).next().is_some_and(|first| {
+        let has_operand = matches!(
+            first.value(),
+            RawBsonRef::Document(_) | RawBsonRef::Array(_)
+        );
+        has_operand && is_near(first.name())
+    })
+}
+
 impl Parser<'_> {
     pub(super) fn operators(
         &self,
@@ -197,6 +217,18 @@ impl Parser<'_> {
         document: &RawDocument,
         children: &mut Vec<MatchNode>,
     ) -> Result<(), QueryError> {
+        if takes_siblings(document) {
+            if !self.may_order {
+                let message = "$geoNear, $near, and $nearSphere are not allowed in this context";
+                return Err(QueryError::new(ErrorKind::Location(5_626_500), message));
+            }
+            let near = GeoNear::parse(document, self.budget())?;
+            children.push(MatchNode::Path {
+                path: path.clone(),
+                predicate: Predicate::Near(Box::new(near)),
+            });
+            return Ok(());
+        }
         let siblings = Siblings {
             document,
             options: OnceCell::new(),
@@ -438,7 +470,12 @@ fn whole(name: &str, value: RawBsonRef<'_>) -> Result<i64, QueryError> {
     if number.is_nan() || number.is_infinite() {
         return Err(invalid("Unable to coerce NaN/Inf to integral type"));
     }
-    if number.to_f64().abs() >= 9.3e18 {
+    let whole = match number {
+        Number::Decimal(v) => Number::Decimal(v.round_to(0, Rounding::Truncate)),
+        Number::Double(v) => Number::Double(v.trunc()),
+        integer => integer,
+    };
+    if whole.to_i64_exact().is_none() {
         return Err(invalid("Out of bounds coercing to integral value"));
     }
     Ok(number.to_i64_saturating())

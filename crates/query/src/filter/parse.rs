@@ -8,7 +8,7 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
-use super::tree::{MatchNode, Predicate, Where};
+use super::tree::{self, MatchNode, Predicate, Where};
 use crate::budget::Budget;
 use crate::comparison::Comparison;
 use crate::context::Context;
@@ -16,6 +16,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::javascript::JavaScript;
 use crate::pattern::Compiler;
+use crate::text::TextQuery;
 
 /// What an operator without a path makes of its operand. `None`: nothing.
 type Parse = fn(&Parser<'_>, &Element<'_>) -> Result<Option<MatchNode>, QueryError>;
@@ -52,9 +53,8 @@ static PATHLESS: &[(&str, Parse)] = &[
     ("$sampleRate", |parser, element| {
         parser.sample_rate(element.value()).map(Some)
     }),
-    ("$text", |_, _| {
-        let message = "$text is not supported";
-        Err(QueryError::new(ErrorKind::NotImplemented, message))
+    ("$text", |parser, element| {
+        parser.search(element.value()).map(Some)
     }),
 ];
 
@@ -63,10 +63,26 @@ pub(super) fn is_pathless(name: &str) -> bool {
     PATHLESS.iter().any(|(known, _)| *known == name)
 }
 
+/// Whether there is an `$expr` in it, beside fields or in branches.
+pub(super) fn has_expression(filter: &RawDocument) -> bool {
+    elements(filter).any(|element| match (element.name(), element.value()) {
+        ("$expr", _) => true,
+        ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
+            items(branches).any(|branch| match branch.value() {
+                RawBsonRef::Document(branch) => has_expression(branch),
+                _ => false,
+            })
+        }
+        _ => false,
+    })
+}
+
 pub(super) struct Parser<'c> {
     context: &'c Context,
     /// `$expr` and `$where` see whole documents only: not below `$elemMatch`.
     top_level: bool,
+    /// Whether it may say in which order documents are found (`$near`).
+    pub(super) may_order: bool,
     pub(super) patterns: Rc<Compiler>,
 }
 
@@ -79,7 +95,16 @@ impl<'c> Parser<'c> {
         Parser {
             context,
             top_level: true,
+            may_order: false,
             patterns: Rc::new(Compiler::new(context.budget.clone())),
+        }
+    }
+
+    /// For the filter of a query of its own, which alone may have an order.
+    pub(super) fn of_query(context: &'c Context) -> Parser<'c> {
+        Parser {
+            may_order: true,
+            ..Parser::new(context)
         }
     }
 
@@ -97,6 +122,7 @@ impl<'c> Parser<'c> {
         Parser {
             context: self.context,
             top_level: false,
+            may_order: self.may_order,
             patterns: Rc::clone(&self.patterns),
         }
     }
@@ -225,6 +251,15 @@ impl<'c> Parser<'c> {
         }))
     }
 
+    fn search(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
+        self.require_top_level("$text")?;
+        let Some(context) = &self.context.text else {
+            return Err(bad("$text is not allowed in this context"));
+        };
+        let query = TextQuery::parse(value, context)?;
+        Ok(MatchNode::Text(Box::new(query)))
+    }
+
     fn require_top_level(&self, operator: &str) -> Result<(), QueryError> {
         if self.top_level {
             return Ok(());
@@ -232,6 +267,32 @@ impl<'c> Parser<'c> {
         Err(bad(format!(
             "{operator} can only be applied to the top-level document"
         )))
+    }
+}
+
+/// There is one search at most, and none that must not match.
+pub(super) fn check_searches(root: &MatchNode) -> Result<(), QueryError> {
+    let mut found = Vec::new();
+    tree::searches(root, &mut found);
+    match found.len() {
+        0 => return Ok(()),
+        1 => {}
+        _ => return Err(bad("Too many text expressions")),
+    }
+    fn is_negated(node: &MatchNode) -> bool {
+        match node {
+            MatchNode::And(children) | MatchNode::Or(children) => children.iter().any(is_negated),
+            MatchNode::Nor(_) | MatchNode::Not(_) => {
+                let mut found = Vec::new();
+                tree::searches(node, &mut found);
+                !found.is_empty()
+            }
+            _ => false,
+        }
+    }
+    match is_negated(root) {
+        true => Err(bad("text expression not allowed in nor")),
+        false => Ok(()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! A filter as MongoDB's `explain` writes it.
 
 use banyan_document::DocumentWriter;
+use banyan_document::element::elements;
 use banyan_document::kind;
-use bson::{RawBson, RawBsonRef, RawDocumentBuf};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::bits::BitTest;
 use super::tree::{MatchNode, Predicate};
@@ -41,6 +42,7 @@ fn write(node: &MatchNode, out: &mut DocumentWriter) {
         MatchNode::Expression { source, .. } => out.append("$expr", source.as_raw_bson_ref()),
         MatchNode::Where(code) => out.append("$where", RawBsonRef::JavaScriptCode(&code.code)),
         MatchNode::Schema { source, .. } => out.append_doc("$jsonSchema", source),
+        MatchNode::Text(query) => out.append_doc("$text", &query.source),
         MatchNode::AlwaysTrue => out.append_i32("$alwaysTrue", 1),
         MatchNode::AlwaysFalse => out.append_i32("$alwaysFalse", 1),
     }
@@ -109,6 +111,8 @@ fn test(predicate: &Predicate, out: &mut DocumentWriter) {
             }
             out.end();
         }
+        Predicate::Geo(geo) => write_fields(&geo.source, out),
+        Predicate::Near(near) => write_fields(&near.source, out),
         Predicate::Size(size) => out.append_i32("$size", i32::try_from(*size).unwrap_or(i32::MAX)),
         Predicate::ElemMatchObject(inner) => {
             out.begin_document("$elemMatch");
@@ -141,6 +145,12 @@ fn write_pattern(pattern: &Pattern, out: &mut DocumentWriter) {
     out.append_str("$regex", pattern.source());
     if !pattern.options().is_empty() {
         out.append_str("$options", pattern.options());
+    }
+}
+
+fn write_fields(source: &RawDocument, out: &mut DocumentWriter) {
+    for element in elements(source) {
+        out.append(element.name(), element.value());
     }
 }
 

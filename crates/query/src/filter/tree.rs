@@ -7,12 +7,14 @@ use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use super::bits::Bits;
+use super::geo::{Geo, GeoNear};
 use super::schema::Schema;
 use super::type_set::TypeSet;
 use crate::comparison::Comparison;
 use crate::expression::Expression;
 use crate::javascript::JavaScript;
 use crate::pattern::Pattern;
+use crate::text::TextQuery;
 use crate::variables::Variables;
 
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub enum MatchNode {
         /// As it was written.
         source: RawDocumentBuf,
     },
+    /// `$text`
+    Text(Box<TextQuery>),
     AlwaysTrue,
     AlwaysFalse,
 }
@@ -62,6 +66,9 @@ pub enum Predicate {
         remainder: i64,
     },
     Bits(Bits),
+    Geo(Geo),
+    /// Every document meets it: what it says is in which order documents are found.
+    Near(Box<GeoNear>),
     /// The array as a whole, like the two below.
     Size(i64),
     /// Some document in the array matches.
@@ -116,6 +123,7 @@ pub(super) fn bind(node: &MatchNode, outer: &Variables) -> MatchNode {
         MatchNode::Path { .. }
         | MatchNode::Where(_)
         | MatchNode::Schema { .. }
+        | MatchNode::Text(_)
         | MatchNode::AlwaysTrue
         | MatchNode::AlwaysFalse => node.clone(),
     }
@@ -134,7 +142,7 @@ pub(super) fn dependencies(node: &MatchNode, paths: &mut BTreeSet<String>) -> bo
         }
         MatchNode::Expression { expression, .. } => expression.dependencies(paths),
         // The whole document.
-        MatchNode::Where(_) | MatchNode::Schema { .. } => false,
+        MatchNode::Where(_) | MatchNode::Schema { .. } | MatchNode::Text(_) => false,
         MatchNode::AlwaysTrue | MatchNode::AlwaysFalse => true,
     }
 }
@@ -148,8 +156,32 @@ pub(super) fn computes(node: &MatchNode) -> bool {
         MatchNode::Expression { .. } | MatchNode::Where(_) => true,
         MatchNode::Path { .. }
         | MatchNode::Schema { .. }
+        | MatchNode::Text(_)
         | MatchNode::AlwaysTrue
         | MatchNode::AlwaysFalse => false,
+    }
+}
+
+/// How often it asks for what is near.
+pub(super) fn count_near(node: &MatchNode) -> usize {
+    match node {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
+            children.iter().map(count_near).sum()
+        }
+        MatchNode::Not(child) => count_near(child),
+        MatchNode::Path { predicate, .. } => match predicate {
+            Predicate::Near(_) => 1,
+            Predicate::ElemMatchObject(inner) | Predicate::ElemMatchValue(inner) => {
+                count_near(inner)
+            }
+            _ => 0,
+        },
+        MatchNode::Expression { .. }
+        | MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::Text(_)
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => 0,
     }
 }
 
@@ -157,7 +189,9 @@ pub(super) fn suits_an_index(node: &MatchNode) -> bool {
     match node {
         MatchNode::And(children) | MatchNode::Or(children) => children.iter().all(suits_an_index),
         MatchNode::Path { predicate, .. } => match predicate {
-            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) => true,
+            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) | Predicate::Geo(_) => {
+                true
+            }
             Predicate::In { patterns, .. } => patterns.is_empty(),
             _ => false,
         },
@@ -181,6 +215,18 @@ pub(super) fn collect_equalities<'a>(
         } => {
             found.push((path, value.as_raw_bson_ref()));
         }
+        _ => {}
+    }
+}
+
+/// Adds the searches below a node.
+pub(super) fn searches<'f>(node: &'f MatchNode, found: &mut Vec<&'f TextQuery>) {
+    match node {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
+            children.iter().for_each(|child| searches(child, found));
+        }
+        MatchNode::Not(child) => searches(child, found),
+        MatchNode::Text(query) => found.push(query),
         _ => {}
     }
 }

@@ -4,6 +4,7 @@
 //! a window. What is read is a [`Kind`]; what that remembers of a group, how it is handed from a
 //! shard to the router, and how it is merged there is up to its [`State`].
 
+mod count;
 mod kind;
 mod parse;
 mod ranked;
@@ -20,6 +21,7 @@ use crate::expression::Expression;
 use crate::expression::value::error;
 use crate::memory::{Limit, Memory};
 
+pub(super) use count::Group;
 pub(super) use kind::Kind;
 pub(super) use state::State;
 pub(super) use table::{Row, find};
@@ -37,8 +39,8 @@ pub(super) struct Accumulator {
 
 impl Accumulator {
     /// The state of a group that has no documents yet.
-    pub(super) fn start(&self) -> State {
-        State::new(&self.kind, self.argument.collator())
+    pub(super) fn start(&self, group: Group<'_>) -> Result<State, QueryError> {
+        State::new(&self.kind, self.argument.collator(), group)
     }
 
     /// What its state of one group may hold; `None` if it holds no more than documents have.

@@ -98,7 +98,14 @@ pub(super) fn parse(
         .iter()
         .map_while(Result::ok)
     {
-        accumulators.push(accumulator::parse(name.as_str(), value, context)?);
+        let accumulator = accumulator::parse(name.as_str(), value, context)?;
+        // The values that a bucket spans are not known before it is full.
+        if let Some(n) = accumulator.kind.count()
+            && n.reads() > 0
+        {
+            return error(4544714, "Can't refer to the group key in $bucketAuto");
+        }
+        accumulators.push(accumulator);
     }
     out.push(Arc::new(BucketAuto {
         group_by,
@@ -352,13 +359,10 @@ impl BucketAutoRun {
             return Ok(None);
         };
         buckets.made += 1;
+        let accumulators = self.stage.accumulators.iter();
+        let states = accumulators.map(|a| a.start(accumulator::Group::none()));
         let mut filling = Filling {
-            states: self
-                .stage
-                .accumulators
-                .iter()
-                .map(Accumulator::start)
-                .collect(),
+            states: states.collect::<Result<_, _>>()?,
             min: first.value.clone(),
             max: first.value.clone(),
         };

@@ -10,6 +10,7 @@ use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use banyan_document::{Collator, DocumentWriter};
 
+use super::near_query::GeoNear;
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -22,6 +23,8 @@ pub struct ForeignQuery {
     collator: Option<Collator>,
     /// For what has to be parsed.
     budget: Budget,
+    /// Near what they are wanted, the closest first. There are no other conditions then.
+    near: Option<GeoNear>,
 }
 
 /// A filter without variables.
@@ -57,7 +60,18 @@ impl ForeignQuery {
             conditions,
             collator: collator.cloned(),
             budget: budget.clone(),
+            near: None,
         }
+    }
+
+    pub(super) fn near_to(self, near: Option<GeoNear>) -> ForeignQuery {
+        ForeignQuery { near, ..self }
+    }
+
+    /// Near what the documents are wanted, if they are: the closest first, each with what
+    /// [`GeoNear::fields`] adds. The filter says nothing then.
+    pub fn near(&self) -> Option<&GeoNear> {
+        self.near.as_ref()
     }
 
     pub fn filter(&self) -> Result<Arc<Filter>, QueryError> {

@@ -13,17 +13,19 @@ use indexmap::map::Entry as MapEntry;
 use banyan_document::{DocumentWriter, Number, elements, key};
 
 use super::accumulator::{self, Accumulator, Kind, State};
+use super::group_key::Key;
 use super::sort;
 use super::stage::{Division, Reads, Stage};
 use super::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
 use crate::budget::Budget;
 use crate::context::Context;
-use crate::error::{ErrorKind, QueryError};
+use crate::error::QueryError;
 use crate::expression::value::{check_depth, error};
-use crate::expression::{Arena, Expression, Root, byte_len, is_operator};
+use crate::expression::{Arena, Expression, Root, byte_len};
 use crate::memory::{self, Holding, consumer};
 use crate::merge_sort;
 use crate::spill::{Merge, Runs, damaged};
+use crate::variables::Variables;
 
 /// Groups handed on between two looks at the results.
 const GROUPS_PER_DRAIN: usize = 64;
@@ -32,7 +34,7 @@ const GROUP_BYTES: usize = 96;
 
 #[derive(Debug)]
 pub struct Group {
-    id: Expression,
+    id: Key,
     accumulators: Arc<[Accumulator]>,
     mode: Mode,
     source: RawDocumentBuf,
@@ -75,7 +77,7 @@ pub(super) fn parse(
                 if id.is_some() {
                     return error(15948, "a group's _id may only be specified once");
                 }
-                id = Some(parse_id(value, context)?);
+                id = Some(Key::parse(value, context)?);
             }
             (WILL_BE_MERGED, RawBsonRef::Boolean(true)) => mode = Mode::Partial,
             (DOING_MERGE, RawBsonRef::Boolean(true)) => mode = Mode::Merge,
@@ -105,20 +107,6 @@ fn without_marks(spec: &RawDocument) -> RawDocumentBuf {
         }
     }
     writer.finish()
-}
-
-fn parse_id(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
-    if let RawBsonRef::Document(document) = value
-        && let Some((name, _)) = document.iter().next().and_then(Result::ok)
-        && name.as_str().starts_with('$')
-        && !is_operator(name.as_str())
-    {
-        return Err(QueryError::new(
-            ErrorKind::InvalidPipelineOperator,
-            format!("Unrecognized expression '{name}'"),
-        ));
-    }
-    Expression::parse(value, context)
 }
 
 /// `$count: "n"` counts everything and drops the group's `_id`.
@@ -204,7 +192,7 @@ pub(super) fn parse_sort_by_count(
 impl Group {
     /// The top-level field that it groups by, if that is all there is to `_id`.
     pub(super) fn key_field(&self) -> Option<&str> {
-        let field = match self.id.source() {
+        let field = match self.id.expression.source() {
             RawBsonRef::String(path) => path.strip_prefix('$')?,
             _ => return None,
         };
@@ -219,7 +207,7 @@ impl Group {
             matches!(accumulator.kind, Kind::Sum) && argument == Some(RawBsonRef::Int32(1))
         };
         self.mode != Mode::Merge
-            && self.id.as_constant().is_some()
+            && self.id.expression.as_constant().is_some()
             && self.accumulators.iter().all(is_count)
     }
 
@@ -245,6 +233,7 @@ impl Group {
     pub fn representative(&self) -> Option<(String, Representative)> {
         let path = self
             .id
+            .expression
             .as_field_path()
             .filter(|_| self.mode != Mode::Merge)?;
         let mut kinds = self
@@ -295,7 +284,7 @@ impl Stage for Group {
 
     fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
         // A merging group reads partial states, not documents.
-        let mut bounded = self.mode != Mode::Merge && self.id.dependencies(paths);
+        let mut bounded = self.mode != Mode::Merge && self.id.expression.dependencies(paths);
         for accumulator in self.accumulators.iter() {
             bounded &= accumulator.argument.dependencies(paths);
             bounded &= accumulator.kind.dependencies(paths);
@@ -399,6 +388,8 @@ struct Given<'g> {
 pub(super) struct GroupRun {
     group: Arc<Group>,
     id: Expression,
+    /// Those of the `$lookup` stages around.
+    variables: Variables,
     /// What each accumulator is given.
     arguments: Vec<Expression>,
     /// How many fields of a document all of them read.
@@ -424,9 +415,10 @@ impl GroupRun {
         let read = arguments.clone().map(Expression::reads);
         let zeros = || vec![0; group.accumulators.len()].into();
         GroupRun {
-            reads: read.fold(group.id.reads(), u32::saturating_add),
-            id: group.id.bind(start.variables),
+            reads: read.fold(group.id.expression.reads(), u32::saturating_add),
+            id: group.id.expression.bind(start.variables),
             arguments: arguments.map(|a| a.bind(start.variables)).collect(),
+            variables: start.variables.clone(),
             grown: zeros(),
             peaks: zeros(),
             group,
@@ -497,7 +489,7 @@ impl GroupRun {
     /// The next group that is to be handed on.
     fn next_group(&mut self, budget: &Budget) -> Result<Option<Entry>, QueryError> {
         if let Some(runs) = self.runs.take() {
-            self.merging = Some(Merging::new(runs, &self.groups, budget)?);
+            self.merging = Some(Merging::new(runs, &self.groups, &self.variables, budget)?);
         }
         if let Some(merging) = &mut self.merging {
             return merging.next(&self.group, &mut self.groups, budget);
@@ -589,7 +581,7 @@ impl StageRun for GroupRun {
         let group = &*self.group;
         let id = match group.mode {
             Mode::Merge => banyan_document::field(document, "_id"),
-            Mode::Complete | Mode::Partial => self.id.evaluate_at(root)?,
+            Mode::Complete | Mode::Partial => group.id.shown(self.id.evaluate_at(root)?),
         };
         let id = id.unwrap_or(RawBsonRef::Null);
         // It may be larger than the document.
@@ -600,7 +592,9 @@ impl StageRun for GroupRun {
         let index = match self.groups.get_index_of(&self.key[..]) {
             Some(index) => index,
             None => {
-                let states = group.accumulators.iter().map(Accumulator::start).collect();
+                let of = accumulator::Group::new(id, &self.variables);
+                let states = group.accumulators.iter().map(|a| a.start(of));
+                let states = states.collect::<Result<_, _>>()?;
                 let states_bytes = group.accumulators.len() * size_of::<State>();
                 grown = (2 * self.key.len() + GROUP_BYTES + states_bytes) as isize;
                 check_depth(id)?;
@@ -709,14 +703,22 @@ fn sorted(groups: &Groups, budget: &Budget) -> Result<Vec<usize>, QueryError> {
 /// All groups, those on disk and those left in memory, in the order of their keys.
 struct Merging {
     disk: Merge,
+    /// Those of the `$lookup` stages around.
+    variables: Variables,
     memory: std::iter::Peekable<std::vec::IntoIter<usize>>,
     key: Vec<u8>,
 }
 
 impl Merging {
-    fn new(runs: Runs, groups: &Groups, budget: &Budget) -> Result<Merging, QueryError> {
+    fn new(
+        runs: Runs,
+        groups: &Groups,
+        variables: &Variables,
+        budget: &Budget,
+    ) -> Result<Merging, QueryError> {
         Ok(Merging {
             disk: runs.merge()?,
+            variables: variables.clone(),
             memory: sorted(groups, budget)?.into_iter().peekable(),
             key: Vec::new(),
         })
@@ -770,11 +772,10 @@ impl Merging {
 
     /// What all runs have of the group that comes first.
     fn read_disk(&mut self, group: &Group, budget: &Budget) -> Result<Entry, QueryError> {
-        let states = group.accumulators.iter().map(Accumulator::start).collect();
-        let mut id = None;
+        let mut id: Option<RawBson> = None;
         let mut entry = Entry {
             id: RawBson::Null,
-            states,
+            states: Box::default(),
         };
         while let Some((key, value)) = self.disk.top()
             && key == self.key
@@ -782,8 +783,15 @@ impl Merging {
             budget.spend_bytes(key.len() + value.len())?;
             let partial = RawDocument::from_bytes(value).map_err(|_| damaged())?;
             // Of equal values the one that came first is shown.
-            let first = || elements(partial).next().map(|id| id.value().into());
-            id = id.or_else(first);
+            if id.is_none() {
+                let first = elements(partial)
+                    .next()
+                    .map_or(RawBsonRef::Null, |id| id.value());
+                let of = accumulator::Group::new(first, &self.variables);
+                let states = group.accumulators.iter().map(|a| a.start(of));
+                entry.states = states.collect::<Result<_, _>>()?;
+                id = Some(first.into());
+            }
             group.merge(&mut entry.states, partial, budget)?;
             self.disk.advance()?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::DocumentWriter;
+use banyan_document::{DocumentWriter, elements};
 
 use super::sequence::Pipeline;
 use super::stage::{Changes, Division, Reads, Stage};
@@ -32,11 +32,28 @@ pub(super) fn parse(
     let RawBsonRef::Document(document) = value else {
         return error(15959, "the match filter must be an expression in an object");
     };
+    if names_where(document) {
+        return Err(QueryError::bad_value(
+            "$where is not allowed in this context",
+        ));
+    }
     out.push(Arc::new(Match::new(
         document,
         Filter::parse(document, context)?,
     )));
     Ok(())
+}
+
+/// Whether a script is to choose documents, which only a `find` and its like may ask for.
+fn names_where(filter: &RawDocument) -> bool {
+    elements(filter).any(|element| match (element.name(), element.value()) {
+        ("$where", _) => true,
+        ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
+            let mut branches = branches.into_iter().flatten();
+            branches.any(|branch| branch.as_document().is_some_and(names_where))
+        }
+        _ => false,
+    })
 }
 
 impl Match {

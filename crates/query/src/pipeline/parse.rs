@@ -5,13 +5,15 @@ use std::sync::Arc;
 use bson::{RawArray, RawBsonRef, RawDocument};
 
 use super::member::Member;
+use super::near_query::GeoNear;
 use super::sequence::Pipeline;
 use super::stage::Stage;
 use super::table::{self, Form, Place, Row};
-use super::{optimizer, source};
+use super::{optimizer, source, text_score};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items};
+use crate::text::TextContext;
 
 /// More stages than anyone writes by hand.
 const STAGES_MAX: usize = 1000;
@@ -19,12 +21,21 @@ const STAGES_MAX: usize = 1000;
 impl Pipeline {
     /// Parses the stages and puts them into the form in which they run.
     pub fn parse(stages: &[&RawDocument], context: &Context) -> Result<Pipeline, QueryError> {
-        let mut members = Pipeline::members(stages, context)?;
+        let parse = || Pipeline::members(stages, context);
+        let mut members = context.folding.after_parsing(parse)?;
         optimizer::optimize(&mut members, &context.budget)?;
+        let is_near = |member: &Member| member.stage.is::<GeoNear>();
+        if members.iter().skip(1).any(is_near) {
+            return error(
+                40603,
+                "$geoNear is only valid as the first stage in an optimized pipeline",
+            );
+        }
         Ok(Pipeline {
             members,
             budget: context.budget.clone(),
             collator: context.collator.clone(),
+            needs_text_score: context.text.as_ref().is_some_and(TextContext::is_asked),
         })
     }
 
@@ -40,6 +51,8 @@ impl Pipeline {
             ));
         }
         let (mut members, mut parsed) = (Vec::with_capacity(stages.len()), Vec::new());
+        // The last stage that asks for the scores of a search.
+        let mut scored = None;
         for (index, stage) in stages.iter().enumerate() {
             let position = Position {
                 first: index == 0,
@@ -47,8 +60,17 @@ impl Pipeline {
             };
             let parse = || parse_stage(stage, position, context, &mut parsed);
             let (result, slots) = context.scope.recording(parse);
-            result?;
+            result.map_err(|error| text_score::misplaced(error, index))?;
+            if context.text.is_some() {
+                text_score::check_places(&parsed, index)?;
+            }
             members.extend(parsed.drain(..).map(|stage| Member { stage, slots }));
+            if context.text.as_ref().is_some_and(TextContext::take_asked) {
+                scored = members.len().checked_sub(1);
+            }
+        }
+        if let Some(text) = &context.text {
+            text_score::drop_scores(&mut members, scored, text)?;
         }
         Ok(members)
     }
@@ -136,7 +158,22 @@ fn parse_inner(
         ),
     };
     check(|row| row.place == Place::Last || row.name == "$changeStream")?;
-    let pipeline = Pipeline::parse(&stages, context)?;
+    // The index that is known is that of the collection around.
+    let parse = || match &context.text {
+        None => Pipeline::parse(&stages, context),
+        Some(_) => {
+            let inner = Context {
+                text: None,
+                ..context.clone()
+            };
+            Pipeline::parse(&stages, &inner)
+        }
+    };
+    let pipeline = match operator {
+        // It may never run.
+        "$lookup" => context.folding.ignoring_failures(parse)?,
+        _ => parse()?,
+    };
     if operator == "$facet" {
         check(|row| !row.in_facet)?;
     }

@@ -14,11 +14,12 @@ use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{check_depth, error, show_document};
+use crate::expression::value::{check_depth, describe, error, show_document};
 use crate::expression::{
     self, Arena, Env, ExpressionNode, FieldPath, Parser, check_size, is_operator,
 };
 use crate::names::Named;
+use crate::text::TEXT_SCORE_FIELD;
 use crate::variables::Variables;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,7 @@ impl Tree {
     fn serialize(&self, out: &mut DocumentWriter) {
         for (name, action) in self.fields.iter() {
             match action {
+                Action::Include if &**name == TEXT_SCORE_FIELD => {}
                 Action::Include => out.append_bool(name, true),
                 Action::Exclude => out.append_bool(name, false),
                 Action::Compute(_, source) => out.append(name, source.as_raw_bson_ref()),
@@ -283,6 +285,12 @@ impl Builder<'_> {
                         "An empty sub-projection is not a valid value. Found empty object at path",
                     );
                 }
+                Some("$elemMatch") => {
+                    return Err(QueryError::new(
+                        ErrorKind::InvalidPipelineOperator,
+                        "Cannot use $elemMatch in this context",
+                    ));
+                }
                 Some(name) if name.starts_with('$') => {
                     if !is_operator(name) {
                         return error(31325, format!("Unknown expression {name}"));
@@ -348,10 +356,19 @@ impl Builder<'_> {
     fn compute(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         let parsed = FieldPath::parse(path)?;
         if self.mode == Some(Mode::Exclusion) {
-            return error(
-                31252,
-                "Cannot use an expression other than $meta in exclusion projection",
-            );
+            return match value {
+                RawBsonRef::Document(_) => error(
+                    31252,
+                    "Cannot use expression other than $meta in exclusion projection",
+                ),
+                literal => error(
+                    31310,
+                    format!(
+                        "Cannot use an expression {path}: {} in an exclusion projection",
+                        describe(Some(literal))
+                    ),
+                ),
+            };
         }
         if path != "_id" {
             self.mode = Some(Mode::Inclusion);
@@ -393,6 +410,10 @@ impl Projector {
             Some(false) => Mode::Exclusion,
             Some(true) | None => Mode::Inclusion,
         });
+        // Scores go with documents until they are dropped.
+        if mode == Mode::Inclusion && context.text.is_some() {
+            tree.fields.push(TEXT_SCORE_FIELD.into(), Action::Include);
+        }
         // `_id` goes with an inclusion unless it is turned away.
         if mode == Mode::Inclusion && tree.fields.place("_id").is_none() {
             tree.fields.push_first("_id".into(), Action::Include);
@@ -417,9 +438,21 @@ impl Projector {
         context: &Context,
     ) -> Result<Projector, QueryError> {
         let mut parser = expression::parser(context);
+        // Paths that are in each other's way are told before any expression is read.
+        let mut paths = Tree::default();
+        for (name, value) in spec.iter().map_while(Result::ok) {
+            each_added(name.as_str(), value, &mut |path, _| {
+                let parsed = FieldPath::parse(path)?;
+                insert_added(&mut paths, path, &parsed, Action::Include, spec)
+            })?;
+        }
         let mut tree = Tree::default();
         for (name, value) in spec.iter().map_while(Result::ok) {
-            add_field(&mut tree, &mut parser, name.as_str(), value, spec)?;
+            each_added(name.as_str(), value, &mut |path, value| {
+                let parsed = FieldPath::parse(path)?;
+                let action = Action::Compute(parser.operand(value)?, value.into());
+                insert_added(&mut tree, path, &parsed, action, spec)
+            })?;
         }
         Ok(Projector {
             name: "$addFields",
@@ -615,19 +648,18 @@ fn append(
     check_size(writer.len())
 }
 
-fn add_field(
-    tree: &mut Tree,
-    parser: &mut Parser<'_>,
+/// Hands on the paths that `$addFields` gives values to, and what is written for them.
+fn each_added(
     path: &str,
     value: RawBsonRef<'_>,
-    spec: &RawDocument,
+    take: &mut dyn FnMut(&str, RawBsonRef<'_>) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     if let RawBsonRef::Document(document) = value {
         let first = document.iter().next().and_then(Result::ok);
         match first.map(|(name, _)| name.as_str()) {
             Some(name) if !name.starts_with('$') => {
                 for (name, value) in document.iter().map_while(Result::ok) {
-                    add_field(tree, parser, &format!("{path}.{name}"), value, spec)?;
+                    each_added(&format!("{path}.{name}"), value, take)?;
                 }
                 return Ok(());
             }
@@ -642,9 +674,16 @@ fn add_field(
             Some(_) => {}
         }
     }
-    let parsed = FieldPath::parse(path)?;
-    let node = parser.operand(value)?;
-    let action = Action::Compute(node, value.into());
+    take(path, value)
+}
+
+fn insert_added(
+    tree: &mut Tree,
+    path: &str,
+    parsed: &FieldPath,
+    action: Action,
+    spec: &RawDocument,
+) -> Result<(), QueryError> {
     tree.insert(parsed.parts(), action).map_err(|_| {
         let outer = path.rsplit_once('.').map_or(path, |(outer, _)| outer);
         QueryError::new(

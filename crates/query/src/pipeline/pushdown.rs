@@ -3,7 +3,8 @@
 //!
 //! Conditions without expressions are the collection's filter and leave the pipeline. A comparison
 //! of `$expr` between a field and a value that is the same for all documents stays and decides;
-//! it says something weaker about the field beside, which an index may serve.
+//! it says something weaker about the field beside, which an index may serve. A `$geoNear` leaves the
+//! pipeline as a whole: it says which documents come, and in which order.
 
 use std::sync::Arc;
 
@@ -13,7 +14,9 @@ use banyan_document::DocumentWriter;
 
 use super::foreign_query::{Condition, PlainFilter};
 use super::matching::Match;
+use super::near_query::GeoNear;
 use super::sequence::Pipeline;
+use super::stage::Stage;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::items;
@@ -26,6 +29,7 @@ pub(super) struct Leading {
     /// Filters without expressions, all of which hold.
     pub plain: Vec<Arc<PlainFilter>>,
     pub comparisons: Vec<FieldComparison>,
+    near: Option<Arc<GeoNear>>,
 }
 
 /// Takes the plain parts of the first `$match` stages out of the pipeline, and reads the rest.
@@ -34,6 +38,11 @@ pub(super) fn take_leading(
     context: &Context,
 ) -> Result<Leading, QueryError> {
     let mut leading = Leading::default();
+    if let Some(near) = pipeline.first().and_then(|first| first.get::<GeoNear>()) {
+        leading.near = Some(Arc::new(near.clone()));
+        pipeline.remove_first();
+        return Ok(leading);
+    }
     let mut kept = Vec::new();
     while let Some(stage) = pipeline.take_match() {
         if !stage.filter.computes() {
@@ -88,8 +97,23 @@ impl Leading {
         }));
     }
 
+    /// Whether documents are wanted in the order of their distances.
+    pub fn is_near(&self) -> bool {
+        self.near.is_some()
+    }
+
+    /// What is near which documents are wanted, with the variables that have these values.
+    pub fn near(&self, variables: &Variables) -> Option<GeoNear> {
+        self.near.as_ref().map(|near| near.bind(variables))
+    }
+
     /// Writes the stages that were taken out of the pipeline.
     pub fn serialize_plain(&self, out: &mut DocumentWriter) {
+        if let Some(near) = &self.near {
+            out.push_document();
+            near.serialize(out);
+            out.end();
+        }
         for plain in &self.plain {
             out.push_document();
             out.append_doc("$match", &plain.source);

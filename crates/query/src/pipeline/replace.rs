@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, cstr};
 
 use banyan_document::DocumentWriter;
 
@@ -13,12 +13,15 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, describe, error, type_name};
 use crate::expression::{Arena, Expression};
+use crate::text::{TEXT_SCORE_FIELD, score_of};
 
 #[derive(Debug)]
 pub struct ReplaceRoot {
     expression: Expression,
     /// What error messages call the result.
     called: &'static str,
+    /// Whether results keep the score of a search.
+    is_scored: bool,
 }
 
 impl Stage for ReplaceRoot {
@@ -39,6 +42,9 @@ impl Stage for ReplaceRoot {
     }
 
     fn reads(&self, paths: &mut BTreeSet<String>) -> Reads {
+        if self.is_scored {
+            paths.insert(TEXT_SCORE_FIELD.to_owned());
+        }
         match self.expression.dependencies(paths) {
             true => Reads::Only,
             false => Reads::Everything,
@@ -57,6 +63,7 @@ impl Stage for ReplaceRoot {
         Ok(Box::new(ReplaceRun {
             expression: self.expression.bind(start.variables),
             called: self.called,
+            is_scored: self.is_scored,
             arena: Arena::new(),
         }))
     }
@@ -98,8 +105,11 @@ pub(super) fn parse_root(
         );
     };
     let expression = Expression::parse(new_root, context)?;
-    let called = NEW_ROOT;
-    out.push(Arc::new(ReplaceRoot { expression, called }));
+    out.push(Arc::new(ReplaceRoot {
+        expression,
+        called: NEW_ROOT,
+        is_scored: context.text.is_some(),
+    }));
     Ok(())
 }
 
@@ -109,14 +119,18 @@ pub(super) fn parse_with(
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let expression = Expression::parse(value, context)?;
-    let called = REPLACEMENT;
-    out.push(Arc::new(ReplaceRoot { expression, called }));
+    out.push(Arc::new(ReplaceRoot {
+        expression,
+        called: REPLACEMENT,
+        is_scored: context.text.is_some(),
+    }));
     Ok(())
 }
 
 struct ReplaceRun {
     expression: Expression,
     called: &'static str,
+    is_scored: bool,
     arena: Arena,
 }
 
@@ -126,7 +140,14 @@ impl StageRun for ReplaceRun {
         match self.expression.evaluate(document, &self.arena)? {
             Some(RawBsonRef::Document(result)) => {
                 check_depth(RawBsonRef::Document(result))?;
-                next.push(result)
+                match score_of(document).filter(|_| self.is_scored) {
+                    Some(score) => {
+                        let mut scored = result.to_owned();
+                        scored.append(cstr!("$textScore"), score);
+                        next.push(&scored)
+                    }
+                    None => next.push(result),
+                }
             }
             other => error(
                 40228,

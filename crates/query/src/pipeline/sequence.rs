@@ -28,6 +28,8 @@ pub struct Pipeline {
     pub(super) budget: Budget,
     /// How all of it compares strings; without one, by their bytes.
     pub(super) collator: Option<Collator>,
+    /// Whether it needs the scores of the search that it begins with.
+    pub(super) needs_text_score: bool,
 }
 
 impl Pipeline {
@@ -36,6 +38,7 @@ impl Pipeline {
             members: Vec::new(),
             budget: context.budget.clone(),
             collator: context.collator.clone(),
+            needs_text_score: false,
         }
     }
 
@@ -44,11 +47,17 @@ impl Pipeline {
         self.collator.as_ref()
     }
 
+    /// Whether it needs the scores of the search that it begins with.
+    pub fn needs_text_score(&self) -> bool {
+        self.needs_text_score
+    }
+
     pub(super) fn without_stages(&self) -> Pipeline {
         Pipeline {
             members: Vec::new(),
             budget: self.budget.clone(),
             collator: self.collator.clone(),
+            needs_text_score: self.needs_text_score,
         }
     }
 
@@ -75,6 +84,7 @@ impl Pipeline {
             members: self.members.split_off(index),
             budget: self.budget.clone(),
             collator: self.collator.clone(),
+            needs_text_score: self.needs_text_score,
         };
         (self, rest)
     }

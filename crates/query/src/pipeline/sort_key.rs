@@ -40,7 +40,7 @@ impl SortKey {
                 );
             }
         }
-        let pattern = SortPattern::parse(source, context.collator.as_ref())?;
+        let pattern = SortPattern::parse_in(source, context)?;
         Ok(SortKey {
             pattern,
             source: source.to_owned(),
@@ -48,11 +48,7 @@ impl SortKey {
     }
 
     pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) {
-        let names = self
-            .source
-            .iter()
-            .map_while(Result::ok)
-            .map(|(name, _)| name);
-        paths.extend(names.map(|name| name.as_str().to_string()));
+        let fields = self.pattern.fields().iter();
+        paths.extend(fields.map(|(path, _)| path.to_string()));
     }
 }

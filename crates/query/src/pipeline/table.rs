@@ -8,8 +8,8 @@ use bson::RawBsonRef;
 use super::sequence::ParseInner;
 use super::stage::Stage;
 use super::{
-    bucket, bucket_auto, densify, documents, facet, fill, group, limit, lookup, matching, project,
-    redact, replace, sample, sort, union, unwind, window, write,
+    bucket, bucket_auto, densify, documents, facet, fill, geo_near, group, limit, lookup, matching,
+    project, redact, replace, sample, sort, text_score, union, unwind, window, write,
 };
 use crate::context::Context;
 use crate::error::QueryError;
@@ -103,6 +103,7 @@ const fn missing(name: &'static str) -> Row {
 
 const ROWS: &[Row] = &[
     row(densify::INTERNAL, densify::parse_sorted),
+    row(text_score::NAME, text_score::parse),
     row("$addFields", project::parse_add_fields),
     row("$bucket", bucket::parse),
     row("$bucketAuto", bucket_auto::parse),
@@ -118,7 +119,10 @@ const ROWS: &[Row] = &[
         ..nesting("$facet", facet::parse)
     },
     row("$fill", fill::parse),
-    missing("$geoNear"),
+    Row {
+        in_facet: false,
+        ..row(geo_near::NAME, geo_near::parse)
+    },
     nesting("$graphLookup", lookup::parse_graph),
     row("$group", group::parse),
     source("$indexStats"),

@@ -132,6 +132,7 @@ impl StageRun for UnionRun {
                 let union = &*self.union;
                 let conditions = union.leading.conditions(&self.variables)?;
                 let query = ForeignQuery::new(conditions, union.pipeline.collator(), &self.budget);
+                let query = query.near_to(union.leading.near(&self.variables));
                 let input = self.reader.documents(&query)?;
                 let sources = self.reader.sources.clone();
                 let run = union.pipeline.run_within(input, sources, &self.variables)?;

@@ -59,7 +59,7 @@ impl Applier<'_> {
         match rule {
             Rule::Include => self.writer.append_element(element),
             // What is computed comes after what is there, except where most of it stays.
-            Rule::Exclude | Rule::Expression(_) => {}
+            Rule::Exclude | Rule::Expression(_) | Rule::Meta(_) => {}
             Rule::ElemMatch(_) if self.mode == Mode::Inclusion => {}
             Rule::ElemMatch(filter) => self.elem_match(filter, element)?,
             Rule::Slice(slice) => match element.value() {
@@ -145,7 +145,8 @@ impl Applier<'_> {
         fields: &Fields,
         document: Option<&RawDocument>,
     ) -> Result<(), QueryError> {
-        if self.mode == Mode::Exclusion {
+        // An exclusion computes nothing but `$meta`.
+        if self.mode == Mode::Exclusion && !fields.computes {
             return Ok(());
         }
         let root = self.root;
@@ -153,8 +154,10 @@ impl Applier<'_> {
         for (name, rule) in fields.rules.iter() {
             let existing = || present.as_ref()?.element(name);
             match rule {
-                Rule::Expression(expression) => self.expression(name, expression, root)?,
-                Rule::ElemMatch(filter) => {
+                Rule::Expression(expression) | Rule::Meta(expression) => {
+                    self.expression(name, expression, root)?;
+                }
+                Rule::ElemMatch(filter) if self.mode == Mode::Inclusion => {
                     if let Some(element) = existing() {
                         self.elem_match(filter, &element)?;
                     }

@@ -11,17 +11,32 @@ mod parse;
 mod tests;
 mod tree;
 
+use banyan_document::elements;
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::context::Context;
-use crate::error::QueryError;
-use crate::filter::ArrayPosition;
+use crate::error::{ErrorKind, QueryError};
+use crate::filter::{self, ArrayPosition};
 
 pub use tree::Projection;
 
 impl Projection {
     pub fn parse(projection: &RawDocument, context: &Context) -> Result<Projection, QueryError> {
-        parse::parse(projection, context)
+        let parse = || parse::parse(projection, context);
+        context.folding.after_parsing(parse)
+    }
+
+    /// Refuses a filter with an expression where a projection asks for the position that the filter
+    /// matched at.
+    pub fn check_filter(projection: &RawDocument, filter: &RawDocument) -> Result<(), QueryError> {
+        let is_positional = elements(projection).any(|field| field.name().ends_with(".$"));
+        if is_positional && filter::has_expression(filter) {
+            return Err(QueryError::new(
+                ErrorKind::QueryFeatureNotAllowed,
+                "$expr is not allowed in this context",
+            ));
+        }
+        Ok(())
     }
 
     pub fn apply(

@@ -12,6 +12,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::describe;
 use crate::expression::{Expression, FieldPath, is_operator};
 use crate::filter;
+use crate::text;
 
 fn error<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {
     Err(QueryError::new(ErrorKind::Location(code), message))
@@ -131,10 +132,7 @@ impl Parser<'_> {
         match first.name() {
             "$slice" => self.slice(path, first.value(), document),
             "$elemMatch" => self.elem_match(path, first.value(), document),
-            "$meta" => error(
-                40218,
-                "query requires text score metadata, but it is not available",
-            ),
+            "$meta" => self.meta(path, document),
             name if name.starts_with('$') => {
                 if !is_operator(name) {
                     return error(31325, format!("Unknown expression {name}"));
@@ -170,6 +168,16 @@ impl Parser<'_> {
         })
     }
 
+    fn meta(&mut self, path: &str, document: &RawDocument) -> Result<(), QueryError> {
+        let value = RawBsonRef::Document(document);
+        let known = Expression::parse(value, self.context);
+        let meta = known.map_err(|error| match error.kind {
+            ErrorKind::NotImplemented => text::score_missing(),
+            _ => error,
+        })?;
+        self.fields.insert(path, Rule::Meta(Box::new(meta)))
+    }
+
     /// A number or `[skip, limit]` cuts the array in place; anything else is the expression.
     fn slice(
         &mut self,
@@ -182,7 +190,25 @@ impl Parser<'_> {
             return expression.map_err(|error| explain_slice(value, error));
         };
         self.slices = true;
-        self.fields.insert(path, Rule::Slice(slice))
+        let excludes = self.mode == Some(Mode::Exclusion);
+        let inserted = self.fields.insert(path, Rule::Slice(slice));
+        match value {
+            // What is wrong may yet be right as the expression.
+            _ if excludes => inserted.map_err(|_| {
+                let message = "Cannot use expression other than $meta in exclusion projection";
+                QueryError::new(ErrorKind::Location(31252), message)
+            }),
+            RawBsonRef::Array(_) => inserted,
+            _ => inserted.map_err(|error| {
+                let message = format!(
+                    "Invalid $slice syntax. The given syntax {{ $slice: {} }} did not match the \
+                     find() syntax because :: {}",
+                    describe(Some(value)),
+                    error.message
+                );
+                QueryError::new(ErrorKind::Location(28667), message)
+            }),
+        }
     }
 
     fn elem_match(
@@ -220,6 +246,12 @@ impl Parser<'_> {
             RawBsonRef::Boolean(flag) => flag,
             other => match Number::from_raw(other) {
                 Some(number) => !number.is_zero(),
+                None if matches!(other, RawBsonRef::Document(_)) => {
+                    return error(
+                        31271,
+                        "positional projection cannot be used with an expression or sub object",
+                    );
+                }
                 None => {
                     return error(31308, "positional projection cannot be used with a literal");
                 }
@@ -235,7 +267,7 @@ impl Parser<'_> {
             );
         }
         if self.elem_match {
-            return error(31255, "Cannot specify positional operator and $elemMatch.");
+            return error(31256, "Cannot specify positional operator and $elemMatch.");
         }
         self.decide(Mode::Inclusion, || {
             (
@@ -296,7 +328,7 @@ fn explain_slice(value: RawBsonRef<'_>, error: QueryError) -> QueryError {
          :: caused by :: {}",
         error.message
     );
-    QueryError::new(error.kind, message)
+    QueryError::new(ErrorKind::Location(28667), message)
 }
 
 fn slice_of(value: RawBsonRef<'_>) -> Option<Slice> {
@@ -355,6 +387,6 @@ impl Fields {
     /// Something of the kind comes here or below.
     fn note(&mut self, rule: &Rule) {
         self.positional |= matches!(rule, Rule::Positional);
-        self.computes |= matches!(rule, Rule::Expression(_));
+        self.computes |= matches!(rule, Rule::Expression(_) | Rule::Meta(_));
     }
 }

@@ -35,6 +35,8 @@ pub(super) enum Rule {
     Exclude,
     Fields(Fields),
     Expression(Box<Expression>),
+    /// `{$meta: ...}`, which says nothing of the other fields.
+    Meta(Box<Expression>),
     Slice(Slice),
     ElemMatch(Box<ItemFilter>),
     Positional,
@@ -87,7 +89,11 @@ fn is_simple(fields: &Fields) -> bool {
     fields.rules.iter().all(|(_, rule)| match rule {
         Rule::Include | Rule::Exclude => true,
         Rule::Fields(inner) => is_simple(inner),
-        Rule::Expression(_) | Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => false,
+        Rule::Expression(_)
+        | Rule::Meta(_)
+        | Rule::Slice(_)
+        | Rule::ElemMatch(_)
+        | Rule::Positional => false,
     })
 }
 
@@ -104,7 +110,7 @@ fn dependencies(fields: &Fields, above: &str, paths: &mut BTreeSet<String>) -> b
             }
             Rule::Exclude => true,
             Rule::Fields(inner) => dependencies(inner, &path, paths),
-            Rule::Expression(expression) => expression.dependencies(paths),
+            Rule::Expression(expression) | Rule::Meta(expression) => expression.dependencies(paths),
             Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => false,
         }
     })

@@ -93,6 +93,7 @@ fn find_identifier(node: &MatchNode, found: &mut Option<String>) -> Result<(), Q
         MatchNode::Expression { .. }
         | MatchNode::Where(_)
         | MatchNode::Schema { .. }
+        | MatchNode::Text(_)
         | MatchNode::AlwaysTrue
         | MatchNode::AlwaysFalse => Ok(()),
     }

@@ -49,9 +49,9 @@ impl Update {
         array_filters: &[&RawDocument],
         context: &Context,
     ) -> Result<Update, QueryError> {
-        Ok(Update {
-            kind: parse::parse(update, array_filters, context)?,
-        })
+        let parse = || parse::parse(update, array_filters, context);
+        let kind = context.folding.ignoring_failures(parse)?;
+        Ok(Update { kind })
     }
 
     pub fn is_replacement(&self) -> bool {

@@ -5,7 +5,7 @@ use bson::RawDocument;
 
 use super::header::{FORMAT, HEADER_BYTES};
 use super::operation::{NO_NUMBER, Style, tag};
-use crate::codec::put_varint;
+use crate::codec::{put_session, put_varint};
 use crate::sessions::SessionStamp;
 use crate::sessions::histories::History;
 
@@ -213,7 +213,7 @@ impl EntryBuilder {
             None => out.push(0),
             Some(stamp) => {
                 out.push(1);
-                out.extend_from_slice(&stamp.session);
+                put_session(out, &stamp.session);
                 out.extend_from_slice(&stamp.txn_number.to_le_bytes());
                 put_varint(out, stamp.statements.len() as u64);
                 for statement in &stamp.statements {

@@ -2,7 +2,7 @@
 
 use crate::clock::{self, Clock};
 
-pub const FORMAT: u8 = 3;
+pub const FORMAT: u8 = 4;
 
 /// Up to the operations.
 pub(super) const HEADER_BYTES: usize = 21;

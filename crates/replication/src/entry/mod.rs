@@ -9,7 +9,7 @@
 //! ```text
 //! format u8 | first time u64 | operations u32 | wall clock ms i64
 //! for each operation: tag u8 | fields
-//! session flag u8 [lsid 16 | txnNumber i64 | statements], or [histories] of other shards' sessions
+//! session flag u8 [lsid | txnNumber i64 | statements], or [histories] of other shards' sessions
 //! length of the line before u32
 //! ```
 //!
@@ -81,7 +81,7 @@ impl<'a> Entry<'a> {
         let session = match reader.u8()? {
             0 => None,
             1 => {
-                let session = reader.array()?;
+                let session = reader.session()?;
                 let txn_number = i64::from_le_bytes(reader.array()?);
                 let count = reader.varint()?;
                 let statements = (0..count)

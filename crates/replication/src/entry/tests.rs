@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use super::*;
 use crate::clock::Clock;
-use crate::sessions::StatementOutcome;
+use crate::sessions::{SessionId, StatementOutcome};
 use banyan_storage::{CatalogChange, IndexBuildDefinition, IndexDefinition, Namespace, RecordId};
 use bson::rawdoc;
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn every_operation_reads_back() {
         builder.catalog(&change, &rawdoc! { "ns": "a.b" });
     }
     builder.session = Some(SessionStamp {
-        session: [3; 16],
+        session: SessionId::shared([3; 16]),
         txn_number: 12,
         statements: vec![
             Statement {
@@ -194,7 +194,7 @@ fn the_format_stays() {
     clock.observe(LATE);
     seal(&mut bytes, &clock);
     let expected = concat!(
-        "03",
+        "04",
         "0400000000286bee",
         "02000000",
         "0100000000000000",
@@ -265,7 +265,10 @@ fn what_no_leader_writes_is_not_let_into_the_log() {
     assert_eq!(check(&good), Ok(()));
     let history = sealed(&|builder| {
         builder.session = Some(SessionStamp {
-            session: [3; 16],
+            session: SessionId {
+                id: [3; 16],
+                user: Some([4; 32]),
+            },
             txn_number: 1,
             statements: vec![],
         });

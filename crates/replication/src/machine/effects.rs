@@ -123,7 +123,7 @@ fn may_depend_on(index: &Index, changed: &[&[u8]]) -> bool {
         .iter()
         .map(|(path, _)| path.head().as_bytes());
     index.partial_filter.is_some()
-        || pattern.is_wildcard()
+        || !index.kind.depends_on_pattern_alone()
         || heads.any(|head| changed.contains(&head))
 }
 

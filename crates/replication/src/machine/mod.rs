@@ -14,11 +14,12 @@ pub mod names;
 mod points;
 mod prepared;
 mod session_records;
+mod session_sweeps;
 mod state_machine;
 mod watched;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use banyan_consensus::SnapshotMeta;
 use banyan_storage::{
@@ -40,6 +41,7 @@ use counts::Counters;
 use names::{Name, Names};
 pub use points::{LogPoint, PointListener, RangeRemoval, SNAPSHOT_POINT};
 pub use prepared::Prepared;
+use session_sweeps::SessionSweeps;
 use watched::{WatchListener, Watched};
 
 /// Keys of the state's own place in meta.
@@ -65,8 +67,7 @@ pub struct Machine {
     log_begins: AtomicU64,
     installs: AtomicU64,
     base: Base,
-    /// When old sessions were last looked for, by the entries' clock.
-    swept_ms: AtomicI64,
+    session_sweeps: Mutex<SessionSweeps>,
     /// The store keeps, hidden, what was fetched of a snapshot before the process ended.
     has_leftovers: AtomicBool,
     /// An arbiter: keeps the log's position and the set's configuration, and no data.
@@ -101,7 +102,7 @@ impl Machine {
             log_begins: AtomicU64::new(0),
             installs: AtomicU64::new(0),
             base: Base::default(),
-            swept_ms: AtomicI64::new(0),
+            session_sweeps: Mutex::default(),
             dataless: AtomicBool::new(false),
             id_indexes_only: AtomicBool::new(false),
             counters: Counters::default(),

@@ -1,16 +1,12 @@
 //! What entries settle of retryable statements goes into the sessions' records, and goes from there
 //! when the sessions have long ended.
 
-use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::applying::Applying;
 use super::effects::EffectError;
 use crate::entry::Entry;
 use crate::sessions::{self, SessionId, SessionRecord};
-
-/// As long as MongoDB's sessions live by default.
-const SESSION_LIFETIME_MS: i64 = 30 * 60 * 1000;
-const SWEEP_INTERVAL_MS: i64 = 5 * 60 * 1000;
 
 impl Applying<'_> {
     /// Takes in what the entry says of sessions.
@@ -45,12 +41,12 @@ impl Applying<'_> {
 
     /// Removes the records of sessions that have long ended. Now and then is often enough.
     pub(super) fn forget_sessions(&mut self) -> Result<(), EffectError> {
-        let now = self.applied.wall_ms;
-        let swept = self.machine.swept_ms.load(Ordering::Relaxed);
-        if now < swept.saturating_add(SWEEP_INTERVAL_MS) {
+        let now = Instant::now();
+        let applied_bits = self.applied.time;
+        let due = self.machine.session_sweeps.lock().due(now, applied_bits);
+        let Some(limit) = due else {
             return Ok(());
-        }
-        self.machine.swept_ms.store(now, Ordering::Relaxed);
+        };
         for found in self
             .machine
             .store
@@ -58,8 +54,7 @@ impl Applying<'_> {
             .scan_meta(&[sessions::META_PREFIX])
         {
             let (key, record) = found?;
-            let last_write = sessions::last_write_ms(&record).unwrap_or(now);
-            if last_write < now.saturating_sub(SESSION_LIFETIME_MS) {
+            if sessions::last_write_bits(&record).is_some_and(|bits| bits <= limit) {
                 self.batch.delete_meta(&key);
             }
         }

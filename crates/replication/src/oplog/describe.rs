@@ -12,7 +12,6 @@ use bson::{
 use crate::clock;
 use crate::entry::{Entry, EntryError, Operation, Style};
 use crate::machine::{Applied, Machine};
-use crate::sessions::session_id;
 use crate::sessions::{SessionStamp, StatementOutcome};
 
 /// The documents of one entry, in order.
@@ -290,6 +289,12 @@ pub fn changed_options(about: &RawDocument, options: &RawDocument) -> RawDocumen
     let mut changed = RawDocumentBuf::new();
     for (name, value) in options.iter().flatten() {
         if old.get(name.as_str()).ok().flatten() != Some(value) {
+            // As `collMod` calls them.
+            let name = match name.as_str() {
+                "size" => cstr!("cappedSize"),
+                "max" => cstr!("cappedMax"),
+                _ => name,
+            };
             changed.append(name, value);
         }
     }
@@ -339,7 +344,7 @@ fn finish(
     let mut document = described;
     if let Some((stamp, statement)) = stamp {
         let mut stamped = rawdoc! {
-            "lsid": session_id::document(&stamp.session),
+            "lsid": stamp.session.document(),
             "txnNumber": stamp.txn_number,
         };
         append_all(&mut stamped, &document);

@@ -22,7 +22,7 @@ use super::{
     LastWrite, META_PREFIX, SessionId, SessionRecord, Statement, StatementOutcome, last_write_bits,
     push, session_of,
 };
-use crate::codec::{EntryError, Reader, put_varint};
+use crate::codec::{EntryError, Reader, put_session, put_varint};
 
 /// More than a session comes to under one number, of commands with a hundred thousand at most.
 const STATEMENTS_MAX: u64 = 10_000_000;
@@ -67,7 +67,7 @@ impl History {
     }
 
     pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.session);
+        put_session(out, &self.session);
         out.extend_from_slice(&self.txn_number.to_le_bytes());
         out.extend_from_slice(&self.wall_ms.to_le_bytes());
         put_varint(out, self.statements.len() as u64);
@@ -77,7 +77,7 @@ impl History {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<History, EntryError> {
-        let session = reader.array()?;
+        let session = reader.session()?;
         let txn_number = i64::from_le_bytes(reader.array()?);
         let wall_ms = i64::from_le_bytes(reader.array()?);
         let count = reader.varint()?;
@@ -182,7 +182,7 @@ pub fn since(
     let mut bytes = 0;
     let mut last = None;
     // Ids are random: a part of them is found without passing over all that come before it.
-    for part in after.map_or(0, |after| after[0])..=u8::MAX {
+    for part in after.map_or(0, |after| after.id[0])..=u8::MAX {
         for found in snapshot.scan_meta(&[META_PREFIX, part]) {
             let (key, encoded) = found?;
             let Some(session) = session_of(&key).filter(|id| Some(*id) > after) else {
@@ -258,10 +258,13 @@ mod tests {
             Statement::new(1, updated(0)),
             Statement::new(2, StatementOutcome::FindAndModify { reply: found }),
         ];
-        assert_eq!(History::of([1; 16], record(3, nothing.clone())), None);
+        assert_eq!(
+            History::of(SessionId::shared([1; 16]), record(3, nothing.clone())),
+            None
+        );
         let mut some = nothing;
         some.push(Statement::new(3, updated(1)));
-        let history = History::of([1; 16], record(3, some)).unwrap();
+        let history = History::of(SessionId::shared([1; 16]), record(3, some)).unwrap();
         assert_eq!(history.statements, [Statement::new(3, updated(1))]);
         assert_eq!(History::parse(&history.encode()).unwrap(), history);
         let bytes = history.encode();
@@ -275,7 +278,7 @@ mod tests {
         let missed = Statement::new(7, StatementOutcome::Delete { deleted: 0 });
         let own = record(4, vec![inserts(0, 3), missed]);
         let history = |txn_number| History {
-            session: [1; 16],
+            session: SessionId::shared([1; 16]),
             txn_number,
             wall_ms: 70,
             statements: vec![
@@ -310,7 +313,10 @@ mod tests {
     fn an_entry_carries_many() {
         let histories: Vec<History> = (0..3)
             .map(|n| History {
-                session: [n; 16],
+                session: SessionId {
+                    id: [n; 16],
+                    user: (n > 0).then_some([n; 32]),
+                },
                 txn_number: n.into(),
                 wall_ms: 1,
                 statements: vec![Statement::new(0, updated(1))],

@@ -5,11 +5,10 @@
 //! recorded outcome, also after a failover. A session works on one transaction number at a time;
 //! a higher one forgets the lower.
 //!
-//! [`session_id`] reads what names a session; [`histories`] move what sessions have done from shard
+//! [`histories`] move what sessions have done from shard
 //! to shard.
 
 pub mod histories;
-pub mod session_id;
 
 use std::collections::HashMap;
 
@@ -20,21 +19,19 @@ use parking_lot::Mutex;
 
 use crate::clock;
 use crate::codec::{EntryError, Reader, put_varint};
-pub use session_id::SessionId;
+pub use banyan_wire::SessionId;
 
 /// Prefix of the sessions' keys in meta.
 pub const META_PREFIX: u8 = b's';
 
-pub fn meta_key(session: &SessionId) -> [u8; 17] {
-    let mut key = [META_PREFIX; 17];
-    key[1..].copy_from_slice(session);
-    key
+pub fn meta_key(session: &SessionId) -> Vec<u8> {
+    [&[META_PREFIX][..], &session.bytes()].concat()
 }
 
 /// Whose key it is.
 pub fn session_of(key: &[u8]) -> Option<SessionId> {
     match key.split_first()? {
-        (&META_PREFIX, session) => session.try_into().ok(),
+        (&META_PREFIX, session) => SessionId::from_bytes(session),
         _ => None,
     }
 }
@@ -337,12 +334,6 @@ impl LatestNumbers {
     }
 }
 
-/// When an encoded record was last written to.
-pub fn last_write_ms(record: &[u8]) -> Option<i64> {
-    let (bytes, _) = record.get(8..)?.split_first_chunk()?;
-    Some(i64::from_le_bytes(*bytes))
-}
-
 /// The time of the entry that an encoded record was last written by.
 pub fn last_write_bits(record: &[u8]) -> Option<u64> {
     let (bytes, _) = record.get(16..)?.split_first_chunk()?;
@@ -372,14 +363,14 @@ pub struct Retryable {
 
 impl Retryable {
     pub fn parse(
-        lsid: Option<&RawDocument>,
+        session: Option<SessionId>,
         txn_number: Option<i64>,
     ) -> Result<Option<Retryable>, CommandError> {
         let Some(txn_number) = txn_number else {
             return Ok(None);
         };
         let invalid = |message: &str| CommandError::new(ErrorCode::InvalidOptions, message);
-        let Some(lsid) = lsid else {
+        let Some(session) = session else {
             return Err(invalid(
                 "Transaction number requires a session ID to also be specified",
             ));
@@ -387,7 +378,6 @@ impl Retryable {
         if txn_number < 0 {
             return Err(invalid("Transaction number cannot be negative"));
         }
-        let session = session_id::parse(lsid)?;
         Ok(Some(Retryable {
             session,
             txn_number,
@@ -403,13 +393,9 @@ impl Retryable {
             Some(record) if record.txn_number > self.txn_number => Err(CommandError::new(
                 ErrorCode::TransactionTooOld,
                 format!(
-                    "Retryable write with txnNumber {} is prohibited on session {} - {} -  -  \
-                     because a newer retryable write with txnNumber {} has already started on this \
-                     session.",
-                    self.txn_number,
-                    uuid::Uuid::from_bytes(self.session),
-                    session_id::NOBODY_BASE64,
-                    record.txn_number
+                    "Retryable write with txnNumber {} is prohibited on session {} because a newer \
+                     retryable write with txnNumber {} has already started on this session.",
+                    self.txn_number, self.session, record.txn_number
                 ),
             )),
             Some(record) if record.txn_number == self.txn_number => Ok(Some(record)),
@@ -421,11 +407,10 @@ impl Retryable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::rawdoc;
 
     fn stamp(txn_number: i64, statements: Vec<Statement>) -> SessionStamp {
         SessionStamp {
-            session: [1; 16],
+            session: SessionId::shared([1; 16]),
             txn_number,
             statements,
         }
@@ -455,7 +440,6 @@ mod tests {
         assert_eq!(record.find(-1), None);
         let read = SessionRecord::decode(&record.encode()).unwrap();
         assert_eq!(read, record);
-        assert_eq!(last_write_ms(&record.encode()), Some(20));
         assert_eq!(last_write_bits(&record.encode()), Some(7));
     }
 
@@ -465,7 +449,7 @@ mod tests {
         let first = stamp(1, vec![Statement::new(0, deleted.clone())]);
         let record = SessionRecord::merge(None, &first, at(10));
         let retry = |txn_number| Retryable {
-            session: [1; 16],
+            session: SessionId::shared([1; 16]),
             txn_number,
         };
         assert_eq!(
@@ -487,6 +471,9 @@ mod tests {
     fn a_transaction_number_needs_a_session() {
         assert_eq!(Retryable::parse(None, None).unwrap(), None);
         assert!(Retryable::parse(None, Some(1)).is_err());
-        assert!(Retryable::parse(Some(&rawdoc! { "id": 5 }), Some(1)).is_err());
+        let session = Some(SessionId::shared([1; 16]));
+        assert!(Retryable::parse(session, Some(-1)).is_err());
+        assert_eq!(Retryable::parse(session, None).unwrap(), None);
+        assert!(Retryable::parse(session, Some(0)).unwrap().is_some());
     }
 }

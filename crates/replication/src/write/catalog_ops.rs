@@ -17,7 +17,7 @@ use crate::errors;
 use crate::machine::Prepared;
 use crate::propose::Outcome;
 use crate::replica::Replica;
-use crate::virtual_collections;
+use crate::{views, virtual_collections};
 
 pub const ID_INDEX: &str = "_id_";
 
@@ -203,6 +203,7 @@ pub async fn create_if_missing(
     if is_there() {
         return Ok(false);
     }
+    views::refuse(replica, namespace)?;
     refuse_other_case(replica, namespace)?;
     apply(
         replica,

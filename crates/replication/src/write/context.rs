@@ -9,8 +9,7 @@ use banyan_execution::PlanSummaryStats;
 use banyan_execution::tickets::Tickets;
 use banyan_execution::work::Work;
 use banyan_execution::{Interrupt, InterruptSlot};
-use banyan_wire::{CommandError, ErrorCode};
-use bson::RawDocument;
+use banyan_wire::{CommandError, ErrorCode, SessionId};
 
 use super::shard_rules::{ShardRules, Versions};
 use crate::errors;
@@ -44,11 +43,13 @@ pub struct WriteContext<'a> {
     pub tickets: &'a Tickets,
     pub work: &'a Work,
     pub database: &'a str,
-    pub lsid: Option<&'a RawDocument>,
+    pub session: Option<SessionId>,
     pub txn_number: Option<i64>,
     /// What is to hold of the write on a shard.
     pub rules: Option<&'a dyn ShardRules>,
     pub versions: Versions<'a>,
+    /// Documents need not be what their collection's validator asks for.
+    pub bypass_validation: bool,
     /// Each entry has to be on disk here before it counts.
     pub journal: bool,
     /// How long an entry may take to be committed before the client is told that it takes too long.

@@ -1,17 +1,20 @@
 //! Inserting documents: `_id`, record ids, unique keys.
 
 use std::borrow::Cow;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use banyan_document::key::{Key, KeyError, Keys};
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_document::{elements, field};
-use banyan_storage::{Collection, RecordId, RecordIdRef, Snapshot};
+use banyan_storage::{Collection, KeyRange, RecordId, RecordIdRef, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
+use super::capped::{self, Room};
 use super::staging::Staging;
+use super::turnover::Turnover;
 use super::unique::check_unique;
 use crate::errors;
 use crate::latches::{Attempt, LatchKey};
@@ -26,6 +29,61 @@ pub struct KeyedDocument<'a> {
     record: Option<RecordId>,
     /// Something that is staged has one of its unique keys, or had it.
     meets_staged: bool,
+    /// Bit n: the unique index at n is known to hold none of its keys.
+    free: u64,
+}
+
+/// So many documents are worth a scan that may spare their lookups.
+const TOGETHER_MIN: usize = 16;
+
+/// Where the keys of these documents ascend, as those of a load do, one scan tells that a unique index
+/// holds none of them. They are latched, `present` was taken after that, and they are staged by it.
+pub fn look_up_together(
+    staging: &Staging<'_>,
+    collection: &Collection,
+    documents: &mut [&mut KeyedDocument<'_>],
+    present: &Snapshot,
+) -> Result<(), CommandError> {
+    // The keys of a unit that is committed at once are held against its snapshot as well.
+    if documents.len() < TOGETHER_MIN || !staging.unit.commits_in_parts() {
+        return Ok(());
+    }
+    for (at, index) in collection.indexes.iter().enumerate().take(64) {
+        if !index.unique {
+            continue;
+        }
+        let Some(range) = ascending(documents, at) else {
+            continue;
+        };
+        let held = present.scan_index(index, range, false).next().transpose();
+        if held.map_err(errors::storage)?.is_none() {
+            for document in &mut *documents {
+                document.free |= 1 << at;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// From the first to the last key in the index at `at`, if each document has one and they ascend.
+fn ascending(documents: &[&mut KeyedDocument<'_>], at: usize) -> Option<KeyRange> {
+    let mut first: Option<&[u8]> = None;
+    let mut last: &[u8] = &[];
+    for document in documents {
+        let [key] = &document.keys.get(at)?.keys[..] else {
+            return None;
+        };
+        let key: &[u8] = key;
+        if key < last {
+            return None;
+        }
+        first.get_or_insert(key);
+        last = key;
+    }
+    Some(KeyRange {
+        lower: Bound::Included(first?.to_vec()),
+        upper: Bound::Included(last.to_vec()),
+    })
 }
 
 impl<'a> KeyedDocument<'a> {
@@ -45,6 +103,7 @@ impl<'a> KeyedDocument<'a> {
             document,
             keys,
             meets_staged: false,
+            free: 0,
         })
     }
 
@@ -88,8 +147,12 @@ impl<'a> KeyedDocument<'a> {
         staging: &mut Staging<'_>,
         collection: &Arc<Collection>,
         present: &Snapshot,
-    ) -> Result<(), CommandError> {
-        let with_own = self.meets_staged.then(|| staging.unit.present_with_own());
+    ) -> Result<Staged, CommandError> {
+        staging.check_document(None, &self.document)?;
+        // What is staged may have removed what held its keys.
+        let removes = staging.turnover.as_ref().is_some_and(Turnover::has_begun);
+        let meets_staged = self.meets_staged || removes;
+        let with_own = meets_staged.then(|| staging.unit.present_with_own());
         let snapshot = with_own.as_ref().unwrap_or(present);
         if let (Some(index), Some(record)) = (&collection.clustered_index, &self.record)
             && let RecordIdRef::Bytes(key) = record.as_ref()
@@ -109,8 +172,9 @@ impl<'a> KeyedDocument<'a> {
                 None,
             )?;
         }
-        for (index, keys) in collection.indexes.iter().zip(&self.keys) {
-            if index.unique {
+        for (at, (index, keys)) in collection.indexes.iter().zip(&self.keys).enumerate() {
+            let is_free = !self.meets_staged && at < 64 && self.free & (1 << at) != 0;
+            if index.unique && !is_free {
                 check_unique(
                     &staging.unit,
                     collection,
@@ -125,6 +189,11 @@ impl<'a> KeyedDocument<'a> {
         staging.check_change(Change::Insert {
             document: &self.document,
         })?;
+        let going = match capped::make_room(staging, collection, self.document.as_bytes().len())? {
+            Room::After(going) => going,
+            Room::Busy(latch) => return Ok(Staged::Busy(latch)),
+            Room::Later => return Ok(Staged::Later),
+        };
         let reserved;
         let record = match &self.record {
             Some(record) => record,
@@ -143,8 +212,44 @@ impl<'a> KeyedDocument<'a> {
         let document = Some(&*self.document);
         effects::write_building(&mut unit.batch, collection, record, None, document);
         unit.entry.insert(collection.id, record, &self.document);
-        Ok(())
+        if !going.is_empty() {
+            capped::remove(staging, collection, going)?;
+        }
+        Ok(Staged::Done)
     }
+
+    /// Latches and stages the document, waiting for whatever it has to.
+    pub async fn insert(
+        &mut self,
+        staging: &mut Staging<'_>,
+        collection: &Arc<Collection>,
+    ) -> Result<(), CommandError> {
+        loop {
+            if let Err(latch) = self.latch(staging, collection) {
+                staging.wait_for(latch).await?;
+                continue;
+            }
+            let present = staging.unit.present();
+            match self.stage(staging, collection, &present)? {
+                Staged::Done => return Ok(()),
+                Staged::Busy(latch) => staging.wait_for(latch).await?,
+                Staged::Later => {
+                    staging.flush().await?;
+                    staging.ctx.check_interrupt()?;
+                }
+            }
+        }
+    }
+}
+
+/// What came of an attempt to stage an insert.
+#[must_use]
+pub enum Staged {
+    Done,
+    /// What has to go for it is being changed by somebody else: to be latched anew after that.
+    Busy(LatchKey),
+    /// To be latched anew after what is staged is committed.
+    Later,
 }
 
 /// Takes a latch for what is to be staged; whether something that is staged has it already.

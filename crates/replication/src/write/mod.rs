@@ -19,14 +19,18 @@
 //! The entry's times are settled by the leader in the order of the log ([`crate::entry::seal`]);
 //! what its collections were called then stays known ([`crate::machine::names`]).
 //!
-//! Collections and indexes come and go by [`catalog_ops`].
+//! An insert into a capped collection removes the oldest documents there ([`capped`]).
+//!
+//! Collections and indexes come and go by [`catalog_ops`], views by [`views`].
 //!
 //! Latches on records and keys travel with the prepared batch: they open when the entry is applied
 //! or known to be lost. The lock and the session's latch are the command's own.
 //! A shard removes its orphans by record id ([`remove`]), and hands over what sessions have done
 //! ([`adopt`]); what it demands of writes is [`shard_rules`].
+//! What a collection demands of its documents is [`validation`].
 
 pub mod adopt;
+mod capped;
 pub mod catalog_ops;
 pub mod context;
 pub mod insert;
@@ -34,5 +38,8 @@ pub mod modify;
 pub mod remove;
 pub mod shard_rules;
 pub mod staging;
+mod turnover;
 pub mod unique;
 pub mod unit;
+pub mod validation;
+pub mod views;

@@ -9,14 +9,16 @@
 use std::sync::Arc;
 
 use banyan_execution::{by_id, tickets};
-use banyan_query::canonical::{CanonicalQuery, Order};
+use banyan_query::Context;
+use banyan_query::canonical::{CanonicalQuery, Order, TextScore};
 use banyan_query::filter::{ArrayPosition, Filter};
+use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::update::{Update, UpdateContext};
 use banyan_storage::{Collection, Index, Record, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::insert::KeyedDocument;
+use super::insert::{KeyedDocument, Staged};
 use super::staging::Staging;
 use super::unique::check_unique;
 use crate::entry::Style;
@@ -30,8 +32,12 @@ use banyan_execution::{Executor, LaterStates, Planned, ReadView, Request, Row};
 pub struct Target<'a> {
     pub filter: Arc<Filter>,
     pub hint: Option<RawBsonRef<'a>>,
+    /// The index that is hinted at may be a hidden one.
+    pub hidden_too: bool,
     pub sort: Option<&'a RawDocument>,
     pub multi: bool,
+    /// So many at most, if they are several.
+    pub most: Option<u64>,
     /// Whether the last record's documents are asked for.
     pub keep_documents: bool,
 }
@@ -92,7 +98,7 @@ pub async fn run(
     let Some(collection) = staging.collection.clone() else {
         return Ok(effect);
     };
-    staging.unit.begin_statement();
+    staging.begin_statement();
     if target.multi && !target.is_by_id(&collection) {
         many(staging, &collection, target, action, &mut effect).await?;
         return Ok(effect);
@@ -105,6 +111,26 @@ pub async fn run(
     }
 }
 
+/// The order of a statement's records, and whether it is that of a search's scores.
+fn order(target: &Target<'_>) -> Result<(Order, TextScore), CommandError> {
+    let collator = target.filter.collator();
+    if target.sort.is_none() || !target.filter.searches() {
+        let order = Order::parse(target.sort, collator).map_err(errors::query)?;
+        return Ok((order, TextScore::Unused));
+    }
+    let text = TextContext::new(SearchedIndex::Elsewhere);
+    let context = Context {
+        collator: collator.cloned(),
+        text: Some(text.clone()),
+        ..Context::default()
+    };
+    let order = Order::parse_in(target.sort, &context).map_err(errors::query)?;
+    match text.is_asked() {
+        true => Ok((order, TextScore::Used)),
+        false => Ok((order, TextScore::Unused)),
+    }
+}
+
 /// The plan, over what the statement reads.
 fn plan<'a>(
     staging: &mut Staging<'_>,
@@ -112,14 +138,17 @@ fn plan<'a>(
     target: &'a Target<'_>,
 ) -> Result<Planned<'a>, CommandError> {
     let wanted = (!target.multi).then_some(1);
+    let (order, text_score) = order(target)?;
     let query = CanonicalQuery {
-        order: Order::parse(target.sort, target.filter.collator()).map_err(errors::query)?,
+        order,
+        text_score,
         limit: target.sort.and(wanted),
         ..CanonicalQuery::of_filter(target.filter.clone())
     };
     let request = Request {
         query: Arc::new(query),
         hint: target.hint,
+        hidden_too: target.hidden_too,
         wanted,
         shard_filter: staging.ownership.clone(),
         ..Request::default()
@@ -336,6 +365,7 @@ fn replace(
     after: &RawDocument,
     style: &Style<'_>,
 ) -> Result<Option<LatchKey>, CommandError> {
+    staging.check_document(Some(before), after)?;
     let mut changes = Vec::new();
     for index in effects::changed_indexes(collection, before, after) {
         let old = effects::keys_of(index, before).map_err(no_keys)?;
@@ -428,8 +458,9 @@ async fn many(
             Stretch::Staged => {
                 staging.flush().await?;
                 staging.ctx.check_interrupt()?;
-                // Elsewhere it may meet again what it has changed and moved.
-                if executor.scans_collection() {
+                // Elsewhere it may meet again what it has changed and moved. In a capped collection
+                // it would not go on from a record that it has removed.
+                if executor.scans_collection() && !collection.is_capped {
                     executor.save();
                 }
             }
@@ -458,6 +489,9 @@ fn some(
     retry: &mut Option<RecordId>,
 ) -> Result<Stretch, CommandError> {
     loop {
+        if target.most.is_some_and(|most| effect.matched >= most) {
+            return Ok(Stretch::End);
+        }
         let holds = !staging.unit.is_clear() && staging.unit.commits_in_parts();
         tickets::hurry(holds);
         if staging.unit.is_full() || holds && tickets::turn_is_over() {
@@ -508,9 +542,17 @@ pub async fn upsert(
     }
     let present = staging.unit.present();
     match keyed.stage(staging, &collection, &present) {
-        Ok(()) => {
+        Ok(Staged::Done) => {
             staging.ctx.work.upserted.add(1);
             Ok(Some(keyed.document.clone().into_owned()))
+        }
+        Ok(Staged::Busy(latch)) => {
+            staging.wait_for(latch).await?;
+            Ok(None)
+        }
+        Ok(Staged::Later) => {
+            staging.flush().await?;
+            Ok(None)
         }
         Err(error)
             if error.code == ErrorCode::DuplicateKey

@@ -30,6 +30,11 @@ pub trait ShardRules: Send + Sync {
         writes: bool,
     ) -> Result<Option<Arc<dyn ShardFilter>>, CommandError>;
 
+    /// Which documents are this shard's own, as far as it knows: for what it does by itself.
+    fn owned(&self, _namespace: &Namespace) -> Option<Arc<dyn ShardFilter>> {
+        None
+    }
+
     /// Refuses a change that this shard may not make although the versions agree: a document
     /// without a full shard key, a changed shard key. Called before the write is proposed.
     fn check_change(

@@ -9,22 +9,26 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use banyan_execution::{ShardFilter, tickets};
+use banyan_query::view;
 use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::catalog_ops;
 use super::context::WriteContext;
+use super::turnover::Turnover;
 use super::unit::{Isolation, WriteUnit, micros_since, write_conflict};
+use super::validation::Validation;
 use crate::clock;
 use crate::errors;
 use crate::latches::{Held, LatchKey};
+use crate::locks::Lock;
 use crate::op_observer::Change;
 use crate::replica::Replica;
 use crate::sessions::{
     self, LastWrite, Retryable, SessionRecord, SessionStamp, Statement, StatementOutcome,
 };
-use crate::virtual_collections;
+use crate::{views, virtual_collections};
 
 pub struct Staging<'a> {
     pub ctx: WriteContext<'a>,
@@ -33,6 +37,9 @@ pub struct Staging<'a> {
     pub collection: Option<Arc<Collection>>,
     pub ownership: Option<Arc<dyn ShardFilter>>,
     pub unit: WriteUnit,
+    /// Of a capped collection, since something was inserted into it and not committed.
+    pub(super) turnover: Option<Turnover>,
+    validation: Option<Validation>,
     retry: Option<Retry>,
 }
 
@@ -76,6 +83,21 @@ impl<'a> Staging<'a> {
         Staging::hold(ctx, unit, namespace, create).await
     }
 
+    /// Under locks that the caller holds already, an exclusive one of the collection among them. What
+    /// a shard says of the collection does not count.
+    pub async fn under(
+        ctx: WriteContext<'a>,
+        locks: Vec<Lock>,
+        namespace: Namespace,
+    ) -> Result<Staging<'a>, CommandError> {
+        let mut unit = WriteUnit::begin(ctx.replica, Isolation::ReadCommitted)?;
+        for lock in locks {
+            unit.keep(Some(lock));
+        }
+        let ctx = WriteContext { rules: None, ..ctx };
+        Staging::hold(ctx, unit, namespace, false).await
+    }
+
     async fn hold(
         ctx: WriteContext<'a>,
         mut unit: WriteUnit,
@@ -96,6 +118,9 @@ impl<'a> Staging<'a> {
                 ctx.wait(unique_is_loaded(replica, &namespace)).await?;
                 continue;
             }
+            if found.is_none() {
+                views::refuse(replica, &namespace)?;
+            }
             if found.is_none() && create {
                 drop(lock);
                 let timeout = unit.lock_timeout();
@@ -103,15 +128,27 @@ impl<'a> Staging<'a> {
                 continue;
             }
             unit.keep(lock);
+            let validation = match &found {
+                Some(collection) => Validation::of(&ctx, collection)?,
+                None => None,
+            };
             return Ok(Staging {
                 ctx,
                 namespace,
                 collection: found,
                 ownership,
                 unit,
+                turnover: None,
+                validation,
                 retry: None,
             });
         }
+    }
+
+    /// From here on what is read shows everything that was staged before.
+    pub(super) fn begin_statement(&mut self) {
+        self.unit.begin_statement();
+        self.turnover = None;
     }
 
     /// The outcome of a statement that an earlier try has settled. What a router sent and nothing
@@ -169,6 +206,25 @@ impl<'a> Staging<'a> {
         }
     }
 
+    /// Refuses a document that the collection's validator does not accept. `before`: what an update
+    /// makes it of.
+    pub fn check_document(
+        &self,
+        before: Option<&RawDocument>,
+        after: &RawDocument,
+    ) -> Result<(), CommandError> {
+        match &self.validation {
+            Some(validation) => validation.check(&self.namespace, before, after),
+            None => Ok(()),
+        }
+    }
+
+    /// Whatever the request says, other shards' documents are not touched.
+    pub fn leave_to_owners(&mut self) {
+        let rules = self.ctx.rules;
+        self.ownership = rules.and_then(|rules| rules.owned(&self.namespace));
+    }
+
     pub fn owns(&self, document: &RawDocument) -> bool {
         self.ownership
             .as_ref()
@@ -180,6 +236,7 @@ impl<'a> Staging<'a> {
         if !self.unit.commits_in_parts() {
             return Ok(());
         }
+        self.turnover = None;
         let stamp = self.retry.as_mut().and_then(Retry::stamp);
         if self.unit.is_clear() && stamp.is_none() {
             return Ok(());
@@ -203,7 +260,7 @@ impl<'a> Staging<'a> {
 
 impl Retry {
     async fn begin(ctx: &WriteContext<'_>) -> Result<Option<Retry>, CommandError> {
-        let Some(id) = Retryable::parse(ctx.lsid, ctx.txn_number)? else {
+        let Some(id) = Retryable::parse(ctx.session, ctx.txn_number)? else {
             return Ok(None);
         };
         let replica = ctx.replica;
@@ -264,11 +321,15 @@ async fn unique_is_loaded(replica: &Replica, namespace: &Namespace) {
 /// Names that are views of something else, or nobody's to write to.
 fn refuse_reserved(namespace: &Namespace) -> Result<(), CommandError> {
     virtual_collections::refuse_write(namespace)?;
+    if namespace.collection() == view::COLLECTION {
+        let why = format!("cannot write to {namespace}");
+        return Err(CommandError::new(ErrorCode::InvalidNamespace, why));
+    }
     let is_reserved = namespace.collection().starts_with("system.")
         && !matches!(namespace.database(), "admin" | "config" | "local")
         && !matches!(
             namespace.collection(),
-            "system.js" | "system.profile" | "system.users" | "system.views"
+            "system.js" | "system.profile" | "system.users"
         );
     if is_reserved {
         return Err(CommandError::new(

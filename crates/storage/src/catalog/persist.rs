@@ -1,8 +1,8 @@
 //! How a collection and its counts lie in the meta keyspace.
 
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use bson::spec::BinarySubtype;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -79,6 +79,7 @@ pub(crate) fn decode(id: CollectionId, bytes: &[u8]) -> Result<Collection, Stora
         indexes: Vec::new(),
         builds: Vec::new(),
         counters: Arc::new(Counters::default()),
+        from_options: OnceLock::new(),
     };
     collection.set_options(options)?;
     let record_ids = collection.record_ids();

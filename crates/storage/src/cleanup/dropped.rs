@@ -7,9 +7,10 @@ use crate::build::index_build::IndexBuild;
 use crate::catalog::Collection;
 use crate::index::Index;
 use crate::keys::{self, IndexId};
+use crate::keyspaces::Keyspace;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+enum Kind {
     Collection,
     Index,
 }
@@ -17,7 +18,7 @@ pub(super) enum Kind {
 /// Something that is to be removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Dropped {
-    pub(super) kind: Kind,
+    kind: Kind,
     pub(super) id: u32,
     reader: Option<Weak<dyn Any + Send + Sync>>,
 }
@@ -71,6 +72,19 @@ impl Dropped {
         }
     }
 
+    /// What is there although it was dropped.
+    pub(super) fn found(keyspace: Keyspace, id: u32) -> Dropped {
+        let kind = match keyspace {
+            Keyspace::Records => Kind::Collection,
+            Keyspace::Indexes | Keyspace::Meta => Kind::Index,
+        };
+        Dropped {
+            kind,
+            id,
+            reader: None,
+        }
+    }
+
     pub(crate) fn meta_key(&self) -> [u8; 6] {
         let kind = match self.kind {
             Kind::Collection => b'c',
@@ -92,6 +106,13 @@ impl Dropped {
             id: u32::from_be_bytes(id.try_into().ok()?),
             reader: None,
         })
+    }
+
+    pub(super) fn keyspace(&self) -> Keyspace {
+        match self.kind {
+            Kind::Collection => Keyspace::Records,
+            Kind::Index => Keyspace::Indexes,
+        }
     }
 
     pub(super) fn is_in_use(&self) -> bool {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use banyan_document::key::{FieldOrder, KeyError, KeyPattern, Keys};
 use banyan_document::path::Path;
+use banyan_geo::grid::Grid;
+use banyan_text::TextIndex;
 use bson::{RawDocument, RawDocumentBuf};
 
 pub trait IndexKind: fmt::Debug + Send + Sync {
@@ -16,6 +18,21 @@ pub trait IndexKind: fmt::Debug + Send + Sync {
 
     /// The layouts of keys that may help a query on these paths.
     fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout>;
+
+    /// Whether a document's keys depend on the fields of the index's pattern alone.
+    fn depends_on_pattern_alone(&self) -> bool {
+        true
+    }
+
+    /// The cells of the plane that its keys begin with, if it is one of points.
+    fn grid(&self) -> Option<&Grid> {
+        None
+    }
+
+    /// What terms documents have in it, and its keys' layout, if it is one of text.
+    fn text(&self) -> Option<(&Arc<TextIndex>, &KeyLayout)> {
+        None
+    }
 }
 
 /// What the keys of an index look like, or those of a part of it.

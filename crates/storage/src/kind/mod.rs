@@ -9,28 +9,40 @@ mod arrays;
 mod hashed;
 mod index_kind;
 mod ordered;
+mod plane;
+mod sphere;
+pub(crate) mod text;
 mod wildcard;
 
 use std::sync::Arc;
 
 use banyan_document::key::KeyPattern;
+use banyan_geo::grid::GridError;
 use bson::RawDocument;
 
 pub use arrays::ArrayPaths;
 pub use index_kind::{IndexKind, KeyLayout, KeyPrefix};
+pub use plane::grid_of;
 pub use wildcard::PATH_FIELD;
 
-/// The kind of an index with this pattern and these options.
+/// The kind of an index with this pattern and these options, among those of its specification.
 pub(crate) fn of(
     pattern: &Arc<KeyPattern>,
     sparse: bool,
-    wildcard_projection: Option<&RawDocument>,
-) -> Arc<dyn IndexKind> {
-    if let Some(wildcard) = wildcard::Wildcard::of(pattern, wildcard_projection) {
-        Arc::new(wildcard)
-    } else if pattern.has_hashed_field() {
-        Arc::new(hashed::Hashed::of(pattern, sparse))
-    } else {
-        Arc::new(ordered::Ordered::of(pattern, sparse))
-    }
+    spec: &RawDocument,
+) -> Result<Arc<dyn IndexKind>, GridError> {
+    let wildcard_projection = spec.get_document("wildcardProjection").ok();
+    Ok(
+        if let Some(wildcard) = wildcard::Wildcard::of(pattern, wildcard_projection) {
+            Arc::new(wildcard)
+        } else if pattern.has_plane_field() {
+            Arc::new(plane::Plane::of(pattern, grid_of(spec)?))
+        } else if pattern.has_geo_field() {
+            Arc::new(sphere::Sphere::of(pattern, spec))
+        } else if pattern.has_hashed_field() {
+            Arc::new(hashed::Hashed::of(pattern, sparse))
+        } else {
+            Arc::new(ordered::Ordered::of(pattern, sparse))
+        },
+    )
 }

@@ -149,6 +149,10 @@ impl IndexKind for Wildcard {
         Ok(Keys::of(keys, arrays))
     }
 
+    fn depends_on_pattern_alone(&self) -> bool {
+        false
+    }
+
     fn value_of_key(&self, document: &RawDocument, key: &[u8]) -> Option<RawDocumentBuf> {
         let mut shown = None;
         let mut found = Found {

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use tokio::net::TcpStream;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -35,8 +35,8 @@ pub struct TlsPeer {
     pub subject: Option<String>,
     /// What of it tells members of a cluster from others.
     pub cluster: ClusterName,
-    /// That certificate, and those between it and the authority.
-    pub certificates: Vec<CertificateDer<'static>>,
+    /// How many certificates it has shown: that one, and those between it and the authority.
+    pub certificates: usize,
     /// The host that it has asked for.
     pub server_name: Option<String>,
 }
@@ -172,10 +172,7 @@ fn peer(session: &Connection, names: &ClientNames) -> TlsPeer {
         version: session.protocol_version(),
         subject: details.as_ref().map(|details| details.subject.clone()),
         cluster: details.map_or_else(ClusterName::default, |details| details.cluster),
-        certificates: certificates
-            .iter()
-            .map(|certificate| certificate.clone().into_owned())
-            .collect(),
+        certificates: certificates.len(),
         server_name,
     }
 }

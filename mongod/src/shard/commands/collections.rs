@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_node::errors::shown;
+use banyan_node::views;
 use banyan_sharding::{ChunkRange, ShardKeyPattern, split};
 use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
@@ -57,6 +58,7 @@ async fn prepare(ctx: &CommandContext<'_>) -> CommandResult {
     let block = Duration::from_millis(ctx.required("blockMillis")?.unsigned()?);
     let namespace = namespace(ns)?;
     if find(&role, &namespace).is_none() {
+        views::refuse(&role.node().replica, &namespace)?;
         let body = rawdoc! { "create": namespace.collection() };
         match role.local.command(namespace.database(), body).await {
             Err(error) if error.code != ErrorCode::NamespaceExists => return Err(error),
@@ -64,6 +66,12 @@ async fn prepare(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     let simple = ctx.field("simpleCollation").is_some();
+    if find(&role, &namespace).is_some_and(|collection| collection.is_capped) {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "can't shard a capped collection",
+        ));
+    }
     refuse_other_collation(&role, &namespace, simple)?;
     ensure_index(&role, &namespace, &pattern, unique).await?;
     role.collection(ns).change(|state| {

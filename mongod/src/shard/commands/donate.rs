@@ -6,7 +6,7 @@ use banyan_node::context::CommandContext;
 use banyan_replication::clock;
 use banyan_sharding::ChunkRange;
 use banyan_storage::RecordId;
-use banyan_wire::CommandError;
+use banyan_wire::{CommandError, SessionId};
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
 use bson::{RawBinaryRef, RawBsonRef, RawDocumentBuf, rawdoc};
@@ -173,7 +173,8 @@ async fn session_mods(ctx: &CommandContext<'_>) -> CommandResult {
     let after = match ctx.field("after") {
         Some(_) => {
             let after = ctx.body().get_binary("after").map_err(bad_value)?;
-            Some(after.bytes.try_into().map_err(bad_value)?)
+            let session = SessionId::from_bytes(after.bytes);
+            Some(session.ok_or_else(|| bad_value("'after' names no session"))?)
         }
         None => None,
     };
@@ -192,7 +193,7 @@ async fn session_mods(ctx: &CommandContext<'_>) -> CommandResult {
         let as_of = clock::from_bits(page.as_of);
         out.append("asOf", RawBsonRef::Timestamp(as_of));
         if let Some(session) = &page.after {
-            out.append("after", generic(session));
+            out.append("after", generic(&session.bytes()));
         }
         out.append_f64("ok", 1.0);
         Ok(out.finish())

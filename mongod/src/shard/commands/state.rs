@@ -1,6 +1,6 @@
 //! `shardingState`: what this shard believes, for people.
 
-use banyan_node::access::check::Access;
+use banyan_access::check::Access;
 use banyan_node::commands::table::{CommandResult, CommandSpec, Needs, Run, boxed};
 use banyan_node::context::CommandContext;
 use banyan_security::Action;

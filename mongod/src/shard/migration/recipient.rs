@@ -237,7 +237,12 @@ async fn clone_part(
         let objects = reply.get_array("objects").map_err(bad_value)?;
         let count = objects.into_iter().count() as u64;
         if count > 0 {
-            let body = rawdoc! { "insert": collection, "documents": objects.to_owned() };
+            // The donor took them as they are.
+            let body = rawdoc! {
+                "insert": collection,
+                "documents": objects.to_owned(),
+                "bypassDocumentValidation": true,
+            };
             role.local.write(database, body).await?;
             recipient.cloned.fetch_add(count, Ordering::Relaxed);
             let bytes = objects.as_bytes().len() as u64;
@@ -382,11 +387,15 @@ async fn upsert(
     }
     let (database, collection) = recipient.namespace()?;
     if !inserts.is_empty() {
-        let body = rawdoc! { "insert": collection, "documents": inserts };
+        let body = rawdoc! {
+            "insert": collection, "documents": inserts, "bypassDocumentValidation": true,
+        };
         role.local.write(database, body).await?;
     }
     if !updates.is_empty() {
-        let body = rawdoc! { "update": collection, "updates": updates };
+        let body = rawdoc! {
+            "update": collection, "updates": updates, "bypassDocumentValidation": true,
+        };
         role.local.write(database, body).await?;
     }
     Ok(())

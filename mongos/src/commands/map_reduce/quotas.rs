@@ -10,7 +10,7 @@ use banyan_query::sort::SortPattern;
 use banyan_wire::{CommandError, Outgoing};
 use bson::{RawBsonRef, RawDocument};
 
-use super::super::{find, forward};
+use super::super::forward;
 use crate::catalog::Route;
 use crate::collation;
 use crate::context::Context;
@@ -106,7 +106,7 @@ async fn first(
         .router
         .send_all(requests, context.request_options(false))
         .await;
-    let remotes = find::open_all(context, answers).await?;
+    let remotes = forward::open_all(context, answers).await?;
     let shape = Shape {
         sort: Some(Order::By(pattern)),
         limit: u64::try_from(limit).ok(),

@@ -390,6 +390,18 @@ fn writes() -> Vec<Row> {
         reply("write: deleteMany of 1 in 10", |n| delete(tenth(n)))
             .before(merge_tenth)
             .effect(|_| sums("edits")),
+        row("write: all of 1 in 4 expire", Work::Expiry("expiring"))
+            .before(|_| doc! { "drop": "expiring" })
+            .before(|n| {
+                let some = doc! { "$match": { "serial": { "$lt": n.part(4) } } };
+                let past = bson::DateTime::from_millis(0);
+                let dated = doc! { "$set": { "at": past } };
+                aggregate([some, dated, doc! { "$out": "expiring" }])
+            })
+            .before(|_| {
+                let index = doc! { "key": { "at": 1 }, "name": "at", "expireAfterSeconds": 1 };
+                doc! { "createIndexes": "expiring", "indexes": [index] }
+            }),
     ]
 }
 

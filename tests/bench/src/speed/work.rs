@@ -27,6 +27,8 @@ pub enum Work {
     Series(usize, fn(Sizes, i32) -> Document),
     /// The driver's `insert_many` into a collection.
     Insert(&'static str, fn(Sizes) -> Vec<RawDocumentBuf>),
+    /// The TTL monitor empties a collection: from the first document that goes to the last.
+    Expiry(&'static str),
 }
 
 /// What a peer answered: peers with the same data have equal ones.
@@ -60,6 +62,7 @@ impl Work {
                 let numbers = 0..sizes.part(divisor);
                 series(database, numbers.map(|at| command(sizes, at)).collect()).await
             }
+            Self::Expiry(collection) => expire(database, collection).await,
             Self::Insert(collection, documents) => {
                 let documents = documents(sizes);
                 let started = Instant::now();
@@ -105,6 +108,40 @@ async fn one_reply(database: &Database, command: Document) -> Result<(Duration, 
     let mut answer = Answer::default();
     answer.add_reply(&reply)?;
     Ok((elapsed, answer))
+}
+
+/// How often is looked whether documents have gone.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How long that may take.
+const EXPIRY_MAX: Duration = Duration::from_secs(300);
+
+async fn expire(database: &Database, collection: &str) -> Result<(Duration, Answer)> {
+    let admin = database.client().database("admin");
+    let set = |parameter: &str, value: Bson| {
+        admin.run_command(doc! { "setParameter": 1, parameter: value })
+    };
+    let left = || async {
+        let count = database.run_command(doc! { "count": collection }).await?;
+        anyhow::Ok(count.get_i32("n")?)
+    };
+    let documents = left().await?;
+    set("ttlMonitorSleepSecs", 1.into()).await?;
+    set("ttlMonitorEnabled", true.into()).await?;
+    let patience = Instant::now();
+    while left().await? == documents {
+        ensure!(patience.elapsed() < EXPIRY_MAX, "nothing expires");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    let started = Instant::now();
+    while left().await? > 0 {
+        ensure!(patience.elapsed() < EXPIRY_MAX, "not everything expires");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    let elapsed = started.elapsed();
+    // What is put in order for the next time is not to go at once.
+    set("ttlMonitorEnabled", false.into()).await?;
+    let documents = u64::try_from(documents)?;
+    Ok((elapsed, Answer { documents, hash: 0 }))
 }
 
 async fn series(database: &Database, commands: Vec<Document>) -> Result<(Duration, Answer)> {

@@ -2,17 +2,32 @@
 
 use bson::{Bson, Document, doc};
 
-use super::Generator;
-use crate::case::COLLECTION;
+use super::{Generator, text};
+use crate::case::{COLLECTION, VIEW};
 
 /// More than any case returns, so that no cursor stays open.
 const BATCH: i32 = 10_000;
+
+/// Has a command that only reads do so in the view over the collection.
+fn read_view(command: &mut Document) {
+    if let Some((name, collection)) = command.iter_mut().next()
+        && matches!(name.as_str(), "find" | "aggregate" | "count" | "distinct")
+    {
+        *collection = Bson::String(VIEW.to_owned());
+    }
+}
 
 impl Generator {
     /// A command on a collection that holds this many documents, with ids from 1 on.
     pub fn command(&mut self, documents: usize) -> Document {
         let mut command = self.simple_command(documents);
         if self.random.percent(8) {
+            read_view(&mut command);
+        }
+        let searches = text::COLLECTIONS
+            .iter()
+            .any(|(name, _)| command.values().next() == Some(&Bson::String((*name).to_owned())));
+        if self.random.percent(8) && !searches {
             self.add_collation(&mut command);
         }
         command
@@ -52,6 +67,7 @@ impl Generator {
             (3, "delete"),
             (3, "count"),
             (3, "distinct"),
+            (4, "text"),
         ];
         match *self.random.weighted(&kinds) {
             "find" => self.find(),
@@ -66,6 +82,7 @@ impl Generator {
                 let statement = doc! { "q": self.filter(1), "limit": 0 };
                 doc! { "delete": COLLECTION, "deletes": [statement] }
             }
+            "text" => self.text_command(),
             "count" => {
                 let mut count = doc! { "count": COLLECTION, "query": self.filter(2) };
                 if self.random.percent(20) {

@@ -7,6 +7,7 @@ mod expression;
 mod filter;
 mod operators;
 mod pipeline;
+pub mod text;
 mod update;
 
 use bson::Document;

@@ -1,31 +1,35 @@
 //! $dateAdd, $dateSubtract, $dateDiff and $dateTrunc
 
 use bson::RawBsonRef;
-use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike, Weekday};
+use chrono::{Datelike, NaiveTime, Timelike, Weekday};
 
 use banyan_document::Number;
 
-use super::calendar::{NULL, Result, date, days_since_1970, millis, naive, out_of_range};
+use super::calendar::{
+    Clock, DAY_MILLIS, NULL, Result, date, duration_overflow, millis, out_of_range,
+};
 use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::node::Arguments;
-use crate::expression::operator::{Form, NamedCodes, Operator, Parameter, optional, required};
+use crate::expression::operator::{
+    Form, NamedCodes, Operands, Operator, Parameter, optional, required,
+};
 use crate::expression::value::{Value, describe, error, is_nullish, type_name};
 
 const ADD_CODES: NamedCodes = NamedCodes {
     not_object: 5166400,
     unknown: 5166401,
-    missing: 5166402,
+    missing: &[5166402],
 };
 const DIFF_CODES: NamedCodes = NamedCodes {
     not_object: 5166301,
     unknown: 5166302,
-    missing: 5166303,
+    missing: &[5166303, 5166304, 5166305],
 };
 const TRUNC_CODES: NamedCodes = NamedCodes {
     not_object: 5439007,
     unknown: 5439008,
-    missing: 5439009,
+    missing: &[5439009, 5439010],
 };
 
 const ADD: &[Parameter] = &[
@@ -39,6 +43,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateAdd",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: ADD,
             run: |args, _| add(args, 1),
             codes: ADD_CODES,
@@ -47,6 +52,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateDiff",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[
                 required("startDate"),
                 required("endDate"),
@@ -61,6 +67,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateSubtract",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: ADD,
             run: |args, _| add(args, -1),
             codes: ADD_CODES,
@@ -69,6 +76,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateTrunc",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[
                 required("date"),
                 required("unit"),
@@ -96,21 +104,8 @@ enum Unit {
 }
 
 impl Unit {
-    fn parse(value: Value<'_>, operator: &str, code: u32) -> Result<Option<Unit>> {
-        let name = match value {
-            value if is_nullish(value) => return Ok(None),
-            Some(RawBsonRef::String(name)) => name,
-            other => {
-                return error(
-                    code,
-                    format!(
-                        "{operator} expects string defining a time unit, got {}",
-                        type_name(other)
-                    ),
-                );
-            }
-        };
-        Ok(Some(match name {
+    fn named(name: &str) -> Option<Unit> {
+        Some(match name {
             "year" => Unit::Year,
             "quarter" => Unit::Quarter,
             "month" => Unit::Month,
@@ -120,13 +115,51 @@ impl Unit {
             "minute" => Unit::Minute,
             "second" => Unit::Second,
             "millisecond" => Unit::Millisecond,
-            other => {
-                return Err(QueryError::new(
-                    ErrorKind::FailedToParse,
-                    format!("unknown time unit value: {other}"),
-                ));
-            }
-        }))
+            _ => return None,
+        })
+    }
+
+    /// That of $dateAdd and $dateSubtract.
+    fn of_change(args: &Arguments<'_>, index: usize) -> Result<Unit> {
+        let Some(RawBsonRef::String(name)) = args.get(index) else {
+            return error(
+                5166404,
+                format!(
+                    "{} expects string defining the time unit, got {}",
+                    args.operator,
+                    type_name(args.get(index))
+                ),
+            );
+        };
+        Unit::named(name).ok_or_else(|| {
+            QueryError::new(
+                ErrorKind::FailedToParse,
+                format!("unknown time unit value: {name}"),
+            )
+        })
+    }
+
+    /// That of $dateDiff and $dateTrunc.
+    fn of_steps(args: &Arguments<'_>, index: usize) -> Result<Unit> {
+        let operator = args.operator;
+        let Some(RawBsonRef::String(name)) = args.get(index) else {
+            return error(
+                5439013,
+                format!(
+                    "{operator} requires 'unit' to be a string, but got {}",
+                    type_name(args.get(index))
+                ),
+            );
+        };
+        match Unit::named(name) {
+            Some(unit) => Ok(unit),
+            None => error(
+                5439014,
+                format!(
+                    "{operator} parameter 'unit' value cannot be recognized as a time unit: {name}"
+                ),
+            ),
+        }
     }
 
     /// Units that are the same length everywhere and always.
@@ -154,43 +187,71 @@ impl Unit {
     }
 }
 
-fn start_of_week(args: &Arguments<'_>, index: usize) -> Result<Option<Weekday>> {
-    if !args.is_given(index) {
-        return Ok(Some(Weekday::Sun));
+/// Whether the week's first day is null where it is asked for.
+fn lacks_start_of_week(args: &Arguments<'_>, unit: usize, index: usize) -> bool {
+    args.get(unit) == Some(RawBsonRef::String("week"))
+        && args.is_given(index)
+        && is_nullish(args.get(index))
+}
+
+/// Only weeks have one.
+fn start_of_week(args: &Arguments<'_>, unit: Unit, index: usize) -> Result<Weekday> {
+    if unit != Unit::Week || !args.is_given(index) {
+        return Ok(Weekday::Sun);
     }
-    match args.get(index) {
-        value if is_nullish(value) => Ok(None),
-        Some(RawBsonRef::String(name)) => match name.parse() {
-            Ok(day) => Ok(Some(day)),
-            Err(_) => Err(QueryError::new(
-                ErrorKind::FailedToParse,
-                format!("unknown day of week value: {name}"),
-            )),
-        },
-        other => error(
+    let Some(RawBsonRef::String(name)) = args.get(index) else {
+        return error(
             5439015,
             format!(
                 "{} requires 'startOfWeek' to be a string, but got {}",
                 args.operator,
-                type_name(other)
+                type_name(args.get(index))
+            ),
+        );
+    };
+    match name.parse() {
+        Ok(day) => Ok(day),
+        Err(_) => error(
+            5439016,
+            format!(
+                "{} parameter 'startOfWeek' value cannot be recognized as a day of a week: {name}",
+                args.operator
             ),
         ),
     }
 }
 
+/// A date that is not null; what is none has the operator's own code.
+fn start(args: &Arguments<'_>, index: usize, name: &str, code: u32) -> Result<i64> {
+    let value = args.get(index);
+    match millis(value) {
+        Ok(Some(millis)) => Ok(millis),
+        Ok(None) | Err(_) => error(
+            code,
+            format!(
+                "{} requires '{name}' to be a date, but got {}",
+                args.operator,
+                type_name(value)
+            ),
+        ),
+    }
+}
+
+/// Null anywhere is the result, whatever else is wrong.
+fn any_null(args: &Arguments<'_>, indexes: &[usize]) -> bool {
+    let is_null = |index: &usize| args.is_given(*index) && is_nullish(args.get(*index));
+    indexes.iter().any(is_null)
+}
+
 fn add<'a>(args: &Arguments<'a>, sign: i64) -> Result<Value<'a>> {
-    let Some(unit) = Unit::parse(args.get(1), args.operator, 5166404)? else {
+    if any_null(args, &[0, 1, 2, 3]) {
         return Ok(NULL);
-    };
+    }
     let Some(zone) = zone(args, 3)? else {
         return Ok(NULL);
     };
-    if is_nullish(args.get(0)) || is_nullish(args.get(2)) {
-        return Ok(NULL);
-    }
-    let Some(start) = millis(args.get(0))? else {
-        return Ok(NULL);
-    };
+    let start = start(args, 0, "startDate", 5166403)?;
+    let unit = Unit::of_change(args, 1)?;
     let amount = args
         .get(2)
         .and_then(Number::from_raw)
@@ -201,50 +262,62 @@ fn add<'a>(args: &Arguments<'a>, sign: i64) -> Result<Value<'a>> {
             format!("{} expects integer amount of time units", args.operator),
         );
     };
-    let Some(amount) = amount.checked_mul(sign) else {
-        return out_of_range();
+    let invalid = || {
+        error(
+            5976500,
+            format!(
+                "invalid {} 'amount' parameter value: {amount}",
+                args.operator
+            ),
+        )
     };
-    let result = match unit.fixed_millis() {
-        Some(length) => amount
-            .checked_mul(length)
-            .and_then(|change| start.checked_add(change)),
+    let Some(amount) = amount.checked_mul(sign) else {
+        return error(
+            6045000,
+            format!(
+                "invalid {} 'amount' parameter value: {amount}",
+                args.operator
+            ),
+        );
+    };
+    if let Some(length) = unit.fixed_millis() {
+        let Some(change) = amount.checked_mul(length) else {
+            return invalid();
+        };
+        return match start.checked_add(change) {
+            Some(result) => date(result),
+            None if unit == Unit::Millisecond => duration_overflow(),
+            None => out_of_range(),
+        };
+    }
+    let local = zone.local(start)?;
+    let moved = match unit.months() {
+        Some(months) => match amount.checked_mul(months) {
+            Some(months) if months.checked_mul(28 * DAY_MILLIS).is_some() => {
+                add_months(&local, months)
+            }
+            _ => return invalid(),
+        },
         None => {
-            let local = zone.local(start)?;
-            let moved = match unit.months() {
-                Some(months) => amount
-                    .checked_mul(months)
-                    .and_then(|n| add_months(&local, n)),
-                None => amount
-                    .checked_mul(unit.days())
-                    .and_then(|n| add_days(&local, n)),
+            let days = amount.checked_mul(unit.days());
+            let Some(change) = days.and_then(|days| days.checked_mul(DAY_MILLIS)) else {
+                return invalid();
             };
-            moved.map(|moved| zone.millis(&moved)).transpose()?
+            let millis = local.millis().and_then(|millis| millis.checked_add(change));
+            millis.map(Clock::at)
         }
     };
-    match result {
-        Some(result) => date(result),
+    match moved {
+        Some(moved) => date(zone.millis(&moved)?),
         None => out_of_range(),
     }
 }
 
 /// The same day of a later month, or that month's last day.
-fn add_months(local: &NaiveDateTime, months: i64) -> Option<NaiveDateTime> {
-    let total = month_number(local).checked_add(months)?;
-    let year = i32::try_from(total.div_euclid(12)).ok()?;
-    let month = total.rem_euclid(12) as u32 + 1;
-    let day = (0..4)
-        .filter_map(|back| NaiveDate::from_ymd_opt(year, month, local.day().checked_sub(back)?))
-        .next()?;
-    Some(day.and_time(local.time()))
-}
-
-fn add_days(local: &NaiveDateTime, days: i64) -> Option<NaiveDateTime> {
-    local.checked_add_signed(chrono::TimeDelta::try_days(days)?)
-}
-
-/// Months since year 0.
-fn month_number(local: &NaiveDateTime) -> i64 {
-    i64::from(local.year()) * 12 + i64::from(local.month0())
+fn add_months(local: &Clock, months: i64) -> Option<Clock> {
+    let total = local.months().checked_add(months)?;
+    let (year, month) = (total.div_euclid(12), total.rem_euclid(12) as u32 + 1);
+    (0..4).find_map(|back| Clock::on(year, month, local.day().checked_sub(back)?, local.time()))
 }
 
 /// Days since 1970 of the first day of the week of a day.
@@ -255,21 +328,19 @@ fn week_start(days: i64, first: Weekday) -> i64 {
 }
 
 fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
-    let Some(unit) = Unit::parse(args.get(2), "$dateDiff", 5439013)? else {
+    if any_null(args, &[0, 1, 2, 3]) || lacks_start_of_week(args, 2, 4) {
         return Ok(NULL);
-    };
+    }
     let Some(zone) = zone(args, 3)? else {
         return Ok(NULL);
     };
-    let Some(first_day) = start_of_week(args, 4)? else {
-        return Ok(NULL);
-    };
-    let (Some(start), Some(end)) = (millis(args.get(0))?, millis(args.get(1))?) else {
-        return Ok(NULL);
-    };
+    let start = self::start(args, 0, "startDate", 5166307)?;
+    let end = self::start(args, 1, "endDate", 5166307)?;
+    let unit = Unit::of_steps(args, 2)?;
+    let first_day = start_of_week(args, unit, 4)?;
     let count = match unit.fixed_millis() {
         Some(length) => {
-            let offset = i64::from(zone.offset_seconds(start)?) * 1000;
+            let offset = i64::from(zone.offset_seconds(start)) * 1000;
             let index = |time: i64| time.checked_add(offset).map(|t| t.div_euclid(length));
             match (index(start), index(end)) {
                 (Some(start), Some(end)) => end.checked_sub(start),
@@ -278,10 +349,10 @@ fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
         }
         None => {
             let (start, end) = (zone.local(start)?, zone.local(end)?);
-            let index = |local: &NaiveDateTime| match unit.months() {
-                Some(months) => month_number(local).div_euclid(months),
+            let index = |local: &Clock| match unit.months() {
+                Some(months) => local.months().div_euclid(months),
                 None => {
-                    let days = days_since_1970(local.date());
+                    let days = local.days();
                     match unit {
                         Unit::Week => week_start(days, first_day).div_euclid(7),
                         _ => days,
@@ -298,34 +369,33 @@ fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
 }
 
 /// Bins are counted from the beginning of 2000.
-const REFERENCE_YEAR: i32 = 2000;
+const REFERENCE_YEAR: i64 = 2000;
 const REFERENCE_DAYS: i64 = 10_957;
 
 fn truncate<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
-    let Some(unit) = Unit::parse(args.get(1), "$dateTrunc", 5439013)? else {
+    if any_null(args, &[0, 1, 2, 3]) || lacks_start_of_week(args, 1, 4) {
         return Ok(NULL);
-    };
-    let Some(bin) = bin_size(args)? else {
-        return Ok(NULL);
-    };
+    }
     let Some(zone) = zone(args, 3)? else {
         return Ok(NULL);
     };
-    let Some(first_day) = start_of_week(args, 4)? else {
-        return Ok(NULL);
-    };
-    let Some(time) = millis(args.get(0))? else {
-        return Ok(NULL);
-    };
+    let time = start(args, 0, "date", 5439012)?;
+    let unit = Unit::of_steps(args, 1)?;
+    let bin = bin_size(args)?;
+    let first_day = start_of_week(args, unit, 4)?;
     if let Some(length) = unit.fixed_millis() {
         let reference = zone.millis(&midnight(REFERENCE_DAYS)?)?;
         let Some(bin) = length.checked_mul(bin) else {
             return out_of_range();
         };
-        let Some(since) = time.checked_sub(reference) else {
-            return out_of_range();
+        let start = time
+            .checked_sub(reference)
+            .and_then(|since| since.div_euclid(bin).checked_mul(bin))
+            .and_then(|since| since.checked_add(reference));
+        return match start {
+            Some(start) => date(start),
+            None => error(5439000, "dateTrunc overflowed"),
         };
-        return date(reference + since.div_euclid(bin) * bin);
     }
     let local = zone.local(time)?;
     let start = match unit.months() {
@@ -339,48 +409,51 @@ fn truncate<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
             let Some(length) = bin.checked_mul(unit.days()) else {
                 return out_of_range();
             };
-            let since = days_since_1970(local.date()) - reference;
-            midnight(reference + since.div_euclid(length) * length)?
+            let since = local.days() - reference;
+            let days = since.div_euclid(length).checked_mul(length);
+            match days.and_then(|days| days.checked_add(reference)) {
+                Some(days) => midnight(days)?,
+                None => return out_of_range(),
+            }
         }
     };
     date(start_of_day(&zone, &start)?)
 }
 
-fn start_of_day(zone: &Zone, local: &NaiveDateTime) -> Result<i64> {
+fn start_of_day(zone: &Zone, local: &Clock) -> Result<i64> {
     debug_assert_eq!(local.num_seconds_from_midnight(), 0);
     zone.millis(local)
 }
 
-fn month_bin(local: &NaiveDateTime, months: i64, bin: i64) -> Result<NaiveDateTime> {
-    let reference = i64::from(REFERENCE_YEAR) * 12;
+fn month_bin(local: &Clock, months: i64, bin: i64) -> Result<Clock> {
+    let reference = REFERENCE_YEAR * 12;
     let Some(length) = months.checked_mul(bin) else {
         return out_of_range();
     };
-    let total = reference + (month_number(local) - reference).div_euclid(length) * length;
-    let first = i32::try_from(total.div_euclid(12))
-        .ok()
-        .and_then(|year| NaiveDate::from_ymd_opt(year, total.rem_euclid(12) as u32 + 1, 1));
+    let since = (local.months() - reference).div_euclid(length);
+    let total = since.checked_mul(length).map(|since| since + reference);
+    let first = total.and_then(|total| {
+        let month = total.rem_euclid(12) as u32 + 1;
+        Clock::on(total.div_euclid(12), month, 1, NaiveTime::MIN)
+    });
     match first {
-        Some(first) => Ok(first.and_time(NaiveTime::MIN)),
+        Some(first) => Ok(first),
         None => out_of_range(),
     }
 }
 
-fn midnight(days: i64) -> Result<NaiveDateTime> {
-    match days.checked_mul(86_400_000).and_then(naive) {
-        Some(date) => Ok(date),
+fn midnight(days: i64) -> Result<Clock> {
+    match days.checked_mul(DAY_MILLIS) {
+        Some(millis) => Ok(Clock::at(millis)),
         None => out_of_range(),
     }
 }
 
-fn bin_size(args: &Arguments<'_>) -> Result<Option<i64>> {
+fn bin_size(args: &Arguments<'_>) -> Result<i64> {
     if !args.is_given(2) {
-        return Ok(Some(1));
+        return Ok(1);
     }
     let value = args.get(2);
-    if is_nullish(value) {
-        return Ok(None);
-    }
     match value
         .and_then(Number::from_raw)
         .and_then(Number::to_i64_exact)
@@ -398,6 +471,6 @@ fn bin_size(args: &Arguments<'_>) -> Result<Option<i64>> {
             5439018,
             format!("$dateTrunc requires 'binSize' to be greater than 0, but got value {bin}"),
         ),
-        Some(bin) => Ok(Some(bin)),
+        Some(bin) => Ok(bin),
     }
 }

@@ -1,27 +1,32 @@
 //! Parts of dates, and dates of parts
 
+use std::ops::Range;
+
 use bson::RawBsonRef;
-use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
+use chrono::{Datelike, NaiveDate, Timelike};
 
 use banyan_document::{DocumentWriter, Number};
 
-use super::calendar::{NULL, Result, date, days_since_1970, millis, naive, out_of_range, week};
+use super::calendar::{
+    Clock, DAY_MILLIS, NULL, Result, date, days_since_1970, duration_overflow, millis,
+    out_of_range, week,
+};
 use super::zone::zone;
 use crate::expression::env::Env;
 use crate::expression::node::{Arguments, ExpressionNode, Run};
-use crate::expression::operator::{Form, NamedCodes, Operator, optional, required};
+use crate::expression::operator::{Form, NamedCodes, Operands, Operator, optional, required};
 use crate::expression::parse::{Parser, malformed};
 use crate::expression::value::{Value, describe, error, is_nullish, show_document, type_name};
 
 const PARTS_CODES: NamedCodes = NamedCodes {
     not_object: 40519,
     unknown: 40518,
-    missing: 40516,
+    missing: &[40516],
 };
 const TO_PARTS_CODES: NamedCodes = NamedCodes {
     not_object: 40524,
     unknown: 40520,
-    missing: 40522,
+    missing: &[40522],
 };
 macro_rules! part {
     ($name:literal, $of:expr) => {
@@ -29,7 +34,7 @@ macro_rules! part {
             parse_part(
                 $name,
                 |args, _| {
-                    let of: fn(&NaiveDateTime) -> RawBsonRef<'static> = $of;
+                    let of: fn(&Clock) -> RawBsonRef<'static> = $of;
                     Ok(local(args)?.map_or(NULL, |date| Some(of(&date))))
                 },
                 value,
@@ -43,30 +48,23 @@ fn int(value: u32) -> RawBsonRef<'static> {
     RawBsonRef::Int32(value as i32)
 }
 
+/// The years of dates fit.
+fn year(year: i64) -> RawBsonRef<'static> {
+    RawBsonRef::Int32(i32::try_from(year).unwrap_or(i32::MAX))
+}
+
 pub(in crate::expression) const OPERATORS: &[Operator] = &[
-    Operator {
-        name: "$dateFromParts",
-        form: Form::Named {
-            parameters: &[
-                optional("year"),
-                optional("month"),
-                optional("day"),
-                optional("isoWeekYear"),
-                optional("isoWeek"),
-                optional("isoDayOfWeek"),
-                optional("hour"),
-                optional("minute"),
-                optional("second"),
-                optional("millisecond"),
-                optional("timezone"),
-            ],
-            run: from_parts,
-            codes: PARTS_CODES,
-        },
-    },
+    Operator::special("$dateFromParts", |value, parser| {
+        let node = FROM_PARTS.parse(value, parser)?;
+        if let ExpressionNode::Call(call) = &node {
+            check_calendar(call.given)?;
+        }
+        Ok(node)
+    }),
     Operator {
         name: "$dateToParts",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[required("date"), optional("timezone"), optional("iso8601")],
             run: to_parts,
             codes: TO_PARTS_CODES,
@@ -78,15 +76,13 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     part!("$hour", |d| int(d.hour())),
     part!("$isoDayOfWeek", |d| int(d.weekday().number_from_monday())),
     part!("$isoWeek", |d| int(d.iso_week().week())),
-    part!("$isoWeekYear", |d| RawBsonRef::Int64(i64::from(
-        d.iso_week().year()
-    ))),
+    part!("$isoWeekYear", |d| RawBsonRef::Int64(d.iso_year())),
     part!("$millisecond", |d| int(d.nanosecond() / 1_000_000)),
     part!("$minute", |d| int(d.minute())),
     part!("$month", |d| int(d.month())),
     part!("$second", |d| int(d.second())),
     part!("$week", |d| int(week(d))),
-    part!("$year", |d| RawBsonRef::Int32(d.year())),
+    part!("$year", |d| year(d.year())),
     Operator::fixed("$tsIncrement", 1, |args, _| {
         timestamp(args, |t| t.increment, 5687302)
     }),
@@ -94,6 +90,28 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
         timestamp(args, |t| t.time, 5687301)
     }),
 ];
+
+const FROM_PARTS: Operator = Operator {
+    name: "$dateFromParts",
+    form: Form::Named {
+        operands: Operands::Together,
+        parameters: &[
+            optional("year"),
+            optional("month"),
+            optional("day"),
+            optional("isoWeekYear"),
+            optional("isoWeek"),
+            optional("isoDayOfWeek"),
+            optional("hour"),
+            optional("minute"),
+            optional("second"),
+            optional("millisecond"),
+            optional("timezone"),
+        ],
+        run: from_parts,
+        codes: PARTS_CODES,
+    },
+};
 
 fn timestamp<'a>(
     args: &Arguments<'a>,
@@ -177,17 +195,35 @@ fn parse_part(
 }
 
 /// The date of argument 0 in the zone of argument 1.
-fn local(args: &Arguments<'_>) -> Result<Option<NaiveDateTime>> {
-    let Some(zone) = zone(args, 1)? else {
+fn local(args: &Arguments<'_>) -> Result<Option<Clock>> {
+    let Some(millis) = millis(args.get(0))? else {
         return Ok(None);
     };
-    match millis(args.get(0))? {
+    if args.is_given(1)
+        && let Some(other) = args.get(1)
+        && !matches!(other, RawBsonRef::String(_))
+        && !is_nullish(Some(other))
+    {
+        return error(
+            40533,
+            format!(
+                "{} requires a string for the timezone argument, but was given a {} ({})",
+                args.operator,
+                type_name(Some(other)),
+                describe(Some(other))
+            ),
+        );
+    }
+    match zone(args, 1)? {
         None => Ok(None),
-        Some(millis) => zone.local(millis).map(Some),
+        Some(zone) => zone.local(millis).map(Some),
     }
 }
 
 fn to_parts<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let Some(zone) = zone(args, 1)? else {
+        return Ok(NULL);
+    };
     let iso = match args.get(2) {
         None if !args.is_given(2) => false,
         value if is_nullish(value) => return Ok(NULL),
@@ -202,16 +238,17 @@ fn to_parts<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             );
         }
     };
-    let Some(local) = local(args)? else {
+    let Some(millis) = millis(args.get(0))? else {
         return Ok(NULL);
     };
+    let local = zone.local(millis)?;
     let mut writer = DocumentWriter::new();
     if iso {
-        writer.append_i32("isoWeekYear", local.iso_week().year());
+        writer.append("isoWeekYear", year(local.iso_year()));
         writer.append("isoWeek", int(local.iso_week().week()));
         writer.append("isoDayOfWeek", int(local.weekday().number_from_monday()));
     } else {
-        writer.append_i32("year", local.year());
+        writer.append("year", year(local.year()));
         writer.append("month", int(local.month()));
         writer.append("day", int(local.day()));
     }
@@ -245,12 +282,6 @@ fn part_value(args: &Arguments<'_>, index: usize, name: &str, default: i64) -> R
         );
     };
     let years = matches!(name, "year" | "isoWeekYear");
-    if years && !(1..=9999).contains(&number) {
-        return error(
-            40523,
-            format!("'{name}' must evaluate to an integer in the range 1 to 9999, found {number}"),
-        );
-    }
     if !years && name != "second" && name != "millisecond" && !(-32768..=32767).contains(&number) {
         return error(
             31034,
@@ -262,26 +293,35 @@ fn part_value(args: &Arguments<'_>, index: usize, name: &str, default: i64) -> R
     Ok(Some(number))
 }
 
-fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    let iso = args.is_given(3);
-    if !iso && !args.is_given(0) {
-        return error(
-            40516,
-            "$dateFromParts requires either 'year' or 'isoWeekYear' to be present",
-        );
-    }
-    if iso && (0..3).any(|index| args.is_given(index)) {
+/// Years of one calendar with the days of that calendar; `given` has a bit for each parameter.
+fn check_calendar(given: u32) -> Result<()> {
+    let is_given = |mut indexes: Range<usize>| indexes.any(|index| given >> index & 1 == 1);
+    let (year, iso_year) = (is_given(0..1), is_given(3..4));
+    if year && is_given(3..6) {
         return error(
             40489,
             "$dateFromParts does not allow mixing natural dates with ISO dates",
         );
     }
-    if !iso && (4..6).any(|index| args.is_given(index)) {
+    if iso_year && is_given(1..3) {
         return error(
             40525,
-            "$dateFromParts does not allow mixing natural dates with ISO dates",
+            "$dateFromParts does not allow mixing ISO dates with natural dates",
         );
     }
+    if !year && !iso_year {
+        return error(
+            40516,
+            "$dateFromParts requires either 'year' or 'isoWeekYear' to be present",
+        );
+    }
+    Ok(())
+}
+
+fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+    let iso = args.is_given(3);
+    const DAY: Range<usize> = 0..6;
+    const TIME: Range<usize> = 6..10;
     const NAMES: [(&str, i64); 10] = [
         ("year", 1970),
         ("month", 1),
@@ -295,15 +335,37 @@ fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         ("millisecond", 0),
     ];
     let mut parts = [0i64; 10];
-    for (index, (name, default)) in NAMES.into_iter().enumerate() {
-        match part_value(args, index, name, default)? {
-            Some(value) => parts[index] = value,
-            None => return Ok(NULL),
+    let mut read = |indexes: Range<usize>| -> Result<bool> {
+        for index in indexes {
+            let (name, default) = NAMES[index];
+            match part_value(args, index, name, default)? {
+                Some(value) => parts[index] = value,
+                None => return Ok(false),
+            }
         }
+        Ok(true)
+    };
+    // The time comes before the zone and that before the day.
+    if !read(TIME)? {
+        return Ok(NULL);
     }
     let Some(zone) = zone(args, 10)? else {
         return Ok(NULL);
     };
+    if !read(DAY)? {
+        return Ok(NULL);
+    }
+    for (index, code) in [(0, 40523), (3, 31095)] {
+        let (name, year) = (NAMES[index].0, parts[index]);
+        if !(1..=9999).contains(&year) {
+            return error(
+                code,
+                format!(
+                    "'{name}' must evaluate to an integer in the range 1 to 9999, found {year}"
+                ),
+            );
+        }
+    }
     let [
         year,
         month,
@@ -325,7 +387,7 @@ fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         return out_of_range();
     };
     let local = [
-        (days, 86_400_000),
+        (days, DAY_MILLIS),
         (hour, 3_600_000),
         (minute, 60_000),
         (second, 1000),
@@ -336,10 +398,10 @@ fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
             .checked_mul(unit)
             .and_then(|part| sum.checked_add(part))
     });
-    let Some(local) = local.and_then(naive) else {
-        return out_of_range();
+    let Some(local) = local else {
+        return duration_overflow();
     };
-    date(zone.millis(&local)?)
+    date(zone.millis(&Clock::at(local))?)
 }
 
 /// Days since 1970 of a date whose month and day may lie outside of their ranges.

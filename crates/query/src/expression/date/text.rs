@@ -3,20 +3,23 @@
 use std::fmt::Write;
 
 use bson::RawBsonRef;
-use chrono::{Datelike, NaiveDate, NaiveDateTime, Timelike};
+use chrono::{Datelike, Timelike};
 
 use super::calendar::{NULL, Result, date, millis, week};
+use super::forms;
+use super::reader::{Fields, MONTHS, Reader, read_time};
 use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::env::Env;
 use crate::expression::node::Arguments;
-use crate::expression::operator::{Form, NamedCodes, Operator, optional, required};
+use crate::expression::operator::{Form, NamedCodes, Operands, Operator, optional, required};
 use crate::expression::value::{Value, describe, error, is_nullish, type_name};
 
 pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateFromString",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[
                 required("dateString"),
                 optional("format"),
@@ -28,13 +31,14 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
             codes: NamedCodes {
                 not_object: 40540,
                 unknown: 40541,
-                missing: 40542,
+                missing: &[40542],
             },
         },
     },
     Operator {
         name: "$dateToString",
         form: Form::Named {
+            operands: Operands::Together,
             parameters: &[
                 required("date"),
                 optional("format"),
@@ -45,25 +49,10 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
             codes: NamedCodes {
                 not_object: 18629,
                 unknown: 18534,
-                missing: 18628,
+                missing: &[18628],
             },
         },
     },
-];
-
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
 ];
 
 /// `format`: `Some(None)` if it is not given, `None` for null.
@@ -88,13 +77,11 @@ fn format_argument<'a>(
 }
 
 fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    let Some(format) = format_argument(args, "$dateToString", 18533)? else {
-        return Ok(NULL);
-    };
-    if let Some(format) = format {
+    let format = format_argument(args, "$dateToString", 18533)?;
+    if let Some(Some(format)) = format {
         check_format(format)?;
     }
-    let Some(zone) = zone(args, 2)? else {
+    let (Some(zone), Some(format)) = (zone(args, 2)?, format) else {
         return Ok(NULL);
     };
     let Some(millis) = millis(args.get(0))? else {
@@ -129,7 +116,7 @@ fn check_format(format: &str) -> Result<()> {
 
 fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
     let local = zone.local(millis)?;
-    let offset_minutes = zone.offset_seconds(millis)? / 60;
+    let offset_minutes = zone.offset_seconds(millis) / 60;
     if !(0..=9999).contains(&local.year()) {
         return error(
             18537,
@@ -160,7 +147,7 @@ fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
             Some('u') => write!(text, "{}", local.weekday().number_from_monday()),
             Some('U') => write!(text, "{:02}", week(&local)),
             Some('V') => write!(text, "{:02}", local.iso_week().week()),
-            Some('G') => write!(text, "{:04}", local.iso_week().year()),
+            Some('G') => write!(text, "{:04}", local.iso_year()),
             Some('b') => write!(text, "{}", &MONTHS[local.month0() as usize][..3]),
             Some('B') => write!(text, "{}", MONTHS[local.month0() as usize]),
             Some('z') => {
@@ -175,26 +162,41 @@ fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
     Ok(text)
 }
 
+/// A date as `$toString` and its like write it.
+pub(in crate::expression) fn iso_text(millis: i64) -> Result<String> {
+    print("%Y-%m-%dT%H:%M:%S.%LZ", millis, Zone::Utc)
+}
+
+/// A timestamp as `$toUpper` and its like write it.
+pub(in crate::expression) fn timestamp_text(timestamp: bson::Timestamp) -> String {
+    let time = chrono::DateTime::from_timestamp(i64::from(timestamp.time), 0).unwrap_or_default();
+    format!("{}:{}", time.format("%b %e %H:%M:%S"), timestamp.increment)
+}
+
 fn failed<T>(message: String) -> Result<T> {
     Err(QueryError::new(ErrorKind::ConversionFailure, message))
 }
 
 fn from_string<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    let Some(format) = format_argument(args, "$dateFromString", 40684)? else {
-        return Ok(NULL);
-    };
-    let Some(zone) = zone(args, 2)? else {
-        return Ok(NULL);
-    };
-    let zone = args.is_given(2).then_some(zone);
+    let format = format_argument(args, "$dateFromString", 40684)?;
+    if let Some(Some(format)) = format {
+        check_format(format)?;
+    }
+    let zone = zone(args, 2)?;
     let parsed = match args.get(0) {
         value if is_nullish(value) => {
             return Ok(if args.is_given(4) { args.get(4) } else { NULL });
         }
-        Some(RawBsonRef::String(text)) => match format {
-            Some(format) => parse_with(text, format, zone),
-            None => parse(text, zone),
-        },
+        Some(RawBsonRef::String(text)) => {
+            let (Some(zone), Some(format)) = (zone, format) else {
+                return Ok(NULL);
+            };
+            let zone = args.is_given(2).then_some(zone);
+            match format {
+                Some(format) => parse_with(text, format, zone),
+                None => parse(text, zone),
+            }
+        }
         other => failed(format!(
             "$dateFromString requires that 'dateString' be a string, found: {} with value {}",
             type_name(other),
@@ -210,102 +212,16 @@ fn from_string<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     }
 }
 
-/// What a text says about a time.
-#[derive(Default)]
-struct Fields {
-    year: Option<i32>,
-    month: Option<u32>,
-    day: Option<u32>,
-    ordinal: Option<u32>,
-    iso_year: Option<i32>,
-    iso_week: Option<u32>,
-    iso_day: Option<u32>,
-    hour: u32,
-    minute: u32,
-    second: u32,
-    millisecond: u32,
-    zone: Option<Zone>,
-}
-
-impl Fields {
-    fn local(&self) -> Option<NaiveDateTime> {
-        let day = match (self.iso_year, self.ordinal) {
-            (Some(year), _) => {
-                let weekday =
-                    chrono::Weekday::try_from(self.iso_day.unwrap_or(1) as u8 - 1).ok()?;
-                NaiveDate::from_isoywd_opt(year, self.iso_week?, weekday)?
-            }
-            (None, Some(ordinal)) => NaiveDate::from_yo_opt(self.year?, ordinal)?,
-            (None, None) => NaiveDate::from_ymd_opt(self.year?, self.month?, self.day?)?,
-        };
-        day.and_hms_milli_opt(self.hour, self.minute, self.second, self.millisecond)
-    }
-}
-
-/// Reads a text from the left.
-struct Reader<'a> {
-    rest: &'a str,
-}
-
-impl Reader<'_> {
-    fn eat(&mut self, literal: char) -> Option<()> {
-        self.rest = self.rest.strip_prefix(literal)?;
-        Some(())
-    }
-
-    /// A number of at least `min` and at most `max` digits.
-    fn number(&mut self, min: usize, max: usize) -> Option<u32> {
-        let digits = self
-            .rest
-            .bytes()
-            .take(max)
-            .take_while(u8::is_ascii_digit)
-            .count();
-        if digits < min {
-            return None;
-        }
-        let (digits, rest) = self.rest.split_at(digits);
-        self.rest = rest;
-        digits.parse().ok()
-    }
-
-    /// `.123…`, of which milliseconds are kept.
-    fn fraction(&mut self) -> Option<u32> {
-        let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
-        if digits == 0 {
-            return None;
-        }
-        let (digits, rest) = self.rest.split_at(digits);
-        self.rest = rest;
-        format!("{digits:0<3}").get(..3)?.parse().ok()
-    }
-
-    /// `Z`, `UTC`, `GMT` or an offset.
-    fn zone(&mut self) -> Option<Zone> {
-        for name in ["UTC", "GMT", "Z"] {
-            if let Some(rest) = self.rest.strip_prefix(name) {
-                self.rest = rest;
-                return Some(Zone::Utc);
-            }
-        }
-        let end = self
-            .rest
-            .char_indices()
-            .position(|(at, c)| !(c.is_ascii_digit() || c == ':' || (at == 0 && "+-".contains(c))))
-            .unwrap_or(self.rest.len());
-        let (offset, rest) = self.rest.split_at(end);
-        if !offset.starts_with(['+', '-']) {
-            return None;
-        }
-        let zone = Zone::parse(offset).ok()?;
-        self.rest = rest;
-        Some(zone)
-    }
-}
-
 /// A date in the usual forms of ISO 8601, as milliseconds since 1970.
 pub(in crate::expression) fn parse(text: &str, zone: Option<Zone>) -> Result<i64> {
-    match parse_iso(text) {
+    if let Some(seconds) = text
+        .strip_prefix('@')
+        .and_then(|text| text.parse::<i64>().ok())
+        && let Some(millis) = seconds.checked_mul(1000)
+    {
+        return Ok(millis);
+    }
+    match parse_iso(text).or_else(|| forms::parse(text.trim())) {
         Some(fields) => finish(text, &fields, zone),
         None if text.len() < 8 => failed(format!(
             "an incomplete date/time string has been found, with elements missing: \"{text}\""
@@ -321,30 +237,30 @@ fn parse_iso(text: &str) -> Option<Fields> {
         ..Fields::default()
     };
     let dashed = reader.eat('-').is_some();
+    if reader.eat('W').is_some() {
+        read_week(&mut reader, &mut fields)?;
+        return read_time(reader, fields);
+    }
     fields.month = Some(reader.number(if dashed { 1 } else { 2 }, 2)?);
     if dashed {
         reader.eat('-')?;
     }
     fields.day = Some(reader.number(if dashed { 1 } else { 2 }, 2)?);
-    if reader.rest.is_empty() {
-        return Some(fields);
+    read_time(reader, fields)
+}
+
+/// `10-3` and `103`, behind `2020-W` and `2020W`; without a day the week's Monday is meant.
+fn read_week(reader: &mut Reader<'_>, fields: &mut Fields) -> Option<()> {
+    fields.iso_year = fields.year.take();
+    let week = reader.number(2, 2).filter(|week| (1..=53).contains(week));
+    fields.iso_week = Some(week?);
+    let _ = reader.eat('-');
+    if reader.rest.starts_with(|c: char| c.is_ascii_digit()) {
+        // 0 is the Sunday before.
+        let day = reader.number(1, 1).filter(|day| *day <= 7);
+        fields.iso_day = Some(day?);
     }
-    reader.eat('T').or_else(|| reader.eat(' '))?;
-    fields.hour = reader.number(1, 2)?;
-    if reader.eat(':').is_some() || reader.rest.starts_with(|c: char| c.is_ascii_digit()) {
-        fields.minute = reader.number(2, 2)?;
-        if reader.eat(':').is_some() || reader.rest.starts_with(|c: char| c.is_ascii_digit()) {
-            fields.second = reader.number(2, 2)?;
-            if reader.eat('.').is_some() {
-                fields.millisecond = reader.fraction()?;
-            }
-        }
-    }
-    reader.rest = reader.rest.trim_start();
-    if !reader.rest.is_empty() {
-        fields.zone = Some(reader.zone()?);
-    }
-    reader.rest.is_empty().then_some(fields)
+    Some(())
 }
 
 fn finish(text: &str, fields: &Fields, zone: Option<Zone>) -> Result<i64> {
@@ -359,11 +275,11 @@ fn finish(text: &str, fields: &Fields, zone: Option<Zone>) -> Result<i64> {
             "Error parsing date string '{text}'; The parsed date was invalid"
         ));
     };
-    fields.zone.or(zone).unwrap_or(Zone::Utc).millis(&local)
+    let zone = fields.zone.or(zone).unwrap_or(Zone::Utc);
+    zone.millis(&local.into())
 }
 
 fn parse_with(text: &str, format: &str, zone: Option<Zone>) -> Result<i64> {
-    check_format(format)?;
     let mut reader = Reader { rest: text };
     let mut fields = Fields::default();
     let mut chars = format.chars();
@@ -395,8 +311,14 @@ fn read_field(specifier: char, reader: &mut Reader<'_>, fields: &mut Fields) -> 
         'L' => fields.millisecond = reader.number(1, 3)?,
         'j' => fields.ordinal = Some(reader.number(1, 3)?),
         'G' => fields.iso_year = Some(reader.number(4, 4)? as i32),
-        'V' => fields.iso_week = Some(reader.number(1, 2)?),
-        'u' => fields.iso_day = Some(reader.number(1, 1)?).filter(|day| (1..=7).contains(day)),
+        'V' => {
+            let week = reader.number(1, 2).filter(|week| (1..=53).contains(week));
+            fields.iso_week = Some(week?);
+        }
+        'u' => {
+            let day = reader.number(1, 1).filter(|day| (1..=7).contains(day));
+            fields.iso_day = Some(day?);
+        }
         'b' | 'B' => {
             let length = if specifier == 'b' { 3 } else { usize::MAX };
             let name = |month: &str| month[..length.min(month.len())].to_string();

@@ -1,10 +1,10 @@
 //! Time zones: UTC, offsets, and names of the Olson database.
 
 use bson::RawBsonRef;
-use chrono::{LocalResult, NaiveDateTime, Offset, TimeZone};
+use chrono::{LocalResult, Offset, TimeZone};
 use chrono_tz::Tz;
 
-use super::calendar::{Result, naive, out_of_range};
+use super::calendar::{Clock, DAY_MILLIS, Result, out_of_range};
 use crate::expression::node::Arguments;
 use crate::expression::value::{error, is_nullish, type_name};
 
@@ -34,30 +34,31 @@ impl Zone {
     }
 
     /// What clocks show at that many milliseconds after 1970.
-    pub(super) fn local(self, millis: i64) -> Result<NaiveDateTime> {
-        let local = millis.checked_add(i64::from(self.offset_seconds(millis)?) * 1000);
-        match local.and_then(naive) {
-            Some(local) => Ok(local),
+    pub(super) fn local(self, millis: i64) -> Result<Clock> {
+        match millis.checked_add(i64::from(self.offset_seconds(millis)) * 1000) {
+            Some(local) => Ok(Clock::at(local)),
             None => out_of_range(),
         }
     }
 
     /// Seconds that clocks are ahead of UTC at that time.
-    pub(super) fn offset_seconds(self, millis: i64) -> Result<i32> {
+    pub(super) fn offset_seconds(self, millis: i64) -> i32 {
         match self {
-            Zone::Utc => Ok(0),
-            Zone::Offset(seconds) => Ok(seconds),
-            Zone::Named(zone) => match naive(millis) {
-                Some(utc) => Ok(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc()),
-                None => out_of_range(),
-            },
+            Zone::Utc => 0,
+            Zone::Offset(seconds) => seconds,
+            Zone::Named(zone) => {
+                let offset = zone.offset_from_utc_datetime(&Clock::at(millis));
+                offset.fix().local_minus_utc()
+            }
         }
     }
 
     /// When clocks show `local`: the earlier time where they do twice, and what they would show
     /// had they not been put forward where they never do.
-    pub(super) fn millis(self, local: &NaiveDateTime) -> Result<i64> {
-        let shown = local.and_utc().timestamp_millis();
+    pub(super) fn millis(self, local: &Clock) -> Result<i64> {
+        let Some(shown) = local.millis() else {
+            return out_of_range();
+        };
         let offset = match self {
             Zone::Utc => 0,
             Zone::Offset(seconds) => seconds,
@@ -65,10 +66,13 @@ impl Zone {
                 LocalResult::Single(offset) | LocalResult::Ambiguous(offset, _) => {
                     offset.fix().local_minus_utc()
                 }
-                LocalResult::None => self.offset_seconds(shown - 86_400_000)?,
+                LocalResult::None => self.offset_seconds(shown.saturating_sub(DAY_MILLIS)),
             },
         };
-        Ok(shown - i64::from(offset) * 1000)
+        match shown.checked_sub(i64::from(offset) * 1000) {
+            Some(millis) => Ok(millis),
+            None => out_of_range(),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::filter::matching::compares;
 use crate::merge_sort;
 
 impl Schema {
-    pub(in crate::filter) fn accepts(
+    pub(crate) fn accepts(
         &self,
         value: RawBsonRef<'_>,
         budget: &Budget,
@@ -257,6 +257,26 @@ pub(super) fn has_duplicates(array: &RawArray, budget: &Budget) -> Result<bool, 
     let values = merge_sort::sort(values.collect(), order, |(_, bytes)| *bytes, budget)?;
     let mut pairs = values.windows(2);
     Ok(pairs.any(|pair| matches!(pair, [a, b] if order(a, b).is_eq())))
+}
+
+/// The first item that equals one before it, whatever the order of their fields.
+pub(crate) fn first_duplicate<'a>(
+    array: &'a RawArray,
+    budget: &Budget,
+) -> Result<Option<RawBsonRef<'a>>, QueryError> {
+    budget.spend_bytes(array.as_bytes().len())?;
+    let places = items(array).enumerate();
+    let places = places.map(|(place, item)| (place, item.value(), item.bytes().len()));
+    type Place<'a> = (usize, RawBsonRef<'a>, usize);
+    let order = |a: &Place<'_>, b: &Place<'_>| compare_unordered(a.1, b.1).then(a.0.cmp(&b.0));
+    let sorted = merge_sort::sort(places.collect(), order, |(_, _, bytes)| *bytes, budget)?;
+    let pairs = sorted.windows(2).filter_map(|pair| match pair {
+        [a, b] if compare_unordered(a.1, b.1).is_eq() => Some((b.0, b.1)),
+        _ => None,
+    });
+    Ok(pairs
+        .min_by_key(|(place, _)| *place)
+        .map(|(_, value)| value))
 }
 
 /// An order of all values for which documents with the same fields are equal.

@@ -9,4 +9,5 @@ mod matching;
 mod parse;
 mod rule;
 
+pub(crate) use matching::first_duplicate;
 pub use rule::Schema;

@@ -6,6 +6,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use super::keyword::{self, Keywords, failed};
 use super::rule::Schema;
+use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::parse::Parser;
 use crate::filter::tree::MatchNode;
@@ -25,6 +26,11 @@ impl Parser<'_> {
 }
 
 impl Schema {
+    /// A schema by itself.
+    pub(crate) fn of(schema: &RawDocument, context: &Context) -> Result<Schema, QueryError> {
+        Schema::parse(schema, &Parser::new(context))
+    }
+
     pub(super) fn parse(schema: &RawDocument, parser: &Parser<'_>) -> Result<Schema, QueryError> {
         let mut values = HashMap::new();
         for (name, value) in schema.iter().flatten() {

@@ -29,12 +29,12 @@ pub(in crate::pipeline) enum Kind {
     MergeObjects,
     /// The first or last `n` values.
     Positional {
-        n: usize,
+        n: Expression,
         last: bool,
     },
     /// The `n` values that come first in an order; as an array unless there is one.
     Ranked {
-        n: usize,
+        n: Expression,
         single: bool,
         order: Order,
     },
@@ -53,6 +53,14 @@ pub(in crate::pipeline) enum Order {
 }
 
 impl Kind {
+    /// How many values are kept of each group.
+    pub(in crate::pipeline) fn count(&self) -> Option<&Expression> {
+        match self {
+            Kind::Positional { n, .. } | Kind::Ranked { n, .. } => Some(n),
+            _ => None,
+        }
+    }
+
     pub(in crate::pipeline) fn is_deviation(&self) -> bool {
         matches!(self, Kind::StdDev { .. })
     }

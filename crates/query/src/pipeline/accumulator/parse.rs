@@ -2,8 +2,6 @@
 
 use bson::{RawBsonRef, RawDocument};
 
-use banyan_document::Number;
-
 use super::kind::{Kind, Order, Parsed};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -47,48 +45,13 @@ fn object<'a>(
     }
 }
 
-/// The number of values to keep. It must not depend on the documents.
-fn parse_count_n(
-    name: &str,
-    value: RawBsonRef<'_>,
-    context: &Context,
-) -> Result<usize, QueryError> {
-    let expression = Expression::parse(value, context)?;
-    let Some(value) = expression.as_constant() else {
-        return Err(QueryError::new(
-            ErrorKind::NotImplemented,
-            format!("{name} with an 'n' that is not constant is not implemented yet"),
-        ));
-    };
-    let Some(number) = Number::from_raw(value) else {
-        return error(
-            5787902,
-            format!(
-                "Value for 'n' must be of integral type, but found {}",
-                crate::expression::value::show(value)
-            ),
-        );
-    };
-    match number.to_i64_exact() {
-        None => error(
-            5787903,
-            format!(
-                "Value for 'n' must be of integral type, but found {}",
-                crate::expression::value::show(value)
-            ),
-        ),
-        Some(n) if n <= 0 => error(5787908, format!("'n' must be greater than 0, found {n}")),
-        Some(n) => Ok(usize::try_from(n).unwrap_or(usize::MAX)),
-    }
-}
-
 pub(super) fn n_values(name: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
     let document = object(name, argument, 5787900)?;
     let (mut input, mut n) = (None, None);
     for (key, value) in document.iter().map_while(Result::ok) {
         match key.as_str() {
             "input" => input = Some(Expression::parse(value, context)?),
-            "n" => n = Some(parse_count_n(name, value, context)?),
+            "n" => n = Some(Expression::parse(value, context)?),
             other => {
                 return error(
                     5787901,
@@ -140,14 +103,14 @@ pub(super) fn top(name: &'static str, argument: RawBsonRef<'_>, context: &Contex
                 );
             }
             ("output", value) => output = Some(Expression::parse(value, context)?),
-            ("n", value) if !single => n = Some(parse_count_n(name, value, context)?),
+            ("n", value) if !single => n = Some(Expression::parse(value, context)?),
             (other, _) => {
                 return error(5788002, format!("Unknown argument to {name} '{other}'"));
             }
         }
     }
     if single {
-        n = Some(1);
+        n = Some(Expression::parse(RawBsonRef::Int32(1), context)?);
     }
     let Some(n) = n else {
         return error(5788003, "Missing value for 'n'");

@@ -8,6 +8,7 @@ use bson::{Binary, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{Collator, DocumentWriter, Number, compare_collated, key};
 use foldhash::fast::RandomState;
 
+use super::count::{Group, count};
 use super::kind::Kind;
 use super::ranked::{Positional, Ranked};
 use super::value::{null, value_bytes};
@@ -86,9 +87,13 @@ fn first_value(document: &RawDocument) -> RawBson {
 }
 
 impl State {
-    pub(in crate::pipeline) fn new(kind: &Kind, collator: Option<&Collator>) -> State {
+    pub(in crate::pipeline) fn new(
+        kind: &Kind,
+        collator: Option<&Collator>,
+        group: Group<'_>,
+    ) -> Result<State, QueryError> {
         let collator = || collator.cloned();
-        match kind {
+        Ok(match kind {
             Kind::Sum => State::Sum(Sum::default()),
             Kind::Avg => State::Avg {
                 sum: Sum::default(),
@@ -124,10 +129,12 @@ impl State {
                 sample: *sample,
             },
             Kind::MergeObjects => State::Merged(RawDocumentBuf::new()),
-            Kind::Positional { n, last } => State::Positional(Positional::new(*n, *last)),
-            Kind::Ranked { n, .. } => State::Ranked(Ranked::new(*n, collator())),
+            Kind::Positional { n, last } => {
+                State::Positional(Positional::new(count(n, group)?, *last))
+            }
+            Kind::Ranked { n, .. } => State::Ranked(Ranked::new(count(n, group)?, collator())),
             Kind::Percentile { .. } => State::Percentile(Vec::new()),
-        }
+        })
     }
 
     /// Takes one document's value.

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
 
-use banyan_document::field;
+use banyan_document::path;
 
 use super::join::{Join, Take};
 use super::specification::Lookup;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::items;
 use crate::expression::{Arena, Expression};
 use crate::pipeline::foreign::Reader;
 use crate::pipeline::stage_run::Start;
@@ -43,7 +42,8 @@ impl Finder {
         let variables = self.bind(document)?;
         let mut local = Vec::new();
         if let Some(equality) = &self.lookup.equality {
-            local_values(document, equality.local.parts(), &mut local);
+            let parts = equality.local.parts();
+            path::each_value(document, parts, &mut |value| local.push(value));
             if local.is_empty() {
                 local.push(RawBsonRef::Null);
             }
@@ -66,31 +66,5 @@ impl Finder {
             values.push(variable.evaluate(document, &self.arena)?);
         }
         Ok(self.outer.with(values))
-    }
-}
-
-/// The values that `localField` joins by: an array at its end stands for its items, one on the way
-/// for its documents. What is missing is passed over.
-pub(super) fn local_values<'d>(
-    document: &'d RawDocument,
-    parts: &[Box<str>],
-    values: &mut Vec<RawBsonRef<'d>>,
-) {
-    let Some((first, rest)) = parts.split_first() else {
-        return;
-    };
-    match field(document, first) {
-        None => {}
-        Some(RawBsonRef::Array(array)) if rest.is_empty() => values.extend(items(array)),
-        Some(value) if rest.is_empty() => values.push(value),
-        Some(RawBsonRef::Document(inner)) => local_values(inner, rest, values),
-        Some(RawBsonRef::Array(array)) => {
-            for item in items(array) {
-                if let RawBsonRef::Document(inner) = item {
-                    local_values(inner, rest, values);
-                }
-            }
-        }
-        Some(_) => {}
     }
 }

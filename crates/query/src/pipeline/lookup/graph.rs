@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{Collator, DocumentWriter, Number, field, key};
+use banyan_document::{Collator, DocumentWriter, Number, field, key, path};
 
-use super::find::local_values;
 use super::join::Join;
 use super::parse::parse as parse_lookup;
 use super::specification::{self, Lookup, failed};
@@ -346,7 +345,8 @@ impl GraphRun {
                 holding.add(id.len() + found.as_bytes().len())?;
                 visited.insert(id.into());
                 let mut next = Vec::new();
-                local_values(found, graph.connect_from.parts(), &mut next);
+                let parts = graph.connect_from.parts();
+                path::each_value(found, parts, &mut |value| next.push(value));
                 for value in next {
                     frontier.add(value, collator, budget, holding)?;
                 }

@@ -88,6 +88,10 @@ impl Join {
     /// Whether reading all foreign documents once saves something.
     fn is_worth_keeping(&self) -> bool {
         let lookup = &self.lookup;
+        // What is near a point is found by an index, and may be as many as there are.
+        if lookup.leading.is_near() {
+            return false;
+        }
         self.by.is_some()
             || !lookup.before.is_empty()
             || !lookup.leading.plain.is_empty()
@@ -172,11 +176,9 @@ impl Join {
                 values: local.iter().map(|value| (*value).into()).collect(),
             });
         }
-        Ok(ForeignQuery::new(
-            conditions,
-            self.lookup.collator.as_ref(),
-            &self.budget,
-        ))
+        let collator = self.lookup.collator.as_ref();
+        let query = ForeignQuery::new(conditions, collator, &self.budget);
+        Ok(query.near_to(self.lookup.leading.near(variables)))
     }
 
     /// Reads what no document has a part in; `None` if there is no room for it.

@@ -9,7 +9,7 @@ use banyan_document::field;
 use super::specification::{self, Equality, Lookup, UNWIND, failed};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{show, type_name};
+use crate::expression::value::{error, show, type_name};
 use crate::expression::{Expression, FieldPath, check_variable_name};
 use crate::pipeline::foreign::From;
 use crate::pipeline::matching::Match;
@@ -132,6 +132,13 @@ pub(in crate::pipeline) fn parse(
         return failed("must specify 'from' field for a $lookup");
     }
     let leading = pushdown::take_leading(&mut pipeline, &inner)?;
+    if equality.is_some() && leading.is_near() {
+        // The equality comes first.
+        return error(
+            40603,
+            "$geoNear is only valid as the first stage in an optimized pipeline",
+        );
+    }
     let mut independent = pipeline.independent(first, end);
     if equality.is_some() {
         // The equality comes first; only filters may be moved before it.

@@ -100,6 +100,14 @@ impl Function for Accumulated {
 }
 
 impl Accumulated {
+    fn state(&self) -> Result<State, QueryError> {
+        State::new(
+            &self.kind,
+            self.argument.collator(),
+            accumulator::Group::none(),
+        )
+    }
+
     /// The values over windows that only grow: what was gathered is gone on with.
     fn grow(
         &self,
@@ -108,7 +116,7 @@ impl Accumulated {
         holding: &mut Holding,
     ) -> Result<Values, QueryError> {
         let mut values = Vec::with_capacity(ranges.len());
-        let (mut state, mut taken) = (State::new(&self.kind, self.argument.collator()), 0);
+        let (mut state, mut taken) = (self.state()?, 0);
         let mut last: Option<(usize, RawBson)> = None;
         for range in ranges {
             self.take(&mut state, taken..range.end, inputs)?;
@@ -136,7 +144,7 @@ impl Accumulated {
     ) -> Result<Values, QueryError> {
         let mut values = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let mut state = State::new(&self.kind, self.argument.collator());
+            let mut state = self.state()?;
             let numbers = inputs.values.get(range.clone()).unwrap_or_default();
             let numbers = numbers.iter().flatten().filter(|input| is_number(input));
             let numbers = numbers.take(2).count();
@@ -161,7 +169,7 @@ impl Accumulated {
         let mut sliding = Sliding::new(gather);
         for range in ranges {
             let part = sliding.go_to(range, budget, holding)?;
-            let mut state = State::new(&self.kind, self.argument.collator());
+            let mut state = self.state()?;
             if let Some(part) = part {
                 sliding.gather().finish(part, &mut state);
             }

@@ -1,0 +1,46 @@
+//! $meta: what is known of a document beside its fields
+
+use bson::RawBsonRef;
+
+use super::field::FieldPath;
+use super::node::ExpressionNode;
+use super::operator::Operator;
+use super::parse::Parser;
+use super::value::error;
+use crate::error::{ErrorKind, QueryError};
+use crate::text;
+
+pub(super) const OPERATORS: &[Operator] = &[Operator::special("$meta", meta)];
+
+/// What MongoDB knows and this server does not.
+const NOT_IMPLEMENTED: &[&str] = &[
+    "geoNearDistance",
+    "geoNearPoint",
+    "indexKey",
+    "randVal",
+    "recordId",
+    "searchHighlights",
+    "searchScore",
+    "searchScoreDetails",
+    "sortKey",
+    "timeseriesBucketMaxTime",
+    "timeseriesBucketMinTime",
+    "vectorSearchScore",
+];
+
+fn meta(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
+    let RawBsonRef::String(name) = value else {
+        return error(17307, "$meta only supports string arguments");
+    };
+    match name {
+        "textScore" => {
+            text::ask_score(parser.context.text.as_ref())?;
+            Ok(ExpressionNode::Field(FieldPath::text_score()))
+        }
+        name if NOT_IMPLEMENTED.contains(&name) => Err(QueryError::new(
+            ErrorKind::NotImplemented,
+            format!("the expression {{$meta: \"{name}\"}} is not implemented yet"),
+        )),
+        name => error(17308, format!("Unsupported argument to $meta: {name}")),
+    }
+}

@@ -1,0 +1,129 @@
+"""What a driver does about failures that a test makes with `configureFailPoint`: it repeats what its
+labels allow, and nothing else; and what it is told with the stable API."""
+
+import sys
+import time
+
+import pymongo
+from pymongo.errors import (
+    AutoReconnect,
+    ConnectionFailure,
+    ExecutionTimeout,
+    PyMongoError,
+)
+from pymongo.server_api import ServerApi
+
+uri = sys.argv[1]
+# A server that a failure has discredited is asked again with the next heartbeat.
+client = pymongo.MongoClient(uri, appName="till", heartbeatFrequencyMS=500)
+items = client.shop.items
+items.drop()
+
+
+def fail_point(mode, name="failCommand", **data):
+    return client.admin.command(
+        {"configureFailPoint": name, "mode": mode, **({"data": data} if data else {})}
+    )["count"]
+
+
+def failed(operation, kind=PyMongoError):
+    """The error that an operation ends with."""
+    try:
+        result = operation()
+    except kind as error:
+        return error
+    raise AssertionError(f"it went well: {result}")
+
+
+# A numbered write is repeated by the driver, once, and does its work once.
+inserts = 0
+for data in (
+    {"errorCode": 91},
+    {"errorCode": 10107},
+    {"closeConnection": True},
+    {"writeConcernError": {"code": 91, "errmsg": "for a test"}},
+    {"errorCode": 8, "errorLabels": ["RetryableWriteError"]},
+):
+    before = fail_point({"times": 1}, failCommands=["insert"], **data)
+    items.insert_one({"_id": inserts})
+    inserts += 1
+    assert fail_point("off") == before + 1, data
+assert items.count_documents({}) == inserts
+
+# Twice is once too often.
+fail_point({"times": 2}, failCommands=["insert"], errorCode=91)
+error = failed(lambda: items.insert_one({"_id": "never"}), AutoReconnect)
+assert error.details["code"] == 91, error.details
+assert error.has_error_label("RetryableWriteError"), error.details
+
+# What is not labelled is not repeated.
+for data in ({"errorCode": 11601}, {"errorCode": 91, "errorLabels": []}):
+    before = fail_point({"times": 1}, failCommands=["update"], **data)
+    error = failed(lambda: items.update_one({"_id": 0}, {"$set": {"a": 1}}))
+    assert error.details["code"] == data["errorCode"], error.details
+    assert "errorLabels" not in error.details, error.details
+    assert fail_point("off") == before + 1
+assert items.count_documents({"a": 1}) == 0
+
+# Reads are repeated as well.
+fail_point({"times": 1}, failCommands=["find"], closeConnection=True)
+assert items.find_one({"_id": 0}) == {"_id": 0}
+error = None
+fail_point({"times": 2}, failCommands=["find"], closeConnection=True)
+failed(lambda: items.find_one({"_id": 0}), ConnectionFailure)
+
+# A command that is held up ends with its time.
+fail_point({"times": 1}, failCommands=["find"], blockConnection=True, blockTimeMS=3_000)
+began = time.monotonic()
+failed(lambda: list(items.find().max_time_ms(200)), ExecutionTimeout)
+assert time.monotonic() - began < 30
+fail_point({"times": 1}, failCommands=["ping"], blockConnection=True, blockTimeMS=300)
+began = time.monotonic()
+client.admin.command("ping")
+assert time.monotonic() - began >= 0.3
+
+# Others do not notice.
+fail_point("alwaysOn", failCommands=["ping"], errorCode=8, appName="shelf")
+client.admin.command("ping")
+with pymongo.MongoClient(uri, appName="shelf") as shelf:
+    assert failed(lambda: shelf.admin.command("ping")).code == 8
+fail_point("alwaysOn", failCommands=["find"], errorCode=8, namespace="shop.items")
+assert client.shop.goods.find_one() is None
+assert failed(lambda: items.find_one()).code == 8
+fail_point({"skip": 2}, failCommands=["ping"], errorCode=8)
+client.admin.command("ping")
+client.admin.command("ping")
+assert failed(lambda: client.admin.command("ping")).code == 8
+fail_point("off")
+client.admin.command("ping")
+
+# A fail point can always be switched off, and be looked at.
+fail_point("alwaysOn", failCommands=["configureFailPoint", "ping"], errorCode=8)
+shown = client.admin.command({"getParameter": 1, "failpoint.failCommand": 1})
+assert shown["failpoint.failCommand"]["mode"] == 1, shown
+fail_point("off")
+assert failed(lambda: fail_point("off", name="nope")).code == 266
+
+# The stable API.
+strict = pymongo.MongoClient(uri, server_api=ServerApi("1", strict=True, deprecation_errors=True))
+assert strict.shop.items.count_documents({}) == inserts
+assert len(list(strict.shop.items.find().batch_size(2))) == inserts
+assert failed(lambda: strict.shop.items.distinct("_id")).code == 323
+assert failed(lambda: list(strict.shop.items.aggregate([{"$indexStats": {}}]))).code == 323
+assert failed(lambda: client.shop.command("ping", apiVersion="2")).code == 322
+versioned = pymongo.MongoClient(uri, server_api=ServerApi("1"))
+versioned.admin.command({"setParameter": 1, "requireApiVersion": True})
+assert failed(lambda: client.shop.command("ping")).code == 498870
+strict.admin.command("ping")
+versioned.admin.command({"setParameter": 1, "requireApiVersion": False})
+client.admin.command("ping")
+with client.start_session() as session:
+    opened = client.shop.command(
+        {"find": "items", "batchSize": 1, "apiVersion": "1"}, session=session
+    )
+    more = {"getMore": opened["cursor"]["id"], "collection": "items"}
+    assert failed(lambda: client.shop.command(more, session=session)).code == 347
+    rest = client.shop.command({**more, "apiVersion": "1"}, session=session)
+    assert len(rest["cursor"]["nextBatch"]) == inserts - 1
+
+print("fail points complete")
