@@ -48,8 +48,15 @@ async fn a_change_of_a_collection_waits_for_its_own_writers_alone() -> Result<()
     let change = doc! {
         "collMod": "busy", "index": { "name": "_id_", "hidden": false }, "maxTimeMS": 50,
     };
-    let reply = wire.run("test", change)?;
-    ensure!(reply.get_i32("code")? == 50, "{reply}");
+    // The writer is listed before it holds what the change has to wait for.
+    eventually("the change waits for the writer", || async {
+        let reply = Wire::connect_to(&host)?.run("test", change.clone())?;
+        match reply.get_i32("code") {
+            Ok(50) => Ok(()),
+            _ => bail!("{reply}"),
+        }
+    })
+    .await;
     // Had it stayed in the line, this would wait behind it.
     let by_id = doc! { "q": { "_id": "new" }, "u": { "$inc": { "n": 1 } }, "upsert": true };
     wire.ok(

@@ -134,7 +134,7 @@ async fn results_are_held_against_the_validator_of_where_they_go() -> Result<()>
         .insert_many((0..6).map(|n| doc! { "_id": n, "k": n % 3, "value": 5 }))
         .await?;
     test.collection::<Document>("kept")
-        .insert_one(doc! { "_id": 0.0, "value": 7 })
+        .insert_one(doc! { "_id": 0, "value": 7 })
         .await?;
     let map = |out: Bson, reduce: &str| {
         doc! {

@@ -24,6 +24,7 @@ mod tests;
 mod tree;
 mod upsert;
 
+use banyan_document::compare;
 use banyan_document::element::field;
 use banyan_document::validate::{self, MAX_DOCUMENT_BYTES};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -136,13 +137,18 @@ impl Update {
         }
     }
 
-    /// `_id` may be given its own value, and one where there was none.
+    /// `_id` may be given its own value, and one where there was none. What replaces the whole
+    /// document may give it an equal number of another type.
     fn check_id(&self, before: &RawDocument, after: &RawDocument) -> Result<(), QueryError> {
         let Some(old) = field(before, "_id") else {
             return Ok(());
         };
         let new = field(after, "_id");
-        if new.is_some_and(|new| new == old) {
+        let keeps = |new| match &self.kind {
+            Kind::Modifiers(_) => new == old,
+            Kind::Replacement(_) | Kind::Pipeline(_) => compare(new, old).is_eq(),
+        };
+        if new.is_some_and(keeps) {
             return Ok(());
         }
         let message = match (&self.kind, new) {

@@ -90,7 +90,9 @@ pub fn changed_indexes<'c, 'd>(
     before: &'d RawDocument,
     after: &'d RawDocument,
 ) -> impl Iterator<Item = &'c Arc<Index>> + use<'c, 'd> {
-    let indexes = collection.indexes.iter().filter(|index| !index.is_id());
+    let keeps_id = id_bytes(before) == id_bytes(after);
+    let indexes = collection.indexes.iter();
+    let indexes = indexes.filter(move |index| !(keeps_id && index.is_id()));
     let changed = match indexes.clone().next() {
         Some(_) => changed_fields(before, after),
         None => None,
@@ -99,6 +101,13 @@ pub fn changed_indexes<'c, 'd>(
         Some(changed) => may_depend_on(index, changed),
         None => true,
     })
+}
+
+/// The `_id` with its type: it may become an equal number of another type.
+fn id_bytes(document: &RawDocument) -> Option<&[u8]> {
+    let mut fields = elements(document);
+    let id = fields.find(|field| field.name_bytes() == b"_id")?;
+    Some(id.bytes())
 }
 
 /// The fields that differ between two states of a document. `None`: they do not lie in the same
