@@ -41,6 +41,8 @@ pub struct Context {
     pub text: Option<TextContext>,
     /// What is parsed is only read here: whoever runs it has the variables and the engine.
     pub runs_elsewhere: bool,
+    /// An upsert may insert what a filter says it is equal to, which an `$expr` does not tell.
+    pub is_upsert: bool,
 }
 
 /// What folding constants while parsing may still cost, and what has failed. What is left unfolded
@@ -154,6 +156,7 @@ impl Default for Context {
             folding: Folding::default(),
             text: None,
             runs_elsewhere: false,
+            is_upsert: false,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Sorting: a document's place as bytes, and a sorter over them that holds no more than it may.
 //!
 //! A sort key is an index key: where arrays give a document several, the lowest counts (the
-//! highest of a descending field is its lowest). Equal keys keep the order they came in.
+//! highest of a descending field is its lowest). Where `_id` is all that documents are sorted by, it
+//! counts as a whole, array or not, as in MongoDB. Equal keys keep the order they came in.
 
 mod kept;
 mod parts;
@@ -11,8 +12,8 @@ mod sorter;
 use std::cmp::Ordering;
 
 use banyan_document::Collator;
-use banyan_document::element::elements;
-use banyan_document::key::{FieldOrder, KeyPattern};
+use banyan_document::element::{elements, field};
+use banyan_document::key::{self, FieldOrder, KeyPattern};
 use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::raw::CStr;
@@ -112,10 +113,27 @@ impl SortPattern {
 
     /// Appends those bytes.
     pub fn write_key(&self, document: &RawDocument, out: &mut Vec<u8>) -> Result<(), QueryError> {
+        if let Some(order) = self.order_of_ids() {
+            let id = field(document, "_id").unwrap_or(RawBsonRef::Null);
+            let collator = self.pattern.collator.as_ref();
+            match order {
+                FieldOrder::Descending => key::encode_descending_collated(id, collator, out),
+                _ => key::encode_collated(id, collator, out),
+            }
+            return Ok(());
+        }
         self.pattern.write_first(document, out).map_err(|_| {
             let message = "cannot sort with keys that are parallel arrays";
             QueryError::new(ErrorKind::BadValue, message)
         })
+    }
+
+    /// How documents are sorted by their `_id`s, if by nothing else.
+    fn order_of_ids(&self) -> Option<FieldOrder> {
+        match &*self.pattern.fields {
+            [(path, order)] if path.parts().len() == 1 && path.head() == "_id" => Some(*order),
+            _ => None,
+        }
     }
 
     pub fn compare(&self, a: &RawDocument, b: &RawDocument) -> Result<Ordering, QueryError> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
+use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_query::text::TextContext;
@@ -130,7 +131,10 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let empty = RawDocumentBuf::new();
     let parameters = Parameters::parse(ctx, &empty)?;
     let collator = parameters.collation.collator(ctx, collection);
-    let context = query_context(ctx, collection, parameters.variables, collator)?;
+    let context = Context {
+        is_upsert: parameters.upsert,
+        ..query_context(ctx, collection, parameters.variables, collator)?
+    };
     let array_filters = parameters.array_filters.as_deref().unwrap_or_default();
     let update = match parameters.update {
         Some(update) => {
@@ -139,9 +143,6 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         None => None,
     };
     let filter = Filter::of_query(parameters.query, &context).map_err(errors::query)?;
-    if parameters.upsert {
-        Update::check_upsert_filter(parameters.query).map_err(errors::query)?;
-    }
     if let Some(fields) = parameters.fields {
         Projection::check_filter(fields, parameters.query).map_err(errors::query)?;
     }

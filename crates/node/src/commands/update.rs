@@ -275,11 +275,20 @@ async fn one<'a>(
             "Cannot use (or request) retryable writes with multi=true",
         ));
     }
-    if statement.upsert {
-        Update::check_upsert_filter(statement.filter).map_err(errors::query)?;
-    }
+    let filter = match statement.upsert {
+        true => {
+            let is_upsert = true;
+            let context = Context {
+                is_upsert,
+                ..context.clone()
+            };
+            Filter::of_query(statement.filter, &context)
+        }
+        false => Filter::of_query(statement.filter, context),
+    };
+    let filter = filter.map_err(errors::query)?;
     let target = Target {
-        filter: Arc::new(Filter::of_query(statement.filter, context).map_err(errors::query)?),
+        filter: Arc::new(filter),
         hint: statement.hint,
         sort: None,
         multi: statement.multi,

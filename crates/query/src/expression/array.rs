@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument};
+use bson::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument};
 
 use banyan_document::Number;
 
@@ -11,8 +11,8 @@ use super::env::Env;
 use super::node::{Arguments, ExpressionNode, Run, Special};
 use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, required};
 use super::parse::{Parser, malformed};
-use super::value::{Value, describe, error, is_nullish, items, type_name};
-use crate::error::QueryError;
+use super::value::{Value, describe, error, is_nullish, items, type_name, wanted_number};
+use crate::error::{ErrorKind, QueryError};
 use crate::merge_sort;
 use crate::sort::SortPattern;
 
@@ -45,7 +45,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         env.array_of(items(array).take(n))
     }),
     Operator::fixed("$in", 2, contains),
-    Operator::ranged("$indexOfArray", 2, 4, index_of_array),
+    Operator::special("$indexOfArray", parse_index_of_array),
     Operator::fixed("$isArray", 1, |args, _| {
         Ok(Some(RawBsonRef::Boolean(matches!(
             args.get(0),
@@ -137,34 +137,7 @@ fn edge<'a>(args: &Arguments<'a>, last: bool) -> Result<Value<'a>> {
 static NOTHING: LazyLock<RawArrayBuf> = LazyLock::new(RawArrayBuf::new);
 
 fn n_and_input<'a>(args: &Arguments<'a>) -> Result<(&'a RawArray, usize)> {
-    let n = match args
-        .get(0)
-        .and_then(Number::from_raw)
-        .map(Number::to_i64_exact)
-    {
-        None => {
-            return error(
-                5787902,
-                format!(
-                    "Value for 'n' must be of integral type, but found {}",
-                    describe(args.get(0))
-                ),
-            );
-        }
-        Some(None) => {
-            return error(
-                5787903,
-                format!(
-                    "Value for 'n' must be of integral type, but found {}",
-                    describe(args.get(0))
-                ),
-            );
-        }
-        Some(Some(n)) if n <= 0 => {
-            return error(5787908, format!("'n' must be greater than 0, found {n}"));
-        }
-        Some(Some(n)) => usize::try_from(n).unwrap_or(usize::MAX),
-    };
+    let n = wanted_number(args.get(0))?;
     match args.get(1) {
         Some(RawBsonRef::Array(array)) => Ok((array, n)),
         // Only n was to be looked at.
@@ -177,7 +150,39 @@ fn extreme_n<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<
     let (array, n) = n_and_input(args)?;
     let mut values = env.elements(array)?;
     values.retain(|value| !is_nullish(Some(*value)));
-    env.array_of(sorted(values, greatest, env)?.into_iter().take(n))
+    let mut values = sorted(values, greatest, env)?;
+    values.truncate(n);
+    if greatest {
+        // The last of equal ones comes first.
+        let equal = |a: &RawBsonRef<'_>, b: &RawBsonRef<'_>| env.compare(*a, *b).is_eq();
+        values.chunk_by_mut(equal).for_each(<[_]>::reverse);
+    }
+    env.array_of(values.into_iter())
+}
+
+/// A first operand that can be no array is refused before any document is met.
+fn parse_index_of_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
+    let arguments = parser.arguments("$indexOfArray", 2, 4, value)?;
+    if let Some(ExpressionNode::Constant(array)) = arguments.first()
+        && !matches!(
+            &**array,
+            RawBson::Array(_) | RawBson::Null | RawBson::Undefined
+        )
+        && !arguments.iter().all(ExpressionNode::is_fixed)
+    {
+        let found = type_name(Some(array.as_raw_bson_ref()));
+        let message = format!(
+            "First operand of $indexOfArray must be an array. First argument is of type: {found}"
+        );
+        parser.failed(QueryError::new(ErrorKind::Location(50809), message))?;
+    }
+    let run: Run = index_of_array;
+    Ok(ExpressionNode::call(
+        "$indexOfArray",
+        run,
+        arguments,
+        u32::MAX,
+    ))
 }
 
 fn concat_arrays<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -369,7 +374,7 @@ fn size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
 }
 
 fn slice<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    if args.any_nullish() {
+    if is_nullish(args.get(0)) || is_nullish(args.get(1)) {
         return Ok(NULL);
     }
     let Some(RawBsonRef::Array(array)) = args.get(0) else {

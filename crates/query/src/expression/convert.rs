@@ -10,7 +10,7 @@ use banyan_document::number::{Decimal, Rounding};
 use super::date;
 use super::env::Env;
 use super::node::{Arguments, ExpressionNode, Run};
-use super::operator::{Form, NamedCodes, Operands, Operator, optional, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, fallback, required};
 use super::parse::{NO_LIMIT, Parser};
 use super::value::{Value, describe, error, is_nullish, is_true, type_name};
 use crate::error::{ErrorKind, QueryError};
@@ -39,8 +39,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             parameters: &[
                 required("input"),
                 required("to"),
-                optional("onError"),
-                optional("onNull"),
+                fallback("onError"),
+                fallback("onNull"),
             ],
             run: convert,
             codes: CODES,
@@ -191,14 +191,14 @@ fn convert<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         value => value.map(Target::parse).transpose()?,
     };
     if is_nullish(input) {
-        return Ok(if args.is_given(3) { args.get(3) } else { NULL });
+        return args.fallback(3, env).unwrap_or(Ok(NULL));
     }
     let (Some(input), Some(target)) = (input, target) else {
         return Ok(NULL);
     };
     match run(input, target, env) {
-        Err(problem) if problem.kind == ErrorKind::ConversionFailure && args.is_given(2) => {
-            Ok(args.get(2))
+        Err(problem) if problem.kind == ErrorKind::ConversionFailure => {
+            args.fallback(2, env).unwrap_or(Err(problem))
         }
         other => other,
     }

@@ -68,6 +68,8 @@ pub(crate) struct Call {
     pub(super) given: u32,
     /// Each argument is looked at before the next one is evaluated.
     in_turn: bool,
+    /// Bit `i` is set if argument `i` is evaluated only where the operator asks for it.
+    fallbacks: u32,
     /// Evaluated while parsing, if its arguments are constants.
     pub(super) folds: bool,
 }
@@ -83,9 +85,17 @@ pub(super) struct Arguments<'a> {
     pub values: SmallVec<[Value<'a>; FEW]>,
     /// Bit `i` is set if argument `i` was written at all.
     pub given: u32,
+    nodes: &'a [ExpressionNode],
 }
 
 impl<'a> Arguments<'a> {
+    /// An argument that no operator but this one evaluates, and only now; `None` if it was not
+    /// written.
+    pub fn fallback(&self, index: usize, env: &Env<'a>) -> Option<Result<Value<'a>, QueryError>> {
+        let node = self.nodes.get(index).filter(|_| self.is_given(index))?;
+        Some(node.evaluate(env))
+    }
+
     pub fn get(&self, index: usize) -> Value<'a> {
         self.values.get(index).copied().flatten()
     }
@@ -146,6 +156,7 @@ impl ExpressionNode {
             arguments,
             given,
             in_turn: false,
+            fallbacks: 0,
             folds: true,
         }))
     }
@@ -166,6 +177,16 @@ impl ExpressionNode {
             && let Some(call) = Arc::get_mut(call)
         {
             call.in_turn = in_turn;
+        }
+        self
+    }
+
+    /// This call, with arguments that are evaluated where it asks for them.
+    pub(super) fn with_fallbacks(mut self, fallbacks: u32) -> ExpressionNode {
+        if let ExpressionNode::Call(call) = &mut self
+            && let Some(call) = Arc::get_mut(call)
+        {
+            call.fallbacks = fallbacks;
         }
         self
     }
@@ -313,7 +334,11 @@ impl Call {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
         let mut values = SmallVec::with_capacity(self.arguments.len());
         let mut bytes = 0;
-        for argument in &self.arguments {
+        for (index, argument) in self.arguments.iter().enumerate() {
+            if self.fallbacks >> index & 1 == 1 {
+                values.push(None);
+                continue;
+            }
             let value = match argument.evaluate(env) {
                 Ok(value) => value,
                 Err(error) if self.in_turn => return self.stopped(values, error, env),
@@ -329,6 +354,7 @@ impl Call {
                 operator: self.operator,
                 values,
                 given: self.given,
+                nodes: &self.arguments,
             },
             env,
         )
@@ -340,7 +366,7 @@ impl Call {
     /// may be wrong themselves, or null, behind which none is evaluated.
     #[cold]
     fn stopped<'a>(
-        &self,
+        &'a self,
         values: SmallVec<[Value<'a>; FEW]>,
         error: QueryError,
         env: &Env<'a>,
@@ -349,6 +375,7 @@ impl Call {
             operator: self.operator,
             values,
             given: self.given,
+            nodes: &self.arguments,
         };
         let value = (self.run)(&before, env)?;
         match before.any_nullish() {

@@ -438,7 +438,7 @@ fn set_field(
                 );
             }
         };
-        *slot = Some(parser.operand(operand)?);
+        *slot = Some(parser.operand_as_it_is(operand)?);
     }
     let missing = |code: u32, what: &str| {
         error(

@@ -2,6 +2,8 @@
 
 use bson::RawBsonRef;
 
+#[cfg(doc)]
+use super::node::Arguments;
 use super::node::{ExpressionNode, Run};
 use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::error;
@@ -54,6 +56,8 @@ pub(super) enum Operands {
 pub(super) struct Parameter {
     pub name: &'static str,
     pub required: bool,
+    /// Evaluated only where the operator asks for it ([`Arguments::fallback`]).
+    pub is_fallback: bool,
 }
 
 /// The codes of a named form's parse errors: not an object, an unknown name, and for each parameter
@@ -176,6 +180,7 @@ impl Operator {
                 let (arguments, given) = named(self.name, parameters, *codes, value, parser)?;
                 let call = ExpressionNode::call(self.name, *run, arguments, given);
                 let call = call.taken(*operands != Operands::Together);
+                let call = call.with_fallbacks(fallbacks(parameters));
                 Ok(match operands {
                     Operands::InTurnLater => call.not_folded(),
                     _ => call,
@@ -194,6 +199,7 @@ pub(super) const fn required(name: &'static str) -> Parameter {
     Parameter {
         name,
         required: true,
+        is_fallback: false,
     }
 }
 
@@ -201,7 +207,22 @@ pub(super) const fn optional(name: &'static str) -> Parameter {
     Parameter {
         name,
         required: false,
+        is_fallback: false,
     }
+}
+
+/// An optional one that takes the place of what cannot be worked out.
+pub(super) const fn fallback(name: &'static str) -> Parameter {
+    Parameter {
+        name,
+        required: false,
+        is_fallback: true,
+    }
+}
+
+fn fallbacks(parameters: &[Parameter]) -> u32 {
+    let bit = |(index, parameter): (usize, &Parameter)| u32::from(parameter.is_fallback) << index;
+    parameters.iter().enumerate().map(bit).sum()
 }
 
 type MakeCall<'c> = dyn Fn(Vec<ExpressionNode>) -> ExpressionNode + 'c;

@@ -304,6 +304,20 @@ impl<'c> Parser<'c> {
         }
     }
 
+    /// An operand whose constants fail where they are needed, and not before.
+    pub(super) fn operand_as_it_is(
+        &mut self,
+        value: RawBsonRef<'_>,
+    ) -> Result<ExpressionNode, QueryError> {
+        let folding = self.context.folding.clone();
+        folding.ignoring_failures(|| self.operand(value))
+    }
+
+    /// Takes note of an error that is met although no document has been.
+    pub(super) fn failed(&self, error: QueryError) -> Result<(), QueryError> {
+        self.context.folding.failed(error)
+    }
+
     /// A slot for a new variable that is not in scope yet.
     pub(super) fn new_slot(&mut self) -> usize {
         self.slots += 1;

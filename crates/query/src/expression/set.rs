@@ -1,13 +1,14 @@
 //! Operators over arrays as sets: results are sorted and hold each value once
 
-use bson::{RawArray, RawBsonRef};
+use bson::{RawArray, RawBson, RawBsonRef};
 
 use super::arena::byte_len;
 use super::env::Env;
-use super::node::Arguments;
+use super::node::{Arguments, ExpressionNode, Run};
 use super::operator::Operator;
+use super::parse::Parser;
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
-use crate::error::QueryError;
+use crate::error::{ErrorKind, QueryError};
 use crate::merge_sort;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -36,7 +37,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$setDifference", 2, difference),
     Operator::variadic("$setEquals", equals),
     Operator::commutative("$setIntersection", intersection),
-    Operator::fixed("$setIsSubset", 2, is_subset),
+    Operator::special("$setIsSubset", parse_is_subset),
     Operator::commutative("$setUnion", union),
 ];
 
@@ -173,11 +174,32 @@ fn intersection<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     env.array_of(result.unwrap_or_default())
 }
 
-fn is_subset<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+/// With a constant to look into, MongoDB has other codes, and refuses what is no array before it
+/// meets a document.
+fn parse_is_subset(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
+    let name = "$setIsSubset";
+    let arguments = parser.arguments(name, 2, 2, value)?;
+    let run: Run = match &arguments[..] {
+        [left, ExpressionNode::Constant(right)] if !left.is_fixed() => {
+            if !matches!(&**right, RawBson::Array(_)) {
+                let found = type_name(Some(right.as_raw_bson_ref()));
+                let message = format!("{SECOND_OPERAND}{found}");
+                parser.failed(QueryError::new(ErrorKind::Location(17311), message))?;
+            }
+            |args, env| is_subset(args, env, 17310)
+        }
+        _ => |args, env| is_subset(args, env, 17046),
+    };
+    Ok(ExpressionNode::call(name, run, arguments, u32::MAX))
+}
+
+const SECOND_OPERAND: &str =
+    "both operands of $setIsSubset must be arrays. Second argument is of type: ";
+
+fn is_subset<'a>(args: &Arguments<'a>, env: &Env<'a>, code: u32) -> Result<Value<'a>> {
     let message = "both operands of $setIsSubset must be arrays. First argument is of type: ";
-    let left = array(args, 0, 17046, message)?;
-    let message = "both operands of $setIsSubset must be arrays. Second argument is of type: ";
-    let right = set(array(args, 1, 17042, message)?, env)?;
+    let left = array(args, 0, code, message)?;
+    let right = set(array(args, 1, 17042, SECOND_OPERAND)?, env)?;
     for item in items(left) {
         if !holds(&right, item, env)? {
             return Ok(Some(RawBsonRef::Boolean(false)));

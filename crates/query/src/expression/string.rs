@@ -396,7 +396,7 @@ fn substr_bytes<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
 
 fn substr_code_points<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let text = coerce(args.get(0))?;
-    let count = |index: usize, codes: [u32; 3], what: &str| -> Result<usize> {
+    let count = |index: usize, codes: [u32; 2], what: &str| -> Result<i32> {
         let value = args.get(index);
         let Some(number) = value.and_then(Number::from_raw) else {
             return error(
@@ -407,28 +407,28 @@ fn substr_code_points<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'
                 ),
             );
         };
-        let Some(number) = number.to_i32_exact() else {
-            return error(
-                codes[1],
-                format!(
-                    "$substrCP: {what} cannot be represented as a 32-bit integral value: {}",
-                    describe(value)
-                ),
-            );
-        };
-        match usize::try_from(number) {
-            Ok(number) => Ok(number),
-            Err(_) => error(
-                codes[2],
-                match index {
-                    1 => "$substrCP: the starting index must be nonnegative integer.",
-                    _ => "$substrCP: length must be a nonnegative integer.",
-                },
-            ),
-        }
+        number.to_i32_exact().map_or_else(
+            || {
+                error(
+                    codes[1],
+                    format!(
+                        "$substrCP: {what} cannot be represented as a 32-bit integral value: {}",
+                        describe(value)
+                    ),
+                )
+            },
+            Ok,
+        )
     };
-    let start = count(1, [34450, 34451, 34455], "starting index")?;
-    let length = count(2, [34452, 34453, 34454], "length")?;
+    let start = count(1, [34450, 34451], "starting index")?;
+    let length = count(2, [34452, 34453], "length")?;
+    let Ok(length) = usize::try_from(length) else {
+        return error(34454, "$substrCP: length must be a nonnegative integer.");
+    };
+    let Ok(start) = usize::try_from(start) else {
+        let message = "$substrCP: the starting index must be nonnegative integer.";
+        return error(34455, message);
+    };
     let part: String = text.chars().skip(start).take(length).collect();
     env.string(&part)
 }

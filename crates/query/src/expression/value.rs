@@ -1,6 +1,6 @@
 //! What operators need to know about a value: is it null, is it true, its type's name, its text.
 
-use banyan_document::{RawFields, raw_fields};
+use banyan_document::{Number, RawFields, raw_fields};
 use bson::{RawBsonRef, RawDocument};
 
 use crate::error::{ErrorKind, QueryError};
@@ -186,6 +186,30 @@ pub(crate) fn error<T>(code: u32, message: impl Into<String>) -> Result<T, Query
 }
 
 /// A document in the notation of MongoDB's messages: `{ a: 1, b: [ "x" ] }`.
+/// How many values `$firstN` and its like are asked for.
+pub(crate) fn wanted_number(n: Value<'_>) -> Result<usize, QueryError> {
+    let no_integer = |code| {
+        let shown = n.map_or("MISSING".into(), show);
+        let message = format!("Value for 'n' must be of integral type, but found {shown}");
+        error(code, message)
+    };
+    let Some(number) = n.and_then(Number::from_raw) else {
+        return no_integer(5787902);
+    };
+    match (number, number.to_i64_exact()) {
+        // Not even with its fraction cut off.
+        (Number::Double(double), _) if !(-TWO_TO_63..TWO_TO_63).contains(&double) => {
+            let message = format!("Can't coerce out of range value {double} to long");
+            error(31109, message)
+        }
+        (_, None) => no_integer(5787903),
+        (_, Some(n)) if n <= 0 => error(5787908, format!("'n' must be greater than 0, found {n}")),
+        (_, Some(n)) => Ok(usize::try_from(n).unwrap_or(usize::MAX)),
+    }
+}
+
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+
 pub(crate) fn show_document(document: &bson::RawDocument) -> String {
     let fields: Vec<_> = document
         .iter()

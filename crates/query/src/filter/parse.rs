@@ -201,6 +201,10 @@ impl<'c> Parser<'c> {
 
     fn expression(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {
         self.require_top_level("$expr")?;
+        if self.context.is_upsert {
+            let message = "$expr is not allowed in the query predicate for an upsert";
+            return Err(QueryError::new(ErrorKind::QueryFeatureNotAllowed, message));
+        }
         Ok(MatchNode::Expression {
             expression: Box::new(Expression::parse(value, self.context)?),
             source: value.into(),

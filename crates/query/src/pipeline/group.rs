@@ -447,6 +447,9 @@ impl GroupRun {
         let accumulators = given.accumulators.iter().zip(given.arguments);
         let states = states.iter_mut().zip(sums);
         for ((accumulator, argument), (state, sum)) in accumulators.zip(states) {
+            if !state.needs_input() {
+                continue;
+            }
             let value = argument.evaluate_at(root)?;
             if !state.grows() {
                 state.add(&accumulator.kind, value, document, budget)?;

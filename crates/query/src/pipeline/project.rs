@@ -264,12 +264,13 @@ impl Builder<'_> {
                 "" => name.as_str().to_string(),
                 _ => format!("{prefix}.{name}"),
             };
-            self.field(&path, value)?;
+            self.field(&path, name.as_str(), value)?;
         }
         Ok(())
     }
 
-    fn field(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+    /// `name` is what the field is called where it stands: the path, or the end of it.
+    fn field(&mut self, path: &str, name: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         if path.ends_with(".$") || path.contains(".$.") {
             return error(
                 31324,
@@ -308,53 +309,35 @@ impl Builder<'_> {
             },
         };
         let parsed = FieldPath::parse(path)?;
-        let wanted = if included {
-            Mode::Inclusion
-        } else {
-            Mode::Exclusion
+        let (action, wanted) = match included {
+            true => (Action::Include, Mode::Inclusion),
+            false => (Action::Exclude, Mode::Exclusion),
         };
+        self.insert(&parsed, action)?;
         if path == "_id" {
             self.id = Some(included);
-            let action = if included {
-                Action::Include
-            } else {
-                Action::Exclude
-            };
-            return self.insert(&parsed, action);
+            return Ok(());
         }
-        match self.mode {
-            Some(Mode::Inclusion) if !included => {
-                return error(
-                    31254,
-                    format!(
-                        "Cannot do exclusion on field {} in inclusion projection",
-                        last(path)
-                    ),
-                );
+        match (self.mode, wanted) {
+            (Some(Mode::Inclusion), Mode::Exclusion) => error(
+                31254,
+                format!("Cannot do exclusion on field {name} in inclusion projection"),
+            ),
+            (Some(Mode::Exclusion), Mode::Inclusion) => error(
+                31253,
+                format!("Cannot do inclusion on field {name} in exclusion projection"),
+            ),
+            _ => {
+                self.mode = Some(wanted);
+                Ok(())
             }
-            Some(Mode::Exclusion) if included => {
-                return error(
-                    31253,
-                    format!(
-                        "Cannot do inclusion on field {} in exclusion projection",
-                        last(path)
-                    ),
-                );
-            }
-            _ => self.mode = Some(wanted),
         }
-        self.insert(
-            &parsed,
-            if included {
-                Action::Include
-            } else {
-                Action::Exclude
-            },
-        )
     }
 
     fn compute(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         let parsed = FieldPath::parse(path)?;
+        let node = self.parser.operand(value)?;
+        self.insert(&parsed, Action::Compute(node, value.into()))?;
         if self.mode == Some(Mode::Exclusion) {
             return match value {
                 RawBsonRef::Document(_) => error(
@@ -370,11 +353,8 @@ impl Builder<'_> {
                 ),
             };
         }
-        if path != "_id" {
-            self.mode = Some(Mode::Inclusion);
-        }
-        let node = self.parser.operand(value)?;
-        self.insert(&parsed, Action::Compute(node, value.into()))
+        self.mode = Some(Mode::Inclusion);
+        Ok(())
     }
 
     fn insert(&mut self, path: &FieldPath, action: Action) -> Result<(), QueryError> {
@@ -382,10 +362,6 @@ impl Builder<'_> {
             .insert(path.parts(), action)
             .map_err(|c| collision(path, &c))
     }
-}
-
-fn last(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or(path)
 }
 
 impl Projector {

@@ -29,19 +29,37 @@ pub(super) fn apply(
     for rename in &modifiers.renames {
         rename.check(&finder)?;
     }
+    let mut applier = Applier::new(modifiers, document, context, finder);
+    if let Err(error) = applier.document(&modifiers.fields, Some(document)) {
+        return Err(first_error(modifiers, document, context).unwrap_or(error));
+    }
+    // It is missing even where nothing is written there.
     if modifiers.positional && context.position.is_none() {
         return Err(no_position());
     }
-    let mut applier = Applier {
-        root: document,
-        finder,
-        modifiers,
-        context,
-        writer: DocumentWriter::with_capacity(document.as_bytes().len() + 64),
-        path: Vec::new(),
-    };
-    applier.document(&modifiers.fields, Some(document))?;
     Ok(applier.writer.finish())
+}
+
+/// An update of more paths names the error that is met first.
+const PATHS_TRIED_MAX: usize = 32;
+
+/// The error of the first path, in their order, that has one by itself: MongoDB goes over the paths
+/// and not over the document.
+#[cold]
+fn first_error(
+    modifiers: &Modifiers,
+    document: &RawDocument,
+    context: &UpdateContext,
+) -> Option<QueryError> {
+    let paths = modifiers.fields.paths();
+    if !(2..=PATHS_TRIED_MAX).contains(&paths.len()) {
+        return None;
+    }
+    paths.iter().find_map(|fields| {
+        let finder = Finder::new(document);
+        let mut applier = Applier::new(modifiers, document, context, finder);
+        applier.document(fields, Some(document)).err()
+    })
 }
 
 fn no_position() -> QueryError {
@@ -69,7 +87,23 @@ enum Slot<'n> {
 /// How many nulls may be written to reach a position beyond the end of an array.
 const BACKFILL_MAX: usize = 1_500_000;
 
-impl Applier<'_> {
+impl<'a> Applier<'a> {
+    fn new(
+        modifiers: &'a Modifiers,
+        root: &'a RawDocument,
+        context: &'a UpdateContext,
+        finder: Finder<'a>,
+    ) -> Applier<'a> {
+        Applier {
+            root,
+            finder,
+            modifiers,
+            context,
+            writer: DocumentWriter::with_capacity(root.as_bytes().len() + 64),
+            path: Vec::new(),
+        }
+    }
+
     /// Writes the fields of a document, or of a new one.
     fn document(
         &mut self,

@@ -96,12 +96,6 @@ impl Update {
         Ok(Some(after))
     }
 
-    /// Refuses the filter of an upsert that says with an expression what is to match: it tells
-    /// nothing of the document to insert.
-    pub fn check_upsert_filter(filter: &RawDocument) -> Result<(), QueryError> {
-        upsert::check_filter(filter)
-    }
-
     /// The document that an upsert inserts when nothing matched: what the filter says it is equal
     /// to, updated, with an `_id`.
     pub fn upsert_document(

@@ -73,6 +73,12 @@ impl Fields {
         self.children.place(name)
     }
 
+    /// Each path by itself, in their order.
+    pub fn paths(&self) -> Vec<Fields> {
+        let alone = |children| Fields { children };
+        paths(&self.children).map(alone).collect()
+    }
+
     /// These fields with `$` resolved to a position.
     pub fn resolved(&self, index: usize, path: &str) -> Result<Fields, QueryError> {
         let Some(tree) = self.children.get("$") else {
@@ -85,6 +91,27 @@ impl Fields {
         let children = merge_children(&[&others, &resolved], path)?;
         Ok(Fields { children })
     }
+}
+
+fn paths(children: &Named<Tree>) -> impl Iterator<Item = Named<Tree>> {
+    let below = |tree: &Tree| -> Vec<Tree> {
+        match tree {
+            Tree::Leaf(_) => vec![tree.clone()],
+            Tree::Fields(Fields { children }) => paths(children)
+                .map(|children| Tree::Fields(Fields { children }))
+                .collect(),
+            Tree::Items(Items { children }) => paths(children)
+                .map(|children| Tree::Items(Items { children }))
+                .collect(),
+        }
+    };
+    children.iter().flat_map(move |(name, tree)| {
+        below(tree).into_iter().map(|tree| {
+            let mut alone = Named::default();
+            alone.push(name.clone(), tree);
+            alone
+        })
+    })
 }
 
 fn insert(

@@ -1,8 +1,6 @@
 //! What an upsert starts from: the equalities of the filter.
 
-use std::ops::ControlFlow;
-
-use banyan_document::element::{elements, field, items};
+use banyan_document::element::{elements, field};
 use banyan_document::path::Path;
 use banyan_document::writer::DocumentWriter;
 use bson::oid::ObjectId;
@@ -10,42 +8,6 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::error::{ErrorKind, QueryError};
 use crate::filter::Filter;
-
-/// Refuses `$expr`, at the top or in what is joined.
-pub(super) fn check_filter(filter: &RawDocument) -> Result<(), QueryError> {
-    match expression_in(filter) {
-        ControlFlow::Break(Found::Expression) => {
-            let message = "$expr is not allowed in the query predicate for an upsert";
-            Err(QueryError::new(ErrorKind::QueryFeatureNotAllowed, message))
-        }
-        ControlFlow::Break(Found::Wrong) | ControlFlow::Continue(()) => Ok(()),
-    }
-}
-
-/// What a look through a filter ends at.
-enum Found {
-    Expression,
-    /// What is no filter, which whoever parses it says.
-    Wrong,
-}
-
-fn expression_in(filter: &RawDocument) -> ControlFlow<Found> {
-    for element in elements(filter) {
-        match (element.name(), element.value()) {
-            ("$expr", _) => return ControlFlow::Break(Found::Expression),
-            ("$and" | "$or" | "$nor", RawBsonRef::Array(parts)) => {
-                for part in items(parts) {
-                    match part.value() {
-                        RawBsonRef::Document(part) => expression_in(part)?,
-                        _ => return ControlFlow::Break(Found::Wrong),
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    ControlFlow::Continue(())
-}
 
 /// The `_id` alone, for replacements.
 pub(super) fn id_of(filter: &Filter) -> Result<RawDocumentBuf, QueryError> {

@@ -12,7 +12,9 @@ use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::env::Env;
 use crate::expression::node::Arguments;
-use crate::expression::operator::{Form, NamedCodes, Operands, Operator, optional, required};
+use crate::expression::operator::{
+    Form, NamedCodes, Operands, Operator, fallback, optional, required,
+};
 use crate::expression::value::{Value, describe, error, is_nullish, type_name};
 
 pub(in crate::expression) const OPERATORS: &[Operator] = &[
@@ -24,8 +26,8 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 required("dateString"),
                 optional("format"),
                 optional("timezone"),
-                optional("onError"),
-                optional("onNull"),
+                fallback("onError"),
+                fallback("onNull"),
             ],
             run: from_string,
             codes: NamedCodes {
@@ -43,7 +45,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 required("date"),
                 optional("format"),
                 optional("timezone"),
-                optional("onNull"),
+                fallback("onNull"),
             ],
             run: to_string,
             codes: NamedCodes {
@@ -85,7 +87,7 @@ fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         return Ok(NULL);
     };
     let Some(millis) = millis(args.get(0))? else {
-        return Ok(if args.is_given(3) { args.get(3) } else { NULL });
+        return args.fallback(3, env).unwrap_or(Ok(NULL));
     };
     let format = format.unwrap_or("%Y-%m-%dT%H:%M:%S.%LZ");
     env.string(&print(format, millis, zone)?)
@@ -177,7 +179,7 @@ fn failed<T>(message: String) -> Result<T> {
     Err(QueryError::new(ErrorKind::ConversionFailure, message))
 }
 
-fn from_string<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
+fn from_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let format = format_argument(args, "$dateFromString", 40684)?;
     if let Some(Some(format)) = format {
         check_format(format)?;
@@ -185,7 +187,7 @@ fn from_string<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     let zone = zone(args, 2)?;
     let parsed = match args.get(0) {
         value if is_nullish(value) => {
-            return Ok(if args.is_given(4) { args.get(4) } else { NULL });
+            return args.fallback(4, env).unwrap_or(Ok(NULL));
         }
         Some(RawBsonRef::String(text)) => {
             let (Some(zone), Some(format)) = (zone, format) else {
@@ -205,8 +207,8 @@ fn from_string<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     };
     match parsed {
         Ok(millis) => date(millis),
-        Err(problem) if problem.kind == ErrorKind::ConversionFailure && args.is_given(3) => {
-            Ok(args.get(3))
+        Err(problem) if problem.kind == ErrorKind::ConversionFailure => {
+            args.fallback(3, env).unwrap_or(Err(problem))
         }
         Err(problem) => Err(problem),
     }

@@ -2,10 +2,8 @@
 
 use bson::{RawBsonRef, RawDocument};
 
-use banyan_document::Number;
-
 use crate::error::QueryError;
-use crate::expression::value::{error, show};
+use crate::expression::value::wanted_number;
 use crate::expression::{Arena, Expression};
 use crate::variables::Variables;
 
@@ -43,17 +41,5 @@ impl<'g> Group<'g> {
 pub(super) fn count(n: &Expression, group: Group<'_>) -> Result<usize, QueryError> {
     let (n, arena) = (n.bind(group.variables), Arena::new());
     let value = n.evaluate(group.key, &arena)?;
-    let no_integer = |code| {
-        let shown = value.map_or("MISSING".into(), show);
-        let message = format!("Value for 'n' must be of integral type, but found {shown}");
-        error(code, message)
-    };
-    let Some(number) = value.and_then(Number::from_raw) else {
-        return no_integer(5787902);
-    };
-    match number.to_i64_exact() {
-        None => no_integer(5787903),
-        Some(n) if n <= 0 => error(5787908, format!("'n' must be greater than 0, found {n}")),
-        Some(n) => Ok(usize::try_from(n).unwrap_or(usize::MAX)),
-    }
+    wanted_number(value)
 }

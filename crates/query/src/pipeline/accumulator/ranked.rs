@@ -106,25 +106,24 @@ impl Ranked {
                 encoded
             }
         };
-        self.insert(sort_key, value.map_or(null(), Into::into), later_wins(kind));
+        self.insert(sort_key, value.map_or(null(), Into::into), Ties::of(kind));
         Ok(())
     }
 
-    fn insert(&mut self, sort_key: Vec<u8>, value: RawBson, later_wins: bool) {
+    fn insert(&mut self, sort_key: Vec<u8>, value: RawBson, ties: Ties) {
         self.arrived += 1;
-        let place = if later_wins {
-            -self.arrived
-        } else {
-            self.arrived
+        let place = match ties {
+            Ties::EarlierWins => self.arrived,
+            Ties::LaterWins | Ties::LaterFirst => -self.arrived,
         };
         let entry = (sort_key, place);
         let full = self.values.len() >= self.n;
-        if full
-            && self
-                .values
-                .last_key_value()
-                .is_none_or(|(worst, _)| entry >= *worst)
-        {
+        let comes_too_late = |worst: &(Vec<u8>, i64)| match ties {
+            Ties::LaterFirst => entry.0 >= worst.0,
+            Ties::EarlierWins | Ties::LaterWins => entry >= *worst,
+        };
+        let worst = self.values.last_key_value();
+        if full && worst.is_none_or(|(worst, _)| comes_too_late(worst)) {
             return;
         }
         self.bytes += entry_bytes(&entry.0, &value);
@@ -180,27 +179,42 @@ impl Ranked {
             };
             pairs.push((sort_key, banyan_document::field(document, "v")?));
         }
-        // In the order in which they came: of equal ones the later stands first where it wins.
-        let later_wins = later_wins(kind);
-        if later_wins {
+        // In the order in which they came.
+        let ties = Ties::of(kind);
+        if ties != Ties::EarlierWins {
             pairs.reverse();
         }
         for (sort_key, value) in pairs {
-            self.insert(sort_key, value.into(), later_wins);
+            self.insert(sort_key, value.into(), ties);
         }
         Some(())
     }
 }
 
-/// $bottom prefers the later of equals, having read from the end.
-fn later_wins(kind: &Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Ranked {
-            order: Order::Document { reverse: true, .. },
-            ..
+/// Which of equal values are kept, and which of them comes first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ties {
+    EarlierWins,
+    /// $bottom prefers the later of equals, having read from the end.
+    LaterWins,
+    /// $maxN keeps the earlier ones, but gives them from the end.
+    LaterFirst,
+}
+
+impl Ties {
+    fn of(kind: &Kind) -> Ties {
+        match kind {
+            Kind::Ranked {
+                order: Order::Document { reverse: true, .. },
+                ..
+            } => Ties::LaterWins,
+            Kind::Ranked {
+                order: Order::Value { descending: true },
+                ..
+            } => Ties::LaterFirst,
+            _ => Ties::EarlierWins,
         }
-    )
+    }
 }
 
 /// What a kept value takes beside its key's and its own bytes.

@@ -137,6 +137,17 @@ impl State {
         })
     }
 
+    /// Whether a further document could make a difference.
+    pub(in crate::pipeline) fn needs_input(&self) -> bool {
+        !matches!(
+            self,
+            State::Edge {
+                value: Some(_),
+                last: false,
+            }
+        )
+    }
+
     /// Takes one document's value.
     pub(in crate::pipeline) fn add(
         &mut self,
