@@ -206,7 +206,7 @@ impl<S: StateMachine> Shared<S> {
         Ok(())
     }
 
-    pub fn propose(&self, proposal: Proposal<S::Prepared>) {
+    pub fn propose(&self, proposal: Proposal<S::Prepared>, placed: impl FnOnce()) {
         let size = proposal.data.len();
         if self.stopped.load(Ordering::Acquire) {
             let _ = proposal.answer.send(Err(ProposeError::Stopped));
@@ -218,6 +218,7 @@ impl<S: StateMachine> Shared<S> {
             return;
         }
         self.inbox.lock().proposals.push(proposal);
+        placed();
         if self.inline.load(Ordering::Acquire) {
             self.combine();
         } else {

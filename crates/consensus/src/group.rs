@@ -85,16 +85,29 @@ impl<S: StateMachine> Group<S> {
         prepared: S::Prepared,
         options: ProposeOptions,
     ) -> Proposed {
+        self.propose_then(data, prepared, options, || ())
+    }
+
+    /// The same; `placed` is called once all that is proposed afterwards comes behind it in the log. If
+    /// this proposal is refused, later ones may still be taken.
+    pub fn propose_then(
+        &self,
+        data: Vec<u8>,
+        prepared: S::Prepared,
+        options: ProposeOptions,
+        placed: impl FnOnce(),
+    ) -> Proposed {
         if data.len() > ENTRY_BYTES_MAX {
             return futures::future::ready(Err(ProposeError::TooLarge)).boxed();
         }
         let (answer, outcome) = oneshot::channel();
-        self.shared.propose(Proposal {
+        let proposal = Proposal {
             data,
             prepared,
             options,
             answer,
-        });
+        };
+        self.shared.propose(proposal, placed);
         outcome
             .map(|outcome| outcome.unwrap_or(Err(ProposeError::Stopped)))
             .boxed()

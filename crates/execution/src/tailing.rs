@@ -44,8 +44,8 @@ impl Tailing {
         }
     }
 
-    /// Goes on behind the last record, in the state of now.
-    fn open(&self) -> Result<RecordScan, QueryError> {
+    /// Goes on behind the last record, in the state of now. `None`: there is nothing.
+    fn open(&self) -> Result<Option<RecordScan>, QueryError> {
         let collection = &self.tailed.collection;
         let catalog = self.store.catalog();
         let Some(current) = catalog.by_id(collection.id) else {
@@ -68,19 +68,27 @@ impl Tailing {
                 if found.map_err(error::storage)?.is_none() {
                     return Err(error::capped_position_lost(last));
                 }
+                // Numbers are given out before their records can be seen.
+                if !self.tailed.reverse && !current.may_have_grown_since(last) {
+                    return Ok(None);
+                }
                 match self.tailed.reverse {
                     false => (Bound::Excluded(last.clone()), Bound::Unbounded),
                     true => (Bound::Unbounded, Bound::Excluded(last.clone())),
                 }
             }
         };
-        Ok(snapshot.records(current.id, rest, self.tailed.reverse))
+        let scan = snapshot.records(current.id, rest, self.tailed.reverse);
+        Ok(Some(scan))
     }
 
     fn step(&mut self) -> Result<Option<Row>, QueryError> {
         let mut scan = match self.scan.take() {
             Some(scan) => scan,
-            None => self.open()?,
+            None => match self.open()? {
+                Some(scan) => scan,
+                None => return Ok(None),
+            },
         };
         let tailed = &mut self.tailed;
         for found in &mut scan {

@@ -192,6 +192,15 @@ impl Held {
         }
     }
 
+    /// One of those that are held, to be let go of earlier than the others.
+    pub fn take_out(&mut self, key: LatchKey) -> Held {
+        let at = self.keys.iter().position(|held| *held == key);
+        Held {
+            latches: self.latches.clone(),
+            keys: at.map(|at| self.keys.remove(at)).into_iter().collect(),
+        }
+    }
+
     /// Takes over what another holds.
     pub fn merge(&mut self, mut other: Held) {
         self.keys.append(&mut other.keys);

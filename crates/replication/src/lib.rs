@@ -6,7 +6,7 @@
 //! - [`entry`]: the log entry, what one write amounts to, as bytes; [`sessions`]: what retryable
 //!   statements have done, which travels in entries.
 //! - [`latches`] keep apart writes that work on the same thing, [`locks`] those of documents and those
-//!   of what exists.
+//!   of what exists; [`incoming`]: what is on its way into capped collections.
 //! - [`machine`]: the state machine, which makes storage batches of committed entries;
 //!   [`op_observer`]: who is told of what they change.
 //! - [`replica`]: state, log and latches of this member, and [`propose`], by which all writes go.
@@ -23,6 +23,7 @@ pub mod clock;
 mod codec;
 pub mod entry;
 pub mod errors;
+pub mod incoming;
 pub mod latches;
 pub mod locks;
 pub mod machine;

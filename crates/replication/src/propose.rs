@@ -22,6 +22,7 @@ impl Prepared {
         Prepared {
             batch: banyan_storage::Batch::new(),
             latches: Held::none(&replica.latches),
+            announced: None,
         }
     }
 }
@@ -36,6 +37,21 @@ impl Replica {
         term: u64,
         journal: bool,
     ) -> Result<Outcome, CommandError> {
+        let turn = Held::none(&self.latches);
+        self.propose_in_turn(entry, prepared, turn, term, journal)
+            .await
+    }
+
+    /// The same for an entry that those who wait for `turn` build upon: it opens once the entry has its
+    /// place before theirs.
+    pub async fn propose_in_turn(
+        &self,
+        entry: EntryBuilder,
+        prepared: Prepared,
+        turn: Held,
+        term: u64,
+        journal: bool,
+    ) -> Result<Outcome, CommandError> {
         let bytes = entry.encode(clock::wall_ms());
         let options = ProposeOptions {
             sync: journal,
@@ -43,7 +59,7 @@ impl Replica {
         };
         let position = self
             .group
-            .propose(bytes, prepared, options)
+            .propose_then(bytes, prepared, options, || drop(turn))
             .await
             .map_err(refused)?;
         Ok(Outcome { position })

@@ -7,6 +7,7 @@ use banyan_storage::{Catalog, Snapshot, Store};
 use banyan_wire::{CommandError, ErrorCode};
 
 use crate::clock::Clock;
+use crate::incoming::Incoming;
 use crate::latches::Latches;
 use crate::locks::LockManager;
 use crate::machine::Machine;
@@ -19,6 +20,8 @@ pub struct Replica {
     pub clock: Arc<Clock>,
     /// Held by writes on the records and unique keys they change.
     pub latches: Arc<Latches>,
+    /// What inserts into capped collections are to reckon with.
+    pub incoming: Arc<Incoming>,
     /// Held by writes and by whoever changes what exists.
     pub locks: Arc<LockManager>,
 }
@@ -36,6 +39,7 @@ impl Replica {
             group,
             clock,
             latches: Arc::default(),
+            incoming: Arc::default(),
             locks: Arc::default(),
         }
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use banyan_consensus::{Committed, Position, StateMachine};
 use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{self, EntryBuilder};
+use banyan_replication::incoming::{self, Incoming};
 use banyan_replication::latches::{Attempt, Held, Latches};
 use banyan_replication::machine::{LogPoint, Machine, Prepared, RangeRemoval, SNAPSHOT_POINT};
 use banyan_storage::{
@@ -346,15 +347,26 @@ fn latches_stay_closed_when_an_entry_cannot_be_applied() {
     let key = latches.record(COLLECTION, &RecordId::number(1));
     let mut held = Held::none(&latches);
     assert_eq!(held.try_add(key, 0), Attempt::Taken);
+    let incoming = Arc::new(Incoming::default());
+    let part = incoming::Part {
+        collection: COLLECTION,
+        first: RecordId::number(1),
+        last: RecordId::number(1),
+        documents: 1,
+        bytes: 100,
+        removed: None,
+    };
     let entry = Committed {
         position: Position { term: 1, index: 1 },
         data: vec![0xff; 40].into(),
         prepared: Some(Prepared {
             batch: Batch::new(),
             latches: held,
+            announced: Some(incoming.announce(vec![part])),
         }),
         membership: None,
     };
     member.machine.apply(vec![entry]).unwrap_err();
     assert_eq!(Held::none(&latches).try_add(key, 0), Attempt::Busy);
+    assert_eq!(incoming.on_the_way(COLLECTION).len(), 1);
 }

@@ -37,9 +37,6 @@ impl Matcher {
 
     fn is_not_excluded(&self, document: &RawDocument) -> Result<bool, TextError> {
         let search = &self.search;
-        if self.has_one_of(document, &search.negated_terms)? {
-            return Ok(false);
-        }
         for phrase in &search.phrases {
             if !self.has_phrase(document, phrase)? {
                 return Ok(false);
@@ -50,7 +47,8 @@ impl Matcher {
                 return Ok(false);
             }
         }
-        Ok(true)
+        // Last: to find the stems of all words takes longest.
+        Ok(!self.has_one_of(document, &search.negated_terms)?)
     }
 
     fn has_one_of(

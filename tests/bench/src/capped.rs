@@ -1,4 +1,5 @@
-//! Capped collections that are full: loads, and writers whom a tailable cursor follows.
+//! Capped collections that are full: loads, writers whom a tailable cursor follows, and many writers
+//! on a set of three.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use futures::future::try_join_all;
 use mongodb::options::CursorType;
 use mongodb::{Client, Collection};
 
-use crate::deployment::Standalone;
+use crate::deployment::{Standalone, set_of_three};
 use crate::load::{per_second, post};
 use crate::report::{Expected, Line, Report};
 use crate::scenarios::{REFERENCE, Settings};
@@ -23,6 +24,8 @@ const BATCH: usize = 1_000;
 /// Documents of one load.
 const LOADED: usize = 40_000;
 const WRITERS: usize = 4;
+/// On a set, where a write waits for the disks of others.
+const WRITERS_ON_A_SET: usize = 16;
 
 pub async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
     let mut peers = vec![Standalone::start(None, &[]).await];
@@ -53,7 +56,47 @@ pub async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
             expected: Expected::AtLeast(1.0),
         });
     }
+    drop(peers);
+    on_a_set(settings, report).await
+}
+
+/// Inserts one by one into a full collection.
+async fn on_a_set(settings: &Settings, report: &mut Report) -> Result<()> {
+    let mut sets = vec![set_of_three(None).await];
+    if settings.reference.is_some() {
+        sets.push(set_of_three(settings.reference.as_deref()).await);
+    }
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..settings.rounds {
+        for (at, (_, client)) in sets.iter().enumerate() {
+            let log = full(client).await?;
+            rates[at].push(write(&log, settings.duration).await?);
+        }
+    }
+    let [ours, other] = rates;
+    report.add(Line {
+        what: format!("capped: {WRITERS_ON_A_SET} writers, set of 3"),
+        unit: "1/s",
+        ours,
+        beside: REFERENCE,
+        other,
+        expected: Expected::AtLeast(1.0),
+    });
     Ok(())
+}
+
+async fn write(log: &Collection<Document>, duration: Duration) -> Result<f64> {
+    let started = Instant::now();
+    let writers = (0..WRITERS_ON_A_SET).map(|_| async move {
+        let mut written = 0;
+        while started.elapsed() < duration {
+            log.insert_one(post(written)).await?;
+            written += 1;
+        }
+        anyhow::Ok(written)
+    });
+    let written: usize = try_join_all(writers).await?.into_iter().sum();
+    Ok(per_second(written as u64, started.elapsed()))
 }
 
 /// A capped collection that every insert removes something from.

@@ -11,6 +11,7 @@
 //! - `secured`: what users, encryption, logins and idle connections cost;
 //! - `replica_set`: what a set costs, its reads, change streams, and how long it is without a primary;
 //! - `speed`: work on many documents, one row a kind, and how it scales;
+//! - `storm`: ten clients at once that get a document or create it;
 //! - `report`: rounds, medians, the table and the JSON file.
 
 mod bare;
@@ -25,6 +26,7 @@ mod report;
 mod scenarios;
 mod secured;
 mod speed;
+mod storm;
 mod tag_count;
 
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use bson::doc;
 
 use crate::deployment::{Standalone, resident_mb};
 use crate::report::{Expected, Line, Report};
-use crate::{bare, capped, crowd, joining, load, replica_set, secured, speed, tag_count};
+use crate::{bare, capped, crowd, joining, load, replica_set, secured, speed, storm, tag_count};
 
 pub struct Settings {
     pub duration: Duration,
@@ -38,6 +38,9 @@ pub fn all() -> Vec<(&'static str, Scenario)> {
         }),
         ("capped", |settings, report| {
             Box::pin(capped::run(settings, report))
+        }),
+        ("storm", |settings, report| {
+            Box::pin(storm::run(settings, report))
         }),
         ("crowd", |settings, report| {
             Box::pin(crowd::run(settings, report))

@@ -153,6 +153,7 @@ impl StoredMachine {
         let prepared = Prepared {
             batch: Batch::new(),
             latches: held,
+            announced: None,
         };
         Attempt::First(entry.encode(wall_ms()), prepared)
     }
@@ -205,6 +206,7 @@ impl StoredMachine {
         let prepared = Prepared {
             batch,
             latches: held,
+            announced: None,
         };
         Ok(Attempt::Propose(change.entry.encode(wall_ms()), prepared))
     }

@@ -91,6 +91,7 @@ impl Batch {
 
     /// Takes rows until the batch is full (`false`) or the rows have ended (`true`).
     pub fn fill(&mut self, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
+        cursor.begin_batch();
         while self.count < documents {
             let Some(row) = cursor.next_row(documents - self.count)? else {
                 return Ok(true);

@@ -82,6 +82,8 @@ pub struct Cursor {
     pub remaining: Option<u64>,
     /// Rows that were read and did not fit into the batch.
     pub pending: VecDeque<Row>,
+    /// The last look found fewer rows than were wanted.
+    came_short: bool,
     /// Since when it may hold a snapshot.
     awake_since: Instant,
     pub tail: Tail,
@@ -106,6 +108,7 @@ impl Cursor {
             slot,
             remaining: None,
             pending: VecDeque::new(),
+            came_short: false,
             awake_since: Instant::now(),
             tail: Tail::Ends,
             following: None,
@@ -116,6 +119,11 @@ impl Cursor {
         }
     }
 
+    /// Another batch begins: whatever was found before, it looks again.
+    pub fn begin_batch(&mut self) {
+        self.came_short = false;
+    }
+
     /// The next row within the limit, of which so many are wanted now. `None` is the end, for now
     /// or for good.
     pub fn next_row(&mut self, wanted: u64) -> Result<Option<Row>, CommandError> {
@@ -123,10 +131,14 @@ impl Cursor {
             return Ok(None);
         }
         if self.pending.is_empty() {
+            if self.came_short && !self.rows.may_have_more() {
+                return Ok(None);
+            }
             let most = wanted.min(self.remaining.unwrap_or(u64::MAX));
             let most = usize::try_from(most).map_or(ROWS_READ, |most| most.min(ROWS_READ));
             let read = self.rows.next_batch(most, &mut self.pending);
             read.map_err(errors::query)?;
+            self.came_short = self.pending.len() < most;
         }
         let row = self.pending.pop_front();
         if let (Some(remaining), Some(_)) = (&mut self.remaining, &row) {

@@ -2,6 +2,7 @@
 
 use banyan_storage::Batch;
 
+use crate::incoming::Announced;
 use crate::latches::Held;
 
 /// What a proposer hands over with its entry: the batch, and what keeps others away until the
@@ -9,4 +10,6 @@ use crate::latches::Held;
 pub struct Prepared {
     pub batch: Batch,
     pub latches: Held,
+    /// What others are told of it meanwhile.
+    pub announced: Option<Announced>,
 }

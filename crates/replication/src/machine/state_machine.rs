@@ -8,6 +8,7 @@ use banyan_storage::Batch;
 
 use super::{LogPoint, Machine, Prepared};
 use crate::entry::{self, Header};
+use crate::incoming::Announced;
 use crate::latches::Held;
 
 impl StateMachine for Machine {
@@ -33,14 +34,17 @@ impl StateMachine for Machine {
         let prepared = entries
             .iter_mut()
             .filter_map(|entry| entry.prepared.as_mut());
-        let held: Vec<Held> = prepared
-            .map(|prepared| prepared.latches.hand_over())
+        let held: Vec<(Held, Option<Announced>)> = prepared
+            .map(|prepared| (prepared.latches.hand_over(), prepared.announced.take()))
             .collect();
         let applied = self.take_committed(entries);
         if applied.is_err() {
             // The process is about to end. Until it has, whoever got in would decide on a state that
             // lacks what is committed, and the log might still carry that to the other members.
-            held.into_iter().for_each(Held::keep_forever);
+            for (latches, announced) in held {
+                latches.keep_forever();
+                announced.into_iter().for_each(Announced::keep_forever);
+            }
         }
         applied
     }

@@ -1,10 +1,11 @@
 //! Capped collections: an insert removes the oldest documents, so that those that stay keep to the
 //! collection's size and number.
 //!
-//! The inserts of a capped collection follow each other: each holds the latch of its end until it is
-//! applied (`KeyedDocument::latch`). What an insert removes is in its entry, behind it, so that every
-//! member removes the same. The document that comes is never removed by its own insert, however
-//! large it is, as in MongoDB.
+//! The inserts of a capped collection follow each other: each holds the latch of its end until its entry
+//! has its place in the log (`KeyedDocument::latch`), so that several share a round of the log. The next
+//! one reckons with those that are not applied yet (`crate::incoming`). What an insert removes is in its
+//! entry, behind it, so that every member removes the same. The document that comes is never removed by
+//! its own insert, however large it is, as in MongoDB.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use banyan_storage::{Collection, Record, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
 
 use super::staging::Staging;
-use super::turnover::Turnover;
+use super::turnover::{Next, Turnover};
 use crate::errors;
 use crate::latches::{Attempt, LatchKey};
 use crate::machine::effects;
@@ -28,7 +29,7 @@ const TOGETHER_BYTES_MAX: usize = 24 << 20;
 pub(super) enum Room {
     /// There is room once these are gone. They are latched.
     After(Vec<(RecordId, Record)>),
-    /// The oldest document is being changed by somebody else.
+    /// The oldest document is being changed, or inserted, by somebody else.
     Busy(LatchKey),
     /// What is staged has to be committed first.
     Later,
@@ -46,7 +47,10 @@ pub(super) fn make_room(
     };
     let mut turnover = match staging.turnover.take() {
         Some(turnover) => turnover,
-        None => Turnover::begin(staging.unit.present(), collection, limits)?,
+        None => {
+            let incoming = &staging.ctx.replica.incoming;
+            Turnover::begin(incoming, &mut staging.unit, collection, limits)?
+        }
     };
     let (documents, bytes) = staging.unit.batch.tallied(collection.id);
     let incoming_bytes = i64::try_from(incoming).unwrap_or(i64::MAX);
@@ -62,8 +66,14 @@ pub(super) fn make_room(
             is_too_much = true;
             break;
         }
-        let Some((record, document)) = turnover.next(&mut staging.unit, collection)? else {
-            break;
+        let (record, document) = match turnover.next(&mut staging.unit, collection)? {
+            Next::Oldest(record, document) => (record, document),
+            Next::Coming(record) => {
+                staging.unit.unlatch();
+                let latches = &staging.ctx.replica.latches;
+                return Ok(Room::Busy(latches.record(collection.id, &record)));
+            }
+            Next::End => break,
         };
         let length = document.as_bytes().len();
         let counted = i64::try_from(length).unwrap_or(i64::MAX);
@@ -130,6 +140,7 @@ pub(super) fn remove(
             CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
         })?;
         unit.entry.delete(collection.id, &record, &document);
+        unit.note_removed(collection.id, &record);
     }
     staging.unit.claim();
     Ok(())

@@ -124,8 +124,8 @@ impl<'a> KeyedDocument<'a> {
             self.meets_staged |= take(staging, latch)?;
         }
         if collection.is_capped {
-            // Held until the document is there: ids are given in the order in which documents
-            // appear, so that who follows the collection misses none.
+            // Held until the document has its place in the log: ids are given in the order in which
+            // documents appear, so that who follows the collection misses none.
             take(staging, latches.capped_end(collection.id))?;
         }
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
@@ -152,7 +152,11 @@ impl<'a> KeyedDocument<'a> {
         // What is staged may have removed what held its keys.
         let removes = staging.turnover.as_ref().is_some_and(Turnover::has_begun);
         let meets_staged = self.meets_staged || removes;
-        let with_own = meets_staged.then(|| staging.unit.present_with_own());
+        let is_free = |at: usize| !self.meets_staged && at < 64 && self.free & (1 << at) != 0;
+        let mut indexes = collection.indexes.iter().enumerate();
+        let looks = collection.clustered_index.is_some()
+            || indexes.any(|(at, index)| index.unique && !is_free(at));
+        let with_own = (looks && meets_staged).then(|| staging.unit.present_with_own());
         let snapshot = with_own.as_ref().unwrap_or(present);
         if let (Some(index), Some(record)) = (&collection.clustered_index, &self.record)
             && let RecordIdRef::Bytes(key) = record.as_ref()
@@ -173,8 +177,7 @@ impl<'a> KeyedDocument<'a> {
             )?;
         }
         for (at, (index, keys)) in collection.indexes.iter().zip(&self.keys).enumerate() {
-            let is_free = !self.meets_staged && at < 64 && self.free & (1 << at) != 0;
-            if index.unique && !is_free {
+            if index.unique && !is_free(at) {
                 check_unique(
                     &staging.unit,
                     collection,
@@ -212,6 +215,9 @@ impl<'a> KeyedDocument<'a> {
         let document = Some(&*self.document);
         effects::write_building(&mut unit.batch, collection, record, None, document);
         unit.entry.insert(collection.id, record, &self.document);
+        if collection.is_capped {
+            unit.note_capped(collection.id, record);
+        }
         if !going.is_empty() {
             capped::remove(staging, collection, going)?;
         }

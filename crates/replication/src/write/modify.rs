@@ -327,6 +327,7 @@ fn change(
             let record = &found.record;
             effects::delete(&mut unit.batch, collection, record, before).map_err(no_keys)?;
             unit.entry.delete(collection.id, record, before);
+            unit.note_deleted(collection.id);
             staging.ctx.work.deleted.add(1);
             effect.modified += 1;
         }

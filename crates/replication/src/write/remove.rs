@@ -85,7 +85,11 @@ impl Replica {
             removed.bytes += document.as_bytes().len() as u64;
         }
         if !entry.is_empty() {
-            let prepared = Prepared { batch, latches };
+            let prepared = Prepared {
+                batch,
+                latches,
+                announced: None,
+            };
             self.propose(entry, prepared, term, false).await?;
         }
         Ok(removed)

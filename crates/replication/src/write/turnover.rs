@@ -2,40 +2,72 @@
 
 use std::ops::Bound;
 
-use banyan_storage::{CappedLimits, Collection, Record, RecordId, RecordScan, Snapshot};
+use banyan_storage::{
+    CappedLimits, Collection, CollectionId, Record, RecordId, RecordScan, Snapshot,
+};
 use banyan_wire::CommandError;
 use parking_lot::Mutex;
 
 use super::unit::WriteUnit;
 use crate::errors;
+use crate::incoming::{self, Incoming, Part};
 
 /// The oldest documents of a collection on their way out, as far as a unit has come with them.
 pub(super) struct Turnover {
     pub(super) limits: CappedLimits,
-    /// What there was before the unit.
     pub(super) view: Snapshot,
+    /// What there is before the unit.
     pub(super) documents: i64,
     pub(super) bytes: i64,
     /// Of the records in the view; `None` once they have all been looked at. One thread uses it at a
     /// time, and the staging that it is a part of may be referred to by several.
     scan: Option<Mutex<RecordScan>>,
+    /// Records up to here go before the unit, and may be in the view.
+    gone: Option<RecordId>,
+    /// Of what comes before the unit and is not in the view: the first record, and that of the last part.
+    coming: Option<(RecordId, RecordId)>,
     /// The last one that was looked at.
     last: Option<RecordId>,
 }
 
+/// What the search for the oldest record comes to.
+pub(super) enum Next {
+    Oldest(RecordId, Record),
+    /// It is one of those that are on their way. Whoever inserts this one keeps it latched until they
+    /// all are there.
+    Coming(RecordId),
+    End,
+}
+
 impl Turnover {
+    /// The end of the collection is latched.
     pub(super) fn begin(
-        view: Snapshot,
+        incoming: &Incoming,
+        unit: &mut WriteUnit,
         collection: &Collection,
         limits: CappedLimits,
     ) -> Result<Turnover, CommandError> {
-        let (documents, bytes) = view.counts(collection.id).map_err(errors::storage)?;
+        let (view, parts) = view(incoming, unit, collection.id);
+        let (mut documents, mut bytes) = view.counts(collection.id).map_err(errors::storage)?;
+        let mut gone = None;
+        let mut coming: Option<(RecordId, RecordId)> = None;
+        let stored = view.clone().with_overlay(None);
+        let ahead = incoming::not_in(&stored, collection.id, parts);
+        for part in ahead.map_err(errors::storage)? {
+            documents += part.documents;
+            bytes += part.bytes;
+            gone = gone.max(part.removed);
+            let first = coming.map_or_else(|| part.first.clone(), |(first, _)| first);
+            coming = Some((first, part.first));
+        }
         Ok(Turnover {
             limits,
             view,
             documents,
             bytes,
             scan: None,
+            gone,
+            coming,
             last: None,
         })
     }
@@ -50,28 +82,42 @@ impl Turnover {
         &mut self,
         unit: &mut WriteUnit,
         collection: &Collection,
-    ) -> Result<Option<(RecordId, Record)>, CommandError> {
+    ) -> Result<Next, CommandError> {
         if self.scan.is_none() && self.last.is_none() {
-            let from = self.view.oldest_known(collection);
-            let from = from.map_or(Bound::Unbounded, Bound::Included);
-            let mut scan = self
-                .view
-                .records(collection.id, (from, Bound::Unbounded), false);
+            let from = match &self.gone {
+                Some(gone) => Bound::Excluded(gone.clone()),
+                None => {
+                    let oldest = self.view.oldest_known(collection);
+                    oldest.map_or(Bound::Unbounded, Bound::Included)
+                }
+            };
+            // Behind those that come there are the unit's own.
+            let coming = self.coming.as_ref();
+            let to = coming.map_or(Bound::Unbounded, |(first, _)| {
+                Bound::Excluded(first.clone())
+            });
+            let mut scan = self.view.records(collection.id, (from, to), false);
             let first = scan.next().transpose().map_err(errors::storage)?;
             if let Some((record, _)) = &first {
-                self.view.note_oldest(collection, record);
+                // Those before it may stay, if what they go for is not committed.
+                if self.gone.is_none() {
+                    self.view.note_oldest(collection, record);
+                }
                 self.last = Some(record.clone());
                 self.scan = Some(Mutex::new(scan));
-                return Ok(first);
+                return Ok(first.into());
             }
         }
         if let Some(scan) = &mut self.scan {
             let next = scan.get_mut().next().transpose();
             if let Some((record, document)) = next.map_err(errors::storage)? {
                 self.last = Some(record.clone());
-                return Ok(Some((record, document)));
+                return Ok(Next::Oldest(record, document));
             }
             self.scan = None;
+        }
+        if let Some((_, last)) = &self.coming {
+            return Ok(Next::Coming(last.clone()));
         }
         let after = self.last.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let own = unit.present_with_own();
@@ -80,6 +126,37 @@ impl Turnover {
         if let Some((record, _)) = &next {
             self.last = Some(record.clone());
         }
-        Ok(next)
+        Ok(next.into())
+    }
+}
+
+impl From<Option<(RecordId, Record)>> for Next {
+    fn from(found: Option<(RecordId, Record)>) -> Next {
+        match found {
+            Some((record, document)) => Next::Oldest(record, document),
+            None => Next::End,
+        }
+    }
+}
+
+/// A view of now, and what was on its way all the while: what it shows of that has not been removed
+/// again.
+fn view(
+    incoming: &Incoming,
+    unit: &mut WriteUnit,
+    collection: CollectionId,
+) -> (Snapshot, Vec<Part>) {
+    let mut parts = incoming.on_the_way(collection);
+    loop {
+        let view = unit.present();
+        if parts.is_empty() {
+            return (view, parts);
+        }
+        // Nothing is added where the end is latched.
+        let still = incoming.on_the_way(collection);
+        if still.len() == parts.len() {
+            return (view, parts);
+        }
+        parts = still;
     }
 }

@@ -20,6 +20,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use super::context::WriteContext;
 use crate::entry::EntryBuilder;
 use crate::errors;
+use crate::incoming::Part;
 use crate::latches::{Attempt, Held, LatchKey};
 use crate::locks::{Lock, Mode};
 use crate::machine::Prepared;
@@ -59,6 +60,9 @@ pub struct WriteUnit {
     /// What the statement at hand sees of it.
     seen: Option<OverlayView>,
     held: Held,
+    /// What is staged for capped collections, which are latched at their ends. The counts are those of
+    /// the batch.
+    capped: Vec<Part>,
     /// The first so many of the latches belong to what is staged, or about to be.
     claimed: usize,
     /// On the collections that it has written to.
@@ -80,6 +84,7 @@ impl WriteUnit {
             overlay: None,
             seen: None,
             held: Held::none(&replica.latches),
+            capped: Vec::new(),
             claimed: 0,
             locks: Vec::new(),
             statement_began: None,
@@ -214,6 +219,36 @@ impl WriteUnit {
         self.claimed = self.held.len();
     }
 
+    /// Notes a record that is staged for a capped collection. Its end is latched.
+    pub(super) fn note_capped(&mut self, collection: CollectionId, record: &RecordId) {
+        let mut parts = self.capped.iter_mut();
+        match parts.find(|part| part.collection == collection) {
+            Some(part) => part.last = record.clone(),
+            None => self.capped.push(Part {
+                collection,
+                first: record.clone(),
+                last: record.clone(),
+                documents: 0,
+                bytes: 0,
+                removed: None,
+            }),
+        }
+    }
+
+    /// Notes that a record is staged to go. If it is one of those that are staged to come, the collection
+    /// need not show by them that the unit is committed.
+    pub(super) fn note_deleted(&mut self, collection: CollectionId) {
+        self.capped.retain(|part| part.collection != collection);
+    }
+
+    /// Notes how far the oldest documents of a capped collection are staged to go.
+    pub(super) fn note_removed(&mut self, collection: CollectionId, record: &RecordId) {
+        let mut parts = self.capped.iter_mut();
+        if let Some(part) = parts.find(|part| part.collection == collection) {
+            part.removed = Some(record.clone());
+        }
+    }
+
     /// Lets go of the latches taken since the last claim.
     pub fn unlatch(&mut self) {
         self.held.shrink_to(self.claimed);
@@ -282,9 +317,27 @@ impl WriteUnit {
         self.claimed = 0;
         let mut entry = std::mem::take(&mut self.entry);
         entry.session = session;
+        let mut latches = std::mem::replace(&mut self.held, Held::none(&self.replica.latches));
+        let batch = std::mem::take(&mut self.batch);
+        // Who inserts next into a capped collection may do so behind this.
+        let mut turn = Held::none(&self.replica.latches);
+        let mut parts = std::mem::take(&mut self.capped);
+        parts.retain_mut(|part| {
+            let known = &self.replica.latches;
+            // Who needs to have it applied waits for its first record.
+            let first = known.record(part.collection, &part.first);
+            if latches.try_add(first, 0) == Attempt::Busy {
+                return false;
+            }
+            (part.documents, part.bytes) = batch.tallied(part.collection);
+            turn.merge(latches.take_out(known.capped_end(part.collection)));
+            true
+        });
+        let announced = (!parts.is_empty()).then(|| self.replica.incoming.announce(parts));
         let prepared = Prepared {
-            batch: std::mem::take(&mut self.batch),
-            latches: std::mem::replace(&mut self.held, Held::none(&self.replica.latches)),
+            batch,
+            latches,
+            announced,
         };
         let (term, journal) = (self.term, ctx.journal);
         let locks = &self.locks;
@@ -295,12 +348,16 @@ impl WriteUnit {
         let began = Instant::now();
         let outcome = match ctx.commit_time_max {
             None => {
-                let proposal = self.replica.propose(entry, prepared, term, journal);
+                let replica = &self.replica;
+                let proposal = replica.propose_in_turn(entry, prepared, turn, term, journal);
                 proposal.await?
             }
             Some(limit) => {
                 let replica = self.replica.clone();
-                let proposal = async move { replica.propose(entry, prepared, term, journal).await };
+                let proposal = async move {
+                    let proposal = replica.propose_in_turn(entry, prepared, turn, term, journal);
+                    proposal.await
+                };
                 match propose_within(ctx, limit, proposal, keep).await? {
                     Some(outcome) => outcome,
                     None => return Ok(()),

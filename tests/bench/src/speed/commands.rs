@@ -50,6 +50,20 @@ pub fn lookup_user() -> Document {
     } }
 }
 
+/// What lies in a polygon.
+pub fn within(ring: &[[f64; 2]]) -> Document {
+    let ring: Vec<Bson> = ring.iter().map(|point| point.to_vec().into()).collect();
+    let rings = vec![Bson::from(ring)];
+    doc! { "$geoWithin": { "$geometry": { "type": "Polygon", "coordinates": rings } } }
+}
+
+/// A search in `writings`.
+pub fn search(words: &str, rest: Document) -> Document {
+    let mut command = doc! { "find": "writings", "filter": { "$text": { "$search": words } } };
+    command.extend(rest);
+    command
+}
+
 /// One `update` of `edits` with a statement for each value of the field: a driver's bulk write.
 pub fn updates(values: Vec<i32>, field: &str, upsert: bool) -> Document {
     let statement = |value: i32| {

@@ -37,7 +37,7 @@ impl Sizes {
     }
 }
 
-fn number(count: usize) -> i32 {
+pub fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
@@ -147,6 +147,6 @@ pub fn large_documents(sizes: Sizes) -> Vec<RawDocumentBuf> {
     (0..sizes.part(10_000)).map(one).collect()
 }
 
-fn raw(document: &Document) -> RawDocumentBuf {
+pub fn raw(document: &Document) -> RawDocumentBuf {
     RawDocumentBuf::try_from(document).expect("its keys hold no zero byte")
 }

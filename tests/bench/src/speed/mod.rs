@@ -3,12 +3,13 @@
 //!
 //! - `rows`: the table itself; `commands` is what its rows are made of;
 //! - `work`: how a row is done, timed and answered;
-//! - `data`: the documents;
+//! - `data`: the documents; `extras`: those of a few rows only;
 //! - `peer`: a server, its cores and its memory;
 //! - `scaling`: the same rows with more cores and with more data.
 
 mod commands;
 mod data;
+mod extras;
 mod peer;
 mod rows;
 pub mod scaling;
@@ -78,8 +79,17 @@ impl Peers {
             peers.push(Peer::start(Some(program), cores).await?);
         }
         let sizes = Sizes { documents };
+        let mut extras = Vec::new();
+        for extra in chosen(settings).filter_map(|row| row.extra) {
+            if !extras.contains(&extra) {
+                extras.push(extra);
+            }
+        }
         for peer in &peers {
             peer.load(sizes).await?;
+            for extra in &extras {
+                extra.load(&peer.database(), sizes).await?;
+            }
         }
         Ok(Self { peers, sizes })
     }

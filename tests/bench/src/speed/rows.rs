@@ -4,9 +4,11 @@ use bson::{Bson, doc};
 
 use super::commands::{
     aggregate, beyond, build_index, count, delete, drop_index, find, hinted, lookup_user,
-    map_reduce, merge_tenth, one, quarter, scattered, spread, sums, tenth, update_tenth, updates,
+    map_reduce, merge_tenth, one, quarter, scattered, search, spread, sums, tenth, update_tenth,
+    updates, within,
 };
 use super::data;
+use super::extras::{self, Extra};
 use super::work::{Command, Work};
 use crate::tag_count;
 
@@ -18,6 +20,8 @@ pub struct Row {
     pub before: Vec<Command>,
     /// What shows the effect of a write: a cursor of both peers that is compared.
     pub effect: Option<Command>,
+    /// What it needs beside the documents of all rows.
+    pub extra: Option<Extra>,
 }
 
 pub fn all() -> Vec<Row> {
@@ -30,6 +34,9 @@ pub fn all() -> Vec<Row> {
         groups(),
         stages(),
         joins(),
+        graph(),
+        places(),
+        texts(),
         distinct(),
         writes(),
         loads(),
@@ -44,6 +51,7 @@ fn row(name: &'static str, work: Work) -> Row {
         work,
         before: Vec::new(),
         effect: None,
+        extra: None,
     }
 }
 
@@ -67,6 +75,11 @@ impl Row {
 
     fn effect(mut self, command: Command) -> Self {
         self.effect = Some(command);
+        self
+    }
+
+    fn with(mut self, extra: Extra) -> Self {
+        self.extra = Some(extra);
         self
     }
 }
@@ -271,6 +284,26 @@ fn stages() -> Vec<Row> {
                 doc! { "$group": { "_id": "$section", "sum": { "$sum": "$running" } } },
             ])
         }),
+        cursor("stage: $setWindowFields, sliding sum and rank", |_| {
+            let window = doc! { "documents": [-50, 50] };
+            aggregate([
+                doc! { "$setWindowFields": {
+                    "partitionBy": "$section",
+                    "sortBy": { "at": 1 },
+                    "output": {
+                        "around": { "$sum": "$amount", "window": window.clone() },
+                        "most": { "$max": "$likes", "window": window },
+                        "rank": { "$rank": {} },
+                    },
+                } },
+                doc! { "$group": {
+                    "_id": "$section",
+                    "around": { "$sum": "$around" },
+                    "most": { "$sum": "$most" },
+                    "rank": { "$sum": { "$multiply": ["$rank", "$likes"] } },
+                } },
+            ])
+        }),
         cursor("stage: $unionWith, grouped", |_| {
             aggregate([
                 doc! { "$unionWith": "edits" },
@@ -327,6 +360,101 @@ fn joins() -> Vec<Row> {
             ])
         }),
     ]
+}
+
+fn graph() -> Vec<Row> {
+    vec![
+        row(
+            "$graphLookup: fewer than 3 steps away",
+            Work::Series(2_000, |n, at| {
+                let start = scattered(n, at) / 2;
+                let walk = doc! {
+                    "from": "nodes",
+                    "startWith": "$to",
+                    "connectFromField": "to",
+                    "connectToField": "_id",
+                    "maxDepth": 1,
+                    "as": "near",
+                };
+                let told = doc! { "n": { "$size": "$near" }, "sum": { "$sum": "$near._id" } };
+                let stages = [
+                    doc! { "$match": { "_id": start } },
+                    doc! { "$graphLookup": walk },
+                    doc! { "$project": told },
+                ];
+                doc! { "aggregate": "nodes", "pipeline": stages.to_vec(), "cursor": {} }
+            }),
+        )
+        .with(Extra::Graph),
+    ]
+}
+
+fn places() -> Vec<Row> {
+    let rows = vec![
+        reply("index build: 2dsphere", |_| extras::places_index())
+            .before(|_| extras::drop_index("places", "at")),
+        cursor("places: $geoWithin a polygon, counted", |_| {
+            let within = doc! { "$match": { "at": within(&POLYGON) } };
+            let pipeline = [within, doc! { "$count": "n" }];
+            doc! { "aggregate": "places", "pipeline": pipeline.to_vec(), "cursor": {} }
+        }),
+        cursor("places: $geoWithin a polygon, fetched", |_| {
+            doc! { "find": "places", "filter": { "at": within(&POLYGON) } }
+        }),
+        row(
+            "places: the closest 20 by $near",
+            Work::Series(2_000, |n, at| {
+                let (east, north) = (scattered(n, at) % 180, scattered(n, at) % 90);
+                let point = [
+                    -9.0 + f64::from(east) / 10.0,
+                    40.5 + f64::from(north) / 10.0,
+                ];
+                let point = doc! { "type": "Point", "coordinates": point.to_vec() };
+                let near = doc! { "at": { "$near": { "$geometry": point } } };
+                doc! { "find": "places", "filter": near, "limit": 20 }
+            }),
+        ),
+    ];
+    let with = |row: Row| row.with(Extra::Places);
+    rows.into_iter().map(with).collect()
+}
+
+/// About a tenth of all places lie in it.
+const POLYGON: [[f64; 2]; 6] = [
+    [-4.0, 42.0],
+    [3.0, 41.5],
+    [5.0, 44.0],
+    [1.0, 46.5],
+    [-3.0, 45.0],
+    [-4.0, 42.0],
+];
+
+fn texts() -> Vec<Row> {
+    let rows = vec![
+        reply("index build: text", |_| extras::writings_index())
+            .before(|_| extras::drop_index("writings", "text")),
+        cursor("text: one word, fetched", |_| {
+            search(&extras::word(300), doc! {})
+        }),
+        ordered("text: best 10 of two words", |_| {
+            let score = doc! { "$meta": "textScore" };
+            let words = format!("{} {}", extras::word(20), extras::word(40));
+            search(
+                &words,
+                doc! {
+                    "projection": { "score": score.clone() },
+                    "sort": { "score": score, "_id": 1 },
+                    "limit": 10,
+                },
+            )
+        }),
+        cursor("text: a phrase, and a word that is not there", |_| {
+            let (one, two, not) = (extras::word(2), extras::word(5), extras::word(11));
+            search(&format!("\"{one} {two}\" -{not}"), doc! {})
+        }),
+    ];
+    let with = |row: Row| row.with(Extra::Writings);
+    rows.into_iter().map(with).collect()
 }
 
 fn distinct() -> Vec<Row> {

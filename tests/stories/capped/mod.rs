@@ -13,6 +13,8 @@ use mongodb::{Client, Collection, Database};
 
 use crate::opcodes::{OP_GET_MORE, OP_QUERY, RawClient, bytes, text, word};
 
+mod followers;
+
 fn code<T>(outcome: mongodb::error::Result<T>) -> Option<i32> {
     match *outcome.err()?.kind {
         ErrorKind::Command(error) => Some(error.code),
