@@ -63,9 +63,6 @@ impl EngineDisk {
             purge_threshold: ReadableSize(2 * file_bytes),
             recovery_threads,
             recovery_mode: RecoveryMode::AbsoluteConsistency,
-            // Entries are written by whoever waits for them, and seldom read: compressing them took a load
-            // a tenth of its time.
-            batch_compression_threshold: ReadableSize(0),
             ..Config::default()
         };
         let (engine, kept) =
