@@ -3,12 +3,8 @@
 //! `replace` fills a temporary collection that then takes the target's name, so that readers see
 //! the old results or the new ones. `merge` and `reduce` put every result in the place of the one
 //! with its key; `reduce` has the old value reduced with the new one first.
-//!
-//! Many results are written by a thread of their own, while those that follow are reduced.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, SyncSender};
-use std::thread::{self, JoinHandle};
 
 use banyan_document::writer::DocumentWriter;
 use banyan_execution::by_id;
@@ -28,37 +24,21 @@ use super::error::Failure;
 use super::parameters::Mode;
 
 const BATCH_BYTES: usize = 1 << 20;
-const BATCH_DOCUMENTS: usize = 2_000;
-/// So many batches wait for the thread that writes them, beside the one that it is at.
-const BATCHES_AHEAD: usize = 1;
+const BATCH_DOCUMENTS: usize = 10_000;
 
 /// Writes through the node's own commands. To be used where blocking is allowed.
 pub struct Writer {
-    place: Place,
-    batch: Vec<RawDocumentBuf>,
-    batch_bytes: usize,
-    written: i64,
-    /// What writes the batches, once there is more than one.
-    thread: Option<WriterThread>,
-}
-
-/// Where the results go.
-#[derive(Clone)]
-struct Place {
     local: Local,
     runtime: Handle,
     database: String,
     target: String,
     /// Where `replace` collects the results.
     temporary: Option<String>,
+    batch: Vec<RawDocumentBuf>,
+    batch_bytes: usize,
+    written: i64,
     /// Results need not be what the target's validator asks for.
     bypass_validation: bool,
-}
-
-struct WriterThread {
-    batches: SyncSender<Vec<RawDocumentBuf>>,
-    /// Ends when no more batches come, or with the first that cannot be written.
-    handle: JoinHandle<Result<(), CommandError>>,
 }
 
 impl Writer {
@@ -72,99 +52,22 @@ impl Writer {
         views::refuse(&node.replica, &Namespace::new(database, collection))?;
         let service = Arc::new(NodeService::new(node.clone(), &[]));
         let mut writer = Writer {
-            place: Place {
-                local: Local::new(&service),
-                runtime: Handle::current(),
-                database: database.to_owned(),
-                target: collection.to_owned(),
-                temporary: None,
-                bypass_validation,
-            },
+            local: Local::new(&service),
+            runtime: Handle::current(),
+            database: database.to_owned(),
+            target: collection.to_owned(),
+            temporary: None,
             batch: Vec::new(),
             batch_bytes: 0,
             written: 0,
-            thread: None,
+            bypass_validation,
         };
         if mode == Mode::Replace {
-            writer.place.create_temporary(node)?;
+            writer.create_temporary(node)?;
         }
         Ok(writer)
     }
 
-    pub fn push(&mut self, document: RawDocumentBuf) -> Result<(), CommandError> {
-        if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_DOCUMENTS {
-            self.hand_over()?;
-        }
-        self.batch_bytes += document.as_bytes().len();
-        self.batch.push(document);
-        Ok(())
-    }
-
-    /// Has the batch written while more results come.
-    fn hand_over(&mut self) -> Result<(), CommandError> {
-        let batch = std::mem::take(&mut self.batch);
-        self.batch_bytes = 0;
-        self.written += i64::try_from(batch.len()).unwrap_or(i64::MAX);
-        let thread = match &self.thread {
-            Some(thread) => thread,
-            None => self.thread.insert(WriterThread::start(&self.place)?),
-        };
-        match thread.batches.send(batch) {
-            Ok(()) => Ok(()),
-            // It has ended before its time: it says why.
-            Err(_) => self.join().and(Err(broken())),
-        }
-    }
-
-    /// Waits until everything that was handed over is written.
-    fn join(&mut self) -> Result<(), CommandError> {
-        match self.thread.take() {
-            None => Ok(()),
-            Some(WriterThread { batches, handle }) => {
-                drop(batches);
-                handle.join().unwrap_or_else(|_| Err(broken()))
-            }
-        }
-    }
-
-    /// Completes the output; gives back how many results were written.
-    pub fn finish(mut self) -> Result<i64, CommandError> {
-        self.join()?;
-        let last = std::mem::take(&mut self.batch);
-        self.written += i64::try_from(last.len()).unwrap_or(i64::MAX);
-        self.place.write(&last)?;
-        if let Some(temporary) = self.place.temporary.take()
-            && let Err(error) = self.place.rename(&temporary)
-        {
-            self.place.temporary = Some(temporary);
-            return Err(error);
-        }
-        Ok(self.written)
-    }
-}
-
-impl WriterThread {
-    fn start(place: &Place) -> Result<WriterThread, CommandError> {
-        let (batches, to_write) = mpsc::sync_channel::<Vec<RawDocumentBuf>>(BATCHES_AHEAD);
-        let place = place.clone();
-        let thread = thread::Builder::new().name("map-reduce-out".into());
-        let handle =
-            thread.spawn(move || to_write.iter().try_for_each(|batch| place.write(&batch)));
-        match handle {
-            Ok(handle) => Ok(WriterThread { batches, handle }),
-            Err(error) => Err(CommandError::new(
-                ErrorCode::OperationFailed,
-                format!("no thread to write results: {error}"),
-            )),
-        }
-    }
-}
-
-fn broken() -> CommandError {
-    CommandError::new(ErrorCode::InternalError, "the writer of results failed")
-}
-
-impl Place {
     /// An empty collection with the options and indexes of the one that it will replace.
     fn create_temporary(&mut self, node: &Node) -> Result<(), CommandError> {
         let name = format!(
@@ -195,14 +98,31 @@ impl Place {
         Ok(())
     }
 
-    fn rename(&self, temporary: &str) -> Result<(), CommandError> {
-        let from = format!("{}.{temporary}", self.database);
-        let to = format!("{}.{}", self.database, self.target);
-        let rename = rawdoc! {
-            "renameCollection": from.as_str(), "to": to.as_str(), "dropTarget": true,
-        };
-        let renamed = self.runtime.block_on(self.local.command("admin", rename));
-        renamed.map(drop)
+    pub fn push(&mut self, document: RawDocumentBuf) -> Result<(), CommandError> {
+        self.batch_bytes += document.as_bytes().len();
+        self.batch.push(document);
+        if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_DOCUMENTS {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Completes the output; gives back how many results were written.
+    pub fn finish(mut self) -> Result<i64, CommandError> {
+        self.flush()?;
+        if let Some(temporary) = self.temporary.take() {
+            let from = format!("{}.{temporary}", self.database);
+            let to = format!("{}.{}", self.database, self.target);
+            let rename = rawdoc! {
+                "renameCollection": from.as_str(), "to": to.as_str(), "dropTarget": true,
+            };
+            let renamed = self.runtime.block_on(self.local.command("admin", rename));
+            if let Err(error) = renamed {
+                self.temporary = Some(temporary);
+                return Err(error);
+            }
+        }
+        Ok(self.written)
     }
 
     fn command(&self, body: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> {
@@ -210,28 +130,31 @@ impl Place {
             .block_on(self.local.write(&self.database, body))
     }
 
-    fn write(&self, batch: &[RawDocumentBuf]) -> Result<(), CommandError> {
-        if batch.is_empty() {
+    fn flush(&mut self) -> Result<(), CommandError> {
+        if self.batch.is_empty() {
             return Ok(());
         }
+        let batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
+        let count = batch.len();
         let mut body = match &self.temporary {
-            Some(temporary) => insert(temporary, batch),
-            None => upsert(&self.target, batch)?,
+            Some(temporary) => insert(temporary, &batch),
+            None => upsert(&self.target, &batch)?,
         };
         if self.bypass_validation {
             body.append(cstr!("bypassDocumentValidation"), true);
         }
-        self.command(body).map(drop)
+        self.command(body)?;
+        self.written += i64::try_from(count).unwrap_or(i64::MAX);
+        Ok(())
     }
 }
 
 impl Drop for Writer {
     /// A job that failed leaves nothing behind.
     fn drop(&mut self) {
-        // The error that led here is the one to tell.
-        let _ = self.join();
-        if let Some(temporary) = self.place.temporary.take()
-            && let Err(error) = self.place.command(rawdoc! { "drop": temporary.as_str() })
+        if let Some(temporary) = self.temporary.take()
+            && let Err(error) = self.command(rawdoc! { "drop": temporary.as_str() })
         {
             tracing::warn!(%error, collection = %temporary, "a temporary collection stays");
         }

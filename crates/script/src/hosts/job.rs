@@ -233,14 +233,11 @@ impl MapReduceJob {
     ) -> Reduced<'_, E> {
         let finalize = last && self.has_finalize;
         let collator = self.collator.clone();
-        let lanes = self.channels.len();
         Reduced {
             job: self,
             merge: Merge::new(inputs, collator),
             finalize,
             existing: None,
-            idle: (0..lanes).collect(),
-            sent: VecDeque::new(),
             ready: VecDeque::new(),
             ended: false,
         }
@@ -359,20 +356,8 @@ pub struct Reduced<'j, E> {
     merge: Merge<E>,
     finalize: bool,
     existing: Option<Existing<E>>,
-    /// Lanes that have nothing to do.
-    idle: VecDeque<usize>,
-    /// What the lanes are working on, in key order. A lane is sent more only once it has answered:
-    /// neither side then waits for the other to read.
-    sent: VecDeque<Sent>,
     ready: VecDeque<RawDocumentBuf>,
-    /// There are no more groups.
     ended: bool,
-}
-
-/// Groups that follow one another, and the lane that works on those that need it.
-struct Sent {
-    lane: Option<usize>,
-    slots: Vec<Slot>,
 }
 
 /// A document that is finished, or the place of one that a lane is working on.
@@ -388,40 +373,32 @@ impl<E: From<JobError>> Reduced<'_, E> {
         self
     }
 
-    /// Gives every idle lane groups to work on, and puts the results of the first ones that were
-    /// given out in their places. The other lanes go on working while these are used.
-    fn advance(&mut self) -> Result<(), E> {
-        while !self.ended
-            && let Some(lane) = self.idle.pop_front()
-        {
-            let (slots, payload) = self.plan()?;
-            let is_needed = !payload.is_empty();
-            if is_needed {
-                self.job.channels[lane].send(Kind::Groups, &payload)?;
-            } else {
-                self.idle.push_front(lane);
-            }
-            let lane = is_needed.then_some(lane);
-            self.sent.push_back(Sent { lane, slots });
-            // What nobody has to work on is handed out first.
-            if lane.is_none() {
+    /// A round: every lane gets groups to work on, then the results are put in their places.
+    fn round(&mut self) -> Result<(), E> {
+        let mut plans: Vec<Vec<Slot>> = Vec::new();
+        for lane in 0..self.job.channels.len() {
+            if self.ended {
                 break;
             }
+            let (slots, payload) = self.plan()?;
+            if !payload.is_empty() {
+                self.job.channels[lane].send(Kind::Groups, &payload)?;
+            }
+            plans.push(slots);
         }
-        let Some(Sent { lane, slots }) = self.sent.pop_front() else {
-            return Ok(());
-        };
-        let mut reduced = VecDeque::new();
-        if let Some(lane) = lane {
-            reduced = self.receive(lane)?;
-            self.idle.push_back(lane);
-        }
-        for slot in slots {
-            let document = match slot {
-                Slot::Ready(document) => document,
-                Slot::Pending => reduced.pop_front().ok_or(JobError::Protocol)?,
+        for (lane, slots) in plans.into_iter().enumerate() {
+            let mut reduced = if slots.iter().any(|slot| matches!(slot, Slot::Pending)) {
+                self.receive(lane)?
+            } else {
+                VecDeque::new()
             };
-            self.ready.push_back(document);
+            for slot in slots {
+                let document = match slot {
+                    Slot::Ready(document) => document,
+                    Slot::Pending => reduced.pop_front().ok_or(JobError::Protocol)?,
+                };
+                self.ready.push_back(document);
+            }
         }
         Ok(())
     }
@@ -485,10 +462,9 @@ impl<E: From<JobError>> Iterator for Reduced<'_, E> {
     type Item = Result<RawDocumentBuf, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && !(self.ended && self.sent.is_empty()) {
-            if let Err(error) = self.advance() {
+        while self.ready.is_empty() && !self.ended {
+            if let Err(error) = self.round() {
                 self.ended = true;
-                self.sent.clear();
                 return Some(Err(error));
             }
         }
