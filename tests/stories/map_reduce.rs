@@ -160,45 +160,6 @@ async fn counts_options_and_outputs() -> Result<()> {
     Ok(())
 }
 
-/// One of many results that cannot be written ends the job, and what was written before it is gone.
-#[tokio::test]
-async fn many_results_are_written_or_none() -> Result<()> {
-    let count = 16_000;
-    let (_mongod, test) = node_with_numbers(count).await?;
-    let reduced = test.collection::<Document>("reduced");
-    let sums = |out: Document| {
-        let mut job = job("function() { emit(this._id % 15000, this.n); }", SUM);
-        job.insert("out", out);
-        job
-    };
-    for out in [doc! { "replace": "reduced" }, doc! { "merge": "reduced" }] {
-        let reply = test.run_command(sums(out)).await?;
-        let counts = reply.get_document("counts")?;
-        ensure!(
-            counts.get("output").and_then(number) == Some(15_000),
-            "{reply}"
-        );
-        ensure!(reduced.count_documents(doc! {}).await? == 15_000);
-        let last = reduced.find_one(doc! { "_id": 999 }).await?;
-        let value = last.as_ref().and_then(|last| last.get("value"));
-        ensure!(value.and_then(number) == Some(999 + 15_999), "{last:?}");
-    }
-    // Of the results only one in the midst of them is refused.
-    let validator = doc! { "_id": { "$ne": 12_000 } };
-    test.run_command(doc! { "create": "choosy", "validator": validator })
-        .await?;
-    let (code, said) = failure(&test, sums(doc! { "replace": "choosy" })).await?;
-    ensure!(code == 121, "{code}: {said}");
-    let names = test.list_collection_names().await?;
-    ensure!(
-        !names.iter().any(|name| name.starts_with("tmp.mr")),
-        "{names:?}"
-    );
-    let choosy = test.collection::<Document>("choosy");
-    ensure!(choosy.count_documents(doc! {}).await? == 0);
-    works(&test).await
-}
-
 fn number(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(number) => Some(i64::from(*number)),

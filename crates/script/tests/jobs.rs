@@ -348,34 +348,6 @@ fn a_host_has_no_privileges() {
     assert!(threads > options().lanes, "{threads} threads");
 }
 
-/// Each lane has all of the keys, so that every key is reduced once more, in many frames: the lanes
-/// answer in turns, and the results are in the order of the keys.
-#[test]
-fn many_keys_that_lanes_share_come_in_order() {
-    const KEYS: i32 = 20_000;
-    let hosts = Hosts::new(options());
-    let documents: Vec<_> = numbers(KEYS).into_iter().chain(numbers(KEYS)).collect();
-    let map = "function() { emit(this.n, 1); }";
-    let finalizing = MapReduceSpec {
-        finalize: Some("function(key, value) { return [key, value]; }".into()),
-        ..spec(map, SUM)
-    };
-    for (spec, finalized) in [(spec(map, SUM), false), (finalizing, true)] {
-        let (results, counters) = run(&hosts, &spec, &documents, never()).unwrap();
-        assert_eq!(counters.output, i64::from(KEYS));
-        assert_eq!(counters.reduce, i64::from(KEYS));
-        for (result, key) in results.iter().zip(0..) {
-            let key = f64::from(key);
-            let expected = match finalized {
-                false => doc! { "_id": key, "value": 2.0 },
-                true => doc! { "_id": key, "value": [key, 2.0] },
-            };
-            assert_eq!(*result, expected);
-        }
-    }
-    assert_eq!(hosts.idle_process_ids().len(), 1, "the lanes are at rest");
-}
-
 /// The time zone is known before its files are out of reach; what could measure or share memory is
 /// not there.
 #[test]
