@@ -161,3 +161,46 @@ async fn statements_see_those_before_them_and_stop_as_they_are_told() -> Result<
     ensure!(reply.get_i32("n")? == 2, "{reply}");
     Ok(())
 }
+
+/// A large insert is prepared and committed in parts. Its errors are told by the documents' numbers in
+/// the whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_large_insert_refuses_is_told_by_its_number() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let mut wire = Wire::connect(&mongod)?;
+    let text = "y".repeat(600_000);
+    let many: Vec<Document> = (0..2_500).map(|id| doc! { "_id": id }).collect();
+    let large: Vec<Document> = (0..20).map(|id| doc! { "_id": id, "x": &text }).collect();
+    for (mut documents, refused) in [(many, [1_700, 2_300, 2_400]), (large, [9, 15, 18])] {
+        // One is there, one comes before it in the same part, one cannot be had.
+        let [there, before, never] = refused;
+        documents[there] = doc! { "_id": -1 };
+        documents[before] = doc! { "_id": i32::try_from(before)? - 1 };
+        documents[never] = doc! { "_id": [1] };
+        for ordered in [true, false] {
+            wire.run("test", doc! { "drop": "c" })?;
+            wire.ok("test", doc! { "insert": "c", "documents": [{ "_id": -1 }] })?;
+            let documents: Vec<Bson> = documents.iter().cloned().map(Bson::from).collect();
+            let count = documents.len();
+            let insert = doc! { "insert": "c", "documents": documents, "ordered": ordered };
+            let reply = wire.ok("test", insert)?;
+            let number = |at: usize| i32::try_from(at);
+            let (stopped, inserted) = match ordered {
+                true => (vec![(number(there)?, 11_000)], there),
+                false => (
+                    vec![
+                        (number(there)?, 11_000),
+                        (number(before)?, 11_000),
+                        (number(never)?, 53),
+                    ],
+                    count - 3,
+                ),
+            };
+            ensure!(errors(&reply)? == stopped, "{ordered}: {reply}");
+            ensure!(reply.get_i32("n")? == number(inserted)?, "{reply}");
+            let found = wire.ok("test", doc! { "count": "c" })?;
+            ensure!(found.get_i32("n")? == number(inserted)? + 1, "{found}");
+        }
+    }
+    Ok(())
+}

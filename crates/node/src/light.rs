@@ -64,7 +64,7 @@ pub fn is_light(request: &Request) -> bool {
         let sequences = request.sequences.iter();
         sequences.flat_map(|sequence| sequence.docs())
     };
-    let bytes: usize = documents().map(|d| d.as_bytes().len()).sum();
+    let bytes: usize = request.sequences.iter().map(|s| s.bytes().len()).sum();
     let bytes = bytes + request.body.as_bytes().len();
     match request.name.as_str() {
         "insert" => bytes <= INSERT_BYTES_MAX,

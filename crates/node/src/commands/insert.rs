@@ -33,10 +33,6 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let documents = ctx.request.batch("documents")?;
     write_report::check_size(documents.len())?;
-    let documents: Vec<_> = documents
-        .iter()
-        .map(|document| timed(ctx, document))
-        .collect();
     let mut report = WriteReport::new(ordered(ctx)?);
     let write_context = WriteContext {
         bypass_validation: validation::is_bypassed(ctx)?,
@@ -57,7 +53,18 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         if at > 0 {
             ctx.check_interrupt()?;
         }
-        at = stage_some(&mut staging, &documents, at, &statements, &mut report).await?;
+        // As many as fit into an entry: what is done for those that follow would be void with it. And no
+        // more at once than the processor's caches hold.
+        let mut room = staging.unit.room().max(1);
+        let fits = |document: &&&RawDocument| {
+            let fits = room > 0;
+            room = room.saturating_sub(document.as_bytes().len());
+            fits
+        };
+        let some = documents.iter().skip(at).take(TOGETHER_MAX);
+        let some = some.take_while(fits);
+        let some: Vec<_> = some.map(|document| timed(ctx, document)).collect();
+        at += stage_some(&mut staging, &some, at, &statements, &mut report).await?;
     }
     staging.finish().await?;
     report.count(ctx);
@@ -78,11 +85,12 @@ fn timed<'a>(ctx: &CommandContext<'_>, document: &'a RawDocument) -> Cow<'a, Raw
 /// Documents whose keys are looked up in one snapshot.
 const TOGETHER_MAX: usize = 1_000;
 
-/// Stages documents from `at` on; where to go on.
+/// Stages documents, the first of which is the command's document number `first`; with how many it is
+/// done.
 async fn stage_some(
     staging: &mut Staging<'_>,
     documents: &[Cow<'_, RawDocument>],
-    mut at: usize,
+    first: usize,
     statements: &StatementIds,
     report: &mut WriteReport,
 ) -> Result<usize, CommandError> {
@@ -94,10 +102,12 @@ async fn stage_some(
     };
     let mut keyed_documents: Vec<(usize, KeyedDocument<'_>)> = Vec::new();
     let mut busy = None;
-    while at < documents.len() && keyed_documents.len() < TOGETHER_MAX {
-        if staging.settled(statements.of(at)).is_some() {
+    let mut at = 0;
+    while at < documents.len() {
+        let statement = statements.of(first + at);
+        if staging.settled(statement).is_some() {
             report.n += 1;
-            report.retried.push(statements.of(at));
+            report.retried.push(statement);
             at += 1;
             continue;
         }
@@ -113,7 +123,7 @@ async fn stage_some(
                 // The documents before it come first: an ordered batch ends here.
                 if keyed_documents.is_empty() {
                     staging.ctx.work.insert_tried.add(1);
-                    report.refuse(at, error);
+                    report.refuse(first + at, error);
                     return Ok(at + 1);
                 }
                 break;
@@ -129,7 +139,7 @@ async fn stage_some(
             Ok(Staged::Done) => {
                 staging.ctx.work.insert_tried.add(1);
                 report.n += 1;
-                staging.settle(statements.of(position), StatementOutcome::Insert);
+                staging.settle(statements.of(first + position), StatementOutcome::Insert);
             }
             // It and those that follow are latched again.
             Ok(Staged::Busy(latch)) => {
@@ -142,7 +152,7 @@ async fn stage_some(
             }
             Err(error) => {
                 staging.ctx.work.insert_tried.add(1);
-                report.refuse(position, error);
+                report.refuse(first + position, error);
                 if report.is_over() {
                     return Ok(at);
                 }

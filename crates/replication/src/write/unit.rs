@@ -11,7 +11,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_storage::{
     Batch, Collection, CollectionId, Index, Namespace, Overlay, OverlayView, RecordId, Snapshot,
 };
@@ -28,8 +27,9 @@ use crate::propose::Outcome;
 use crate::replica::Replica;
 use crate::sessions::SessionStamp;
 
-/// One entry holds no more than this, but for a single document that is larger.
-const ENTRY_BYTES_MAX: usize = MAX_DOCUMENT_BYTES;
+/// An entry is full with so many bytes. One that is larger gains nothing: its buffers are memory that
+/// is fetched from the system each time.
+const ENTRY_BYTES_MAX: usize = 2 << 20;
 const ENTRY_OPERATIONS_MAX: usize = 2_000;
 /// Others wait no longer for what the statements of one command have changed.
 const STAGED_MAX: Duration = Duration::from_millis(30);
@@ -107,6 +107,14 @@ impl WriteUnit {
         let entry = &self.entry;
         self.commits_in_parts()
             && (entry.bytes() >= ENTRY_BYTES_MAX || entry.operations() >= ENTRY_OPERATIONS_MAX)
+    }
+
+    /// How many bytes of documents the entry takes until it is full.
+    pub fn room(&self) -> usize {
+        match self.commits_in_parts() {
+            true => ENTRY_BYTES_MAX.saturating_sub(self.entry.bytes()),
+            false => usize::MAX,
+        }
     }
 
     /// Between two statements: whether others may have to wait for too long for what is staged, if
