@@ -327,6 +327,10 @@ impl WriteUnit {
         entry.session = session;
         let mut latches = std::mem::replace(&mut self.held, Held::none(&self.replica.latches));
         let batch = std::mem::take(&mut self.batch);
+        if entry.operations() == 0 {
+            // What is said of a session alone keeps nobody away from what was looked at.
+            latches.shrink_to(0);
+        }
         // Who inserts next into a capped collection may do so behind this.
         let mut turn = Held::none(&self.replica.latches);
         let mut parts = std::mem::take(&mut self.capped);
