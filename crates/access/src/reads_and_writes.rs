@@ -304,10 +304,8 @@ pub fn profile(check: &Check<'_>) -> bool {
 /// On the database that is named, or on all.
 pub fn validate_metadata(check: &Check<'_>) -> bool {
     match check.get("db") {
-        Some(RawBsonRef::String(database)) => {
-            check.on_database(database, Action::ValidateDBMetadata)
-        }
-        _ => check.everywhere(Action::ValidateDBMetadata),
+        Some(RawBsonRef::String(database)) => check.on_database(database, Action::Validate),
+        _ => check.everywhere(Action::Validate),
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_access::redaction::{self, HIDDEN};
+use banyan_document::is_true;
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::RowStream;
 use banyan_execution::work::Work;
-use banyan_wire::{CommandError, Connection, OWN_CONNECTION_ID, Origin, Request};
+use banyan_wire::{CommandError, Connection, ErrorCode, OWN_CONNECTION_ID, Origin, Request};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use crate::commands::table::{CommandResult, CommandSpec, Needs};
@@ -57,7 +58,7 @@ pub fn keep(
     verdict: &Verdict,
 ) -> bool {
     let is_wanted = verdict.is_kept || verdict.settings.filter.is_some();
-    if !is_wanted || !is_profiled(ctx) {
+    if !is_wanted || !is_profiled(ctx) || names_nothing(result) {
         return verdict.is_logged;
     }
     let entry = of_command(ctx, took, result);
@@ -84,6 +85,12 @@ pub fn keep_part(whole: &CommandContext<'_>, part: &CommandContext<'_>, result: 
         let took = part.busy();
         keep(part, took, result, &judge(part, took));
     }
+}
+
+/// Whether a command was refused for a name that it may not use: it has touched nothing.
+fn names_nothing(result: &CommandResult) -> bool {
+    let error = result.as_ref().err();
+    error.is_some_and(|error| error.code == ErrorCode::InvalidNamespace)
 }
 
 /// Whether a command does something in its database: what only looks at the process does not.
@@ -159,10 +166,13 @@ fn of_command(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) 
         entry.append(cstr!("replanned"), true);
         entry.append(cstr!("replanReason"), reason);
     }
-    if name == "findAndModify" {
+    let removes = ctx
+        .field("remove")
+        .is_some_and(|field| is_true(field.value));
+    if name == "findAndModify" && !removes {
         append_changed(&mut entry, &Counts::of(work));
     }
-    if work.deleted.value() > 0 {
+    if work.deleted.value() > 0 || (name == "findAndModify" && removes) {
         entry.append(cstr!("ndeleted"), number(work.deleted.value()));
     }
     if name == "insert" {

@@ -15,6 +15,8 @@ use banyan_document::validate::{MAX_DEPTH, validate_with_depth};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
+/// All entries are kept in memory, too.
+pub const BYTES_MAX: u64 = 64 << 20;
 /// Names end so while a file is being written.
 const UNFINISHED: &str = ".new";
 const SUFFIX: &str = ".bson";
@@ -250,7 +252,7 @@ fn read(directory: &Path, bytes: &[u8]) -> Option<ProfileCollection> {
     let mut rest = bytes;
     let head = next_document(&mut rest)?;
     let number = |name| Some(head.get_i64(name).ok()?.max(0).unsigned_abs());
-    let bytes_max = number("size")?.min(super::BYTES_MAX);
+    let bytes_max = number("size")?.min(BYTES_MAX);
     let database = head.get_str("database").ok()?;
     let collection = ProfileCollection::new(directory, database, bytes_max, number("max"));
     while let Some(entry) = next_document(&mut rest) {

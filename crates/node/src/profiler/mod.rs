@@ -17,12 +17,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 pub use banyan_replication::virtual_collections::PROFILE;
-pub use collection::{Behind, Entries, ProfileCollection};
+pub use collection::{BYTES_MAX, Behind, Entries, ProfileCollection};
 
 /// The size of a collection that is made because somebody profiles.
 pub const BYTES_DEFAULT: u64 = 1 << 20;
-/// All entries are kept in memory, too.
-pub const BYTES_MAX: u64 = 64 << 20;
 
 /// What is profiled of a database, and what the log tells of it.
 #[derive(Clone, Default)]
