@@ -2,6 +2,7 @@
 //! with real clients and looks at what a user would see.
 
 mod access;
+mod administering;
 mod bulks;
 mod capped;
 mod changes;
@@ -42,6 +43,7 @@ mod parts;
 mod places;
 mod plan_cache;
 mod power;
+mod profiler;
 mod reads;
 mod replica_set;
 mod returned_keys;

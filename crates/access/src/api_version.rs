@@ -304,6 +304,25 @@ fn check_indexes(request: &Request) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// Whether an index that there is belongs to version 1.
+pub fn check_index(name: &str, spec: &RawDocument) -> Result<(), CommandError> {
+    let Some(RawBsonRef::Document(key)) = banyan_document::field(spec, "key") else {
+        return Ok(());
+    };
+    let is_refused = |kind: &str| matches!(kind, "text" | "geoHaystack");
+    match elements(key).any(|field| field.value().as_str().is_some_and(is_refused)) {
+        true => Err(refused(format!(
+            "The index with name {name} is not allowed in API version {VERSION}."
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Whether the pipeline of a view that there is does.
+pub fn check_view(stages: &RawArray) -> Result<(), CommandError> {
+    check_stages(stages, 0)
+}
+
 fn check_stages(stages: &RawArray, depth: usize) -> Result<(), CommandError> {
     if depth > DEPTH_MAX {
         return Ok(());

@@ -297,7 +297,16 @@ pub fn profile(check: &Check<'_>) -> bool {
         || (level == Some(-1)
             && check.get("slowms").is_none()
             && check.get("sampleRate").is_none()
+            && check.get("filter").is_none()
             && check.on(check.database, "system.profile", Action::Find))
+}
+
+/// On the database that is named, or on all.
+pub fn validate_metadata(check: &Check<'_>) -> bool {
+    match check.get("db") {
+        Some(RawBsonRef::String(database)) => check.on_database(database, Action::Validate),
+        _ => check.everywhere(Action::Validate),
+    }
 }
 
 /// One's own operations anybody may see.

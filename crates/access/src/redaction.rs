@@ -8,7 +8,13 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use crate::cluster_time::KEYS_COLLECTION;
 
-const HIDDEN: &str = "xxx";
+/// What stands in place of a secret.
+pub const HIDDEN: &str = "xxx";
+
+/// Whether documents of a collection are secret, whatever writes them.
+pub fn is_secret(collection: &str) -> bool {
+    matches!(collection, "system.users" | KEYS_COLLECTION)
+}
 
 /// The fields of a command that hold a password, a proof, or what is as good. `target`: the value of
 /// its first field.

@@ -459,6 +459,10 @@ impl RowStream for Executor {
         Executor::save(self);
     }
 
+    fn explain_run(&self) -> Option<RawDocumentBuf> {
+        Some(Executor::explain_run(self))
+    }
+
     fn holds_snapshot(&self) -> bool {
         Executor::holds_snapshot(self)
     }

@@ -88,6 +88,11 @@ pub trait RowStream: Send {
     /// Keeps the position and lets the snapshot go, where it can go on in another one.
     fn save(&mut self) {}
 
+    /// What the stages that make the rows have done, where that is known.
+    fn explain_run(&self) -> Option<RawDocumentBuf> {
+        None
+    }
+
     /// Whether it holds a snapshot.
     fn holds_snapshot(&self) -> bool {
         false

@@ -13,6 +13,7 @@ use crate::commands::table::{CommandResult, CommandSpec};
 use crate::context::CommandContext;
 use crate::counters::Counters;
 use crate::operations::operation_word;
+use crate::profiling::{self, collection_of, returns_documents};
 use crate::shape;
 use crate::top::Kind;
 
@@ -41,9 +42,10 @@ pub fn settle(ctx: &CommandContext<'_>, place: usize, result: &CommandResult) {
 }
 
 /// A command has ended that ran as a part of another one.
-pub fn settle_part(whole: &CommandContext<'_>, part: &CommandContext<'_>) {
+pub fn settle_part(whole: &CommandContext<'_>, part: &CommandContext<'_>, result: &CommandResult) {
     whole.work.absorb(&part.work);
     note_top(part, part.busy());
+    profiling::keep_part(whole, part, result);
 }
 
 /// A request has ended before there was a command to run.
@@ -69,11 +71,6 @@ fn count_statements(counters: &Counters, work: &Work) {
     operations.update.add(work.update_tried.value());
     operations.delete.add(work.delete_tried.value());
     counters.user_errors.add(work.write_errors.value());
-}
-
-/// Its batches are documents of collections, unlike those of the list commands.
-fn returns_documents(spec: &CommandSpec) -> bool {
-    matches!(spec.name, "find" | "getMore" | "aggregate")
 }
 
 fn count_documents(counters: &Counters, spec: &CommandSpec, work: &Work) {
@@ -126,21 +123,16 @@ fn note_top(ctx: &CommandContext<'_>, took: Duration) {
         .note(found.id, kind, ctx.spec.writes, took, count);
 }
 
-/// The collection that a command names.
-pub fn collection_of<'a>(ctx: &CommandContext<'a>) -> Option<&'a str> {
-    match ctx.spec.name {
-        "getMore" => ctx.field("collection")?.value.as_str(),
-        _ => ctx.argument()?.as_str(),
-    }
-}
-
 fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
-    let limit_ms = ctx.node.parameters.slow_ms();
-    let took_ms = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
     // Drivers ask to be answered when something has changed.
-    if limit_ms < 0 || took_ms < limit_ms || ctx.spec.name == "hello" {
+    if ctx.spec.name == "hello" {
         return;
     }
+    let verdict = profiling::judge(ctx, took);
+    if !profiling::keep(ctx, took, result, &verdict) {
+        return;
+    }
+    let took_ms = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
     let (database, work) = (ctx.database(), &ctx.work);
     let stats = work.plan();
     let choice = stats.as_ref().and_then(|stats| stats.choice());

@@ -27,6 +27,7 @@ use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::fail_points::Failing;
 use banyan_wire::{CommandError, Connection, ErrorCode, Request, SessionId};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+use parking_lot::Mutex;
 
 use crate::counters::{CommandCounts, Counter, Sharded};
 use crate::errors;
@@ -34,6 +35,7 @@ use crate::generic::{Command, Generic};
 use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
+use crate::profiler::Notes;
 use crate::read_concern::concern::Level;
 use crate::role::BoxFuture;
 
@@ -325,6 +327,8 @@ pub struct CommandContext<'a> {
     pub labels: OnceLock<RawArrayBuf>,
     /// What it has done so far.
     pub work: Work,
+    /// What the profiler is to know beside that.
+    pub notes: Mutex<Notes>,
     /// The entry in `currentOp`, made for commands that may take a while.
     operation: OnceLock<Registration>,
 }
@@ -362,6 +366,7 @@ impl<'a> CommandContext<'a> {
             waited_micros: AtomicU64::new(0),
             labels: OnceLock::new(),
             work: Work::default(),
+            notes: Mutex::default(),
             handle: OnceLock::new(),
             slot: OnceLock::new(),
             budget: OnceLock::new(),

@@ -7,6 +7,7 @@ use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::RawDocumentBuf;
 
 use crate::account;
+use crate::blocked_writes;
 use crate::commands::table::Run;
 use crate::context::CommandContext;
 
@@ -69,11 +70,12 @@ impl CommandContext<'_> {
         if spec.writes {
             ctx.concern = self.concern.clone();
         }
-        let reply = match spec.run {
-            Run::Inline(run) => run(&ctx),
-            Run::Future(run) | Run::Either(_, run) => run(&ctx).await,
+        let reply = match (blocked_writes::refusal(&ctx), spec.run) {
+            (Some(refused), _) => refused,
+            (None, Run::Inline(run)) => run(&ctx),
+            (None, Run::Future(run) | Run::Either(_, run)) => run(&ctx).await,
         };
-        account::settle_part(self, &ctx);
+        account::settle_part(self, &ctx, &reply);
         if ctx.is_late() {
             self.note_late();
         }

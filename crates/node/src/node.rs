@@ -30,9 +30,11 @@ use crate::info::{ClusterRole, ServerInfo};
 use crate::logical_sessions::LogicalSessions;
 use crate::operations::Operations;
 use crate::parameters::Parameters;
+use crate::profiler::Profiler;
 use crate::role::{IndexRules, Role};
 use crate::rw_defaults::KnownDefaults;
 use crate::top::Top;
+use crate::user_writes::UserWrites;
 use crate::write_gate::WriteGate;
 
 /// How a node is opened.
@@ -103,6 +105,7 @@ pub struct Node {
     /// Held by whoever changes users or roles.
     pub access_changes: tokio::sync::Mutex<()>,
     pub parameters: Parameters,
+    pub profiler: Profiler,
     pub counters: Sharded<Counters>,
     pub top: Top,
     pub operations: Operations,
@@ -123,6 +126,7 @@ pub struct Node {
     pub defaults: KnownDefaults,
     /// What clients' writes pass.
     pub(crate) write_gate: WriteGate,
+    pub(crate) user_writes: UserWrites,
     /// Where tests have it fail.
     pub fail_points: FailPoints,
     /// A no-op entry is being asked for or written: one serves everybody who waits.
@@ -173,12 +177,14 @@ impl Node {
         let replica = Arc::new(Replica::new(store, machine, group, clock));
         let scratch = options.info.dbpath.join("_tmp");
         let memory = banyan_spill::memory(&scratch);
+        let profiler = Profiler::open(&options.info.dbpath);
         let node = Arc::new(Node {
             log: Arc::new(Log::new(replica.clone())),
             info: options.info,
             access: AccessControl::new(options.access),
             access_changes: tokio::sync::Mutex::default(),
             parameters: Parameters::new(memory),
+            profiler,
             counters: Sharded::default(),
             top: Top::default(),
             operations: Operations::new(),
@@ -192,12 +198,14 @@ impl Node {
             snapshots: Snapshots::default(),
             defaults: KnownDefaults::default(),
             write_gate: WriteGate::default(),
+            user_writes: UserWrites::default(),
             fail_points: FailPoints::default(),
             asking_for_noop: AtomicBool::new(false),
             role: OnceLock::new(),
             javascript: OnceLock::new(),
         });
         users::watch(&node.access, &node.replica.machine);
+        node.user_writes.watch(&node.replica.machine);
         // A shard's are those of its cluster.
         if node.info.role != ClusterRole::Shard {
             signing_keys::watch(&node.access, &node.replica.machine);
@@ -288,6 +296,7 @@ impl Node {
         self.operations.shut_down();
         self.cursors.kill_all();
         self.replica.group.stop();
+        self.profiler.write_files();
         if let Err(error) = self.replica.store.persist() {
             tracing::error!(%error, "cannot sync the data");
         }

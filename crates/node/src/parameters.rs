@@ -19,6 +19,9 @@ use bson::{RawBson, RawBsonRef, rawdoc};
 
 use crate::params;
 
+/// The version of MongoDB whose features there are.
+pub const FEATURE_VERSION: &str = "7.0";
+
 /// A parameter that is a number and can be changed while running.
 #[derive(Clone, Copy)]
 struct Setting {
@@ -164,7 +167,7 @@ impl Parameters {
 
     pub fn get(&self, name: &str) -> Option<RawBson> {
         match name {
-            "featureCompatibilityVersion" => Some(rawdoc! { "version": "7.0" }.into()),
+            "featureCompatibilityVersion" => Some(rawdoc! { "version": FEATURE_VERSION }.into()),
             "authenticationMechanisms" => Some(banyan_access::login::enabled_mechanisms().into()),
             login::MODE_PARAMETER => Some(RawBson::String(login::shown_mode().to_owned())),
             _ => {

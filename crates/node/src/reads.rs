@@ -84,7 +84,7 @@ pub fn known_count(
     collection: &str,
 ) -> Result<Option<u64>, CommandError> {
     let view = owned_view(ctx, collection)?;
-    let is_virtual = matches!(ctx.database(), "local" | "config");
+    let is_virtual = local::may_be_virtual(ctx.database(), collection);
     if is_virtual || view.ownership.is_some() || view.snapshot.has_overlay() {
         return Ok(None);
     }
@@ -102,7 +102,7 @@ fn virtual_documents(
     collection: &str,
     request: &Request<'_>,
 ) -> Result<Option<Documents>, CommandError> {
-    if !matches!(ctx.database(), "local" | "config") {
+    if !local::may_be_virtual(ctx.database(), collection) {
         return Ok(None);
     }
     let order = Order {

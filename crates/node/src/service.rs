@@ -26,6 +26,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::account;
 use crate::audited_changes::{self, Before};
+use crate::blocked_writes;
 use crate::commands::BUILT_IN;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::commands::write_report;
@@ -129,6 +130,9 @@ impl NodeService {
             ctx.view = read_concern::prepare(ctx).await?;
         }
         let _passed = self.pass_write_gate(ctx).await?;
+        if let Some(refused) = blocked_writes::refusal(ctx) {
+            return refused;
+        }
         self.prepare_role(ctx).await;
         let result = match ctx.spec.run {
             Run::Either(inline, run) => match inline(ctx) {

@@ -38,6 +38,7 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
         let Some(node) = node.upgrade() else { return };
         node.snapshots.reap(node.parameters.snapshot_window());
         node.cursors.rest_idle(cursors::REST_AFTER);
+        write_profiles(&node).await;
         node.replica
             .machine
             .log_begins_at(node.replica.group.first_index());
@@ -52,6 +53,13 @@ async fn run(node: Weak<Node>, stop: tokio_util::sync::CancellationToken) {
             node.write_periodic_noop().await;
         }
     }
+}
+
+/// Writes what the profiler has kept where it waits for the disk beside everything else.
+async fn write_profiles(node: &Arc<Node>) {
+    let node = node.clone();
+    // The process ends, or nothing was written: what is missing comes with the next round.
+    let _ = tokio::task::spawn_blocking(move || node.profiler.write_files()).await;
 }
 
 impl Node {

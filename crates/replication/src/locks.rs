@@ -47,6 +47,16 @@ impl Mode {
         Mode::Exclusive,
     ];
 
+    /// As MongoDB writes it.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Mode::IntentShared => "IS",
+            Mode::IntentExclusive => "IX",
+            Mode::Shared => "S",
+            Mode::Exclusive => "X",
+        }
+    }
+
     /// Whether two may hold a lock in these modes at once.
     pub fn is_compatible_with(self, other: Mode) -> bool {
         use Mode::{Exclusive, IntentExclusive, IntentShared, Shared};
@@ -73,6 +83,25 @@ impl Mode {
 pub struct Resource {
     level: Level,
     number: u64,
+}
+
+impl Resource {
+    pub fn is_database(&self) -> bool {
+        self.level == Level::Database
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// What is locked at a moment: the modes in which it is held, once for each holder, and those that are
+/// waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldLock {
+    pub resource: Resource,
+    pub granted: Vec<Mode>,
+    pub waiting: Vec<Mode>,
 }
 
 impl Hash for Resource {
@@ -167,6 +196,28 @@ impl LockManager {
             level: Level::Database,
             number: self.hasher.hash_one(('d', name)),
         }
+    }
+
+    /// Everything that is held or waited for, in the order in which locks are taken. Each shard as of
+    /// when it was looked at.
+    pub fn listing(&self) -> Vec<HeldLock> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let used = shard.iter().filter(|(_, head)| !head.is_unused());
+            held.extend(used.map(|(resource, head)| {
+                let granted = Mode::ALL.into_iter().zip(head.granted);
+                let granted =
+                    granted.flat_map(|(mode, count)| std::iter::repeat_n(mode, count as usize));
+                HeldLock {
+                    resource: *resource,
+                    granted: granted.collect(),
+                    waiting: head.waiting.iter().map(|request| request.mode).collect(),
+                }
+            }));
+        }
+        held.sort_by_key(|lock| lock.resource);
+        held
     }
 
     /// The lock, if it can be had at once and nobody waits for it.

@@ -5,7 +5,8 @@
 //! the readiness that the runtime already knows, which costs no system call.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use banyan_document::validate::validate_with_depth;
@@ -95,7 +96,49 @@ struct Inner {
     permits: Semaphore,
     lane: Mutex<Option<Lane>>,
     runtime: Option<tokio::runtime::Handle>,
+    usage: Usage,
+    /// Grows when all connections are to be dropped: one of an older generation is not used again.
+    generation: AtomicU64,
 }
+
+#[derive(Default)]
+struct Usage {
+    in_use: AtomicU64,
+    connecting: AtomicU64,
+    created: AtomicU64,
+}
+
+/// One is counted for as long as this lives.
+struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicU64) -> Counted<'a> {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Counted(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many connections a pool has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// They carry a request.
+    pub in_use: u64,
+    /// They wait for one.
+    pub available: u64,
+    /// Made so far, those that are closed by now included.
+    pub created: u64,
+    /// Being made.
+    pub connecting: u64,
+}
+
+/// The pools of this process that somebody uses.
+static POOLS: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
 impl Pool {
     /// A pool for `host:port`; connects when it is first used. One-way sends from outside a
@@ -108,10 +151,40 @@ impl Pool {
             idle: Mutex::default(),
             lane: Mutex::default(),
             runtime: tokio::runtime::Handle::try_current().ok(),
+            usage: Usage::default(),
+            generation: AtomicU64::new(0),
         };
-        Pool {
-            inner: Arc::new(inner),
+        let inner = Arc::new(inner);
+        let mut pools = POOLS.lock();
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(&inner));
+        Pool { inner }
+    }
+
+    /// All pools of this process.
+    pub fn all() -> Vec<Pool> {
+        let pools = POOLS.lock();
+        let alive = pools.iter().filter_map(Weak::upgrade);
+        alive.map(|inner| Pool { inner }).collect()
+    }
+
+    /// The connections for requests that are answered.
+    pub fn usage(&self) -> PoolUsage {
+        let Inner { usage, idle, .. } = &*self.inner;
+        PoolUsage {
+            in_use: usage.in_use.load(Ordering::Relaxed),
+            available: idle.lock().len() as u64,
+            created: usage.created.load(Ordering::Relaxed),
+            connecting: usage.connecting.load(Ordering::Relaxed),
         }
+    }
+
+    /// Closes all connections: those in use when they have carried their request. What was queued to
+    /// be sent one way is lost.
+    pub fn drop_connections(&self) {
+        self.inner.generation.fetch_add(1, Ordering::AcqRel);
+        self.clear();
+        self.inner.lane.lock().take();
     }
 
     pub fn address(&self) -> &str {
@@ -183,13 +256,18 @@ impl Pool {
     async fn exchange_unbounded(&self, request: &Outgoing) -> Result<RawDocumentBuf, ClientError> {
         // The semaphore is never closed.
         let _permit = self.inner.permits.acquire().await;
+        let generation = self.inner.generation.load(Ordering::Acquire);
         let mut connection = match self.take_idle() {
             Some(connection) => connection,
             None => self.connect().await?,
         };
+        let _used = Counted::new(&self.inner.usage.in_use);
         match connection.exchange(request).await {
             Ok(reply) => {
-                self.inner.idle.lock().push(connection);
+                let mut idle = self.inner.idle.lock();
+                if generation == self.inner.generation.load(Ordering::Acquire) {
+                    idle.push(connection);
+                }
                 Ok(reply)
             }
             Err(ExchangeError::Io(source)) => Err(ClientError::Io {
@@ -213,6 +291,7 @@ impl Pool {
     async fn connect(&self) -> Result<ClientConnection, ClientError> {
         let options = &self.inner.options;
         let tls = options.tls.as_deref();
+        let _counted = Counted::new(&self.inner.usage.connecting);
         // In a box: every future that sends a request would hold its state otherwise.
         Box::pin(ClientConnection::open(
             &self.inner.address,
@@ -220,6 +299,9 @@ impl Pool {
             tls,
         ))
         .await
+        .inspect(|_| {
+            self.inner.usage.created.fetch_add(1, Ordering::Relaxed);
+        })
         .map_err(|source| ClientError::Connect {
             address: self.inner.address.clone(),
             source,

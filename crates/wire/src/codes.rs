@@ -254,6 +254,7 @@ codes! {
     MechanismUnavailable = 334,
     APIMismatchError = 347,
     CollectionUUIDMismatch = 361,
+    UserWritesBlocked = 371,
     CannotDropShardKeyIndex = 373,
     SocketException = 9001,
     NotWritablePrimary = 10107,

@@ -33,6 +33,7 @@ mod one_way;
 mod opened;
 mod outgoing;
 pub mod params;
+pub mod pool_commands;
 mod presence;
 mod read_preference;
 mod replica_set;
@@ -47,7 +48,7 @@ mod stream;
 pub mod tls;
 pub mod version;
 
-pub use client::{ClientError, Pool, PoolOptions};
+pub use client::{ClientError, Pool, PoolOptions, PoolUsage};
 pub use codes::ErrorCode;
 pub use compression::Compressor;
 pub use connection::{Connection, LastError, LastWrite, OWN_CONNECTION_ID};

@@ -8,6 +8,7 @@ mod build_info;
 mod bulk_write;
 mod coll_stats;
 mod configure_fail_point;
+mod conn_pool_stats;
 mod connection_status;
 mod count;
 mod create;
@@ -24,6 +25,7 @@ mod find;
 mod find_and_modify;
 mod flush_router_config;
 pub(crate) mod forward;
+mod fsync;
 mod get_cmd_line_opts;
 mod get_log;
 mod get_more;
@@ -51,6 +53,7 @@ mod out;
 mod pass;
 mod ping;
 mod plan_cache;
+mod profile;
 mod refused;
 mod remove_shard;
 mod rotate_certificates;
@@ -100,6 +103,8 @@ static TABLE: &[&[CommandSpec]] = &[
         host_info::SPEC,
         whats_my_uri::SPEC,
         connection_status::SPEC,
+        profile::SPEC,
+        fsync::SPEC,
         server_status::SPEC,
         get_cmd_line_opts::SPEC,
         get_log::SPEC,
@@ -113,6 +118,7 @@ static TABLE: &[&[CommandSpec]] = &[
         kill_op::SPEC,
         shutdown::SPEC,
     ],
+    conn_pool_stats::SPECS,
     sasl::SPECS,
     user_management::SPECS,
     sessions::SPECS,

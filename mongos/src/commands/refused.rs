@@ -20,7 +20,16 @@ pub const SPECS: &[CommandSpec] = &[
         .access(Access::Cluster(Action::ReplSetStateChange)),
     CommandSpec::new("replSetFreeze", "not through a router", run!(refuse))
         .access(Access::Cluster(Action::ReplSetStateChange)),
+    CommandSpec::new("compact", "not through a router", run!(refuse_compact))
+        .access(Access::Collection(Action::Compact)),
 ];
+
+async fn refuse_compact(_: &Context<'_>) -> CommandResult {
+    Err(CommandError::new(
+        ErrorCode::CommandNotSupported,
+        "compact not allowed through mongos",
+    ))
+}
 
 async fn refuse(context: &Context<'_>) -> CommandResult {
     let text = format!("{} is not supported through mongos", context.request.name);

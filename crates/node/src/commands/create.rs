@@ -18,6 +18,7 @@ use super::validation;
 use crate::collation;
 use crate::context::CommandContext;
 use crate::params;
+use crate::profiler::{BYTES_MAX, PROFILE};
 use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
@@ -68,6 +69,9 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         return Ok(rawdoc! { "ok": 1.0 });
     }
     refuse_unsupported(ctx)?;
+    if namespace.collection() == PROFILE {
+        return create_profile(ctx, &namespace, capped);
+    }
     let validation = validation::Asked::parse(ctx)?;
     let mut options = RawDocumentBuf::new();
     if let Some(limits) = capped {
@@ -108,6 +112,33 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let change: CatalogChange = catalog_ops::creation(&node.replica, &namespace, options);
     catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(rawdoc! { "ok": 1.0 })
+}
+
+/// Where the profiler is to keep more than it does by itself. It is the member's own.
+fn create_profile(
+    ctx: &CommandContext<'_>,
+    namespace: &Namespace,
+    limits: Option<capped::Limits>,
+) -> CommandResult {
+    let invalid = |why: String| Err(CommandError::new(ErrorCode::InvalidOptions, why));
+    let Some(limits) = limits else {
+        return invalid(format!("{namespace} has to be capped"));
+    };
+    let positive = |limit: i64| limit.max(0).unsigned_abs();
+    let bytes = limits.size.map_or(0, positive);
+    if bytes > BYTES_MAX {
+        return invalid(format!(
+            "{namespace} may have {BYTES_MAX} bytes at most: all of it is kept in memory"
+        ));
+    }
+    let documents = limits.max.map(positive);
+    match ctx.node.profiler.create(ctx.database(), bytes, documents) {
+        true => Ok(rawdoc! { "ok": 1.0 }),
+        false => Err(CommandError::new(
+            ErrorCode::NamespaceExists,
+            format!("Collection {namespace} already exists."),
+        )),
+    }
 }
 
 /// The view that is to be made, if it is one.

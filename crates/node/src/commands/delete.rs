@@ -9,7 +9,7 @@ use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::modify::{self, Action, Target};
 use banyan_replication::write::staging::Staging;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
@@ -17,6 +17,7 @@ use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
+use crate::profiling;
 use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
@@ -68,6 +69,20 @@ impl<'a> Statement<'a> {
     }
 }
 
+impl Statement<'_> {
+    /// As the profiler shows it.
+    fn describe(&self) -> RawDocumentBuf {
+        let mut shown = rawdoc! { "q": self.filter.to_owned(), "limit": i32::from(!self.multi) };
+        if let Some(hint) = self.hint {
+            shown.append(cstr!("hint"), hint);
+        }
+        if let Some(collation) = self.collation {
+            shown.append(cstr!("collation"), collation);
+        }
+        shown
+    }
+}
+
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(delete(ctx))
 }
@@ -94,6 +109,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         Err(error) => return Err(error),
     };
     let ids = statement_ids(ctx, documents.len())?;
+    let mut profiled = profiling::Statements::new(ctx);
     for (at, statement) in statements.iter().enumerate() {
         if report.is_over() {
             break;
@@ -103,13 +119,17 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         }
         write_report::look(ctx, at)?;
         ctx.work.delete_tried.add(1);
-        match one(&mut staging, statement, &context, ids.of(at), &mut report).await {
+        profiled.begin();
+        let outcome = one(&mut staging, statement, &context, ids.of(at), &mut report).await;
+        profiled.end(at, outcome.as_ref().err());
+        match outcome {
             Ok(deleted) => report.n += deleted,
             Err(error) if write_report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
         }
     }
     staging.finish().await?;
+    profiled.keep(|at| statements[at].describe());
     report.count(ctx);
     Ok(report.reply(|_| {}))
 }

@@ -10,12 +10,31 @@ use bson::rawdoc;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::access::stored;
 use crate::context::CommandContext;
+use crate::profiler::PROFILE;
 use crate::views;
 use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("drop", Run::Future(run))
     .access(Access::Collection(Action::DropCollection))
     .writes();
+
+/// What the profiler has kept goes while it keeps no more.
+fn drop_profile(ctx: &CommandContext<'_>, namespace: &Namespace) -> CommandResult {
+    let profiler = &ctx.node.profiler;
+    if profiler.settings(ctx.database()).level > 0 {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            "turn off profiling before dropping system.profile collection",
+        ));
+    }
+    match profiler.drop_collection(ctx.database()) {
+        true => Ok(rawdoc! { "nIndexesWas": 0, "ns": namespace.as_str(), "ok": 1.0 }),
+        false => Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            "ns not found",
+        )),
+    }
+}
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
@@ -39,6 +58,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 ErrorCode::Location(5_255_000),
                 "can't drop live oplog while replicating",
             ));
+        }
+        if namespace.collection() == PROFILE {
+            return drop_profile(ctx, &namespace);
         }
         let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
             return Err(CommandError::new(

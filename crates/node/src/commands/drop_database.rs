@@ -47,6 +47,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         if !changes.is_empty() {
             catalog_ops::drop_database(&node.replica, &changes, ctx.database(), term).await?;
         }
+        node.profiler.forget(ctx.database());
         Ok(rawdoc! { "dropped": ctx.database(), "ok": 1.0 })
     })
 }

@@ -14,6 +14,7 @@ use crate::cursors::first;
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
 use crate::params::{self, Field};
+use crate::profiling;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
     .access(Access::LoggedIn)
@@ -29,6 +30,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
 
 /// How long a `getMore` on a waiting cursor stays when the client names no time.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+
+/// What the full name of what the profiler has kept ends with.
+const PROFILE_SUFFIX: &str = ".system.profile";
 
 struct Parameters {
     id: i64,
@@ -103,6 +107,10 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         let result = continue_cursor(ctx, &parameters, &mut cursor).await;
         cursor.slot.set(None);
+        if cursor.origin.is_some() {
+            ctx.notes.lock().origin.clone_from(&cursor.origin);
+        }
+        profiling::note_stages(ctx, &*cursor.rows);
         let (batch, ended) = result?;
         ctx.work.returned.add(batch.count());
         let mut id = 0;
@@ -171,7 +179,11 @@ async fn continue_cursor(
     batch.at_cluster_time = cursor.at_cluster_time;
     // Before the first look, so that nothing comes unnoticed between the two.
     let waits = cursor.tail == Tail::Waits;
-    let mut applied = waits.then(|| ctx.node.replica.machine.applied_watch());
+    let is_profile = parameters.namespace.ends_with(PROFILE_SUFFIX);
+    let mut applied = waits.then(|| match is_profile {
+        true => ctx.node.profiler.watch(),
+        false => ctx.node.replica.machine.applied_watch(),
+    });
     let ended = fill(ctx, &mut batch, cursor, documents).await?;
     if let Some(left) = &mut cursor.time_left {
         *left = left.saturating_sub(started.elapsed());

@@ -81,15 +81,17 @@ struct Database {
 fn databases_of(node: &Node) -> BTreeMap<String, Database> {
     let long = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut databases = BTreeMap::new();
-    for name in ["config", "local"] {
-        let views = local::collections(node, name);
+    let mut names = node.profiler.databases();
+    names.extend(["config", "local"].map(str::to_owned));
+    for name in names {
+        let views = local::collections(node, &name);
         if !views.is_empty() {
             let bytes = views
                 .iter()
-                .filter_map(|(view, _)| local::stats(node, name, view))
+                .filter_map(|(view, _)| local::stats(node, &name, view))
                 .filter_map(|stats| stats.get_i64("size").ok());
             let size = bytes.sum();
-            databases.insert(name.to_owned(), Database { size, empty: false });
+            databases.insert(name, Database { size, empty: false });
         }
     }
     for database in node.replica.store.catalog().databases() {

@@ -11,6 +11,7 @@ use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::params;
 use crate::views;
+use crate::virtual_collections::profile;
 
 pub static SPEC: CommandSpec = CommandSpec::new("listIndexes", Run::Inline(run))
     .access(Access::Collection(Action::ListIndexes))
@@ -53,6 +54,9 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = ctx.collection()?;
     let catalog = ctx.node.replica.store.catalog();
     let Some(collection) = catalog.get(ctx.database(), name) else {
+        if profile::exists(ctx.node, ctx.database(), name) {
+            return first::reply_with_list(ctx, ctx.namespace()?, Vec::new());
+        }
         views::refuse_named(ctx)?;
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,

@@ -16,7 +16,9 @@ mod change_stream;
 pub(crate) mod clustered;
 pub mod coll_mod;
 mod coll_stats;
+mod compact;
 mod configure_fail_point;
+mod conn_pool_stats;
 mod connection_status;
 mod convert_to_capped;
 pub mod count;
@@ -56,6 +58,7 @@ mod list_collections;
 mod list_commands;
 mod list_databases;
 mod list_indexes;
+mod lock_info;
 mod log_application_message;
 mod log_rotate;
 mod out;
@@ -85,7 +88,9 @@ mod rw_concern_defaults;
 mod sasl;
 mod server_status;
 pub mod sessions;
+mod set_feature_compatibility_version;
 mod set_parameter;
+mod set_user_write_block_mode;
 mod shutdown;
 mod test_deprecation;
 mod top;
@@ -94,6 +99,7 @@ mod user_cache_generation;
 mod user_management;
 mod users_info;
 mod validate;
+mod validate_db_metadata;
 mod validation;
 mod vote_commit_index_build;
 mod whats_my_uri;
@@ -135,6 +141,8 @@ static ACCESS: &[&CommandSpec] = &[
 /// About the process: nothing here touches a collection.
 static SERVER: &[&CommandSpec] = &[
     &build_info::SPEC,
+    &conn_pool_stats::SPEC,
+    &conn_pool_stats::DROP,
     &configure_fail_point::SPEC,
     &current_op::SPEC,
     &current_op::KILL_SPEC,
@@ -145,6 +153,7 @@ static SERVER: &[&CommandSpec] = &[
     &get_parameter::SPEC,
     &host_info::SPEC,
     &list_commands::SPEC,
+    &lock_info::SPEC,
     &log_application_message::SPEC,
     &log_rotate::SPEC,
     &ping::SPEC,
@@ -158,7 +167,9 @@ static SERVER: &[&CommandSpec] = &[
     &sessions::KILL_ALL,
     &sessions::KILL_ALL_BY_PATTERN,
     &sessions::REFRESH_CACHE,
+    &set_feature_compatibility_version::SPEC,
     &set_parameter::SPEC,
+    &set_user_write_block_mode::SPEC,
     &shutdown::SPEC,
     &test_deprecation::SPEC,
     &top::SPEC,
@@ -169,6 +180,7 @@ static SERVER: &[&CommandSpec] = &[
 static READ: &[&CommandSpec] = &[
     &aggregate::SPEC,
     &coll_stats::SPEC,
+    &compact::SPEC,
     &count::SPEC,
     &data_size::SPEC,
     &db_hash::SPEC,
@@ -187,6 +199,7 @@ static READ: &[&CommandSpec] = &[
     &list_indexes::SPEC,
     &plan_cache::CLEAR,
     &validate::SPEC,
+    &validate_db_metadata::SPEC,
 ];
 
 /// What keeps a replica set together, and what tells clients about it.

@@ -13,6 +13,7 @@ use crate::access::stored;
 use crate::context::{CommandContext, check_collection_name};
 use crate::index_builds;
 use crate::params::Field;
+use crate::profiler::PROFILE;
 use crate::views;
 use crate::virtual_collections::local;
 
@@ -62,7 +63,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             ));
         }
         for (end, one) in [("source", &from), ("target", &to)] {
-            if one.collection() == view::COLLECTION {
+            if matches!(one.collection(), view::COLLECTION | PROFILE) {
                 return Err(CommandError::new(
                     ErrorCode::IllegalOperation,
                     format!("error with {end} namespace: cannot write to {one}"),

@@ -21,6 +21,7 @@ use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::params;
+use crate::profiling;
 use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
@@ -89,6 +90,31 @@ impl<'a> Statement<'a> {
 }
 
 impl Statement<'_> {
+    /// As the profiler shows it.
+    fn describe(&self) -> RawDocumentBuf {
+        let mut shown = rawdoc! { "q": self.filter.to_owned() };
+        shown.append(cstr!("u"), self.update);
+        if let Some(constants) = self.constants {
+            shown.append(cstr!("c"), constants);
+        }
+        if let Some(hint) = self.hint {
+            shown.append(cstr!("hint"), hint);
+        }
+        if let Some(collation) = self.collation {
+            shown.append(cstr!("collation"), collation);
+        }
+        if !self.array_filters.is_empty() {
+            let filters = self
+                .array_filters
+                .iter()
+                .map(|filter| RawDocument::to_owned(filter));
+            shown.append(cstr!("arrayFilters"), filters.collect::<RawArrayBuf>());
+        }
+        shown.append(cstr!("multi"), self.multi);
+        shown.append(cstr!("upsert"), self.upsert);
+        shown
+    }
+
     /// What the statement is parsed in, if that is not what all are.
     fn context(
         &self,
@@ -177,6 +203,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let mut modified = 0;
     let mut upserted = RawArrayBuf::new();
     let mut parsed = None;
+    let mut profiled = profiling::Statements::new(ctx);
     for (at, statement) in statements.iter().enumerate() {
         if report.is_over() {
             break;
@@ -186,7 +213,8 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         }
         write_report::look(ctx, at)?;
         ctx.work.update_tried.add(1);
-        match one(
+        profiled.begin();
+        let outcome = one(
             ctx,
             &mut staging,
             statement,
@@ -194,8 +222,9 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
             &mut parsed,
             ids.of(at),
         )
-        .await
-        {
+        .await;
+        profiled.end(at, outcome.as_ref().err());
+        match outcome {
             Ok(done) => {
                 report.n += done.matched;
                 if done.again {
@@ -216,6 +245,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     staging.finish().await?;
+    profiled.keep(|at| statements[at].describe());
     report.count(ctx);
     Ok(report.reply(|reply| {
         if !upserted.is_empty() {

@@ -11,6 +11,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Tail};
 use crate::context::CommandContext;
+use crate::profiling;
 
 /// What the client said about batches.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,6 +67,7 @@ pub fn reply(
     batch.at_cluster_time = cursor.at_cluster_time;
     let ended = batch.fill(&mut cursor, options.size.unwrap_or(FIRST_BATCH_DEFAULT))?;
     ctx.work.returned.add(batch.count());
+    profiling::note_stages(ctx, &*cursor.rows);
     let namespace = cursor.namespace.clone();
     let ended = ended && cursor.tail == Tail::Ends;
     let invalidated = batch.conclude(&cursor);
@@ -76,6 +78,7 @@ pub fn reply(
     cursor.owner = owner(ctx);
     cursor.session = ctx.session;
     cursor.api = ctx.api;
+    cursor.origin = profiling::origin(ctx);
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
         _ => ctx

@@ -95,6 +95,8 @@ pub struct Cursor {
     pub stats: Option<Arc<PlanSummaryStats>>,
     /// Every reply tells it, for a read of a certain time.
     pub at_cluster_time: Option<Timestamp>,
+    /// The command that opened it, while somebody profiles.
+    pub origin: Option<Arc<RawDocumentBuf>>,
 }
 
 impl Cursor {
@@ -116,6 +118,7 @@ impl Cursor {
             time_left: None,
             stats: None,
             at_cluster_time: None,
+            origin: None,
         }
     }
 

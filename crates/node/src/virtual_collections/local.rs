@@ -1,5 +1,5 @@
-//! Collections of the database `local` that are views of something else: the log as
-//! `local.oplog.rs`, and the set's configuration as `local.system.replset`.
+//! Collections that are views of something else: those of the database `local` (the log as
+//! `local.oplog.rs`, the set's configuration as `local.system.replset`), and by way of here all others.
 
 use std::sync::Arc;
 
@@ -10,17 +10,27 @@ use banyan_storage::Namespace;
 use banyan_wire::CommandError;
 use bson::{RawDocumentBuf, rawdoc};
 
-use super::config;
+use super::{config, profile};
 use crate::node::Node;
+use crate::profiler::PROFILE;
 
 /// Whether it is the log of a set's member.
 pub fn is_oplog(node: &Node, namespace: &Namespace) -> bool {
-    is_tailable(node, namespace.database(), namespace.collection())
+    is_log(node, namespace.database(), namespace.collection())
+}
+
+fn is_log(node: &Node, database: &str, collection: &str) -> bool {
+    database == "local" && collection == OPLOG && node.replication.is_replica_set()
+}
+
+/// Whether a collection may be one of those, or is certainly stored.
+pub fn may_be_virtual(database: &str, collection: &str) -> bool {
+    matches!(database, "local" | "config") || collection == PROFILE
 }
 
 /// Whether such a collection can be tailed.
 pub fn is_tailable(node: &Node, database: &str, collection: &str) -> bool {
-    database == "local" && collection == OPLOG && node.replication.is_replica_set()
+    is_log(node, database, collection) || profile::exists(node, database, collection)
 }
 
 /// The documents of such a collection. `None`: it is an ordinary one.
@@ -30,6 +40,11 @@ pub fn documents(
     collection: &str,
     order: &Order,
 ) -> Result<Option<Documents>, CommandError> {
+    if let Some(kept) =
+        profile::documents(node, database, collection, order.reverse, order.tailable)
+    {
+        return Ok(Some(kept));
+    }
     if database == "config" {
         return Ok(config::documents(node, database, collection));
     }
@@ -48,6 +63,9 @@ pub fn documents(
 
 /// What `$collStats` tells of such a collection: its entries as they lie in the log.
 pub fn stats(node: &Node, database: &str, collection: &str) -> Option<RawDocumentBuf> {
+    if let Some(stats) = profile::stats(node, database, collection) {
+        return Some(stats);
+    }
     if database != "local" || !node.replication.is_replica_set() {
         return None;
     }
@@ -92,15 +110,19 @@ fn directory_bytes(path: &std::path::Path) -> u64 {
 
 /// The names of such collections, with their options, for `listCollections`.
 pub fn collections(node: &Node, database: &str) -> Vec<(&'static str, RawDocumentBuf)> {
-    if database == "config" && node.replication.is_replica_set() {
-        let names = [SESSIONS, TRANSACTIONS];
-        return names.map(|name| (name, RawDocumentBuf::new())).into();
+    let mut collections: Vec<_> = profile::listed(node, database).into_iter().collect();
+    if !node.replication.is_replica_set() {
+        return collections;
     }
-    if database != "local" || !node.replication.is_replica_set() {
-        return Vec::new();
+    if database == "config" {
+        let names = [SESSIONS, TRANSACTIONS];
+        collections.extend(names.map(|name| (name, RawDocumentBuf::new())));
+    }
+    if database != "local" {
+        return collections;
     }
     let size = i64::try_from(node.replication.oplog_limits().bytes_max).unwrap_or(i64::MAX);
-    let mut collections = vec![(OPLOG, rawdoc! { "capped": true, "size": size })];
+    collections.push((OPLOG, rawdoc! { "capped": true, "size": size }));
     if node.replication.config().is_some() {
         collections.push((CONFIGURATION, RawDocumentBuf::new()));
     }

@@ -327,10 +327,7 @@ fn refuse_reserved(namespace: &Namespace) -> Result<(), CommandError> {
     }
     let is_reserved = namespace.collection().starts_with("system.")
         && !matches!(namespace.database(), "admin" | "config" | "local")
-        && !matches!(
-            namespace.collection(),
-            "system.js" | "system.profile" | "system.users"
-        );
+        && !matches!(namespace.collection(), "system.js" | "system.users");
     if is_reserved {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,
