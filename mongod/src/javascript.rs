@@ -1,4 +1,4 @@
-//! JavaScript inside queries (`$where`), in the script hosts of map-reduce.
+//! JavaScript inside queries (`$where`, `$function`, `$accumulator`), in script hosts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,18 +8,32 @@ use banyan_execution::Interrupt;
 use banyan_query::{ErrorKind, JavaScript, QueryError};
 use banyan_script::hosts::Session;
 use banyan_script::{Hosts, JobError};
-use bson::RawDocument;
+use bson::{RawBson, RawDocument, RawDocumentBuf};
+
+/// What scripts have in their variables.
+pub struct Variables(Session);
+
+impl Variables {
+    pub fn new(hosts: &Hosts) -> Variables {
+        Variables(hosts.session())
+    }
+}
 
 /// The engine of one command: its scripts share variables with each other and with nobody else.
 pub struct Engine {
-    session: Session,
+    variables: Arc<Variables>,
     interrupt: Interrupt,
 }
 
 impl Engine {
-    pub fn new(hosts: &'static Hosts, interrupt: &Interrupt) -> Engine {
+    pub fn new(hosts: &Hosts, interrupt: &Interrupt) -> Engine {
+        Engine::with(Arc::new(Variables::new(hosts)), interrupt)
+    }
+
+    /// One that goes on with what others have left.
+    pub fn with(variables: Arc<Variables>, interrupt: &Interrupt) -> Engine {
         Engine {
-            session: hosts.session(),
+            variables,
             interrupt: interrupt.clone(),
         }
     }
@@ -47,17 +61,25 @@ impl JavaScript for Engine {
         request.append_doc("this", document);
         request.begin_array("arguments");
         request.end();
-        let interrupt = self.interrupt.clone();
-        let interrupted = Arc::new(move || interrupt.check().is_err());
-        let answer = self
-            .session
-            .call(&request.finish(), interrupted)
-            .map_err(|error| self.query_error(error))?;
+        let answer = self.call(&request.finish())?;
         Ok(answer.get_bool("value").unwrap_or(false))
+    }
+
+    fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
+        let answer = self.call(request)?;
+        let value = answer.get("value").ok().flatten();
+        Ok(value.map_or(RawBson::Null, RawBson::from))
     }
 }
 
 impl Engine {
+    fn call(&self, request: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
+        let interrupt = self.interrupt.clone();
+        let interrupted = Arc::new(move || interrupt.check().is_err());
+        let answer = self.variables.0.call(request, interrupted);
+        answer.map_err(|error| self.query_error(error))
+    }
+
     fn query_error(&self, error: JobError) -> QueryError {
         if error == JobError::Interrupted
             && let Err(cause) = self.interrupt.check()
@@ -68,6 +90,9 @@ impl Engine {
             JobError::Script { code: 146, .. } | JobError::OutOfMemory => {
                 ErrorKind::ExceededMemoryLimit
             }
+            // What the script made has no form as a document.
+            JobError::Script { code: 17260, .. } => ErrorKind::Location(17260),
+            JobError::Script { code: 17279, .. } => ErrorKind::Location(17279),
             _ => ErrorKind::JsInterpreterFailure,
         };
         QueryError {

@@ -46,6 +46,11 @@ impl Ending {
         };
     }
 
+    /// When the time of who waits is over.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.asked.lock().deadline
+    }
+
     /// What computing for them may use.
     pub fn budget(self: &Arc<Ending>) -> Budget {
         Budget::interruptible(self.clone(), self.memory.clone())

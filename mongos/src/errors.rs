@@ -1,6 +1,6 @@
 //! Errors that several parts of the router answer.
 
-use banyan_query::QueryError;
+use banyan_query::{ErrorKind, QueryError};
 use banyan_wire::{CommandError, ErrorCode};
 
 pub fn query_error(error: QueryError) -> CommandError {
@@ -17,5 +17,13 @@ pub fn no_database() -> CommandError {
     CommandError::new(
         ErrorCode::NamespaceNotFound,
         "the database was dropped meanwhile",
+    )
+}
+
+/// An error of another process in the terms of what computes here.
+pub fn failed(error: CommandError) -> QueryError {
+    QueryError::new(
+        ErrorKind::Location(error.code.code().unsigned_abs()),
+        error.message,
     )
 }

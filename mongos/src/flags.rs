@@ -22,7 +22,7 @@ pub struct Flags {
     /// Take clients and members that do not prove who they are, while a cluster is being protected
     #[arg(long = "transitionToAuth")]
     pub transition_to_auth: bool,
-    /// Take no JavaScript: neither map-reduces nor $where
+    /// Take no JavaScript: neither map-reduces nor $where, $function and $accumulator
     #[arg(long)]
     pub noscripting: bool,
     /// Accepted for scripts that give it

@@ -26,6 +26,7 @@ pub mod fields;
 pub mod figures;
 pub mod flags;
 pub mod gossip;
+pub mod javascript;
 pub mod merge;
 pub mod piped;
 pub mod registration;

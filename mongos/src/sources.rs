@@ -6,7 +6,7 @@ use banyan_document::Collator;
 use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources};
 use banyan_query::sort::SortPattern;
 use banyan_query::view::Resolved;
-use banyan_query::{Budget, Context, ErrorKind, QueryError};
+use banyan_query::{Budget, Context, JavaScript, QueryError};
 use banyan_wire::{CommandError, Outgoing, ReadMode, RequestOptions};
 use bson::raw::cstr;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, rawdoc};
@@ -16,6 +16,9 @@ use tokio::task::block_in_place;
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::collation;
+use crate::ending::Ending;
+use crate::errors::failed;
+use crate::javascript::RemoteEngine;
 use crate::merge::{Merge, Order, Remote, Shape};
 use crate::router::Router;
 use crate::targeting;
@@ -30,6 +33,8 @@ pub struct RouterSources {
     collator: Option<Collator>,
     /// For what has to be parsed.
     budget: Budget,
+    /// Views may have scripts.
+    javascript: Option<Arc<dyn JavaScript>>,
     runtime: Handle,
 }
 
@@ -40,8 +45,10 @@ impl RouterSources {
         database: &str,
         collator: Option<Collator>,
         budget: Budget,
+        ending: &Arc<Ending>,
     ) -> RouterSources {
         RouterSources {
+            javascript: RemoteEngine::of(&router, ending),
             router,
             database: database.to_owned(),
             collator,
@@ -63,6 +70,7 @@ impl RouterSources {
         let context = Context {
             collator: self.collator.clone(),
             budget: self.budget.clone(),
+            javascript: self.javascript.clone(),
             ..Context::default()
         };
         let split = Pipeline::parse(&stages, &context)?.split();
@@ -136,8 +144,16 @@ impl Sources for RouterSources {
             return self.near(database, collection, near);
         }
         let filter = query.to_document();
-        let mut command = rawdoc! {"find": collection};
-        command.append(cstr!("filter"), &*filter);
+        let mut command = match query.is_scored() {
+            // What it sends to a router brings the scores along.
+            true => rawdoc! {
+                "aggregate": collection,
+                "pipeline": [{ "$match": filter.clone() }],
+                "cursor": {},
+                "needsMerge": true,
+            },
+            false => rawdoc! {"find": collection, "filter": filter.clone()},
+        };
         command.append(
             cstr!("collation"),
             collation::explicit(self.collator.as_ref()),
@@ -181,13 +197,6 @@ impl Iterator for Blocking {
             Err(error) => Some(Err(failed(error))),
         }
     }
-}
-
-fn failed(error: CommandError) -> QueryError {
-    QueryError::new(
-        ErrorKind::Location(error.code.code().unsigned_abs()),
-        error.message,
-    )
 }
 
 /// Opens a read on every shard that can have matching documents.

@@ -48,6 +48,7 @@ mod reads;
 mod replica_set;
 mod returned_keys;
 mod routing;
+mod scripts;
 mod spilling;
 mod standalone;
 mod text_search;

@@ -87,7 +87,14 @@ async fn a_router_without_scripting_sends_no_javascript() -> Result<()> {
     test.run_command(doc! { "insert": "numbers", "documents": [{ "n": 1 }] })
         .await?;
     test.run_command(find.clone()).await?;
+    let call = doc! { "$function": { "body": "function() {}", "args": [], "lang": "js" } };
+    let call = doc! {
+        "aggregate": "numbers", "pipeline": [{ "$project": { "x": call } }], "cursor": {},
+    };
+    test.run_command(call.clone()).await?;
     let test = quiet.direct().await.database("test");
+    let (code, said) = failure(&test, call).await?;
+    ensure!(code == 31264, "{code}: {said}");
     let (code, said) = failure(&test, job("function() { emit(1, 1); }", SUM)).await?;
     ensure!(code == 31264, "{code}: {said}");
     let (code, said) = failure(&test, find).await?;
@@ -495,7 +502,7 @@ async fn what_scripts_print_does_not_fill_the_log() -> Result<()> {
     Ok(())
 }
 
-fn children(parent: Pid) -> Result<Vec<Pid>> {
+pub fn children(parent: Pid) -> Result<Vec<Pid>> {
     let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))?;
     let mut all: Vec<Pid> = Vec::new();
     for word in text.split_whitespace() {
@@ -517,7 +524,7 @@ fn children(parent: Pid) -> Result<Vec<Pid>> {
 }
 
 /// Whether the process has used a tenth of a second of processor time.
-fn is_busy(process: Pid) -> bool {
+pub fn is_busy(process: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or("");
     let user_ticks = after_name

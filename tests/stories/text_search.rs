@@ -147,6 +147,7 @@ async fn a_search_finds_what_fits_best() -> Result<()> {
     ensure!(code(test.run_command(early).await) == Some(27));
     load(&test).await?;
     ask(&test).await?;
+    inside(&test).await?;
     server.kill();
     server.start().await;
     let test = server.direct().await.database("test");
@@ -220,6 +221,74 @@ async fn a_plan_is_shown_in_mongodbs_words() -> Result<()> {
     Ok(())
 }
 
+/// Searches in the pipelines of stages that read the collection as another one, and by scripts.
+async fn inside(test: &Database) -> Result<()> {
+    test.collection("askers")
+        .insert_many([doc! { "_id": 1, "x": 1 }, doc! { "_id": 2, "x": 3 }])
+        .await?;
+    let best = vec![
+        doc! { "$match": search("coffee tea shop") },
+        doc! { "$sort": { "score": score(), "_id": 1 } },
+        doc! { "$project": { "x": 1, "score": score() } },
+    ];
+    let whole = found(
+        test,
+        doc! { "aggregate": "things", "pipeline": best.clone() },
+    )
+    .await?;
+    ensure!(ids(&whole) == [1, 5, 4, 2, 3], "{whole:?}");
+    let mut correlated = best.clone();
+    let own = doc! { "$expr": { "$eq": ["$x", "$$x"] } };
+    correlated.insert(1, doc! { "$match": own });
+    let lookup = doc! {
+        "from": "things", "let": { "x": "$x" }, "pipeline": correlated, "as": "found",
+    };
+    let pipeline = vec![doc! { "$lookup": lookup }, doc! { "$sort": { "_id": 1 } }];
+    let joined = found(test, doc! { "aggregate": "askers", "pipeline": pipeline }).await?;
+    ensure!(ids(&joined) == [1, 2], "{joined:?}");
+    for (asker, x) in joined.iter().zip([1, 3]) {
+        let expected: Vec<Bson> = whole
+            .iter()
+            .filter(|found| found.get_i32("x").is_ok_and(|own| own == x))
+            .map(|found| Bson::Document(found.clone()))
+            .collect();
+        ensure!(asker.get_array("found")? == &expected, "{asker}");
+    }
+    let union = doc! { "$unionWith": { "coll": "things", "pipeline": best } };
+    let pipeline = vec![doc! { "$match": { "_id": 0 } }, union];
+    let united = found(test, doc! { "aggregate": "askers", "pipeline": pipeline }).await?;
+    ensure!(united == whole, "{united:?}");
+    // Whose scores nobody asks for bring none.
+    let plain = doc! { "$unionWith": {
+        "coll": "things", "pipeline": [{ "$match": search("tea") }, { "$sort": { "_id": 1 } }],
+    } };
+    let pipeline = vec![doc! { "$match": { "_id": 0 } }, plain];
+    let plain = found(test, doc! { "aggregate": "askers", "pipeline": pipeline }).await?;
+    ensure!(ids(&plain) == [1, 4, 5], "{plain:?}");
+    ensure!(
+        !plain.iter().any(|one| one.contains_key("$textScore")),
+        "{plain:?}"
+    );
+    let without = doc! { "$unionWith": {
+        "coll": "askers", "pipeline": [{ "$match": search("tea") }],
+    } };
+    let without = doc! { "aggregate": "things", "pipeline": [without], "cursor": {} };
+    ensure!(code(test.run_command(without).await) == Some(27));
+
+    let job = doc! {
+        "mapReduce": "things", "query": search("tea shop"), "out": { "inline": 1 },
+        "map": "function() { emit(this.x, 1); }",
+        "reduce": "function(key, values) { return Array.sum(values); }",
+    };
+    let reply = test.run_command(job).await?;
+    let results = reply.get_array("results")?.iter();
+    let counted: f64 = results
+        .filter_map(|one| one.as_document()?.get_f64("value").ok())
+        .sum();
+    ensure!(counted == 5.0, "{reply}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_router_merges_by_score() -> Result<()> {
     let cluster = Cluster::start(ClusterShape {
@@ -240,5 +309,6 @@ async fn a_router_merges_by_score() -> Result<()> {
         outcome.with_context(|| command.to_string())?;
     }
     load(&test).await?;
-    ask(&test).await
+    ask(&test).await?;
+    inside(&test).await
 }

@@ -77,9 +77,26 @@ fn first(
         // What it tells of others is settled with the stage.
         "$currentOp" | "$listLocalSessions" | "$listSessions" => check.identity.is_authenticated(),
         "$changeStream" => change_stream(check, database, collection, argument),
+        "$listCatalog" => catalog(check, database, collection),
         "$shardedDataDistribution" => check.cluster(Action::ShardedDataDistribution),
         _ => return Reads::Documents,
     })
+}
+
+/// What the catalog says of a collection, or of all that there are.
+fn catalog(check: &Check<'_>, database: &str, collection: Option<&str>) -> bool {
+    let both = [Action::ListCollections, Action::ListIndexes];
+    let on =
+        |database: &str, name: &str| both.iter().all(|action| check.on(database, name, *action));
+    match collection {
+        Some(name) => on(database, name),
+        None => {
+            check.cluster(Action::ListDatabases)
+                && both.iter().all(|action| check.everywhere(*action))
+                && on(database, "system.js")
+                && on(database, "system.buckets.any")
+        }
+    }
 }
 
 fn change_stream(
@@ -157,6 +174,7 @@ pub fn is_harmless(stage: &str) -> bool {
             | "$group"
             | "$indexStats"
             | "$limit"
+            | "$listCatalog"
             | "$match"
             | "$planCacheStats"
             | "$project"

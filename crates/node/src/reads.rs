@@ -8,7 +8,7 @@ use banyan_execution::{
     CreatedFrom, Documents, Executor, LaterStates, Planned, ReadView, Request, ShardFilter,
 };
 use banyan_query::canonical::{self, CanonicalQuery};
-use banyan_query::text::{SearchedIndex, TextContext};
+use banyan_query::text::{SearchedIndex, TextContext, TextIndexes};
 use banyan_query::{Context, Filter};
 use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::CommandError;
@@ -136,6 +136,9 @@ pub fn matching<'a>(
     })
 }
 
+/// What runs JavaScript.
+const SCRIPTED: [&[u8]; 3] = [b"$where\0", b"$function\0", b"$accumulator\0"];
+
 /// The query crate's context of a command on a collection: its `let`, its collation, its time, and
 /// what can be searched in.
 pub fn query_context(
@@ -152,10 +155,10 @@ pub fn query_context(
     if ctx.node.replication.is_replica_set() {
         context.cluster_time = Some(ctx.node.replica.clock.now());
     }
-    if may_hold(ctx, b"$where\0") {
+    if may_hold(ctx, &SCRIPTED) {
         context.javascript = ctx.node.javascript(ctx.interrupt());
     }
-    if may_hold(ctx, b"$text\0") {
+    if may_hold(ctx, &[b"$text\0"]) {
         context.text = Some(text_context(ctx, collection));
     }
     for (name, value) in variables
@@ -172,27 +175,51 @@ pub fn query_context(
 /// The text index of a collection, if it has one.
 fn text_context(ctx: &CommandContext<'_>, collection: &str) -> TextContext {
     let (catalog, _) = ctx.view();
-    let Some(known) = catalog.get(ctx.database(), collection) else {
-        let name = format!("{}.{collection}", ctx.database());
-        return TextContext::new(SearchedIndex::NoCollection(name));
+    let known = KnownIndexes {
+        catalog,
+        database: ctx.database().to_owned(),
     };
-    let text = known.indexes.iter().find_map(|index| {
-        let (text, _) = index.kind.text().filter(|_| !index.hidden)?;
-        Some(text.clone())
-    });
-    let mut context = TextContext::new(match text {
-        Some(text) => SearchedIndex::Here(text),
-        None => SearchedIndex::Missing,
-    });
+    let own = known.of(None, collection);
+    let mut context = TextContext::new(own).with_others(Arc::new(known));
     let needs_merge = ctx.body().get_bool("needsMerge");
     context.is_for_router = needs_merge.unwrap_or(false);
     context
 }
 
-/// Whether an operator may be in the request: what it needs costs something, and few commands have
-/// it. Its name is given with the zero byte that ends it.
-fn may_hold(ctx: &CommandContext<'_>, name: &[u8]) -> bool {
-    let holds = |bytes: &[u8]| bytes.windows(name.len()).any(|found| found == name);
+/// The text indexes of a state of the catalog.
+#[derive(Debug)]
+struct KnownIndexes {
+    catalog: Arc<Catalog>,
+    database: String,
+}
+
+impl TextIndexes for KnownIndexes {
+    fn of(&self, database: Option<&str>, collection: &str) -> SearchedIndex {
+        let database = database.unwrap_or(&self.database);
+        let Some(known) = self.catalog.get(database, collection) else {
+            return SearchedIndex::NoCollection(format!("{database}.{collection}"));
+        };
+        let text = known.indexes.iter().find_map(|index| {
+            let (text, _) = index.kind.text().filter(|_| !index.hidden)?;
+            Some(text.clone())
+        });
+        text.map_or(SearchedIndex::Missing, SearchedIndex::Here)
+    }
+}
+
+/// Whether one of these operators may be in the request: what they need costs something, and few
+/// commands have them. Their names are given with the zero byte that ends them.
+fn may_hold(ctx: &CommandContext<'_>, names: &[&[u8]]) -> bool {
+    let holds = |mut bytes: &[u8]| {
+        while let Some(at) = bytes.iter().position(|byte| *byte == b'$') {
+            bytes = &bytes[at..];
+            if names.iter().any(|name| bytes.starts_with(name)) {
+                return true;
+            }
+            bytes = &bytes[1..];
+        }
+        false
+    };
     let mut documents = ctx
         .request
         .sequences

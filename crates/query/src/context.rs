@@ -31,7 +31,7 @@ pub struct Context {
     pub scope: Scope,
     /// How strings are compared; without one, by their bytes.
     pub collator: Option<Collator>,
-    /// Runs `$where`, where there is an engine.
+    /// Runs scripts, where there is an engine.
     pub javascript: Option<Arc<dyn JavaScript>>,
     /// What running it may use. Everything that is parsed in this context keeps to it.
     pub budget: Budget,

@@ -4,6 +4,7 @@
 //! something may ask for it: `{$meta: "textScore"}` reads that field, and whoever hands documents
 //! out drops it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +24,14 @@ pub struct TextContext {
     pub index: SearchedIndex,
     /// Whether documents go to a router, which may ask for their scores.
     pub is_for_router: bool,
+    others: Option<Arc<dyn TextIndexes>>,
     asked: Arc<AtomicBool>,
+}
+
+/// The text indexes of the other collections that a pipeline reads.
+pub trait TextIndexes: Send + Sync + fmt::Debug {
+    /// Of a collection of the pipeline's own database, unless another one is named.
+    fn of(&self, database: Option<&str>, collection: &str) -> SearchedIndex;
 }
 
 /// The text index that is searched in.
@@ -43,7 +51,29 @@ impl TextContext {
         TextContext {
             index,
             is_for_router: false,
+            others: None,
             asked: Arc::default(),
+        }
+    }
+
+    /// Stages that read other collections may search in these.
+    pub fn with_others(self, others: Arc<dyn TextIndexes>) -> TextContext {
+        TextContext {
+            others: Some(others),
+            ..self
+        }
+    }
+
+    /// For the pipeline of a stage that reads another collection.
+    pub(crate) fn of_other(&self, database: Option<&str>, collection: &str) -> TextContext {
+        let index = match (&self.index, &self.others) {
+            (SearchedIndex::Elsewhere, _) => SearchedIndex::Elsewhere,
+            (_, Some(others)) => others.of(database, collection),
+            (_, None) => SearchedIndex::Missing,
+        };
+        TextContext {
+            others: self.others.clone(),
+            ..TextContext::new(index)
         }
     }
 
@@ -177,6 +207,16 @@ pub(crate) fn ask_score(context: Option<&TextContext>) -> Result<(), QueryError>
     let context = context.ok_or_else(score_missing)?;
     context.ask();
     Ok(())
+}
+
+/// The score that a search gives a document; `None` if it does not find it.
+pub fn score(matcher: &Matcher, document: &RawDocument) -> Result<Option<f64>, QueryError> {
+    if !matcher.matches(document).map_err(error)? {
+        return Ok(None);
+    }
+    let scores = matcher.index.scores(document).map_err(error)?;
+    let terms = matcher.search.looked_up.iter();
+    Ok(Some(terms.filter_map(|term| scores.get(term)).sum()))
 }
 
 /// The score that a document brings.

@@ -437,6 +437,50 @@ fn functions_can_be_called() {
 }
 
 #[test]
+fn many_steps_of_a_state_are_one_request() {
+    let hosts = Hosts::new(options());
+    let session = hosts.session();
+    let value = |request: RawDocumentBuf| session.call(&request, never());
+    let rows: Vec<_> = (1..=500).map(|n| rawdoc! { "row": [n, 1] }).collect();
+    let mut with = bson::RawArrayBuf::new();
+    for row in &rows {
+        with.push(row.get_array("row").unwrap().to_owned());
+    }
+    let answer = value(rawdoc! {
+        "fold": { "init": "function(a) { return {sum: a}; }", "arguments": [10] },
+        "step": "function(s, n, m) { s.sum += n * m; return s; }", "with": with,
+        "finalize": "s => NumberInt(s.sum)",
+    });
+    assert_eq!(answer.unwrap().get_i32("value").unwrap(), 125_260);
+    // A state that was kept meanwhile, and nothing to do with it.
+    let answer = value(rawdoc! { "fold": { "state": { "a": "b" } }, "step": "", "with": [] });
+    let answer = answer.unwrap();
+    let state = answer.get_document("value").unwrap();
+    assert_eq!(state.get_str("a").unwrap(), "b");
+    let answer = value(rawdoc! {
+        "fold": { "init": "function() {}", "arguments": [] },
+        "step": "function(s) { return s === null; }", "with": [[]],
+    });
+    assert!(answer.unwrap().get_bool("value").unwrap());
+    let broken = value(rawdoc! {
+        "fold": { "state": 1 }, "step": "function() { throw new Error('no'); }", "with": [[]],
+    });
+    assert!(matches!(broken, Err(JobError::Script { code: 139, .. })));
+    let body = |source: &str| {
+        let request = rawdoc! { "source": source, "body": true, "arguments": [2] };
+        value(request).unwrap().get_f64("value").unwrap()
+    };
+    for source in [
+        "function(a) { return a + 1; }",
+        "a => a + 1",
+        "3",
+        "return 3",
+    ] {
+        assert_eq!(body(source), 3.0, "{source}");
+    }
+}
+
+#[test]
 fn calls_of_one_session_share_variables_and_those_of_others_never_do() {
     let mut options = options();
     options.hosts_max = 1;

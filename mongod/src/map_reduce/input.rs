@@ -12,10 +12,10 @@ use banyan_execution::{
 };
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
-use banyan_node::reads::{OwnedView, owned_view};
+use banyan_node::reads::{OwnedView, owned_view, query_context};
 use banyan_node::views;
-use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Order, Written};
+use banyan_query::pipeline::names_where;
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
 use banyan_storage::{Collection, CollectionId, RecordId, RecordIdFormat, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
@@ -48,10 +48,13 @@ impl<'a> Prepared<'a> {
                 "mapReduce on a view is not supported",
             ));
         }
-        let context = Context {
-            collator: input.collator(ctx),
-            ..Context::default()
-        };
+        if input.query.is_some_and(names_where) {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "$where is not allowed in this context",
+            ));
+        }
+        let context = query_context(ctx, input.collection, None, input.collator(ctx))?;
         let written = Written {
             filter: input.query,
             sort: input.sort,

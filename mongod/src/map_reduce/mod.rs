@@ -9,6 +9,8 @@
 //!   partial results in key order; `_shardMapReduceFinish`, on the shard where the output lives,
 //!   reads the cursors of all shards, reduces what shares a key, finalizes, and writes.
 //!
+//! [`remote_script`] runs the scripts of what a router computes.
+//!
 //! Replies count in 64-bit integers: `counts: {input, emit, reduce, output}`.
 
 mod command;
@@ -17,6 +19,7 @@ mod hosts;
 mod input;
 mod output;
 mod parameters;
+mod remote_script;
 mod reply;
 mod shard;
 mod shard_cursor;
@@ -26,4 +29,9 @@ use banyan_node::commands::table::CommandSpec;
 pub use hosts::{HOST_ARGUMENT, engine};
 
 /// The commands that a data node adds to those of any node.
-pub static COMMANDS: [&CommandSpec; 3] = [&command::SPEC, &shard::MAP_SPEC, &shard::FINISH_SPEC];
+pub static COMMANDS: [&CommandSpec; 4] = [
+    &command::SPEC,
+    &shard::MAP_SPEC,
+    &shard::FINISH_SPEC,
+    &remote_script::SPEC,
+];

@@ -19,6 +19,7 @@ use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::ending::{Ending, while_awaited};
 use crate::errors::query_error;
 use crate::fields;
+use crate::javascript::RemoteEngine;
 use crate::merge::{Merge, Order, Shape};
 use crate::piped::Piped;
 use crate::sources::RouterSources;
@@ -159,10 +160,11 @@ fn reaches_out(stage: &RawDocument) -> bool {
 }
 
 fn query_context(
-    body: &RawDocument,
+    context: &Context<'_>,
     collator: Option<Collator>,
     ending: &Arc<Ending>,
 ) -> banyan_query::Context {
+    let body = &context.request.body;
     let variables = match fields::get(body, "let") {
         Some(RawBsonRef::Document(variables)) => variables
             .iter()
@@ -180,17 +182,18 @@ fn query_context(
         collator,
         budget,
         text: Some(TextContext::new(SearchedIndex::Elsewhere)),
+        javascript: RemoteEngine::of(context.router, ending),
         ..banyan_query::Context::default()
     }
 }
 
 fn parse(
-    body: &RawDocument,
+    context: &Context<'_>,
     stages: &[&RawDocument],
     collator: Option<Collator>,
     ending: &Arc<Ending>,
 ) -> Result<Pipeline, CommandError> {
-    Pipeline::parse(stages, &query_context(body, collator, ending)).map_err(query_error)
+    Pipeline::parse(stages, &query_context(context, collator, ending)).map_err(query_error)
 }
 
 /// Whether the shard has all other collections that the pipeline reads or writes.
@@ -204,7 +207,7 @@ async fn is_local(
     }
     let request = context.request;
     // Which collections it reads does not depend on the collation.
-    let pipeline = parse(&request.body, stages, None, &context.ending())?;
+    let pipeline = parse(context, stages, None, &context.ending())?;
     let mut others: Vec<String> = pipeline
         .collections_read()
         .into_iter()
@@ -242,7 +245,7 @@ fn begins_on_each_shard(stages: &[&RawDocument]) -> bool {
     let first = stages.first().map(|stage| stage_name(stage));
     matches!(
         first,
-        Some("$collStats" | "$indexStats" | "$planCacheStats")
+        Some("$collStats" | "$indexStats" | "$listCatalog" | "$planCacheStats")
     )
 }
 
@@ -260,7 +263,7 @@ async fn split(
     };
     let ending = context.ending();
     let collator = collation::resolved(context, route, body).await?;
-    let split = parse(body, without_output(rest), collator.clone(), &ending)?.split();
+    let split = parse(context, without_output(rest), collator.clone(), &ending)?.split();
     let requests = targets
         .iter()
         .map(|shard| {
@@ -333,7 +336,7 @@ async fn respond(
         Some(here) => here,
         None => {
             let collator = collation::of(None, body)?;
-            parse(body, without_output(stages), collator, &ending)?
+            parse(context, without_output(stages), collator, &ending)?
         }
     };
     let source = if here.is_empty() {
@@ -344,13 +347,14 @@ async fn respond(
             &context.request.database,
             here.collator().cloned(),
             here.budget().clone(),
+            &ending,
         );
         let execution = here.start(Some(Arc::new(sources))).map_err(query_error)?;
         Source::Piped(Box::new(Piped::new(source, execution, ending.clone())))
     };
     let mut cursor = Cursor::new(ns.to_owned(), source, body).owned_by(context.owner());
     if let Some(stage) = stages.last().filter(|stage| is_output(stage)) {
-        let output = parse(body, &[stage], None, &ending)?.output().cloned();
+        let output = parse(context, &[stage], None, &ending)?.output().cloned();
         let written = match output {
             Some(Output::Replace {
                 database,

@@ -12,6 +12,7 @@ use crate::context::{CommandResult, Context};
 use crate::cursors::reply;
 use crate::errors::query_error;
 use crate::fields;
+use crate::javascript::RemoteEngine;
 use crate::shards::find_all;
 
 /// Whether the pipeline begins with the stage.
@@ -25,7 +26,11 @@ pub fn is_asked_for(stages: &[&RawDocument]) -> bool {
 pub async fn run(context: &Context<'_>, stages: &[&RawDocument]) -> CommandResult {
     let config = &context.router.config;
     let entries = find_all(config, "collections", &rawdoc! {}, &rawdoc! {"_id": 1}).await?;
-    let pipeline = Pipeline::parse(&stages[1..], &banyan_query::Context::default());
+    let inner = banyan_query::Context {
+        javascript: RemoteEngine::of(context.router, &context.ending()),
+        ..banyan_query::Context::default()
+    };
+    let pipeline = Pipeline::parse(&stages[1..], &inner);
     let mut execution = pipeline.and_then(|p| p.start(None)).map_err(query_error)?;
     for entry in &entries {
         let Ok(ns) = entry.get_str("_id") else {

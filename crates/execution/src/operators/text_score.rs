@@ -20,12 +20,9 @@ impl TextScore {
     }
 
     fn score(&self, row: Row) -> Result<Row, QueryError> {
-        if !self.matcher.matches(&row).map_err(text::error)? {
+        let Some(score) = text::score(&self.matcher, &row)? else {
             return Ok(row);
-        }
-        let scores = self.matcher.index.scores(&row).map_err(text::error)?;
-        let terms = self.matcher.search.looked_up.iter();
-        let score: f64 = terms.filter_map(|term| scores.get(term)).sum();
+        };
         let mut document = without_score(&row).unwrap_or_else(|| row.into_owned());
         document.append(cstr!("$textScore"), score);
         Ok(Row::Owned(document))

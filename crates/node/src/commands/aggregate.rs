@@ -115,7 +115,12 @@ impl<'a> Parameters<'a> {
             ctx.budget().allow_disk(allowed);
         }
         let collection = self.collection.unwrap_or_default();
-        query_context(ctx, collection, self.variables, collator)
+        let mut context = query_context(ctx, collection, self.variables, collator)?;
+        // What the view holds is not in the request.
+        if self.view.is_some() {
+            context.javascript = ctx.node.javascript(ctx.interrupt());
+        }
+        Ok(context)
     }
 
     /// What the client reads.

@@ -7,7 +7,7 @@ use banyan_access::reads_and_writes;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
-use banyan_query::text::TextContext;
+use banyan_query::text::{SearchedIndex, TextContext, score, without_score};
 use banyan_query::update::{Update, UpdateContext};
 use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::context::WriteContext;
@@ -146,21 +146,21 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(fields) = parameters.fields {
         Projection::check_filter(fields, parameters.query).map_err(errors::query)?;
     }
+    // Where nothing is searched for there is no score, which is no error here.
+    let text = TextContext::new(SearchedIndex::Elsewhere);
+    let scored = Context {
+        text: Some(text.clone()),
+        ..context.clone()
+    };
     let projection = parameters
         .fields
-        .map(|fields| Projection::parse(fields, &context))
+        .map(|fields| Projection::parse(fields, &scored))
         .transpose()
         .map_err(errors::query)?;
     if parameters.new && projection.as_ref().is_some_and(Projection::needs_position) {
         return Err(CommandError::new(
             ErrorCode::BadValue,
             "cannot use a positional projection and return the new document",
-        ));
-    }
-    if context.text.as_ref().is_some_and(TextContext::is_asked) {
-        return Err(CommandError::new(
-            ErrorCode::NotImplemented,
-            "findAndModify with the score of a search in its fields is not supported",
         ));
     }
     let write_context = WriteContext {
@@ -189,11 +189,22 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let (value, last_error) = loop {
         let effect = modify::run(&mut staging, &target, &action).await?;
         if effect.matched > 0 {
-            let value = if parameters.new {
+            // The score is that of the document that was found.
+            let found = target.filter.matchers();
+            let score_found = match (&effect.before, found.first()) {
+                (Some(before), Some(search)) if text.is_asked() => {
+                    score(search, before).map_err(errors::query)?
+                }
+                _ => None,
+            };
+            let mut value = if parameters.new {
                 effect.after
             } else {
                 effect.before
             };
+            if let (Some(value), Some(score)) = (&mut value, score_found) {
+                value.append(cstr!("$textScore"), score);
+            }
             break (value, last_error(&parameters, 1, None));
         }
         let Some(update) = update.as_ref().filter(|_| parameters.upsert) else {
@@ -212,11 +223,10 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
                 false => Ok(None),
             };
             let position = position.map_err(errors::query)?;
-            Some(
-                projection
-                    .apply(&document, position)
-                    .map_err(errors::query)?,
-            )
+            let shown = projection
+                .apply(&document, position)
+                .map_err(errors::query)?;
+            Some(without_score(&shown).unwrap_or(shown))
         }
         (value, _) => value,
     };

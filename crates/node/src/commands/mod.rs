@@ -54,6 +54,7 @@ pub(crate) mod index_expiry;
 mod index_filters;
 mod insert;
 mod kill_cursors;
+mod list_catalog;
 mod list_collections;
 mod list_commands;
 mod list_databases;

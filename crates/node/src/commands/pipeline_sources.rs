@@ -13,11 +13,11 @@ use banyan_execution::plan::near::searched_path;
 use banyan_execution::{
     Executor, InterruptSlot, LaterStates, Planned, ReadView, Request, Rest, Row,
 };
-use banyan_query::canonical::CanonicalQuery;
+use banyan_query::canonical::{CanonicalQuery, TextScore};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources};
 use banyan_query::view::Resolved;
-use banyan_query::{Budget, Context, ErrorKind, QueryError};
+use banyan_query::{Budget, Context, ErrorKind, JavaScript, QueryError};
 use banyan_replication::views::may_be;
 use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
@@ -25,7 +25,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::append_storage_stats;
-use super::{current_op, plan_cache};
+use super::{current_op, list_catalog, plan_cache};
 use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::operations;
@@ -74,6 +74,7 @@ pub fn of(
         slot: slot.clone(),
         collator: pipeline.collator().cloned(),
         budget: pipeline.budget().clone(),
+        javascript: ctx.node.javascript(ctx.interrupt()),
     })))
 }
 
@@ -119,6 +120,8 @@ struct Collections {
     /// The collation of the whole aggregation; those of other collections do not count.
     collator: Option<Collator>,
     budget: Budget,
+    /// Views may have scripts.
+    javascript: Option<Arc<dyn JavaScript>>,
 }
 
 impl Collections {
@@ -159,6 +162,7 @@ impl Collections {
         let context = Context {
             collator: self.collator.clone(),
             budget: self.budget.clone(),
+            javascript: self.javascript.clone(),
             ..Context::default()
         };
         let mut pipeline = Pipeline::parse(&stages, &context)?;
@@ -251,10 +255,20 @@ impl Sources for Collections {
         }
         let request = match query.near() {
             Some(near) => near_request(&catalog, database, collection, near, &self.budget)?,
-            None => Request {
-                query: Arc::new(CanonicalQuery::of_filter(query.filter()?)),
-                ..Request::default()
-            },
+            None => {
+                let text_score = match query.is_scored() {
+                    true => TextScore::Kept,
+                    false => TextScore::Unused,
+                };
+                let query = CanonicalQuery {
+                    text_score,
+                    ..CanonicalQuery::of_filter(query.filter()?)
+                };
+                Request {
+                    query: Arc::new(query),
+                    ..Request::default()
+                }
+            }
         };
         let view = ReadView {
             collection: catalog.get(database, collection).cloned(),
@@ -375,6 +389,7 @@ pub fn documents(
                 .filter(|one| all || current_op::is_own(ctx, one));
             Ok(shown.map(|one| operations::describe(one)).collect())
         }
+        "$listCatalog" => list_catalog::documents(ctx, collection),
         "$listLocalSessions" | "$listSessions" => Ok(sessions(ctx, argument)),
         "$planCacheStats" => plan_cache::stats(ctx, collection, argument),
         other => Err(CommandError::new(

@@ -17,15 +17,18 @@ const NOT_IMPLEMENTED: &[&str] = &[
     "geoNearDistance",
     "geoNearPoint",
     "indexKey",
-    "randVal",
     "recordId",
+    "sortKey",
+];
+
+/// What documents of a server without these searches, and without time series, never bring.
+const NEVER_THERE: &[&str] = &[
+    "randVal",
     "searchHighlights",
     "searchScore",
     "searchScoreDetails",
-    "sortKey",
     "timeseriesBucketMaxTime",
     "timeseriesBucketMinTime",
-    "vectorSearchScore",
 ];
 
 fn meta(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
@@ -37,6 +40,7 @@ fn meta(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
             text::ask_score(parser.context.text.as_ref())?;
             Ok(ExpressionNode::Field(FieldPath::text_score()))
         }
+        name if NEVER_THERE.contains(&name) => Ok(ExpressionNode::Missing),
         name if NOT_IMPLEMENTED.contains(&name) => Err(QueryError::new(
             ErrorKind::NotImplemented,
             format!("the expression {{$meta: \"{name}\"}} is not implemented yet"),

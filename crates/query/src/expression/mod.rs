@@ -26,6 +26,7 @@ mod convert;
 mod date;
 mod env;
 pub(crate) mod field;
+mod function;
 mod literal;
 mod meta;
 pub(crate) mod moments;

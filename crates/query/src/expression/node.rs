@@ -331,11 +331,19 @@ impl ExpressionNode {
 }
 
 impl Call {
+    /// Only named forms, which have few arguments, have fallbacks.
+    fn is_fallback(&self, index: usize) -> bool {
+        let bit = u32::try_from(index)
+            .ok()
+            .and_then(|at| 1_u32.checked_shl(at));
+        bit.is_some_and(|bit| self.fallbacks & bit != 0)
+    }
+
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
         let mut values = SmallVec::with_capacity(self.arguments.len());
         let mut bytes = 0;
         for (index, argument) in self.arguments.iter().enumerate() {
-            if self.fallbacks >> index & 1 == 1 {
+            if self.is_fallback(index) {
                 values.push(None);
                 continue;
             }

@@ -10,12 +10,12 @@ use super::operator::Operator;
 use super::parse::Parser;
 use super::{
     accumulate, arithmetic, array, binding, bits, boolean, comparison, conditional, convert, date,
-    literal, meta, object, regex_match, set, string, transcendental,
+    function, literal, meta, object, regex_match, set, string, transcendental,
 };
 use crate::error::{ErrorKind, QueryError};
 
 static TABLE: LazyLock<HashMap<&'static str, &'static Operator>> = LazyLock::new(|| {
-    let families: [&'static [Operator]; 20] = [
+    let families: [&'static [Operator]; 21] = [
         accumulate::OPERATORS,
         arithmetic::OPERATORS,
         array::OPERATORS,
@@ -28,6 +28,7 @@ static TABLE: LazyLock<HashMap<&'static str, &'static Operator>> = LazyLock::new
         date::arithmetic::OPERATORS,
         date::parts::OPERATORS,
         date::text::OPERATORS,
+        function::OPERATORS,
         literal::OPERATORS,
         meta::OPERATORS,
         object::OPERATORS,
@@ -50,7 +51,6 @@ const NOT_IMPLEMENTED: &[Operator] = &[
     Operator::missing("$encStrEndsWith"),
     Operator::missing("$encStrNormalizedEq"),
     Operator::missing("$encStrStartsWith"),
-    Operator::missing("$function"),
 ];
 
 /// Reads `{$name: value}`.

@@ -313,6 +313,10 @@ impl JavaScript for NoEngine {
     ) -> Result<bool, QueryError> {
         Err(bad("no globalScriptEngine"))
     }
+
+    fn run(&self, _: &RawDocument) -> Result<RawBson, QueryError> {
+        Err(bad("no globalScriptEngine"))
+    }
 }
 
 /// Whether a document holds operators (its first name starts with `$`) rather than being a value.

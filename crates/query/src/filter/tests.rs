@@ -140,6 +140,10 @@ impl JavaScript for SizeOver {
         assert_eq!(code, "code");
         Ok(document.as_bytes().len() > self.0)
     }
+
+    fn run(&self, _: &RawDocument) -> Result<bson::RawBson, QueryError> {
+        unreachable!("no function is called")
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod count;
 mod kind;
 mod parse;
 mod ranked;
+mod script;
 mod state;
 mod table;
 mod value;
@@ -46,9 +47,11 @@ impl Accumulator {
     /// What its state of one group may hold; `None` if it holds no more than documents have.
     fn limit(&self) -> Option<Limit> {
         match self.kind {
-            Kind::Push | Kind::ConcatArrays | Kind::MergeObjects | Kind::Percentile { .. } => {
-                Some(Limit::Push)
-            }
+            Kind::Push
+            | Kind::ConcatArrays
+            | Kind::MergeObjects
+            | Kind::Percentile { .. }
+            | Kind::Script(_) => Some(Limit::Push),
             Kind::AddToSet | Kind::SetUnion => Some(Limit::AddToSet),
             Kind::Positional { .. } | Kind::Ranked { .. } => Some(Limit::TopN),
             Kind::Sum

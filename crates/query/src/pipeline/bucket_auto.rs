@@ -100,7 +100,7 @@ pub(super) fn parse(
     {
         let accumulator = accumulator::parse(name.as_str(), value, context)?;
         // The values that a bucket spans are not known before it is full.
-        if let Some(n) = accumulator.kind.count()
+        if let Some(n) = accumulator.kind.of_key()
             && n.reads() > 0
         {
             return error(4544714, "Can't refer to the group key in $bucketAuto");

@@ -7,8 +7,10 @@ use bson::{RawBsonRef, RawDocumentBuf};
 use banyan_document::DocumentWriter;
 
 use super::foreign_query::ForeignQuery;
+use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{show, type_name};
+use crate::text::TextContext;
 
 /// Documents of a collection, as the caller reads them.
 pub type Documents = Box<dyn Iterator<Item = Result<RawDocumentBuf, QueryError>> + Send>;
@@ -75,6 +77,12 @@ impl From {
 }
 
 impl From {
+    /// What the pipeline over this collection is parsed in.
+    pub fn inner_text(&self, context: &Context) -> Option<TextContext> {
+        let text = context.text.as_ref()?;
+        Some(text.of_other(self.database.as_deref(), &self.collection))
+    }
+
     pub fn serialize(&self, name: &str, out: &mut DocumentWriter) {
         match &self.database {
             None => out.append_str(name, &self.collection),

@@ -25,6 +25,8 @@ pub struct ForeignQuery {
     budget: Budget,
     /// Near what they are wanted, the closest first. There are no other conditions then.
     near: Option<GeoNear>,
+    /// Documents are to bring the scores of the search.
+    is_scored: bool,
 }
 
 /// A filter without variables.
@@ -61,11 +63,21 @@ impl ForeignQuery {
             collator: collator.cloned(),
             budget: budget.clone(),
             near: None,
+            is_scored: false,
         }
     }
 
     pub(super) fn near_to(self, near: Option<GeoNear>) -> ForeignQuery {
         ForeignQuery { near, ..self }
+    }
+
+    pub(super) fn scored(self, is_scored: bool) -> ForeignQuery {
+        ForeignQuery { is_scored, ..self }
+    }
+
+    /// Whether documents are to bring the scores of the search that the query holds.
+    pub fn is_scored(&self) -> bool {
+        self.is_scored
     }
 
     /// Near what the documents are wanted, if they are: the closest first, each with what

@@ -304,9 +304,8 @@ impl Stage for Group {
         }
     }
 
-    /// The deviations of parts do not add up to exactly that of the whole.
     fn gathers(&self) -> bool {
-        let is_exact = |accumulator: &Accumulator| !accumulator.kind.is_deviation();
+        let is_exact = |accumulator: &Accumulator| accumulator.kind.is_exact_in_parts();
         self.mode != Mode::Merge && self.accumulators.iter().all(is_exact)
     }
 

@@ -45,7 +45,7 @@ pub(super) fn parse(
 }
 
 /// Whether a script is to choose documents, which only a `find` and its like may ask for.
-fn names_where(filter: &RawDocument) -> bool {
+pub fn names_where(filter: &RawDocument) -> bool {
     elements(filter).any(|element| match (element.name(), element.value()) {
         ("$where", _) => true,
         ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {

@@ -62,7 +62,7 @@ pub use foreign_query::ForeignQuery;
 pub use group::{Group, Representative};
 pub use limit::{Limit, Skip};
 pub use lookup::Lookup;
-pub use matching::Match;
+pub use matching::{Match, names_where};
 pub use near_query::{GeoNear, NearFields};
 pub use output::{Merge, Output, WhenMatched, WhenNotMatched};
 pub use project::Projector;

@@ -158,8 +158,10 @@ fn parse_inner(
         ),
     };
     check(|row| row.place == Place::Last || row.name == "$changeStream")?;
-    // The index that is known is that of the collection around.
+    // In a stage that reads no other collection there is nothing to search in.
+    let reads = matches!(operator, "$lookup" | "$unionWith");
     let parse = || match &context.text {
+        Some(_) if reads => Pipeline::parse(&stages, context),
         None => Pipeline::parse(&stages, context),
         Some(_) => {
             let inner = Context {

@@ -30,6 +30,8 @@ pub(super) struct Leading {
     pub plain: Vec<Arc<PlainFilter>>,
     pub comparisons: Vec<FieldComparison>,
     near: Option<Arc<GeoNear>>,
+    /// Something behind asks for the scores of its search.
+    is_scored: bool,
 }
 
 /// Takes the plain parts of the first `$match` stages out of the pipeline, and reads the rest.
@@ -37,7 +39,10 @@ pub(super) fn take_leading(
     pipeline: &mut Pipeline,
     context: &Context,
 ) -> Result<Leading, QueryError> {
-    let mut leading = Leading::default();
+    let mut leading = Leading {
+        is_scored: pipeline.needs_text_score(),
+        ..Leading::default()
+    };
     if let Some(near) = pipeline.first().and_then(|first| first.get::<GeoNear>()) {
         leading.near = Some(Arc::new(near.clone()));
         pipeline.remove_first();
@@ -95,6 +100,14 @@ impl Leading {
             filter: stage.filter,
             source: stage.source,
         }));
+    }
+
+    pub fn searches(&self) -> bool {
+        self.plain.iter().any(|plain| plain.filter.searches())
+    }
+
+    pub fn is_scored(&self) -> bool {
+        self.is_scored
     }
 
     /// Whether documents are wanted in the order of their distances.

@@ -8,7 +8,23 @@ use banyan_document::DocumentWriter;
 
 use super::stage::Stage;
 use super::stage_run::{Pass, StageRun, Start};
+use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
+use crate::expression::value::error;
+
+pub(super) const LIST_CATALOG: &str = "$listCatalog";
+
+/// Of the whole cluster, which only a router sees.
+pub(super) fn of_router(
+    _: RawBsonRef<'_>,
+    _: &Context,
+    _: &mut Vec<Arc<dyn Stage>>,
+) -> Result<(), QueryError> {
+    error(
+        6_789_101,
+        "The $shardedDataDistribution stage can only be run on mongoS",
+    )
+}
 
 #[derive(Debug)]
 pub struct Source {
@@ -21,6 +37,16 @@ pub(super) fn parse(
     value: RawBsonRef<'_>,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
+    if name == LIST_CATALOG
+        && value
+            .as_document()
+            .is_none_or(|argument| !argument.is_empty())
+    {
+        return error(
+            6_200_600,
+            "The $listCatalog stage specification must be an empty object",
+        );
+    }
     let RawBsonRef::Document(argument) = value else {
         return Err(QueryError::new(
             ErrorKind::FailedToParse,

@@ -9,7 +9,7 @@ use super::sequence::ParseInner;
 use super::stage::Stage;
 use super::{
     bucket, bucket_auto, densify, documents, facet, fill, geo_near, group, limit, lookup, matching,
-    project, redact, replace, sample, sort, text_score, union, unwind, window, write,
+    project, redact, replace, sample, sort, source, text_score, union, unwind, window, write,
 };
 use crate::context::Context;
 use crate::error::QueryError;
@@ -127,11 +127,8 @@ const ROWS: &[Row] = &[
     row("$group", group::parse),
     source("$indexStats"),
     row("$limit", limit::parse_limit),
-    missing("$listCatalog"),
-    missing("$listClusterCatalog"),
+    source(source::LIST_CATALOG),
     source("$listLocalSessions"),
-    missing("$listSampledQueries"),
-    missing("$listSearchIndexes"),
     source("$listSessions"),
     nesting("$lookup", lookup::parse),
     row("$match", matching::parse),
@@ -139,27 +136,19 @@ const ROWS: &[Row] = &[
     last("$out", Form::Parsed(write::parse_out)),
     source("$planCacheStats"),
     row("$project", project::parse_project),
-    missing("$querySettings"),
-    missing("$queryStats"),
-    missing("$rankFusion"),
     row("$redact", redact::parse),
     row("$replaceRoot", replace::parse_root),
     row("$replaceWith", replace::parse_with),
     row("$sample", sample::parse),
-    missing("$score"),
-    missing("$scoreFusion"),
-    missing("$search"),
-    missing("$searchMeta"),
     row("$set", project::parse_set),
     row("$setWindowFields", window::parse),
-    missing("$shardedDataDistribution"),
+    row("$shardedDataDistribution", source::of_router),
     row("$skip", limit::parse_skip),
     row("$sort", sort::parse),
     row("$sortByCount", group::parse_sort_by_count),
     nesting("$unionWith", union::parse),
     row("$unset", project::parse_unset),
     row("$unwind", unwind::parse),
-    missing("$vectorSearch"),
 ];
 
 /// The names of all stages that can be run.

@@ -48,7 +48,7 @@ pub(super) fn misplaced(error: QueryError, index: usize) -> QueryError {
     }
 }
 
-fn not_first() -> QueryError {
+pub(super) fn not_first() -> QueryError {
     QueryError::new(
         ErrorKind::Location(17313),
         "$match with $text is only allowed as the first pipeline stage",

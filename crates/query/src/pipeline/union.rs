@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
 
-use banyan_document::DocumentWriter;
+use banyan_document::{DocumentWriter, field};
 
 use super::foreign::{Documents, From, Reader};
 use super::foreign_query::ForeignQuery;
@@ -33,6 +33,12 @@ pub(super) fn parse(
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let (mut from, mut pipeline) = (None, Pipeline::empty(context));
+    let named = value.as_document().and_then(|fields| field(fields, "coll"));
+    let named = named.and_then(|value| From::parse(value, "$unionWith").ok());
+    let inner = Context {
+        text: named.and_then(|from| from.inner_text(context)),
+        ..context.clone()
+    };
     match value {
         RawBsonRef::String(_) => from = Some(From::parse(value, "$unionWith")?),
         RawBsonRef::Document(document) => {
@@ -40,7 +46,7 @@ pub(super) fn parse(
                 match (name.as_str(), value) {
                     ("coll", value) => from = Some(From::parse(value, "$unionWith")?),
                     ("pipeline", RawBsonRef::Array(array)) => {
-                        pipeline = parse_inner("$unionWith", array, context)?;
+                        pipeline = parse_inner("$unionWith", array, &inner)?;
                     }
                     (other, _) => {
                         return error(
@@ -68,7 +74,7 @@ pub(super) fn parse(
              $documents as first stage",
         ));
     }
-    let leading = pushdown::take_leading(&mut pipeline, context)?;
+    let leading = pushdown::take_leading(&mut pipeline, &inner)?;
     out.push(Arc::new(UnionWith {
         from,
         leading,
@@ -132,6 +138,7 @@ impl StageRun for UnionRun {
                 let union = &*self.union;
                 let conditions = union.leading.conditions(&self.variables)?;
                 let query = ForeignQuery::new(conditions, union.pipeline.collator(), &self.budget);
+                let query = query.scored(union.leading.is_scored());
                 let query = query.near_to(union.leading.near(&self.variables));
                 let input = self.reader.documents(&query)?;
                 let sources = self.reader.sources.clone();

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::failure::Failure;
 use super::payload::{document, end_document};
-use super::scripts::{call_function, set_variables, with_exceptions};
+use super::scripts::{Scope, call_function, set_variables, with_exceptions};
 use crate::bindings::{Bindings, append_value, document_to_v8, value_to_v8};
 use crate::error::{ConvertError, ScriptError};
 use crate::evaluate::{compile_function, evaluate};
@@ -24,12 +24,24 @@ pub struct Functions {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Source {
     text: String,
-    is_expression: bool,
+    form: Form,
+}
+
+/// What a text may be.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    /// A function, or the body of one.
+    Function,
+    /// That or an expression, whose value counts.
+    Body,
+    /// The same; whether its value is true counts.
+    Condition,
 }
 
 impl Functions {
-    /// `{source, this?, scope?, arguments: [], expression?}` gives `{value}`. With `expression`,
-    /// the source may also be an expression, and the answer is whether it is true.
+    /// `{source, this?, scope?, arguments: [], expression?, body?}` gives `{value}`. With
+    /// `expression`, the source may also be an expression, and the answer is whether it is true;
+    /// with `body`, it may be one, too. What has a `fold` instead is one of those.
     pub fn call(
         &mut self,
         runtime: &mut Runtime,
@@ -37,7 +49,10 @@ impl Functions {
     ) -> Result<RawDocumentBuf, Failure> {
         let request = document(request)?;
         let bindings = runtime.bindings();
-        let called = runtime.with_scope(|scope| self.call_in(scope, &bindings, request));
+        let called = runtime.with_scope(|scope| match request.get_document("fold") {
+            Ok(fold) => self.fold_in(scope, &bindings, request, fold),
+            Err(_) => self.call_in(scope, &bindings, request),
+        });
         called.map_err(|error| runtime.explain(error).into())
     }
 
@@ -51,26 +66,23 @@ impl Functions {
         if let Ok(variables) = request.get_document("scope") {
             set_variables(scope, bindings, variables)?;
         }
-        let source = Source {
-            text: request
-                .get_str("source")
-                .map_err(|_| malformed())?
-                .to_owned(),
-            is_expression: request.get_bool("expression").unwrap_or(false),
+        let is = |flag| request.get_bool(flag).unwrap_or(false);
+        let form = match (is("expression"), is("body")) {
+            (true, _) => Form::Condition,
+            (false, true) => Form::Body,
+            (false, false) => Form::Function,
         };
-        let is_expression = source.is_expression;
-        let function = self.function(scope, source)?;
+        let text = request.get_str("source").map_err(|_| malformed())?;
+        let function = self.function(scope, text, form)?;
         let receiver: v8::Local<'_, v8::Value> = match request.get_document("this") {
             Ok(this) => document_to_v8(scope, bindings, this)?.into(),
+            Err(_) if form == Form::Body => v8::Object::new(scope).into(),
             Err(_) => v8::undefined(scope).into(),
         };
-        let mut arguments = Vec::new();
-        for argument in request.get_array("arguments").map_err(|_| malformed())? {
-            let argument = argument.map_err(|_| malformed())?;
-            arguments.push(value_to_v8(scope, bindings, argument)?);
-        }
+        let arguments = request.get_array("arguments").map_err(|_| malformed())?;
+        let arguments = values(scope, bindings, arguments)?;
         let mut value = call_function(scope, function, receiver, &arguments)?;
-        if is_expression {
+        if form == Form::Condition {
             // The expression may itself have been a function.
             if let Ok(inner) = v8::Local::<v8::Function>::try_from(value) {
                 value = call_function(scope, inner, receiver, &arguments)?;
@@ -78,26 +90,72 @@ impl Functions {
             let is_true = value.boolean_value(scope);
             value = v8::Boolean::new(scope, is_true).into();
         }
-        let mut out = vec![0; 4];
-        with_exceptions(scope, |scope| {
-            append_value(scope, bindings, &mut out, b"value", value)
-        })?;
-        end_document(&mut out, 0);
-        RawDocumentBuf::from_bytes(out).map_err(|_| malformed())
+        answer(scope, bindings, value)
+    }
+
+    /// `{fold: {init, arguments: []} or {state}, step, with: [[], …], finalize?}` gives `{value}`:
+    /// what the state has come to after `step(state, …)` with each row of arguments.
+    fn fold_in(
+        &mut self,
+        scope: &mut Scope<'_>,
+        bindings: &Bindings,
+        request: &RawDocument,
+        from: &RawDocument,
+    ) -> Result<RawDocumentBuf, ScriptError> {
+        let malformed = || ScriptError::Convert(ConvertError::Malformed);
+        let receiver: v8::Local<'_, v8::Value> = v8::Object::new(scope).into();
+        let mut state = match from.get("state").map_err(|_| malformed())? {
+            Some(state) => value_to_v8(scope, bindings, state)?,
+            None => {
+                let init = from.get_str("init").map_err(|_| malformed())?;
+                let init = self.function(scope, init, Form::Body)?;
+                let arguments = from.get_array("arguments").map_err(|_| malformed())?;
+                let arguments = values(scope, bindings, arguments)?;
+                let state = call_function(scope, init, receiver, &arguments)?;
+                defined(scope, state)
+            }
+        };
+        let rows = request.get_array("with").map_err(|_| malformed())?;
+        if !rows.is_empty() {
+            let step = request.get_str("step").map_err(|_| malformed())?;
+            let step = self.function(scope, step, Form::Body)?;
+            for row in rows {
+                let Ok(RawBsonRef::Array(row)) = row else {
+                    return Err(malformed());
+                };
+                let mut arguments = vec![state];
+                arguments.append(&mut values(scope, bindings, row)?);
+                let next = call_function(scope, step, receiver, &arguments)?;
+                state = defined(scope, next);
+            }
+        }
+        if let Ok(finalize) = request.get_str("finalize") {
+            let finalize = self.function(scope, finalize, Form::Body)?;
+            state = call_function(scope, finalize, receiver, &[state])?;
+        }
+        answer(scope, bindings, state)
     }
 
     fn function<'s>(
         &mut self,
         scope: &mut v8::HandleScope<'s>,
-        source: Source,
+        text: &str,
+        form: Form,
     ) -> Result<v8::Local<'s, v8::Function>, ScriptError> {
+        let source = Source {
+            text: text.to_owned(),
+            form,
+        };
         if let Some(known) = self.by_source.get(&source) {
             return Ok(v8::Local::new(scope, known));
         }
-        let compiled = if source.is_expression {
-            compile_expression(scope, &source.text)?
-        } else {
-            compile_function(scope, "function", &source.text)?
+        let compiled = match form {
+            Form::Condition => compile_expression(scope, text)?,
+            Form::Function => compile_function(scope, "function", text)?,
+            Form::Body => match compile_function(scope, "function", text) {
+                Err(ScriptError::NotAFunction { .. }) => compile_expression(scope, text)?,
+                compiled => compiled?,
+            },
         };
         if self.by_source.len() >= FUNCTIONS_MAX {
             self.by_source.clear();
@@ -106,6 +164,40 @@ impl Functions {
             .insert(source, v8::Global::new(scope, compiled));
         Ok(compiled)
     }
+}
+
+fn values<'s>(
+    scope: &mut Scope<'s>,
+    bindings: &Bindings,
+    array: &RawArray,
+) -> Result<Vec<v8::Local<'s, v8::Value>>, ScriptError> {
+    let mut values = Vec::new();
+    for value in array {
+        let value = value.map_err(|_| ConvertError::Malformed)?;
+        values.push(value_to_v8(scope, bindings, value)?);
+    }
+    Ok(values)
+}
+
+/// A state is null where a function returned nothing, as it is where it was kept as BSON meanwhile.
+fn defined<'s>(scope: &mut Scope<'s>, value: v8::Local<'s, v8::Value>) -> v8::Local<'s, v8::Value> {
+    match value.is_undefined() {
+        true => v8::null(scope).into(),
+        false => value,
+    }
+}
+
+fn answer<'s>(
+    scope: &mut Scope<'s>,
+    bindings: &Bindings,
+    value: v8::Local<'s, v8::Value>,
+) -> Result<RawDocumentBuf, ScriptError> {
+    let mut out = vec![0; 4];
+    with_exceptions(scope, |scope| {
+        append_value(scope, bindings, &mut out, b"value", value)
+    })?;
+    end_document(&mut out, 0);
+    RawDocumentBuf::from_bytes(out).map_err(|_| ScriptError::Convert(ConvertError::Malformed))
 }
 
 /// A function that gives the expression's value; the text may also be a function's body.

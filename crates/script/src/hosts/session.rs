@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bson::RawDocumentBuf;
+use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::channel::{Channel, Interrupted};
@@ -89,12 +89,11 @@ impl Session {
         }
     }
 
-    /// Calls a function: `request` is `{source, this?, scope?, arguments: [], expression?}`, the
-    /// answer `{value}`. With `expression`, the source may be an expression, and the answer is
-    /// whether it is true. What the function throws is an error; the host goes on.
+    /// Calls a function, or several one after the other: what `request` may be and what it is
+    /// answered, `host::call` says. What a function throws is an error; the host goes on.
     pub fn call(
         &self,
-        request: &RawDocumentBuf,
+        request: &RawDocument,
         interrupted: Interrupted,
     ) -> Result<RawDocumentBuf, JobError> {
         let mut seat = self.seat.lock();
@@ -145,7 +144,7 @@ impl Session {
     fn call_in(
         &self,
         host: &Host,
-        request: &RawDocumentBuf,
+        request: &RawDocument,
         interrupted: Interrupted,
     ) -> Result<RawDocumentBuf, JobError> {
         let mut channel = Channel::open(host, 0, interrupted, self.prints.clone())?;

@@ -15,6 +15,14 @@ pub(in crate::pipeline) struct Group<'g> {
 }
 
 impl<'g> Group<'g> {
+    pub(super) fn key(&self) -> &'g RawDocument {
+        self.key
+    }
+
+    pub(super) fn variables(&self) -> &'g Variables {
+        self.variables
+    }
+
     /// Only the fields of a key that is a document can be named.
     pub fn new(key: RawBsonRef<'g>, variables: &'g Variables) -> Group<'g> {
         let key = match key {

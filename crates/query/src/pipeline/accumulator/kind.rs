@@ -1,7 +1,9 @@
 //! What an accumulator keeps of a group.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use super::script::Script;
 use crate::error::QueryError;
 use crate::expression::Expression;
 use crate::pipeline::sort_key::SortKey;
@@ -42,6 +44,8 @@ pub(in crate::pipeline) enum Kind {
         fractions: Vec<f64>,
         single: bool,
     },
+    /// What scripts make of the documents.
+    Script(Arc<Script>),
 }
 
 #[derive(Debug)]
@@ -53,16 +57,20 @@ pub(in crate::pipeline) enum Order {
 }
 
 impl Kind {
-    /// How many values are kept of each group.
-    pub(in crate::pipeline) fn count(&self) -> Option<&Expression> {
+    /// What is evaluated over the key of each group: how many values are kept of it, or what a
+    /// script begins with.
+    pub(in crate::pipeline) fn of_key(&self) -> Option<&Expression> {
         match self {
             Kind::Positional { n, .. } | Kind::Ranked { n, .. } => Some(n),
+            Kind::Script(script) => script.init_arguments(),
             _ => None,
         }
     }
 
-    pub(in crate::pipeline) fn is_deviation(&self) -> bool {
-        matches!(self, Kind::StdDev { .. })
+    /// Whether parts of the documents come to exactly what all of them do: deviations do not, and a
+    /// script's `merge` may do as it likes.
+    pub(in crate::pipeline) fn is_exact_in_parts(&self) -> bool {
+        !matches!(self, Kind::StdDev { .. } | Kind::Script(_))
     }
 
     /// Whether it looks at documents beside the values that it is given of them.

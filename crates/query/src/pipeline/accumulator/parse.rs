@@ -1,12 +1,16 @@
 //! Reading the arguments of accumulators that have several parts.
 
+use std::sync::Arc;
+
 use bson::{RawBsonRef, RawDocument};
 
 use super::kind::{Kind, Order, Parsed};
+use super::script::Script;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{error, type_name};
+use crate::javascript::Functions;
 use crate::pipeline::sort_key::SortKey;
 
 pub(super) fn count(_: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
@@ -21,11 +25,91 @@ pub(super) fn count(_: &'static str, argument: RawBsonRef<'_>, context: &Context
     }
 }
 
-pub(super) fn script(_: &'static str, _: RawBsonRef<'_>, _: &Context) -> Parsed {
-    Err(QueryError::new(
-        ErrorKind::NotImplemented,
-        "the accumulator $accumulator is not implemented yet",
-    ))
+pub(super) fn script(_: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
+    let RawBsonRef::Document(document) = argument else {
+        return error(
+            4_544_703,
+            format!(
+                "$accumulator expects an object as an argument; found: {}",
+                type_name(Some(argument))
+            ),
+        );
+    };
+    let (mut init, mut accumulate, mut merge, mut finalize) = (None, None, None, None);
+    let (mut init_arguments, mut arguments) = (None, None);
+    for (name, value) in document.iter().map_while(Result::ok) {
+        match name.as_str() {
+            "init" => init = Some(source("init", value, context)?),
+            "accumulate" => accumulate = Some(source("accumulate", value, context)?),
+            "merge" => merge = Some(source("merge", value, context)?),
+            "finalize" => finalize = Some(source("finalize", value, context)?),
+            "initArgs" => init_arguments = Some(Expression::parse(value, context)?),
+            "accumulateArgs" => arguments = Some(Expression::parse(value, context)?),
+            "lang" => check_language(value)?,
+            other => {
+                return error(
+                    4_544_706,
+                    format!("$accumulator got an unexpected field: {other}"),
+                );
+            }
+        }
+    }
+    let missing = |code, name: &str| {
+        error(
+            code,
+            format!("$accumulator missing required argument '{name}'"),
+        )
+    };
+    let Some(init) = init else {
+        return missing(4_544_707, "init");
+    };
+    let Some(accumulate) = accumulate else {
+        return missing(4_544_708, "accumulate");
+    };
+    let Some(merge) = merge else {
+        return missing(4_544_709, "merge");
+    };
+    let Some(arguments) = arguments else {
+        return missing(4_544_710, "accumulateArgs");
+    };
+    let functions = Functions {
+        init,
+        accumulate,
+        merge,
+        finalize,
+    };
+    let script = Script::new(functions, init_arguments, context.javascript.clone());
+    Ok((Kind::Script(Arc::new(script)), arguments))
+}
+
+/// A function's text: a constant.
+fn source(name: &str, value: RawBsonRef<'_>, context: &Context) -> Result<Box<str>, QueryError> {
+    let expression = Expression::parse(value, context)?;
+    match expression.as_constant() {
+        Some(RawBsonRef::String(source) | RawBsonRef::JavaScriptCode(source)) => Ok(source.into()),
+        Some(_) => error(
+            4_544_702,
+            format!("$accumulator '{name}' must be a String or Code"),
+        ),
+        None => error(
+            4_544_701,
+            format!("$accumulator '{name}' must be a constant expression"),
+        ),
+    }
+}
+
+fn check_language(value: RawBsonRef<'_>) -> Result<(), QueryError> {
+    match value {
+        RawBsonRef::String("js") => Ok(()),
+        RawBsonRef::String(_) => error(4_544_705, "$accumulator only supports lang: 'js'"),
+        other => error(
+            4_544_704,
+            format!(
+                "$accumulator lang must be a string; found: {}",
+                type_name(Some(other))
+            ),
+        ),
+    }
 }
 
 fn object<'a>(

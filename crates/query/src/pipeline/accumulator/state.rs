@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use super::count::{Group, count};
 use super::kind::Kind;
 use super::ranked::{Positional, Ranked};
+use super::script::Scripted;
 use super::value::{null, value_bytes};
 use crate::budget::Budget;
 use crate::error::QueryError;
@@ -53,6 +54,7 @@ pub(in crate::pipeline) enum State {
     Positional(Positional),
     Ranked(Ranked),
     Percentile(Vec<f64>),
+    Scripted(Box<Scripted>),
 }
 
 /// An array under construction.
@@ -134,6 +136,7 @@ impl State {
             }
             Kind::Ranked { n, .. } => State::Ranked(Ranked::new(count(n, group)?, collator())),
             Kind::Percentile { .. } => State::Percentile(Vec::new()),
+            Kind::Script(script) => State::Scripted(Box::new(Scripted::new(script, group)?)),
         })
     }
 
@@ -237,6 +240,11 @@ impl State {
                     numbers.push(number.to_f64());
                 }
             }
+            State::Scripted(scripted) => {
+                if let Kind::Script(script) = kind {
+                    scripted.add(script, value)?;
+                }
+            }
         }
         Ok(())
     }
@@ -256,6 +264,7 @@ impl State {
             State::Positional(positional) => positional.memory_bytes(),
             State::Ranked(ranked) => ranked.memory_bytes(),
             State::Percentile(numbers) => numbers.len() * 8,
+            State::Scripted(scripted) => scripted.memory_bytes(),
             _ => 0,
         }
     }
@@ -289,6 +298,10 @@ impl State {
             State::Positional(positional) => positional.finish(),
             State::Ranked(ranked) => ranked.finish(kind),
             State::Percentile(numbers) => percentiles(kind, std::mem::take(numbers), budget)?,
+            State::Scripted(scripted) => match kind {
+                Kind::Script(script) => scripted.finish(script)?,
+                _ => null(),
+            },
         })
     }
 
@@ -314,6 +327,10 @@ impl State {
                     .for_each(|v| list.push(RawBsonRef::Double(v)));
                 list.finish()
             }
+            State::Scripted(scripted) => match kind {
+                Kind::Script(script) => scripted.partial(script)?,
+                _ => null(),
+            },
             _ => self.finish(kind, budget)?,
         })
     }
@@ -381,6 +398,10 @@ impl State {
                 Some(())
             }
             (State::Ranked(ranked), RawBsonRef::Array(array)) => ranked.merge(kind, array),
+            (State::Scripted(scripted), value) => match kind {
+                Kind::Script(script) => Some(scripted.merge(script, value)?),
+                _ => None,
+            },
             (State::Extreme { .. } | State::Edge { .. } | State::Merged(_), value) => {
                 self.add(kind, Some(value), &RawDocumentBuf::new(), budget)?;
                 Some(())

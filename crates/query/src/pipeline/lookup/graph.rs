@@ -144,7 +144,12 @@ impl<'a> Arguments<'a> {
                         format!("restrictSearchWithMatch must be an object, found {found}"),
                     );
                 };
-                let parsed = Filter::parse(restriction, context);
+                // There is nothing to search in with $text.
+                let context = Context {
+                    text: None,
+                    ..context.clone()
+                };
+                let parsed = Filter::parse(restriction, &context);
                 parsed.map_err(|error| {
                     let message = format!(
                         "Failed to parse 'restrictSearchWithMatch' option to $graphLookup :: \

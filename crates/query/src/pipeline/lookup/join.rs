@@ -178,6 +178,7 @@ impl Join {
         }
         let collator = self.lookup.collator.as_ref();
         let query = ForeignQuery::new(conditions, collator, &self.budget);
+        let query = query.scored(self.lookup.leading.is_scored());
         Ok(query.near_to(self.lookup.leading.near(variables)))
     }
 
@@ -206,6 +207,7 @@ impl Join {
         let lookup = &*self.lookup;
         let conditions = lookup.leading.constant();
         let query = ForeignQuery::new(conditions, lookup.collator.as_ref(), &self.budget);
+        let query = query.scored(lookup.leading.is_scored());
         let documents = self.reader.documents(&query)?;
         let mut through = Through::new(&[&lookup.before], self, variables)?;
         let mut take = |document: &RawDocument| keeper.add(document);

@@ -16,6 +16,7 @@ use crate::pipeline::matching::Match;
 use crate::pipeline::pushdown;
 use crate::pipeline::sequence::{ParseInner, Pipeline};
 use crate::pipeline::stage::Stage;
+use crate::pipeline::text_score;
 use crate::pipeline::unwind::Unwind;
 
 #[derive(Default)]
@@ -119,6 +120,10 @@ pub(in crate::pipeline) fn parse(
     );
     let inner = Context {
         scope: context.scope.with(names),
+        text: arguments
+            .from
+            .as_ref()
+            .and_then(|from| from.inner_text(context)),
         ..context.clone()
     };
     let mut pipeline = match arguments.pipeline {
@@ -138,6 +143,9 @@ pub(in crate::pipeline) fn parse(
             40603,
             "$geoNear is only valid as the first stage in an optimized pipeline",
         );
+    }
+    if equality.is_some() && leading.searches() {
+        return Err(text_score::not_first());
     }
     let mut independent = pipeline.independent(first, end);
     if equality.is_some() {

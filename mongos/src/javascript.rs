@@ -1,0 +1,106 @@
+//! The scripts of what the router computes itself. It has no engine: a shard runs them for it.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use banyan_document::DocumentWriter;
+use banyan_query::{ErrorKind, JavaScript, QueryError};
+use banyan_wire::{CommandError, ErrorCode, Outgoing, ReadMode, RequestOptions};
+use bson::oid::ObjectId;
+use bson::{RawBson, RawDocument, cstr, rawdoc};
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
+
+use crate::ending::Ending;
+use crate::errors::failed;
+use crate::router::Router;
+
+/// The engine of one command: its scripts share variables with each other and with nobody else.
+pub struct RemoteEngine {
+    router: Arc<Router>,
+    ending: Arc<Ending>,
+    /// By this the shard knows the variables again.
+    id: ObjectId,
+    /// The shard that has them.
+    shard: OnceLock<Arc<str>>,
+    runtime: Handle,
+}
+
+impl fmt::Debug for RemoteEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteEngine")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RemoteEngine {
+    /// Call on a runtime with several threads: a script is waited for on the thread that computes.
+    /// `None` where clients may not send JavaScript.
+    pub fn of(router: &Arc<Router>, ending: &Arc<Ending>) -> Option<Arc<dyn JavaScript>> {
+        router.identity.scripting.then(|| {
+            Arc::new(RemoteEngine {
+                router: router.clone(),
+                ending: ending.clone(),
+                id: ObjectId::new(),
+                shard: OnceLock::new(),
+                runtime: Handle::current(),
+            }) as _
+        })
+    }
+
+    async fn call(&self, request: &RawDocument) -> Result<RawBson, CommandError> {
+        let shard = match self.shard.get() {
+            Some(shard) => shard.clone(),
+            None => {
+                let shards = self.router.shards.all();
+                let Some(first) = shards.keys().next().cloned() else {
+                    return Err(CommandError::new(
+                        ErrorCode::ShardNotFound,
+                        "there is no shard that could run a script",
+                    ));
+                };
+                self.shard.get_or_init(|| first).clone()
+            }
+        };
+        let mut command = rawdoc! { "_runScript": 1, "engine": self.id };
+        command.append(cstr!("request"), request);
+        let options = RequestOptions::read(ReadMode::Primary).deadline(self.ending.deadline());
+        let outgoing = Outgoing::command("admin", &command);
+        let answer = self.router.send(&shard, options, &outgoing).await?;
+        let answer = answer.checked()?;
+        let value = answer.reply.get("value").ok().flatten();
+        Ok(value.map_or(RawBson::Null, RawBson::from))
+    }
+}
+
+impl JavaScript for RemoteEngine {
+    fn is_true(
+        &self,
+        code: &str,
+        scope: Option<&RawDocument>,
+        document: &RawDocument,
+    ) -> Result<bool, QueryError> {
+        let mut request = DocumentWriter::with_capacity(document.as_bytes().len() + 256);
+        request.append_str("source", code);
+        request.append_bool("expression", true);
+        if let Some(scope) = scope {
+            request.append_doc("scope", scope);
+        }
+        request.append_doc("this", document);
+        request.begin_array("arguments");
+        request.end();
+        match self.run(&request.finish())? {
+            RawBson::Boolean(is_true) => Ok(is_true),
+            _ => Err(QueryError::new(
+                ErrorKind::JsInterpreterFailure,
+                "a shard did not say whether a script is true",
+            )),
+        }
+    }
+
+    fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
+        let called = self.ending.while_awaited(self.call(request));
+        block_in_place(|| self.runtime.block_on(called)).map_err(failed)
+    }
+}
