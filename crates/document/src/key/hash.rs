@@ -88,7 +88,7 @@ fn update_end(digest: &mut Md5) {
 /// smallest integer, as hashes of old have it. Doubles are cut off, decimals rounded.
 fn as_integer(number: Number) -> i64 {
     match number {
-        Number::Double(v) if v == 9_223_372_036_854_775_808.0 => i64::MIN,
+        Number::Double(9_223_372_036_854_775_808.0) => i64::MIN,
         Number::Decimal(v) => {
             Number::Decimal(v.round_to(0, Rounding::HalfEven)).to_i64_saturating()
         }

@@ -157,7 +157,7 @@ fn extreme_n<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<
         let equal = |a: &RawBsonRef<'_>, b: &RawBsonRef<'_>| env.compare(*a, *b).is_eq();
         values.chunk_by_mut(equal).for_each(<[_]>::reverse);
     }
-    env.array_of(values.into_iter())
+    env.array_of(values)
 }
 
 /// A first operand that can be no array is refused before any document is met.
