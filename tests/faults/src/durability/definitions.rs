@@ -122,10 +122,14 @@ impl Definer {
         let mut found = BTreeMap::new();
         for name in names.into_iter().filter(|name| name.starts_with("scratch")) {
             let collection = database.collection::<Document>(&name);
-            let documents = collection.find(doc! {}).await.context(Gone)?;
+            let documents = collection.find(doc! {}).sort(doc! { "_id": 1 });
+            let documents = documents.await.context(Gone)?;
             let documents: Vec<Document> = documents.try_collect().await.context(Gone)?;
             let indexes = collection.list_index_names().await.context(Gone)?;
             let indexed = indexes.iter().any(|index| index == INDEX);
+            let whole = (documents.iter().zip(0_i64..))
+                .all(|(document, n)| document.get_i64("_id").is_ok_and(|id| id == n));
+            ensure!(whole, "collection {name} lacks documents before others");
             let documents = documents.len() as i64;
             found.insert(name, Scratch { documents, indexed });
         }
@@ -135,14 +139,11 @@ impl Definer {
             let unanswered = (self.pending.as_ref())
                 .filter(|(pending, _)| *pending == name)
                 .map(|(_, makes)| makes.as_ref());
-            // The collection comes into being before its documents do.
-            let begun = unanswered.flatten().is_some()
-                && was.is_none()
-                && is
-                    == Some(&Scratch {
-                        documents: 0,
-                        indexed: false,
-                    });
+            // The collection comes into being before its documents do, and many of them come in parts.
+            let begun = was.is_none()
+                && unanswered.flatten().zip(is).is_some_and(|(makes, is)| {
+                    !is.indexed && (0..makes.documents).contains(&is.documents)
+                });
             ensure!(
                 is == was || unanswered == Some(is) || begun,
                 "collection {name} is {is:?}; acknowledged was {was:?}, unanswered is {unanswered:?}"
