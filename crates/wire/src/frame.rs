@@ -3,12 +3,16 @@
 //! The length in a header is not to be trusted: it is bounded before anything is allocated, and
 //! memory grows with the bytes that really arrive, never with the bytes that were announced.
 
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::in_flight::{InFlight, NoRoom, Share};
+use crate::socket::Socket;
 
 /// The longest message either side may send.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
@@ -128,6 +132,26 @@ impl FrameReader {
                 return Err(FrameError::Truncated);
             }
         }
+    }
+
+    /// Reads once, at the start of a message; ready also when the connection has ended.
+    pub(crate) fn poll_fill<R: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut R,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.make_room(0, None);
+        let read = pin!(stream.read_buf(&mut self.buffer));
+        read.poll(cx).map_ok(drop)
+    }
+
+    /// As [`Self::poll_fill`]; `WouldBlock` if nothing has arrived.
+    pub(crate) fn fill_directly(&mut self, socket: &Socket) -> io::Result<()> {
+        let mut bytes = [0; BUFFER_BYTES_START];
+        let read = socket.read_directly(&mut bytes)?;
+        self.make_room(0, None);
+        self.buffer.extend_from_slice(&bytes[..read]);
+        Ok(())
     }
 
     /// Waits until so many bytes have been read, or the connection ends. Safe to cancel, and they

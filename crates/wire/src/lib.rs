@@ -14,6 +14,7 @@
 //! `getLastError`. Tests have commands fail by their names ([`fail_points`]).
 
 pub mod behalf;
+mod busy_poll;
 mod client;
 mod codes;
 mod compression;

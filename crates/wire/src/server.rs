@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use crate::busy_poll::Requesters;
 use crate::connection::Connection;
 use crate::in_flight::{self, InFlight};
 use crate::presence::Presence;
@@ -145,7 +146,11 @@ impl Server {
         // What must not wait for any query must not wait for the messages of queries either.
         let in_flight = || InFlight::new(self.options.in_flight_bytes_max);
         let places = Places {
-            ordinary: vital.is_some().then(|| (ordinary.clone(), in_flight())),
+            ordinary: vital.is_some().then(|| Ordinary {
+                runtime: ordinary.clone(),
+                in_flight: in_flight(),
+                requesters: Arc::new(Requesters::new()),
+            }),
             vital: vital.unwrap_or(ordinary),
             in_flight: in_flight(),
         };
@@ -196,12 +201,20 @@ fn listen(address: SocketAddr, runtime: &Handle) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
+/// Where connections are served that carry more than vital commands.
+#[derive(Clone)]
+pub(crate) struct Ordinary {
+    pub runtime: Handle,
+    pub in_flight: InFlight,
+    pub requesters: Arc<Requesters>,
+}
+
 /// The runtimes on which a server's connections are served, and what their messages may keep.
 #[derive(Clone)]
 pub(crate) struct Places {
     pub vital: Handle,
     /// Where a connection goes with its first ordinary command; `None`: it stays.
-    pub ordinary: Option<(Handle, InFlight)>,
+    pub ordinary: Option<Ordinary>,
     /// Of the connections that are served on `vital`.
     pub in_flight: InFlight,
 }

@@ -5,9 +5,11 @@
 //! and a reply is put together in a buffer that the connection keeps. Requests that were sent
 //! ahead wait in the reader's buffer and are served in order.
 
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use banyan_process::TlsMode;
@@ -19,6 +21,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use crate::busy_poll::BusyPoll;
 use crate::compression::Compressor;
 use crate::connection::Connection;
 use crate::frame::{Bounds, FrameError, FrameReader, MESSAGE_BYTES_MAX};
@@ -27,6 +30,7 @@ use crate::last_error::{self, Question};
 use crate::message::{self, DecodeError, Incoming, ReplyForm};
 use crate::presence::Presence;
 use crate::request::Request;
+use crate::server::Ordinary;
 use crate::service::{Counters, Reply, Service};
 use crate::socket::Socket;
 use crate::tls::{self, Encryption};
@@ -70,6 +74,8 @@ struct Reading {
     frames: FrameReader,
     /// A message that was read and not answered.
     next: Option<(Bytes, Share)>,
+    /// Not while it is served among the vital ones.
+    busy_poll: Option<BusyPoll>,
 }
 
 /// Why a connection is not served any longer where it was.
@@ -104,7 +110,7 @@ impl<S: Service> Serving<S> {
     }
 
     /// The whole life of a connection: first here, then, if there is such a place, on `ordinary`.
-    pub async fn run(mut self, ordinary: Option<(Handle, InFlight)>, connections: TaskTracker) {
+    pub async fn run(mut self, ordinary: Option<Ordinary>, connections: TaskTracker) {
         let mut reading = Reading::default();
         let begun = tokio::select! {
             biased;
@@ -118,9 +124,11 @@ impl<S: Service> Serving<S> {
         }
         let first = self.converse(&mut reading, ordinary.is_some()).await;
         let ended = match (first, ordinary) {
-            (Ok(End::Moves), Some((ordinary, in_flight))) => match self.socket.move_to(&ordinary) {
+            (Ok(End::Moves), Some(ordinary)) => match self.socket.move_to(&ordinary.runtime) {
                 Ok(()) => {
-                    self.in_flight = in_flight;
+                    self.in_flight = ordinary.in_flight;
+                    let busy_poll = BusyPoll::new(ordinary.requesters, self.connection.id);
+                    reading.busy_poll = Some(busy_poll);
                     let rest = async move {
                         let ended = match self.take_along(&mut reading).await {
                             Ok(()) => self.converse(&mut reading, false).await,
@@ -128,7 +136,7 @@ impl<S: Service> Serving<S> {
                         };
                         self.tell(ended);
                     };
-                    connections.spawn_on(rest, &ordinary);
+                    connections.spawn_on(rest, &ordinary.runtime);
                     return;
                 }
                 Err(error) => Err(error.to_string()),
@@ -184,7 +192,7 @@ impl<S: Service> Serving<S> {
         const NO_HANDSHAKE: &str = "the TLS handshake never began";
         let patience = self.encryption.as_ref().map(|tls| tls.patience);
         let mut nothing = Vec::new();
-        let first = self.something(&mut reading.frames, &mut nothing);
+        let first = self.something(reading, &mut nothing);
         match patience.filter(|_| required) {
             Some(patience) => in_time(Some(patience), NO_HANDSHAKE, first).await?,
             // Who may speak in the clear may be silent, as long as nobody has to log in.
@@ -231,6 +239,9 @@ impl<S: Service> Serving<S> {
                     }
                 }
             };
+            if let Some(busy_poll) = &reading.busy_poll {
+                busy_poll.note();
+            }
             let is_vital = |name: &str| self.service.is_vital(name);
             if only_vital && !message::peek_name(&frame).is_some_and(is_vital) {
                 reading.next = Some((frame, share));
@@ -257,40 +268,47 @@ impl<S: Service> Serving<S> {
             0 => limits.message_time_max,
             _ => limits.idle_time_max,
         });
-        let frames = &mut reading.frames;
-        in_time(patience, SILENT, self.something(frames, out)).await?;
+        in_time(patience, SILENT, self.something(reading, out)).await?;
         let bounds = Bounds {
             bytes_max: limits.map(|limits| limits.message_bytes_max),
             in_flight: Some(&self.in_flight),
         };
         let mut stream = &*self.socket;
-        let next = frames.next_within(&mut stream, bounds);
+        let next = reading.frames.next_within(&mut stream, bounds);
         in_time(limits.map(|limits| limits.message_time_max), SILENT, next).await
     }
 
     /// Waits for a message to begin, or the connection to end. Thousands of connections wait here,
     /// and keep no buffers meanwhile.
-    async fn something(
-        &self,
-        frames: &mut FrameReader,
-        out: &mut Vec<u8>,
-    ) -> Result<(), FrameError> {
+    async fn something(&self, reading: &mut Reading, out: &mut Vec<u8>) -> Result<(), FrameError> {
+        let frames = &mut reading.frames;
         if !frames.unread().is_empty() {
             return Ok(());
         }
-        std::future::poll_fn(|cx| {
-            let readable = self.socket.poll_readable(cx);
-            if readable.is_pending() {
+        if let Some(busy_poll) = &mut reading.busy_poll {
+            let arrives = busy_poll.poll(|| self.socket.is_arriving());
+            if arrives.await {
+                match frames.fill_directly(&self.socket) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    filled => return Ok(filled?),
+                }
+            }
+        }
+        let filled = std::future::poll_fn(|cx| {
+            let filled = match self.socket.poll_readable(cx) {
+                // It may be a false alarm.
+                Poll::Ready(()) => frames.poll_fill(&mut &*self.socket, cx),
+                Poll::Pending => Poll::Pending,
+            };
+            if filled.is_pending() {
                 frames.release();
                 if out.capacity() > REPLY_BYTES_KEPT_QUIET {
                     *out = Vec::new();
                 }
             }
-            readable
-        })
-        .await;
-        // It may have been a false alarm.
-        frames.fill(&mut &*self.socket, 1).await
+            filled
+        });
+        Ok(filled.await?)
     }
 
     /// What a compressed message comes to is held to the same.

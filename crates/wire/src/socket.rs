@@ -63,6 +63,18 @@ impl Socket {
         stream.as_mut().is_none_or(Stream::has_ended)
     }
 
+    /// Something has arrived, or it is the end, also before the runtime has been told of it.
+    pub fn is_arriving(&self) -> bool {
+        let stream = self.stream.lock();
+        stream.as_ref().is_none_or(Stream::is_arriving)
+    }
+
+    /// Reads what has arrived, also before the runtime has been told of it; `WouldBlock`: nothing.
+    pub fn read_directly(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut stream = self.stream.lock();
+        stream.as_mut().ok_or_else(gone)?.read_directly(buffer)
+    }
+
     /// Resolves when there is something to read, or it is the end.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut *self.stream.lock() {

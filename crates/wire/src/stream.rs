@@ -2,7 +2,7 @@
 //!
 //! In the clear every call is the socket's own, after one branch.
 
-use std::io;
+use std::io::{self, Read};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use crate::tls::{self, Look, Tls, TlsStream};
+use crate::tls::{self, Directly, Look, Tls, TlsStream};
 
 pub(crate) enum Stream {
     Plain(TcpStream),
@@ -79,6 +79,25 @@ impl Stream {
         match self {
             Stream::Plain(tcp) => tcp.poll_read_ready(cx).map(drop),
             Stream::Encrypted(stream) => stream.poll_look(cx).map(drop),
+        }
+    }
+
+    /// Something has arrived, or it is the end, also before the runtime has been told of it.
+    pub fn is_arriving(&self) -> bool {
+        let tcp = match self {
+            Stream::Plain(tcp) => tcp,
+            Stream::Encrypted(stream) => stream.tcp(),
+        };
+        let mut byte = [std::mem::MaybeUninit::uninit()];
+        let peeked = socket2::SockRef::from(tcp).peek(&mut byte);
+        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Reads what has arrived, also before the runtime has been told of it; `WouldBlock`: nothing.
+    pub fn read_directly(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(tcp) => Directly(tcp).read(buffer),
+            Stream::Encrypted(stream) => stream.read_directly(buffer),
         }
     }
 

@@ -22,4 +22,4 @@ pub use handshake::TlsPeer;
 pub(crate) use handshake::{
     Encryption, TELLING_BYTES, accept, begins_handshake, connect, may_begin_handshake,
 };
-pub(crate) use stream::{Look, TlsStream};
+pub(crate) use stream::{Directly, Look, TlsStream};

@@ -36,6 +36,15 @@ impl io::Read for AtOnce<'_> {
     }
 }
 
+/// The same, also before the runtime has been told that there is something to read.
+pub(crate) struct Directly<'a>(pub &'a TcpStream);
+
+impl io::Read for Directly<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&*socket2::SockRef::from(self.0)).read(buffer)
+    }
+}
+
 impl io::Write for AtOnce<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
@@ -82,6 +91,16 @@ impl TlsStream {
     /// Takes in what has arrived, without waiting; 0: the peer sends no more.
     fn receive(&mut self) -> io::Result<usize> {
         let read = self.session.read_tls(&mut AtOnce(&self.tcp))?;
+        self.take_in(read)
+    }
+
+    /// [`Self::receive`], also before the runtime has been told that there is something.
+    fn receive_directly(&mut self) -> io::Result<usize> {
+        let read = self.session.read_tls(&mut Directly(&self.tcp))?;
+        self.take_in(read)
+    }
+
+    fn take_in(&mut self, read: usize) -> io::Result<usize> {
         if let Err(error) = self.session.process_new_packets() {
             // The peer is told what was wrong, if it can be without waiting.
             let _ = self.send_rest();
@@ -135,6 +154,20 @@ impl TlsStream {
                 Err(error) if would_block(&error) => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+    }
+
+    /// Reads what has arrived; `WouldBlock`: nothing that comes to a byte.
+    pub fn read_directly(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = ReadBuf::new(buffer);
+        let mut goes_on = self.take_plain(&mut buffer)?;
+        if goes_on && buffer.filled().is_empty() {
+            self.receive_directly()?;
+            goes_on = self.take_plain(&mut buffer)?;
+        }
+        match buffer.filled().len() {
+            0 if goes_on => Err(ErrorKind::WouldBlock.into()),
+            read => Ok(read),
         }
     }
 
