@@ -13,10 +13,9 @@ use banyan_mongos::registration;
 use banyan_mongos::router::{Identity, Router};
 use banyan_process::{Exit, Parsed, Started, fail};
 use banyan_wire::tls::{self, Tls};
-use banyan_wire::{Options, Server};
+use banyan_wire::{Apart, Options, Runtimes, Server};
 use bson::oid::ObjectId;
 use bson::{RawDocumentBuf, rawdoc};
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -40,12 +39,9 @@ fn main() -> ExitCode {
         Ok(tls) => tls.map_or((), tls::install),
         Err(error) => fail(Exit::BadOptions, &error.to_string()),
     }
-    let runtimes = (banyan_wire::runtime(), banyan_wire::vital_runtime());
-    let (runtime, vital) = match runtimes {
-        (Ok(runtime), Ok(vital)) => (runtime, vital),
-        (Err(error), _) | (_, Err(error)) => {
-            fail(Exit::Abrupt, &format!("cannot start threads: {error}"))
-        }
+    let runtimes = match Runtimes::start() {
+        Ok(runtimes) => runtimes,
+        Err(error) => fail(Exit::Abrupt, &format!("cannot start threads: {error}")),
     };
     flags::prove(&access);
     if !access.authorization {
@@ -55,13 +51,7 @@ fn main() -> ExitCode {
         fail(Exit::BadOptions, &reason);
     }
     audit::note_own("startup", rawdoc! { "options": settings(&parsed) });
-    runtime.block_on(serve(
-        parsed,
-        configdb,
-        access,
-        vital.handle().clone(),
-        started,
-    ));
+    runtimes.block_on(serve(parsed, configdb, access, runtimes.apart(), started));
     audit::shutdown(None);
     info!("the router has ended");
     ExitCode::SUCCESS
@@ -71,7 +61,7 @@ async fn serve(
     parsed: Parsed<Flags>,
     configdb: ConfigDb,
     access: AccessOptions,
-    vital: Handle,
+    apart: Apart,
     mut started: Started,
 ) {
     let stop = match banyan_process::signals::shutdown_token() {
@@ -81,7 +71,7 @@ async fn serve(
     let common = &parsed.flags.common;
     let port = common.port.unwrap_or(PORT_DEFAULT);
     let mut options = Options {
-        vital: Some(vital),
+        apart: Some(apart),
         ..Options::default()
     };
     options.connections_max = banyan_process::limits::connections_max(common.max_connections);

@@ -11,10 +11,10 @@ use banyan_access::identity::{self, Identity};
 use banyan_access::impersonation;
 use banyan_access::sessions::{self, Naming};
 use banyan_wire::behalf::on_behalf_of;
-use banyan_wire::session_id;
 use banyan_wire::{
     CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service, StrangerLimits,
 };
+use banyan_wire::{login, session_id};
 use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
@@ -259,7 +259,7 @@ fn writes_documents(command: &str) -> bool {
 
 /// What only tells and asks who somebody is is not worth a line of the audit log.
 fn tells_who(command: &str) -> bool {
-    is_greeting(command) || matches!(command, "saslStart" | "saslContinue" | "authenticate")
+    is_greeting(command) || login::is_step(command)
 }
 
 fn is_greeting(command: &str) -> bool {

@@ -16,8 +16,8 @@ use banyan_process::{
 use banyan_storage::StoreOptions;
 use banyan_wire::server::{Options, Server};
 use banyan_wire::tls::{self, Tls};
+use banyan_wire::{Apart, Runtimes};
 use bson::{RawBsonRef, rawdoc};
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -67,20 +67,12 @@ impl<P> Program<'_, P> {
             Ok(tls) => tls.map_or((), tls::install),
             Err(error) => fail(Exit::BadOptions, &error.to_string()),
         }
-        let runtimes = (
-            banyan_wire::server::runtime(),
-            banyan_wire::server::vital_runtime(),
-        );
-        let (runtime, vital) = match runtimes {
-            (Ok(runtime), Ok(vital)) => (runtime, vital),
-            (Err(error), _) | (_, Err(error)) => {
-                fail(Exit::Abrupt, &format!("cannot start threads: {error}"))
-            }
+        let runtimes = match Runtimes::start() {
+            Ok(runtimes) => runtimes,
+            Err(error) => fail(Exit::Abrupt, &format!("cannot start threads: {error}")),
         };
-        let served = runtime.block_on(self.serve(dbpath, access, vital.handle().clone(), started));
-        // Whatever still runs has nothing to say to anybody.
-        runtime.shutdown_timeout(Duration::from_secs(1));
-        vital.shutdown_timeout(Duration::from_secs(1));
+        let served = runtimes.block_on(self.serve(dbpath, access, runtimes.apart(), started));
+        runtimes.shut_down();
         match served {
             Ok(()) => {}
             Err(error @ ProgramError::Listen { .. }) => fail(Exit::Network, &error.to_string()),
@@ -117,7 +109,7 @@ impl<P> Program<'_, P> {
         self,
         dbpath: PathBuf,
         access: AccessOptions,
-        vital: Handle,
+        apart: Apart,
         mut started: Started,
     ) -> Result<(), ProgramError> {
         let stop = signals::shutdown_token().map_err(ProgramError::Signals)?;
@@ -137,7 +129,7 @@ impl<P> Program<'_, P> {
         audit::install(&self.common.audit).map_err(ProgramError::Audit)?;
         audit::note_own("startup", rawdoc! { "options": info.parsed.clone() });
         let mut options = NodeOptions::new(info);
-        options.vital = Some(vital);
+        options.vital = Some(apart.vital.clone());
         flags::prove(&access);
         if !access.authorization {
             warn!("Access control is not enabled: whoever reaches the port may do everything");
@@ -155,12 +147,17 @@ impl<P> Program<'_, P> {
         if let Some(gigabytes) = self.member.cache_gigabytes.filter(|size| *size > 0.0) {
             options.store.cache_bytes = (gigabytes * f64::from(1 << 30)) as u64;
         }
-        self.listen(options, &mut started).await
+        self.listen(options, apart, &mut started).await
     }
 
-    async fn listen(self, options: NodeOptions, started: &mut Started) -> Result<(), ProgramError> {
+    async fn listen(
+        self,
+        options: NodeOptions,
+        apart: Apart,
+        started: &mut Started,
+    ) -> Result<(), ProgramError> {
         let mut server_options = Options {
-            vital: options.vital.clone(),
+            apart: Some(apart),
             ..Options::default()
         };
         server_options.connections_max = limits::connections_max(self.common.max_connections);

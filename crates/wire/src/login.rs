@@ -11,6 +11,11 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crate::codes::ErrorCode;
 use crate::error::CommandError;
 
+/// A command with which a client proves who it is.
+pub fn is_step(command: &str) -> bool {
+    matches!(command, "saslStart" | "saslContinue" | "authenticate")
+}
+
 /// Begins a conversation on a new connection.
 pub trait Login: Send + Sync {
     fn begin(&self) -> Box<dyn Conversation>;

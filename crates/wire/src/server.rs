@@ -1,14 +1,11 @@
 //! The listener: what a server does, and on which threads its connections are served.
 //!
-//! The tasks run on tokio's multi-threaded runtime with one worker per core (see
-//! [`runtime`]): a command that computes or has to wait for a disk says so with `block_in_place`,
-//! and the connections of that worker go on elsewhere. Runtimes pinned to a core each would save
-//! some wake-ups, and one slow read would then hold up every connection that shares its core.
+//! Every connection begins where logins are computed (see [`Runtimes`]), and leaves with its first
+//! other command, for good: for the vital threads while all it carries is vital (see
+//! [`Service::is_vital`]), which is consensus, heartbeats, `ping`, and `hello` once it has been said
+//! before; for the ordinary ones with anything else.
 //!
-//! What holds a cluster together must not wait for any of that. Every connection begins on a small
-//! runtime of its own (see [`vital_runtime`]), and stays there while all it carries is vital (see
-//! [`Service::is_vital`]): consensus, heartbeats, `hello`, `ping`. With its first other command it
-//! moves to the ordinary threads, for good.
+//! [`Runtimes`]: crate::Runtimes
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +24,7 @@ use crate::busy_poll::Requesters;
 use crate::connection::Connection;
 use crate::in_flight::{self, InFlight};
 use crate::presence::Presence;
+use crate::runtimes::Apart;
 use crate::service::{Counters, Service};
 use crate::serving::Serving;
 use crate::stream::prepare;
@@ -37,9 +35,8 @@ pub struct Options {
     pub connections_max: usize,
     /// How long a shutdown waits for commands that are running.
     pub drain: Duration,
-    /// Where connections are accepted, and served while they carry vital commands only. Without
-    /// one, that happens where everything else does.
-    pub vital: Option<Handle>,
+    /// Without, everything happens where the server is served.
+    pub apart: Option<Apart>,
     /// Certificates and mode; without them nothing is encrypted.
     pub tls: Option<Arc<Tls>>,
     /// Who has not finished its handshake after this does not mean to.
@@ -54,7 +51,7 @@ impl Default for Options {
         Options {
             connections_max: 20_000,
             drain: Duration::from_secs(5),
-            vital: None,
+            apart: None,
             tls: tls::process(),
             handshake_time_max: Duration::from_secs(10),
             in_flight_bytes_max: in_flight::of_machine(banyan_process::limits::machine_bytes()),
@@ -71,39 +68,12 @@ pub struct Server {
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// Threads that compute or wait for a disk, most of them parked until it is their turn. A worker
-/// that hands its connections over must find one: were there none, nobody would serve them.
-const BLOCKING_THREADS_MAX: usize = 4096;
-/// Two, so that one that waits for a lock holds nobody up.
-const VITAL_WORKERS: usize = 2;
-
-/// The runtime that the programs serve on.
-pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    let workers = std::thread::available_parallelism()
-        .map_or(2, usize::from)
-        .max(2);
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_name("worker")
-        .enable_all()
-        .build()
-}
-
-/// The runtime for what must not wait for any query: see the module's head.
-pub fn vital_runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(VITAL_WORKERS)
-        .thread_name("vital")
-        .enable_all()
-        .build()
-}
-
 impl Server {
     /// Binds every host on the port; port 0 takes a free one (see [`Server::addresses`]). Must be
     /// called on a runtime.
     pub async fn bind(hosts: &[&str], port: u16, options: Options) -> io::Result<Server> {
-        let vital = options.vital.clone().unwrap_or_else(Handle::current);
+        let apart = options.apart.as_ref();
+        let accepting = apart.map_or_else(Handle::current, |apart| apart.logins.clone());
         let mut listeners = Vec::new();
         for host in hosts {
             let addresses = tokio::net::lookup_host((*host, port)).await?;
@@ -115,7 +85,7 @@ impl Server {
             addresses.sort();
             addresses.dedup();
             for address in addresses {
-                listeners.push(listen(address, &vital)?);
+                listeners.push(listen(address, &accepting)?);
             }
         }
         let counters = Arc::<Counters>::default();
@@ -142,24 +112,35 @@ impl Server {
     /// Serves until `shutdown` is cancelled and the commands that were running have ended.
     pub async fn serve<S: Service>(self, service: Arc<S>, shutdown: CancellationToken) {
         let ordinary = Handle::current();
-        let vital = self.options.vital.clone();
+        let apart = self.options.apart.clone();
         // What must not wait for any query must not wait for the messages of queries either.
         let in_flight = || InFlight::new(self.options.in_flight_bytes_max);
-        let places = Places {
-            ordinary: vital.is_some().then(|| Ordinary {
-                runtime: ordinary.clone(),
-                in_flight: in_flight(),
-                requesters: Arc::new(Requesters::new()),
-            }),
-            vital: vital.unwrap_or(ordinary),
-            in_flight: in_flight(),
+        let place = |runtime: &Handle, in_flight: InFlight| Place {
+            runtime: runtime.clone(),
+            in_flight,
         };
+        let first = in_flight();
+        let places = match &apart {
+            Some(apart) => Places {
+                logins: place(&apart.logins, first.clone()),
+                others: Some(Others {
+                    vital: place(&apart.vital, first),
+                    ordinary: place(&ordinary, in_flight()),
+                    requesters: Arc::new(Requesters::new()),
+                }),
+            },
+            None => Places {
+                logins: place(&ordinary, first),
+                others: None,
+            },
+        };
+        let watching = apart.map_or(ordinary, |apart| apart.vital);
         let connections = TaskTracker::new();
         let accepting = TaskTracker::new();
         let ids = Arc::new(AtomicU64::new(1));
         let presence = Arc::<Presence>::default();
         let watch = presence.clone().watch(service.clone(), shutdown.clone());
-        accepting.spawn_on(watch, &places.vital);
+        accepting.spawn_on(watch, &watching);
         for listener in self.listeners {
             let acceptor = Acceptor {
                 service: service.clone(),
@@ -171,7 +152,7 @@ impl Server {
                 presence: presence.clone(),
                 places: places.clone(),
             };
-            accepting.spawn_on(acceptor.run(listener), &places.vital);
+            accepting.spawn_on(acceptor.run(listener), &places.logins.runtime);
         }
         shutdown.cancelled().await;
         accepting.close();
@@ -201,22 +182,30 @@ fn listen(address: SocketAddr, runtime: &Handle) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Where connections are served that carry more than vital commands.
+/// Where a connection is served.
 #[derive(Clone)]
-pub(crate) struct Ordinary {
+pub(crate) struct Place {
     pub runtime: Handle,
+    /// What all connections that are served alike may keep of messages.
     pub in_flight: InFlight,
-    pub requesters: Arc<Requesters>,
 }
 
-/// The runtimes on which a server's connections are served, and what their messages may keep.
+/// Where the connections of a server are served.
 #[derive(Clone)]
 pub(crate) struct Places {
-    pub vital: Handle,
-    /// Where a connection goes with its first ordinary command; `None`: it stays.
-    pub ordinary: Option<Ordinary>,
-    /// Of the connections that are served on `vital`.
-    pub in_flight: InFlight,
+    /// Where they begin.
+    pub logins: Place,
+    /// Without, they stay there.
+    pub others: Option<Others>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Others {
+    /// Shares its memory with the logins: what has come with a connection stays counted.
+    pub vital: Place,
+    pub ordinary: Place,
+    /// Of the ordinary ones.
+    pub requesters: Arc<Requesters>,
 }
 
 struct Acceptor<S> {
@@ -284,9 +273,9 @@ impl<S: Service> Acceptor<S> {
             self.presence.clone(),
             stream,
             self.encryption(),
-            self.places.in_flight.clone(),
+            self.places.logins.in_flight.clone(),
         );
-        let work = serving.run(self.places.ordinary.clone(), self.connections.clone());
-        self.connections.spawn_on(work, &self.places.vital);
+        let work = serving.run(self.places.others.clone(), self.connections.clone());
+        self.connections.spawn_on(work, &self.places.logins.runtime);
     }
 }

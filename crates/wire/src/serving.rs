@@ -6,7 +6,7 @@
 //! ahead wait in the reader's buffer and are served in order.
 
 use std::io::ErrorKind;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::Poll;
@@ -30,11 +30,11 @@ use crate::last_error::{self, Question};
 use crate::message::{self, DecodeError, Incoming, ReplyForm};
 use crate::presence::Presence;
 use crate::request::Request;
-use crate::server::Ordinary;
+use crate::server::Others;
 use crate::service::{Counters, Reply, Service};
 use crate::socket::Socket;
 use crate::tls::{self, Encryption};
-use crate::{exhaust, hello, legacy};
+use crate::{exhaust, hello, legacy, login};
 
 const SILENT: &str = "the client neither logs in nor says anything else";
 /// A reply buffer that a large reply left behind is given back above this size.
@@ -81,8 +81,16 @@ struct Reading {
 /// Why a connection is not served any longer where it was.
 enum End {
     Closed,
-    /// It carries an ordinary command.
-    Moves,
+    /// It carries a command that belongs elsewhere.
+    Moves(Stay),
+}
+
+/// What a connection carries where it is served.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    Logins,
+    Vital,
+    Ordinary,
 }
 
 impl<S: Service> Serving<S> {
@@ -109,41 +117,59 @@ impl<S: Service> Serving<S> {
         }
     }
 
-    /// The whole life of a connection: first here, then, if there is such a place, on `ordinary`.
-    pub async fn run(mut self, ordinary: Option<Ordinary>, connections: TaskTracker) {
+    /// The whole life of a connection, first where it was accepted; without `others` to its end.
+    pub async fn run(self, others: Option<Others>, connections: TaskTracker) {
         let mut reading = Reading::default();
         let begun = tokio::select! {
             biased;
             begun = self.begin(&mut reading) => begun,
             () = self.connection.closed().cancelled() => Ok(false),
         };
-        match begun {
-            Ok(true) => {}
-            Ok(false) => return self.tell(Ok(End::Closed)),
-            Err(reason) => return self.tell(Err(reason)),
+        match (begun, others) {
+            (Ok(true), Some(others)) => {
+                self.go_on(Stay::Logins, reading, others, connections).await;
+            }
+            (Ok(true), None) => {
+                let ended = self.converse(&mut reading, Stay::Ordinary).await;
+                self.tell(ended);
+            }
+            (Ok(false), _) => self.tell(Ok(End::Closed)),
+            (Err(reason), _) => self.tell(Err(reason)),
         }
-        let first = self.converse(&mut reading, ordinary.is_some()).await;
-        let ended = match (first, ordinary) {
-            (Ok(End::Moves), Some(ordinary)) => match self.socket.move_to(&ordinary.runtime) {
-                Ok(()) => {
-                    self.in_flight = ordinary.in_flight;
-                    let busy_poll = BusyPoll::new(ordinary.requesters, self.connection.id);
-                    reading.busy_poll = Some(busy_poll);
-                    let rest = async move {
-                        let ended = match self.take_along(&mut reading).await {
-                            Ok(()) => self.converse(&mut reading, false).await,
-                            Err(reason) => Err(reason),
-                        };
-                        self.tell(ended);
-                    };
-                    connections.spawn_on(rest, &ordinary.runtime);
-                    return;
+    }
+
+    /// Serves a connection here and then where it belongs.
+    fn go_on(
+        mut self,
+        stay: Stay,
+        mut reading: Reading,
+        others: Others,
+        connections: TaskTracker,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            let to = match self.converse(&mut reading, stay).await {
+                Ok(End::Moves(to)) => to,
+                ended => return self.tell(ended),
+            };
+            let place = match to {
+                Stay::Ordinary => &others.ordinary,
+                Stay::Vital | Stay::Logins => &others.vital,
+            };
+            if let Err(error) = self.socket.move_to(&place.runtime) {
+                return self.tell(Err(error.to_string()));
+            }
+            if to == Stay::Ordinary {
+                self.in_flight = place.in_flight.clone();
+                if let Err(reason) = self.take_along(&mut reading).await {
+                    return self.tell(Err(reason));
                 }
-                Err(error) => Err(error.to_string()),
-            },
-            (ended, _) => ended,
-        };
-        self.tell(ended);
+                let requesters = others.requesters.clone();
+                reading.busy_poll = Some(BusyPoll::new(requesters, self.connection.id));
+            }
+            let runtime = place.runtime.clone();
+            let rest = self.go_on(to, reading, others, connections.clone());
+            connections.spawn_on(rest, &runtime);
+        })
     }
 
     /// A message that came with the connection is one of those here from now on.
@@ -220,8 +246,8 @@ impl<S: Service> Serving<S> {
         }
     }
 
-    /// Answers what comes in; `only_vital`: until something else comes.
-    async fn converse(&self, reading: &mut Reading, only_vital: bool) -> Result<End, String> {
+    /// Answers what comes in, until something comes that belongs elsewhere.
+    async fn converse(&self, reading: &mut Reading, stay: Stay) -> Result<End, String> {
         let mut out = Vec::new();
         let mut stop = pin!(self.connection.closed().cancelled());
         loop {
@@ -242,10 +268,10 @@ impl<S: Service> Serving<S> {
             if let Some(busy_poll) = &reading.busy_poll {
                 busy_poll.note();
             }
-            let is_vital = |name: &str| self.service.is_vital(name);
-            if only_vital && !message::peek_name(&frame).is_some_and(is_vital) {
+            let belongs = self.belongs(&frame, stay);
+            if belongs != stay {
                 reading.next = Some((frame, share));
-                return Ok(End::Moves);
+                return Ok(End::Moves(belongs));
             }
             self.make_room(&frame, &mut share).await?;
             // What it takes to answer is larger than all the rest, and a quiet connection does without.
@@ -254,6 +280,25 @@ impl<S: Service> Serving<S> {
             if self.connection.closed().is_cancelled() || self.connection.left().is_cancelled() {
                 return Ok(End::Closed);
             }
+        }
+    }
+
+    /// Where a message is to be answered. Nobody moves back: a connection that has carried a query
+    /// will do so again.
+    fn belongs(&self, frame: &[u8], stay: Stay) -> Stay {
+        if stay == Stay::Ordinary {
+            return stay;
+        }
+        let Some(name) = message::peek_name(frame) else {
+            return Stay::Ordinary;
+        };
+        // Who says hello again is a monitor or a member.
+        let is_new = self.connection.requests() == 0;
+        let arrives = login::is_step(name) || (is_new && hello::is_hello(name));
+        match self.service.is_vital(name) {
+            _ if stay == Stay::Logins && arrives => stay,
+            true => Stay::Vital,
+            false => Stay::Ordinary,
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use banyan_wire::message::{encode_msg, peek_name};
-use banyan_wire::{Connection, Options, Pool, PoolOptions, Reply, Request, Server, Service};
+use banyan_wire::{
+    Connection, Options, Pool, PoolOptions, Reply, Request, Runtimes, Server, Service,
+};
 use bson::{RawDocumentBuf, rawdoc};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -22,7 +24,7 @@ struct Where {
 
 impl Service for Where {
     fn is_vital(&self, name: &str) -> bool {
-        name == "ping"
+        matches!(name, "ping" | "hello")
     }
 
     async fn call(self: &Arc<Self>, _: &Arc<Connection>, request: Request) -> Reply {
@@ -44,11 +46,10 @@ impl Service for Where {
 
 /// Runs a test against a server that has both runtimes.
 fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Where>, String) -> F) {
-    let runtime = banyan_wire::runtime().unwrap();
-    let vital = banyan_wire::vital_runtime().unwrap();
-    runtime.block_on(async {
+    let runtimes = Runtimes::start().unwrap();
+    runtimes.block_on(async {
         let options = Options {
-            vital: Some(vital.handle().clone()),
+            apart: Some(runtimes.apart()),
             ..Options::default()
         };
         let server = Server::bind(&["localhost"], 0, options).await.unwrap();
@@ -59,8 +60,7 @@ fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Arc<Where>, String) -> 
         shutdown.cancel();
         serving.await.unwrap();
     });
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    vital.shutdown_timeout(Duration::from_secs(1));
+    runtimes.shut_down();
 }
 
 async fn thread(pool: &Pool, body: RawDocumentBuf) -> String {
@@ -83,6 +83,28 @@ fn a_connection_leaves_the_vital_threads_with_its_first_ordinary_command() {
         // Larger than what is read at once.
         let large = rawdoc! {"insert": "c", "text": "x".repeat(3_000_000)};
         assert_eq!(thread(&other, large).await, "worker");
+    });
+}
+
+#[test]
+fn who_arrives_is_served_apart_until_it_has_logged_in() {
+    with_server(|_, address| async move {
+        let client = Pool::new(&address, PoolOptions::default());
+        for step in [
+            rawdoc! {"hello": 1},
+            rawdoc! {"saslStart": 1},
+            rawdoc! {"saslContinue": 1},
+            rawdoc! {"saslContinue": 1},
+        ] {
+            assert_eq!(thread(&client, step).await, "login");
+        }
+        assert_eq!(thread(&client, rawdoc! {"find": "c"}).await, "worker");
+        assert_eq!(thread(&client, rawdoc! {"saslStart": 1}).await, "worker");
+        let monitor = Pool::new(&address, PoolOptions::default());
+        assert_eq!(thread(&monitor, rawdoc! {"hello": 1}).await, "login");
+        for _ in 0..3 {
+            assert_eq!(thread(&monitor, rawdoc! {"hello": 1}).await, "vital");
+        }
     });
 }
 

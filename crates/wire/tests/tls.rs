@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use banyan_process::{TlsFlags, TlsMode};
 use banyan_wire::tls::Tls;
 use banyan_wire::{
-    ClientError, Connection, Options, Pool, PoolOptions, Reply, Request, Server, Service,
+    Apart, ClientError, Connection, Options, Pool, PoolOptions, Reply, Request, Runtimes, Server,
+    Service,
 };
 use bson::{RawDocumentBuf, rawdoc};
 use certificates::{Certificates, for_hosts, named};
@@ -21,7 +22,6 @@ use parking_lot::Mutex;
 use rcgen::{KeyPair, SerialNumber, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 /// Says who asks, and gives back what it was sent.
@@ -87,10 +87,10 @@ impl Drop for Running {
     }
 }
 
-async fn serve(tls: Option<Arc<Tls>>, vital: Option<Handle>) -> Running {
+async fn serve(tls: Option<Arc<Tls>>, apart: Option<Apart>) -> Running {
     let options = Options {
         tls,
-        vital,
+        apart,
         ..Options::default()
     };
     let server = Server::bind(&["localhost"], 0, options).await.unwrap();
@@ -506,12 +506,11 @@ async fn a_client_that_leaves_ends_its_command() {
 
 #[test]
 fn a_connection_moves_to_the_ordinary_threads_with_its_session() {
-    let vital = banyan_wire::vital_runtime().unwrap();
-    let ordinary = banyan_wire::runtime().unwrap();
+    let runtimes = Runtimes::start().unwrap();
     let certificates = certificates();
-    ordinary.block_on(async {
+    runtimes.block_on(async {
         let tls = server(&certificates, TlsMode::Require);
-        let running = serve(Some(tls.clone()), Some(vital.handle().clone())).await;
+        let running = serve(Some(tls.clone()), Some(runtimes.apart())).await;
         let pool = pool(&running.address, Some(client(&certificates, "client.pem")));
         for command in ["ping", "ping", "who", "ping", "who"] {
             ask(&pool, command).await.unwrap();
