@@ -65,6 +65,29 @@ fn any_position_fits_a_positional_path() {
 }
 
 #[test]
+fn what_is_put_behind_an_empty_array_is_told_as_a_whole() {
+    let before = rawdoc! { "z": 1, "l": [], "m": [[], 1], "n": [0] };
+    let after = rawdoc! { "z": 2, "l": ["x"], "m": [[5], 1], "n": [0, 1], "a": 3 };
+    let oplog = by_operators(&before, &after, &["l..", "m.0..", "n.."]).to_oplog();
+    let expected = rawdoc! {
+        "u": { "l": ["x"], "z": 2 },
+        "i": { "a": 3 },
+        "sm": { "a": true, "u0": [5] },
+        "sn": { "a": true, "u1": 1 },
+    };
+    assert_eq!(oplog, expected);
+    // A position was given.
+    let before = rawdoc! { "l": [] };
+    let after = rawdoc! { "l": [null, null, 7] };
+    let oplog = by_operators(&before, &after, &[]).to_oplog();
+    assert_eq!(oplog, rawdoc! { "sl": { "a": true, "u2": 7 } });
+    let update = rawdoc! { "$push": { "l": 1, "m.$[]": 1 } };
+    let update = bson::RawBsonRef::Document(&update);
+    let update = crate::Update::parse(update, &[], &crate::Context::default()).unwrap();
+    assert_eq!(update.wholes(), ["l..", "m.$[].."]);
+}
+
+#[test]
 fn an_array_of_which_many_elements_were_meant_is_whole_if_more_than_one_has_changed() {
     let before = rawdoc! { "l": [{ "v": 1, "m": 1 }, { "v": 1, "m": 1 }] };
     let one = rawdoc! { "l": [{ "v": 1, "m": 1 }, { "v": 2, "m": 1 }] };

@@ -68,7 +68,8 @@ impl Update {
     /// elements of an array have moved. As they were written, so `$`, `$[]` and `$[identifier]`
     /// stand for any position. Where `$[]` or `$[identifier]` was written and more than one element
     /// has changed, the array is told as a whole; a path that is there for nothing else ends in a
-    /// point.
+    /// point. An array that items were put behind is told as a whole if it was empty; its path ends
+    /// in two points.
     pub fn wholes(&self) -> &[String] {
         match &self.kind {
             Kind::Modifiers(modifiers) => &modifiers.wholes,
