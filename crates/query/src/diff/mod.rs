@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, HashSet};
 use banyan_document::element::{Element, elements, items};
 use bson::{RawArray, RawBsonRef, RawDocument};
 
+use crate::update::compare_names;
+
 /// How one document changes.
 #[derive(Default)]
 pub struct Diff<'a> {
@@ -179,10 +181,12 @@ fn document<'a>(before: &'a RawDocument, after: &'a RawDocument, depth: &Depth<'
     }
     diff.deletes.extend(old.map(|was| was.name()));
     diff.inserts.extend(new);
-    // Operators change what is there in the order of its names.
+    // Operators change a document in the order of its names.
     if matches!(depth, Depth::Paths(_)) {
-        diff.updates.sort_by(|a, b| a.name().cmp(b.name()));
-        diff.below.sort_by_key(|(name, _)| *name);
+        diff.deletes.sort_by(|a, b| compare_names(a, b));
+        diff.updates
+            .sort_by(|a, b| compare_names(a.name(), b.name()));
+        diff.below.sort_by(|(a, _), (b, _)| compare_names(a, b));
     }
     if !diff.deletes.is_empty() && !diff.inserts.is_empty() {
         let inserted: HashSet<&str> = diff.inserts.iter().map(Element::name).collect();

@@ -76,6 +76,11 @@ fn what_is_put_behind_an_empty_array_is_told_as_a_whole() {
         "sn": { "a": true, "u1": 1 },
     };
     assert_eq!(oplog, expected);
+    let before = rawdoc! { "x": 1, "10": 1, "9": 1, "s": 1, "c": 1 };
+    let after = rawdoc! { "x": 2, "10": 2, "9": 2 };
+    let oplog = by_operators(&before, &after, &[]).to_oplog();
+    let expected = rawdoc! { "d": { "c": false, "s": false }, "u": { "9": 2, "10": 2, "x": 2 } };
+    assert_eq!(oplog, expected);
     // A position was given.
     let before = rawdoc! { "l": [] };
     let after = rawdoc! { "l": [null, null, 7] };
@@ -152,7 +157,7 @@ fn paths_that_mislead_are_taken_apart() {
     let before = rawdoc! { "a": { "b.c": 1, "0": 1 }, "l": [{ "1": 1 }] };
     let after = rawdoc! { "a": { "b.c": 2, "0": 2 }, "l": [{ "1": 2 }] };
     let description = by_operators(&before, &after, &[]).to_description(true);
-    let paths = rawdoc! { "a.b.c": ["a", "b.c"], "a.0": ["a", "0"], "l.0.1": ["l", 0, "1"] };
+    let paths = rawdoc! { "a.0": ["a", "0"], "a.b.c": ["a", "b.c"], "l.0.1": ["l", 0, "1"] };
     assert_eq!(
         description.get_document("disambiguatedPaths").unwrap(),
         &*paths

@@ -35,6 +35,7 @@ use crate::filter::Filter;
 
 pub use kind::UpdateContext;
 pub use replace::{lacks_timestamps, with_timestamps};
+pub(crate) use tree::compare_names;
 
 use kind::{Kind, too_deep};
 
