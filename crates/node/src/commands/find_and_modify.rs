@@ -246,9 +246,20 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     Ok(reply)
 }
 
-/// What goes wrong with a document, not with the plan.
+/// What goes wrong with a document is told so; not what ends the operation, or is wrong with its plan.
 fn while_running(mut error: CommandError) -> CommandError {
-    if !error.message.starts_with("error processing query") {
+    const SORT_OF_TOO_MANY: ErrorCode = ErrorCode::Location(13103);
+    let is_of_document = !matches!(
+        error.code,
+        ErrorCode::MaxTimeMSExpired
+            | ErrorCode::Interrupted
+            | ErrorCode::InterruptedAtShutdown
+            | ErrorCode::InterruptedDueToReplStateChange
+            | ErrorCode::NotWritablePrimary
+            | ErrorCode::StaleConfig
+            | SORT_OF_TOO_MANY
+    );
+    if is_of_document && !error.message.starts_with("error processing query") {
         error.message = format!(
             "Plan executor error during findAndModify :: caused by :: {}",
             error.message
