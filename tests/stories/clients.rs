@@ -7,12 +7,12 @@ use std::process::{Command, Output};
 use anyhow::{Result, ensure};
 use banyan_tests::{Cluster, ClusterShape, Launch, ReplicaSet, program, repository};
 
-fn script(name: &str) -> PathBuf {
+pub fn script(name: &str) -> PathBuf {
     repository().join("tests/clients").join(name)
 }
 
 /// Runs a client to its end; what it printed.
-async fn run(mut command: Command) -> Result<String> {
+pub async fn run(mut command: Command) -> Result<String> {
     let Output {
         status,
         stdout,
@@ -31,7 +31,7 @@ fn pymongo(uri: &str) -> Command {
     python("pymongo_tour.py", uri)
 }
 
-fn python(file: &str, uri: &str) -> Command {
+pub fn python(file: &str, uri: &str) -> Command {
     let mut command = Command::new(repository().join(".venv/bin/python"));
     command.arg(script(file)).arg(uri);
     command

@@ -36,6 +36,7 @@ mod migrations;
 mod monitoring;
 mod moved_reads;
 mod moved_sessions;
+mod odms;
 mod opcodes;
 mod operating;
 mod orphans;

@@ -133,7 +133,7 @@ pub fn indexed_point(value: RawBsonRef<'_>) -> Result<PlanePoint, GeoError> {
 
 fn out_of_bounds<T>(at: &PlanePoint) -> Result<T, GeoError> {
     bad(format!(
-        "Longitude/latitude is out of bounds, lng: {} lat: {}",
+        "longitude/latitude is out of bounds, lng: {} lat: {}",
         at.x, at.y
     ))
 }

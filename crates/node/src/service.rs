@@ -248,6 +248,14 @@ impl NodeService {
             ));
         }
         if generic.autocommit.is_some() || generic.start_transaction.is_some() {
+            let alone = !self.node.replication.is_replica_set();
+            if alone && self.node.info.role == ClusterRole::None {
+                // By this many applications tell that they have to do without.
+                return Err(CommandError::new(
+                    ErrorCode::IllegalOperation,
+                    "Transaction numbers are only allowed on a replica set member or mongos",
+                ));
+            }
             return Err(CommandError::new(
                 ErrorCode::NotImplemented,
                 "multi-document transactions are not supported",

@@ -34,6 +34,9 @@ pub use sorter::{Sorter, Sorters};
 /// send the document.
 pub const SORT_KEY_FIELD: &CStr = cstr!("$sortKey");
 
+/// As many fields as an index may have.
+const FIELDS_MAX: usize = 32;
+
 /// The fields to sort by, most significant first. Without fields, all documents are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortPattern {
@@ -60,6 +63,10 @@ impl SortPattern {
         text: Option<&TextContext>,
     ) -> Result<SortPattern, QueryError> {
         let mut fields = Vec::new();
+        if elements(sort).count() > FIELDS_MAX {
+            let message = "too many compound keys";
+            return Err(QueryError::new(ErrorKind::Location(13103), message));
+        }
         for element in elements(sort) {
             FieldPath::parse(element.name())?;
             if is_text_score(element.value()) {

@@ -1,5 +1,6 @@
 //! Errors of the crates below, as commands answer them.
 
+use banyan_document::key::KeyError;
 use banyan_query::filter::Filter;
 use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::StorageError;
@@ -24,6 +25,20 @@ pub fn storage(error: StorageError) -> CommandError {
         _ => ErrorCode::InternalError,
     };
     CommandError::new(code, error.to_string())
+}
+
+/// A document has no keys in an index. One with a shape that is none is shown, if it is short.
+pub fn no_keys(error: KeyError, document: &RawDocument) -> CommandError {
+    const SHOWN_BYTES_MAX: usize = 16 << 10;
+    let code = ErrorCode::from_code(error.code());
+    let message = match &error {
+        KeyError::Geo(reason) if document.as_bytes().len() <= SHOWN_BYTES_MAX => {
+            let document = shown(bson::RawBsonRef::Document(document));
+            format!("Can't extract geo keys: {document}  {reason}")
+        }
+        _ => error.to_string(),
+    };
+    CommandError::new(code, message)
 }
 
 /// Something that should not happen to a request, whatever it says.

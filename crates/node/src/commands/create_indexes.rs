@@ -128,7 +128,12 @@ fn asked(ctx: &CommandContext<'_>) -> Result<Vec<RawDocumentBuf>, CommandError> 
     }
     asked
         .into_iter()
-        .map(|spec| normalize(spec).map_err(|error| in_specification(spec, error)))
+        .map(|spec| {
+            normalize(spec).map_err(|error| match index_expiry::names_specification(&error) {
+                true => error,
+                false => in_specification(spec, error),
+            })
+        })
         .collect()
 }
 
@@ -215,7 +220,7 @@ fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError
 /// A specification as it is kept: `v`, `key`, `name`, then the options.
 fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     let (mut key, mut name, mut collation, mut version) = (None, None, None, None);
-    let mut expires = None;
+    let (mut expires, mut background) = (None, None);
     let mut options = RawDocumentBuf::new();
     // Those of text indexes, which say nothing of any other.
     let mut text_options = RawDocumentBuf::new();
@@ -230,11 +235,14 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         match option.as_str() {
             "key" => key = Some(field.document()?),
             "name" => name = Some(field.str()?.to_owned()),
-            "unique" | "sparse" | "hidden" => {
-                if field.bool()? {
+            "unique" | "hidden" => {
+                if flag(field)? {
                     options.append(option, true);
                 }
             }
+            "sparse" => options.append(option, flag(field)?),
+            // Says nothing of how an index is built; those who compare indexes look at it.
+            "background" => background = Some(flag(field)?),
             "partialFilterExpression" => {
                 let filter = field.document()?;
                 if !errors::parse_filter(filter)?.suits_an_index() {
@@ -285,12 +293,15 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                     ));
                 }
             },
-            "v" | "background" | "ns" | "dropDups" | "safe" | "storageEngine" | "prepareUnique" => {
-            }
+            "v" | "ns" | "dropDups" | "safe" | "storageEngine" | "prepareUnique" => {}
             other => {
                 return Err(CommandError::new(
                     ErrorCode::InvalidIndexSpecificationOption,
-                    format!("The field '{other}' is not valid for an index specification."),
+                    format!(
+                        "The field '{other}' is not valid for an index specification. \
+                         Specification: {}",
+                        errors::shown(RawBsonRef::Document(spec))
+                    ),
                 ));
             }
         }
@@ -363,6 +374,9 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         None => catalog_ops::index_name(given),
     };
     let mut normalized = rawdoc! { "v": 2, "key": key.to_owned(), "name": name };
+    if let Some(background) = background.filter(|_| !is_id) {
+        normalized.append(cstr!("background"), background);
+    }
     for (option, value) in options.iter().flatten() {
         normalized.append(option, value);
     }
@@ -384,6 +398,19 @@ fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         normalized.append(cstr!("collation"), collation);
     }
     Ok(normalized)
+}
+
+fn flag(field: Field<'_>) -> Result<bool, CommandError> {
+    field.bool().map_err(|_| {
+        CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "The field '{0} has value {0}: {1}, which is not convertible to bool",
+                field.name,
+                errors::shown(field.value)
+            ),
+        )
+    })
 }
 
 /// What is kept of a text index. `None`: it is none.
@@ -452,7 +479,7 @@ fn check_wildcard_options(
         };
     }
     for option in ["unique", "sparse"] {
-        if has(option) {
+        if options.get_bool(option).unwrap_or(false) {
             return Err(CommandError::new(
                 ErrorCode::CannotCreateIndex,
                 format!("Index type 'wildcard' does not support the {option} option"),
@@ -641,9 +668,9 @@ fn is_known(
         let same_pattern = known_pattern.is_some_and(|p| catalog_ops::same_pattern(&p, &pattern))
             && same(&"collation");
         let same_name = known.get_str("name").is_ok_and(|known| known == name);
+        let is_set = |spec: &RawDocument, flag| spec.get_bool(flag).unwrap_or(false);
+        let same_flag = |flag| is_set(known, flag) == is_set(spec, flag);
         let same_options = [
-            "unique",
-            "sparse",
             "partialFilterExpression",
             "wildcardProjection",
             "2dsphereIndexVersion",
@@ -656,7 +683,8 @@ fn is_known(
             "textIndexVersion",
         ]
         .iter()
-        .all(same);
+        .all(same)
+            && ["unique", "sparse"].into_iter().all(same_flag);
         match (same_name, same_pattern) {
             (_, true) if same_options && !same(&EXPIRE) => {
                 let name = match same_name {

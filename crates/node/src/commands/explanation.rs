@@ -3,6 +3,7 @@
 use banyan_execution::plan::explain::clamp;
 use banyan_execution::{Executor, Request};
 use banyan_wire::{CommandError, ErrorCode};
+use bson::raw::CString;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::context::CommandContext;
@@ -181,6 +182,23 @@ pub fn finish(
             "gitVersion": "unknown",
         },
     );
+    reply.append(cstr!("serverParameters"), parameters(ctx));
     reply.append(cstr!("ok"), 1.0);
     reply
+}
+
+/// MongoDB's parameters that say what a stage may hold.
+fn parameters(ctx: &CommandContext<'_>) -> RawDocumentBuf {
+    let mut told = RawDocumentBuf::new();
+    let limits = ctx.node.parameters.memory.parameters();
+    for (row, value) in limits.filter(|(row, _)| row.parameter.starts_with("internal")) {
+        let Ok(name) = CString::try_from(row.parameter) else {
+            continue;
+        };
+        match i32::try_from(value) {
+            Ok(value) => told.append(name, value),
+            Err(_) => told.append(name, value),
+        }
+    }
+    told
 }

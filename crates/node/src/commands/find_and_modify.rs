@@ -187,7 +187,8 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         None => Action::Delete,
     };
     let (value, last_error) = loop {
-        let effect = modify::run(&mut staging, &target, &action).await?;
+        let effect = modify::run(&mut staging, &target, &action).await;
+        let effect = effect.map_err(while_running)?;
         if effect.matched > 0 {
             // The score is that of the document that was found.
             let found = target.filter.matchers();
@@ -210,7 +211,8 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         let Some(update) = update.as_ref().filter(|_| parameters.upsert) else {
             break (None, last_error(&parameters, 0, None));
         };
-        let made = modify::upsert(&mut staging, &target, update, &update_context).await?;
+        let made = modify::upsert(&mut staging, &target, update, &update_context).await;
+        let made = made.map_err(while_running)?;
         if let Some(document) = made {
             let last_error = last_error(&parameters, 1, Some(&document));
             break (parameters.new.then_some(document), last_error);
@@ -242,6 +244,28 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     staging.finish().await?;
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+/// What goes wrong with a document is told so; not what ends the operation, or is wrong with its plan.
+fn while_running(mut error: CommandError) -> CommandError {
+    const SORT_OF_TOO_MANY: ErrorCode = ErrorCode::Location(13103);
+    let is_of_document = !matches!(
+        error.code,
+        ErrorCode::MaxTimeMSExpired
+            | ErrorCode::Interrupted
+            | ErrorCode::InterruptedAtShutdown
+            | ErrorCode::InterruptedDueToReplStateChange
+            | ErrorCode::NotWritablePrimary
+            | ErrorCode::StaleConfig
+            | SORT_OF_TOO_MANY
+    );
+    if is_of_document && !error.message.starts_with("error processing query") {
+        error.message = format!(
+            "Plan executor error during findAndModify :: caused by :: {}",
+            error.message
+        );
+    }
+    error
 }
 
 /// The reply of a statement that an earlier try has settled.

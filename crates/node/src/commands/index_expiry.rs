@@ -29,6 +29,11 @@ pub fn of_new(field: Field<'_>, spec: &RawDocument) -> Result<i32, CommandError>
     })
 }
 
+/// Whether an error of [`of_new`] or [`check_key`] shows the specification already.
+pub fn names_specification(error: &CommandError) -> bool {
+    error.message.starts_with("TTL index")
+}
+
 /// The seconds that a `collMod` gives an index: no more than the longest time.
 pub fn of_change(field: Field<'_>) -> Result<i64, CommandError> {
     let seconds = field.i64()?;

@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, HashSet};
 use banyan_document::element::{Element, elements, items};
 use bson::{RawArray, RawBsonRef, RawDocument};
 
+use crate::update::compare_names;
+
 /// How one document changes.
 #[derive(Default)]
 pub struct Diff<'a> {
@@ -122,6 +124,15 @@ impl<'p> Depth<'p> {
         (!whole).then_some(Depth::Paths(further))
     }
 
+    /// Whether items were put behind the array that is here. Its path ends in two points.
+    fn is_appended_to(&self) -> bool {
+        let Depth::Paths(paths) = self else {
+            return false;
+        };
+        let mut below = paths.iter().filter_map(|path| path.below.get(""));
+        below.any(|path| path.below.contains_key(""))
+    }
+
     /// Whether what is here is an array of which any number of elements may have been meant.
     fn is_of_many(&self) -> bool {
         let Depth::Paths(paths) = self else {
@@ -170,6 +181,13 @@ fn document<'a>(before: &'a RawDocument, after: &'a RawDocument, depth: &Depth<'
     }
     diff.deletes.extend(old.map(|was| was.name()));
     diff.inserts.extend(new);
+    // Operators change a document in the order of its names.
+    if matches!(depth, Depth::Paths(_)) {
+        diff.deletes.sort_by(|a, b| compare_names(a, b));
+        diff.updates
+            .sort_by(|a, b| compare_names(a.name(), b.name()));
+        diff.below.sort_by(|(a, _), (b, _)| compare_names(a, b));
+    }
     if !diff.deletes.is_empty() && !diff.inserts.is_empty() {
         let inserted: HashSet<&str> = diff.inserts.iter().map(Element::name).collect();
         diff.deletes.retain(|name| !inserted.contains(name));
@@ -208,7 +226,11 @@ fn array<'a>(
         bytes: EMPTY_BYTES + ELEMENT_BYTES + 2,
         ..ArrayDiff::default()
     };
-    let mut old = items(before);
+    let is_appended_to = depth.is_appended_to();
+    let mut old = items(before).peekable();
+    if is_appended_to && old.peek().is_none() {
+        return None;
+    }
     for (index, is) in items(after).enumerate() {
         let item = match old.next() {
             Some(was) if same(&was, &is) => continue,
@@ -219,6 +241,9 @@ fn array<'a>(
         diff.bytes += item.as_ref().map_or(is.value_bytes().len(), Below::bytes);
         let item = item.map_or_else(|| Item::Value(is.value()), Item::Below);
         diff.items.push((index, item));
+    }
+    if matches!(depth, Depth::Paths(_)) && !is_appended_to {
+        diff.forget_padding(items(before).count());
     }
     if diff.items.len() > 1 && depth.is_of_many() {
         return None;
@@ -253,6 +278,20 @@ impl<'a> Diff<'a> {
             .sum();
         self.bytes += elements(&self.updates) + elements(&self.inserts);
         self.bytes += deletes + if deletes > 0 { SECTION_BYTES } else { 0 };
+    }
+}
+
+impl ArrayDiff<'_> {
+    /// The nulls that fill an array up to a position behind its end are not told of.
+    fn forget_padding(&mut self, old_length: usize) {
+        let Some((last, _)) = self.items.last() else {
+            return;
+        };
+        let last = *last;
+        self.items.retain(|(index, item)| {
+            let is_null = matches!(item, Item::Value(RawBsonRef::Null));
+            !(is_null && (old_length..last).contains(index))
+        });
     }
 }
 

@@ -65,6 +65,34 @@ fn any_position_fits_a_positional_path() {
 }
 
 #[test]
+fn what_is_put_behind_an_empty_array_is_told_as_a_whole() {
+    let before = rawdoc! { "z": 1, "l": [], "m": [[], 1], "n": [0] };
+    let after = rawdoc! { "z": 2, "l": ["x"], "m": [[5], 1], "n": [0, 1], "a": 3 };
+    let oplog = by_operators(&before, &after, &["l..", "m.0..", "n.."]).to_oplog();
+    let expected = rawdoc! {
+        "u": { "l": ["x"], "z": 2 },
+        "i": { "a": 3 },
+        "sm": { "a": true, "u0": [5] },
+        "sn": { "a": true, "u1": 1 },
+    };
+    assert_eq!(oplog, expected);
+    let before = rawdoc! { "x": 1, "10": 1, "9": 1, "s": 1, "c": 1 };
+    let after = rawdoc! { "x": 2, "10": 2, "9": 2 };
+    let oplog = by_operators(&before, &after, &[]).to_oplog();
+    let expected = rawdoc! { "d": { "c": false, "s": false }, "u": { "9": 2, "10": 2, "x": 2 } };
+    assert_eq!(oplog, expected);
+    // A position was given.
+    let before = rawdoc! { "l": [] };
+    let after = rawdoc! { "l": [null, null, 7] };
+    let oplog = by_operators(&before, &after, &[]).to_oplog();
+    assert_eq!(oplog, rawdoc! { "sl": { "a": true, "u2": 7 } });
+    let update = rawdoc! { "$push": { "l": 1, "m.$[]": 1 } };
+    let update = bson::RawBsonRef::Document(&update);
+    let update = crate::Update::parse(update, &[], &crate::Context::default()).unwrap();
+    assert_eq!(update.wholes(), ["l..", "m.$[].."]);
+}
+
+#[test]
 fn an_array_of_which_many_elements_were_meant_is_whole_if_more_than_one_has_changed() {
     let before = rawdoc! { "l": [{ "v": 1, "m": 1 }, { "v": 1, "m": 1 }] };
     let one = rawdoc! { "l": [{ "v": 1, "m": 1 }, { "v": 2, "m": 1 }] };
@@ -129,7 +157,7 @@ fn paths_that_mislead_are_taken_apart() {
     let before = rawdoc! { "a": { "b.c": 1, "0": 1 }, "l": [{ "1": 1 }] };
     let after = rawdoc! { "a": { "b.c": 2, "0": 2 }, "l": [{ "1": 2 }] };
     let description = by_operators(&before, &after, &[]).to_description(true);
-    let paths = rawdoc! { "a.b.c": ["a", "b.c"], "a.0": ["a", "0"], "l.0.1": ["l", 0, "1"] };
+    let paths = rawdoc! { "a.0": ["a", "0"], "a.b.c": ["a", "b.c"], "l.0.1": ["l", 0, "1"] };
     assert_eq!(
         description.get_document("disambiguatedPaths").unwrap(),
         &*paths

@@ -35,6 +35,7 @@ use crate::filter::Filter;
 
 pub use kind::UpdateContext;
 pub use replace::{lacks_timestamps, with_timestamps};
+pub(crate) use tree::compare_names;
 
 use kind::{Kind, too_deep};
 
@@ -68,7 +69,8 @@ impl Update {
     /// elements of an array have moved. As they were written, so `$`, `$[]` and `$[identifier]`
     /// stand for any position. Where `$[]` or `$[identifier]` was written and more than one element
     /// has changed, the array is told as a whole; a path that is there for nothing else ends in a
-    /// point.
+    /// point. An array that items were put behind is told as a whole if it was empty; its path ends
+    /// in two points.
     pub fn wholes(&self) -> &[String] {
         match &self.kind {
             Kind::Modifiers(modifiers) => &modifiers.wholes,

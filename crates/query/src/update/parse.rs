@@ -173,6 +173,8 @@ impl Builder {
         }
         if modifier.leaves_a_whole() {
             self.modifiers.wholes.push(path.to_string());
+        } else if matches!(modifier, Modifier::Push(_)) {
+            self.modifiers.wholes.push(format!("{path}.."));
         } else if parts.iter().any(|part| part.starts_with("$[")) {
             self.modifiers.wholes.push(format!("{path}."));
         }

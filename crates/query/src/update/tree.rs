@@ -169,7 +169,7 @@ fn sort(children: &mut Named<Tree>) {
 }
 
 /// Positions first, by number; other names by their bytes.
-fn compare_names(a: &str, b: &str) -> Ordering {
+pub(crate) fn compare_names(a: &str, b: &str) -> Ordering {
     match (position(a), position(b)) {
         (Some(a), Some(b)) => a.cmp(&b),
         (Some(_), None) => Ordering::Less,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use banyan_document::key::{Key, KeyError, Keys};
+use banyan_document::key::{Key, Keys};
 use banyan_document::validate::MAX_DOCUMENT_BYTES;
 use banyan_document::{elements, field};
 use banyan_storage::{Collection, KeyRange, RecordId, RecordIdRef, Snapshot};
@@ -97,7 +97,7 @@ impl<'a> KeyedDocument<'a> {
             .iter()
             .map(|index| effects::keys_of(index, &document))
             .collect::<Result<_, _>>();
-        let keys = keys.map_err(no_keys)?;
+        let keys = keys.map_err(|error| errors::no_keys(error, &document))?;
         Ok(KeyedDocument {
             record: record_id(collection, &document)?,
             document,
@@ -278,7 +278,8 @@ fn record_id(
     let Some(index) = &collection.clustered_index else {
         return Ok(None);
     };
-    let keys = index.kind.keys(document).map_err(no_keys)?.keys;
+    let keys = index.kind.keys(document);
+    let keys = keys.map_err(|error| errors::no_keys(error, document))?.keys;
     let Some(key) = keys.first() else {
         return Ok(None);
     };
@@ -293,10 +294,6 @@ fn record_id(
         ));
     }
     Ok(Some(RecordId::bytes(key)))
-}
-
-fn no_keys(error: KeyError) -> CommandError {
-    CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
 }
 
 /// An `_id` that looks like an operator could never be asked for.
@@ -332,7 +329,7 @@ fn refuse_dollars(id: &RawDocument) -> Result<(), CommandError> {
 fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError> {
     if document.as_bytes().len() > MAX_DOCUMENT_BYTES {
         return Err(CommandError::new(
-            ErrorCode::BSONObjectTooLarge,
+            ErrorCode::BadValue,
             format!(
                 "object to insert too large. size in bytes: {}, max size: {MAX_DOCUMENT_BYTES}",
                 document.as_bytes().len()

@@ -325,7 +325,8 @@ fn change(
             staging.check_change(Change::Delete { before })?;
             let unit = &mut staging.unit;
             let record = &found.record;
-            effects::delete(&mut unit.batch, collection, record, before).map_err(no_keys)?;
+            effects::delete(&mut unit.batch, collection, record, before)
+                .map_err(|error| errors::no_keys(error, before))?;
             unit.entry.delete(collection.id, record, before);
             unit.note_deleted(collection.id);
             staging.ctx.work.deleted.add(1);
@@ -369,8 +370,11 @@ fn replace(
     staging.check_document(Some(before), after)?;
     let mut changes = Vec::new();
     for index in effects::changed_indexes(collection, before, after) {
-        let old = effects::keys_of(index, before).map_err(no_keys)?;
-        let new = effects::keys_of(index, after).map_err(no_keys)?;
+        let keys_of = |document| {
+            let keys = effects::keys_of(index, document);
+            keys.map_err(|error| errors::no_keys(error, document))
+        };
+        let (old, new) = (keys_of(before)?, keys_of(after)?);
         if old != new {
             changes.push((index, old, new));
         }
@@ -421,10 +425,6 @@ fn replace(
     unit.entry
         .update(collection.id, record, before, after, style);
     Ok(None)
-}
-
-fn no_keys(error: banyan_document::key::KeyError) -> CommandError {
-    CommandError::new(ErrorCode::from_code(error.code()), error.to_string())
 }
 
 /// Changes every record that matches, in entries of bounded size.

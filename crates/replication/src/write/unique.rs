@@ -60,10 +60,19 @@ pub fn duplicate(
         .get_document("key")
         .map(RawDocument::to_owned)
         .unwrap_or_default();
+    let encoded = extra.get_array("hexEncoded").ok();
+    let is_encoded = |at| {
+        let mut flags = encoded.into_iter().flatten().flatten();
+        flags.nth(at) == Some(RawBsonRef::Boolean(true))
+    };
     let shown: Vec<String> = value
         .iter()
         .flatten()
-        .map(|(name, value)| format!("{}: {}", name.as_str(), errors::shown(value)))
+        .enumerate()
+        .map(|(at, (name, value))| match (value, is_encoded(at)) {
+            (RawBsonRef::String(value), true) => format!("{}: \"0x{value}\"", name.as_str()),
+            _ => format!("{}: {}", name.as_str(), errors::shown(value)),
+        })
         .collect();
     // MongoDB takes the record, not an index, for what is there twice.
     let index = match index.is_clustered() {

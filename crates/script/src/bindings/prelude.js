@@ -568,7 +568,7 @@
 
   const LINE_BYTES_MAX = 80;
 
-  function tojsonArray(array, indent, nolint) {
+  function tojsonArray(array, indent = "", nolint = false) {
     if (array.length === 0) {
       return "[ ]";
     }

@@ -13,8 +13,9 @@ use bson::rawdoc;
 use super::call::Functions;
 use super::exit::{EXIT_MISUSED, EXIT_OUT_OF_MEMORY, exit};
 use super::failure::Failure;
+use super::globals;
 use super::job::{self, Job, JobSpec};
-use super::print::{self, Printer};
+use super::print::Printer;
 use super::sink::Output;
 use crate::frame::{Kind, read_frame};
 use crate::runtime::{Realm, Runtime, RuntimeOptions};
@@ -53,7 +54,7 @@ impl Lane {
         };
         let mut runtime = Runtime::new(&RuntimeOptions {
             heap_bytes_max: Some(heap_bytes_max),
-            globals: Some(print::install),
+            globals: Some(globals::install),
         });
         runtime.isolate().set_oom_error_handler(out_of_memory);
         // The time zone is read from files.

@@ -11,6 +11,7 @@ mod call;
 mod exit;
 mod failure;
 mod fields;
+mod globals;
 mod job;
 mod lane;
 mod payload;
