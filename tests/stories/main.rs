@@ -52,6 +52,7 @@ mod scripts;
 mod spilling;
 mod standalone;
 mod text_search;
+mod time_series;
 mod tools;
 mod validators;
 mod views;

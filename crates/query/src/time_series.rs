@@ -179,3 +179,71 @@ fn id_with(ms: i64, rest: u8) -> ObjectId {
     }
     ObjectId::from_bytes(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use banyan_document::time_series::Granularity;
+    use bson::{RawDocument, rawdoc};
+
+    use super::*;
+
+    fn divided(filter: &RawDocument) -> (RawDocumentBuf, bool) {
+        let series = TimeSeries {
+            time_field: "t".to_owned(),
+            meta_field: Some("m".to_owned()),
+            granularity: Some(Granularity::Seconds),
+            span_s: 3_600,
+            rounding_s: 60,
+        };
+        let context = Context::default();
+        let filter = Filter::parse(filter, &context).unwrap();
+        let divided = BucketFilter::of(filter, &series, &context).unwrap();
+        (
+            divided.buckets.to_document(),
+            divided.measurements.is_some(),
+        )
+    }
+
+    #[test]
+    fn conditions_on_metadata_are_those_of_buckets() {
+        assert_eq!(divided(&rawdoc! {}), (rawdoc! {}, false));
+        let (buckets, left) = divided(&rawdoc! { "m.a": 1 });
+        assert_eq!((buckets, left), (rawdoc! { "meta.a": { "$eq": 1 } }, false));
+        let (buckets, left) = divided(&rawdoc! { "m": "a", "x": 1 });
+        assert_eq!((buckets, left), (rawdoc! { "meta": { "$eq": "a" } }, true));
+        // Another field, whose name begins alike.
+        let (buckets, left) = divided(&rawdoc! { "mx": 1 });
+        assert_eq!((buckets, left), (rawdoc! {}, true));
+        // Either way has to be looked at.
+        let (buckets, left) = divided(&rawdoc! { "$or": [{ "m": 1 }, { "x": 1 }] });
+        assert_eq!((buckets, left), (rawdoc! {}, true));
+    }
+
+    #[test]
+    fn the_narrowest_times_count() {
+        let date = DateTime::from_millis;
+        let times = rawdoc! { "$and": [
+            { "t": { "$gte": date(5_000) } },
+            { "t": { "$gt": date(5_000) } },
+            { "t": { "$lte": date(9_000) } },
+            { "t": { "$lt": date(9_000) } },
+            { "t": { "$lt": date(9_001) } },
+        ] };
+        let filter = Filter::parse(&times, &Context::default()).unwrap();
+        let bounds = time_bounds(&filter, "t", 3_600).unwrap();
+        let max = bounds.get_document("control.max.t").unwrap();
+        assert_eq!(
+            max.to_owned(),
+            rawdoc! { "$gt": date(5_000), "$lt": date(3_609_000) }
+        );
+        let min = bounds.get_document("control.min.t").unwrap();
+        assert_eq!(
+            min.to_owned(),
+            rawdoc! { "$gt": date(-3_595_000), "$lt": date(9_000) }
+        );
+        let ids = bounds.get_document("_id").unwrap();
+        assert_eq!(ids.get_object_id("$lte").unwrap().timestamp(), date(9_000));
+        assert_eq!(ids.get_object_id("$gte").unwrap().timestamp(), date(0));
+        assert_eq!(time_bounds(&filter, "x", 3_600), None);
+    }
+}

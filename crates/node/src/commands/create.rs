@@ -208,7 +208,8 @@ fn expiration(ctx: &CommandContext<'_>, is_clustered: bool) -> Result<Option<i64
     let Some(field) = ctx.field(EXPIRE).filter(|field| !field.is_null()) else {
         return Ok(None);
     };
-    if !is_clustered && ctx.field("timeseries").is_none() {
+    let series = ctx.field("timeseries").filter(|field| !field.is_null());
+    if !is_clustered && series.is_none() {
         field.i64()?;
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,

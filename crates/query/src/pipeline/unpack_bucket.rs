@@ -319,3 +319,71 @@ fn malformed<T>(found: RowError) -> Result<T, QueryError> {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use banyan_document::extjson;
+    use bson::{DateTime, rawdoc};
+
+    use crate::pipeline::Pipeline;
+
+    use super::*;
+
+    fn bucket(count: usize) -> RawDocumentBuf {
+        let mut out = DocumentWriter::new();
+        out.begin_document("control");
+        out.append_i32("version", 1);
+        out.end();
+        out.append_i32("meta", 7);
+        out.begin_document("data");
+        out.begin_document("t");
+        for row in 0..count {
+            out.append_date(&row.to_string(), DateTime::from_millis(row as i64));
+        }
+        out.end();
+        out.begin_document("x");
+        for row in (0..count).step_by(2) {
+            out.append_i32(&row.to_string(), row as i32);
+        }
+        out.end();
+        out.end();
+        out.finish()
+    }
+
+    fn run(stages: &[RawDocumentBuf], count: usize) -> Vec<RawDocumentBuf> {
+        let stages: Vec<&RawDocument> = stages.iter().map(|stage| &**stage).collect();
+        let pipeline = Pipeline::parse(&stages, &Context::default()).unwrap();
+        let input = [bucket(count), bucket(1)]
+            .into_iter()
+            .map(Ok::<_, QueryError>);
+        let run = pipeline.run(input, None).unwrap();
+        run.collect::<Result<_, _>>().unwrap()
+    }
+
+    fn unpack() -> RawDocumentBuf {
+        let argument = r#"{"timeField":"t","metaField":"m","bucketMaxSpanSeconds":3600}"#;
+        let argument = extjson::parse(argument).unwrap();
+        rawdoc! { "$_internalUnpackBucket": argument }
+    }
+
+    #[test]
+    fn more_measurements_than_fit_into_the_results_are_kept_until_they_do() {
+        let found = run(&[unpack()], 1_000);
+        assert_eq!(found.len(), 1_001);
+        let date = DateTime::from_millis;
+        assert_eq!(found[998], rawdoc! { "t": date(998), "m": 7, "x": 998 });
+        assert_eq!(found[999], rawdoc! { "t": date(999), "m": 7 });
+        assert_eq!(found[1_000], rawdoc! { "t": date(0), "m": 7, "x": 0 });
+    }
+
+    #[test]
+    fn a_limit_ends_within_a_bucket() {
+        assert_eq!(run(&[unpack(), rawdoc! { "$limit": 3 }], 1_000).len(), 3);
+    }
+
+    #[test]
+    fn later_stages_read_what_they_need() {
+        let group = rawdoc! { "$group": { "_id": "$m", "n": { "$sum": "$x" } } };
+        assert_eq!(run(&[unpack(), group], 5), [rawdoc! { "_id": 7, "n": 6 }]);
+    }
+}
