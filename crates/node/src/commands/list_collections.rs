@@ -13,7 +13,7 @@ use banyan_storage::{Catalog, Collection};
 use banyan_wire::OWN_CONNECTION_ID;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
-use super::clustered::{CLUSTERED, EXPIRE};
+use super::clustered::CLUSTERED;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
 use crate::cursors::first;
@@ -134,8 +134,12 @@ fn time_series<'c>(
         time_series::of(buckets)?;
         let name = visible_name(buckets.namespace.collection())?;
         let mut options = RawDocumentBuf::new();
-        for (option, value) in buckets.options.iter().flatten() {
-            if matches!(option.as_str(), "collation" | EXPIRE | time_series::OPTION) {
+        for option in [
+            cstr!("collation"),
+            cstr!("expireAfterSeconds"),
+            cstr!("timeseries"),
+        ] {
+            if let Ok(Some(value)) = buckets.options.get(option.as_str()) {
                 options.append(option, value);
             }
         }

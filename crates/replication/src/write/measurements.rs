@@ -29,8 +29,13 @@ pub struct Measurements {
     /// By metadata, the last of them.
     current: HashMap<Vec<u8>, usize>,
     /// What the pending ones hold.
-    bytes: usize,
+    held_bytes: usize,
+    /// What was added to them.
+    added_bytes: usize,
 }
+
+/// What an entry may come to with buckets that little was added to: each lies in it as a whole.
+const HELD_BYTES_MAX: usize = 12 << 20;
 
 /// A bucket that is latched and not staged.
 struct Pending {
@@ -58,7 +63,8 @@ impl Measurements {
             collection,
             pending: Vec::new(),
             current: HashMap::new(),
-            bytes: 0,
+            held_bytes: 0,
+            added_bytes: 0,
         }
     }
 
@@ -66,9 +72,10 @@ impl Measurements {
         &self.series
     }
 
-    /// What the pending buckets hold.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    /// Whether what is pending should be committed before more is added, where the entry takes so many
+    /// bytes.
+    pub fn is_full(&self, room: usize) -> bool {
+        self.added_bytes >= room || self.held_bytes >= HELD_BYTES_MAX
     }
 
     /// Adds a measurement to the bucket of its source, or to a new one.
@@ -100,13 +107,15 @@ impl Measurements {
         let bucket = &mut self.pending[at].bucket;
         let before = bucket.bytes();
         bucket.add(measurement, &self.series, collator);
-        self.bytes += bucket.bytes() - before;
+        let added = bucket.bytes() - before;
+        self.held_bytes += added;
+        self.added_bytes += added;
         Ok(Added::Done)
     }
 
     fn push(&mut self, source: &[u8], pending: Pending) -> usize {
         let at = self.pending.len();
-        self.bytes += pending.bucket.bytes();
+        self.held_bytes += pending.bucket.bytes();
         self.pending.push(pending);
         self.current.insert(source.to_vec(), at);
         at
@@ -191,7 +200,8 @@ impl Measurements {
     /// Stages all that is pending.
     pub fn stage(&mut self, staging: &mut Staging<'_>) -> Result<(), CommandError> {
         self.current.clear();
-        self.bytes = 0;
+        self.held_bytes = 0;
+        self.added_bytes = 0;
         let collection = self.collection.clone();
         for pending in self.pending.drain(..) {
             if pending.bucket.count() == pending.count_before {

@@ -40,6 +40,9 @@ pub fn parse(ctx: &CommandContext<'_>) -> Result<Option<TimeSeries>, CommandErro
     };
     let options = Options::parse(field)?;
     let namespace = ctx.namespace()?;
+    if ctx.field("pipeline").is_some() && ctx.field("viewOn").is_none() {
+        return Err(invalid("'pipeline' requires 'viewOn' to also be specified"));
+    }
     let fields = params::fields("create", ctx.body());
     let mut refused = fields.filter(|field| !field.is_null() && REFUSED.contains(&field.name));
     if let Some(field) = refused.next() {

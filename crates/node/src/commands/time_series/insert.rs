@@ -56,7 +56,7 @@ pub async fn insert(
             Err(error) if write_report::ends_command(&error) => return Err(error),
             Err(error) => report.refuse(at, error),
         }
-        if measurements.bytes() >= staging.unit.room() {
+        if measurements.is_full(staging.unit.room()) {
             measurements.stage(&mut staging)?;
             staging.flush().await?;
         }
