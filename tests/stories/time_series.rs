@@ -385,6 +385,17 @@ async fn a_router_passes_it_on_and_does_not_shard_it() -> Result<()> {
     ensure!(listed.len() == 1, "{listed:?}");
     let deleted = series.delete_many(doc! { "x": { "$lt": 100 } }).await?;
     ensure!(deleted.deleted_count == 100, "{deleted:?}");
+    let index = doc! { "key": { "m.k": 1 }, "name": "source" };
+    test.run_command(doc! { "createIndexes": "series", "indexes": [index] })
+        .await?;
+    let hide = doc! { "collMod": "series", "index": { "name": "source", "hidden": true } };
+    test.run_command(hide).await?;
+    test.run_command(doc! { "dropIndexes": "series", "index": "source" })
+        .await?;
+    let updated = series
+        .update_many(doc! { "m.k": 1 }, doc! { "$set": { "m.k": 4 } })
+        .await?;
+    ensure!(updated.modified_count > 50, "{updated:?}");
     let admin = client.database("admin");
     admin.run_command(doc! { "enableSharding": "test" }).await?;
     let shard = doc! { "shardCollection": "test.series", "key": { "t": 1 } };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
-use banyan_document::time_series::{TimeSeries, buckets_name};
+use banyan_document::time_series::TimeSeries;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_replication::sessions::StatementOutcome;
@@ -108,7 +108,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
             if error.code == ErrorCode::CommandNotSupportedOnView
                 && time_series::named(ctx, collection).is_some() =>
         {
-            Staging::open(ctx.write_context(), &buckets_name(collection), false).await?
+            time_series::open(ctx.write_context(), collection).await?
         }
         Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
             report.refuse_all(statements.len(), &error);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
-use banyan_document::time_series::{TimeSeries, buckets_name};
+use banyan_document::time_series::TimeSeries;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::update::{Update, UpdateContext};
@@ -200,7 +200,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
             if error.code == ErrorCode::CommandNotSupportedOnView
                 && time_series::named(ctx, collection).is_some() =>
         {
-            Staging::open(write_context, &buckets_name(collection), false).await?
+            time_series::open(write_context, collection).await?
         }
         Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
             report.refuse_all(statements.len(), &error);

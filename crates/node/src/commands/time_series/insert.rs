@@ -1,6 +1,6 @@
 //! `insert` into a time-series collection: measurements go into buckets.
 
-use banyan_document::time_series::{Measurement, buckets_name};
+use banyan_document::time_series::Measurement;
 use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::time_series;
 use banyan_replication::write::context::WriteContext;
@@ -25,7 +25,7 @@ pub async fn insert(
         bypass_validation: true,
         ..ctx.write_context()
     };
-    let mut staging = Staging::open(write_context, &buckets_name(name), false).await?;
+    let mut staging = super::open(write_context, name).await?;
     let collection = staging.collection.clone();
     let found = collection.and_then(|found| Some((time_series::of(&found)?, found)));
     let Some((series, collection)) = found else {

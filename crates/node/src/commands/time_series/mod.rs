@@ -13,9 +13,10 @@ pub mod options;
 
 use std::sync::Arc;
 
-use banyan_document::time_series::{TimeSeries, visible_name};
+use banyan_document::time_series::{TimeSeries, buckets_name, visible_name};
 use banyan_replication::time_series;
 use banyan_replication::write::catalog_ops;
+use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::staging::Staging;
 use banyan_storage::{CatalogChange, Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
@@ -29,6 +30,16 @@ use crate::context::CommandContext;
 pub fn named(ctx: &CommandContext<'_>, name: &str) -> Option<(Arc<Collection>, TimeSeries)> {
     let catalog = ctx.node.replica.store.catalog();
     time_series::find(&catalog, ctx.database(), name)
+}
+
+/// Opens the buckets of a collection for a command that names it. What a shard demands of the command was
+/// asked by that name: it is not sharded, and nor are its buckets.
+pub async fn open<'a>(context: WriteContext<'a>, name: &str) -> Result<Staging<'a>, CommandError> {
+    let context = WriteContext {
+        rules: None,
+        ..context
+    };
+    Staging::open(context, &buckets_name(name), false).await
 }
 
 /// How measurements lie in the buckets that were opened for a command which names another
