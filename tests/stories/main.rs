@@ -53,6 +53,7 @@ mod scripts;
 mod spilling;
 mod standalone;
 mod text_search;
+mod time_series;
 mod tools;
 mod validators;
 mod views;

@@ -4,7 +4,7 @@
 //! in from outside), [`element`], [`field_index`] and [`writer`] (reading and writing raw bytes),
 //! [`path`] (dotted names and MongoDB's way through arrays), [`compare`] over [`number`], [`decimal`] and
 //! [`collation`] (the order of all values), [`kind`] (names of types), [`key`] (the same order as bytes, and the index keys of a document),
-//! [`extjson`] (for people). The crate knows nothing but documents.
+//! [`time_series`] (many small documents as one), [`extjson`] (for people). The crate knows nothing but documents.
 
 pub mod collation;
 pub mod compare;
@@ -18,6 +18,7 @@ pub mod key;
 pub mod kind;
 pub mod number;
 pub mod path;
+pub mod time_series;
 pub mod validate;
 pub mod writer;
 

@@ -1,6 +1,7 @@
 //! Which collation an operation has: the one that it names, or else that of its collection.
 
 use banyan_document::{CollationError, Collator};
+use banyan_replication::time_series;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
@@ -43,7 +44,13 @@ impl Asked {
 /// The default collation of a collection.
 pub fn of_collection(ctx: &CommandContext<'_>, collection: &str) -> Option<Collator> {
     let catalog = ctx.node.replica.store.catalog();
-    catalog.get(ctx.database(), collection)?.collator.clone()
+    match catalog.get(ctx.database(), collection) {
+        Some(found) => found.collator.clone(),
+        None => {
+            let (buckets, _) = time_series::find(&catalog, ctx.database(), collection)?;
+            buckets.collator.clone()
+        }
+    }
 }
 
 pub fn error(error: CollationError) -> CommandError {

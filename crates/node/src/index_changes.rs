@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::time_series::visible_name;
 use banyan_execution::Interrupt;
 use banyan_replication::write::catalog_ops;
 use banyan_replication::write::shard_rules::Versions;
@@ -123,7 +124,7 @@ fn removals(collection: &Collection, wanted: &[RawDocumentBuf]) -> Vec<CatalogCh
 }
 
 /// Refuses a request that was routed by another table than this shard's. The caller holds the
-/// collection's lock.
+/// collection's lock. One about the buckets of a collection was routed by the name of that.
 pub fn check_routing(ctx: &CommandContext<'_>, namespace: &Namespace) -> Result<(), CommandError> {
     let Some(role) = ctx.node.role() else {
         return Ok(());
@@ -132,7 +133,12 @@ pub fn check_routing(ctx: &CommandContext<'_>, namespace: &Namespace) -> Result<
         shard: ctx.generic.shard_version,
         database: ctx.generic.database_version,
     };
-    role.check(namespace, versions, true).map(drop)
+    let routed_by = ctx.collection()?;
+    match visible_name(namespace.collection()) == Some(routed_by) {
+        true => role.check(&Namespace::new(ctx.database(), routed_by), versions, true),
+        false => role.check(namespace, versions, true),
+    }
+    .map(drop)
 }
 
 /// Whether two specifications are of one index, hidden or not, whenever its documents are over.

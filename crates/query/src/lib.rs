@@ -4,7 +4,8 @@
 //! paths), [`projection`] (which parts of documents), [`sort`] (in which order), [`update`] (how
 //! they change), [`diff`] (what that changed), [`expression`] (values computed from a document),
 //! [`pipeline`] (stages over streams of documents), [`view`] (pipelines under a name), [`text`]
-//! (searches), [`validator`] (which documents a collection takes) and [`bulk_write`] (writes of
+//! (searches), [`time_series`] (what filters of measurements say of buckets), [`validator`] (which documents a
+//! collection takes) and [`bulk_write`] (writes of
 //! several collections). What all of it may use is in [`budget`] and
 //! [`memory`], and what does not fit goes to disk as [`spill`] says. Everything is parsed once, in a
 //! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
@@ -32,6 +33,7 @@ pub mod shape;
 pub mod sort;
 pub mod spill;
 pub mod text;
+pub mod time_series;
 pub mod update;
 pub mod validator;
 mod variables;

@@ -11,7 +11,8 @@
 //!   [`op_observer`]: who is told of what they change.
 //! - [`replica`]: state, log and latches of this member, and [`propose`], by which all writes go.
 //! - [`write`]: from a statement to an entry, and from a change of what exists.
-//! - [`views`]: the definitions of views.
+//! - [`time_series`]: which collections are such, and which of their buckets are open; [`views`]: the
+//!   definitions of views, of which those are some.
 //! - [`oplog`] reads the log as MongoDB's, [`change_stream`] as events; [`snapshots`] keeps states
 //!   whose time clients were told.
 //! - [`set`]: members, elections, joins, and who has what.
@@ -34,6 +35,7 @@ pub mod replica;
 pub mod sessions;
 pub mod set;
 pub mod snapshots;
+pub mod time_series;
 pub mod views;
 pub mod virtual_collections;
 pub mod write;

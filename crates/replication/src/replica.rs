@@ -11,6 +11,7 @@ use crate::incoming::Incoming;
 use crate::latches::Latches;
 use crate::locks::LockManager;
 use crate::machine::Machine;
+use crate::time_series::OpenBuckets;
 
 /// A member's copy of the data and its end of the log.
 pub struct Replica {
@@ -22,6 +23,8 @@ pub struct Replica {
     pub latches: Arc<Latches>,
     /// What inserts into capped collections are to reckon with.
     pub incoming: Arc<Incoming>,
+    /// Where the next measurements of time-series collections may go.
+    pub open_buckets: Arc<OpenBuckets>,
     /// Held by writes and by whoever changes what exists.
     pub locks: Arc<LockManager>,
 }
@@ -40,6 +43,7 @@ impl Replica {
             clock,
             latches: Arc::default(),
             incoming: Arc::default(),
+            open_buckets: Arc::default(),
             locks: Arc::default(),
         }
     }

@@ -17,6 +17,7 @@ use super::clustered::{self, EXPIRE};
 use super::images::{self, IMAGES};
 use super::index_expiry;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series;
 use super::validation;
 use crate::context::CommandContext;
 use crate::errors;
@@ -54,7 +55,18 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let on = ctx.field("viewOn").map(views::changes::on).transpose()?;
     let stages = ctx.field("pipeline").map(views::changes::stages);
     let stages = stages.transpose()?;
-    if views::is_view(&node.replica, &namespace)? {
+    let asked = ctx.field("index").map(IndexOption::parse).transpose()?;
+    let measured = time_series::named(ctx, namespace.collection());
+    let mut key = None;
+    if let Some((_, series)) = &measured {
+        time_series::options::refuse_others(ctx)?;
+        refuse_for_views(ctx)?;
+        key = asked
+            .as_ref()
+            .and_then(|option| option.pattern)
+            .map(|key| time_series::indexes::key_of_buckets(key, series))
+            .transpose()?;
+    } else if views::is_view(&node.replica, &namespace)? {
         refuse_beside_view(ctx)?;
         // What the part that is not named lets its owner read was not judged.
         if on.is_some() != stages.is_some() && node.access.is_enforced() {
@@ -67,8 +79,12 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         views::changes::modify(ctx, &namespace, on, stages).await?;
         return Ok(rawdoc! { "ok": 1.0 });
     }
-    refuse_unsupported(ctx)?;
-    let asked = ctx.field("index").map(IndexOption::parse).transpose()?;
+    let namespace = measured.map_or(namespace, |(buckets, _)| buckets.namespace.clone());
+    let granularity = time_series::options::asked(ctx)?;
+    let asked = asked.map(|option| IndexOption {
+        pattern: key.as_deref().or(option.pattern),
+        ..option
+    });
     let validation = validation::Asked::parse(ctx)?;
     let keep_images = ctx
         .field(IMAGES)
@@ -86,6 +102,13 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         ));
     };
     refuse_for_views(ctx)?;
+    let series = banyan_replication::time_series::of(&collection);
+    if series.is_none() && ctx.field("timeseries").is_some() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "option only supported on a time-series collection: timeseries",
+        ));
+    }
     if seconds.is_some() && collection.clustered_index.is_none() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
@@ -119,7 +142,13 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(seconds) = seconds {
         options = clustered::with_seconds(&options, seconds);
     }
-    if options != collection.options {
+    if let (Some(series), Some(granularity)) = (&series, granularity) {
+        options = time_series::options::with(&options, series, granularity)?;
+    }
+    if options != collection.options && series.is_some() {
+        let id = collection.id;
+        changes.push(CatalogChange::SetOptions { id, options });
+    } else if options != collection.options {
         validation::check(&namespace, &options).map_err(|mut error| {
             let why = "Parsing of collection validator failed :: caused by :: ";
             error.message.insert_str(0, why);

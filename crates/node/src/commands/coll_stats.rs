@@ -9,6 +9,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
+use super::time_series;
 use crate::context::CommandContext;
 use crate::views;
 use crate::virtual_collections::local;
@@ -30,6 +31,9 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let catalog = ctx.node.replica.store.catalog();
     let collection = catalog.get(ctx.database(), ctx.collection()?);
+    if let Some((buckets, _)) = time_series::named(ctx, ctx.collection()?) {
+        return Ok(of_time_series(&namespace, &buckets, scale));
+    }
     if collection.is_none() {
         views::refuse_named(ctx)?;
     }
@@ -37,6 +41,28 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     append_storage_stats(&mut reply, collection.map(|c| &**c), scale);
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+/// Those of the buckets, of which there are other numbers than of measurements.
+fn of_time_series(namespace: &str, buckets: &Collection, scale: i64) -> RawDocumentBuf {
+    let mut stats = RawDocumentBuf::new();
+    append_storage_stats(&mut stats, Some(buckets), scale);
+    let count = i64::try_from(buckets.documents()).unwrap_or(i64::MAX);
+    let mut own = rawdoc! {
+        "bucketsNs": buckets.namespace.as_str(),
+        "bucketCount": number(count),
+    };
+    if let Ok(Some(average)) = stats.get("avgObjSize") {
+        own.append(cstr!("avgBucketSize"), average);
+    }
+    let mut reply = rawdoc! { "ns": namespace, "timeseries": own };
+    for (name, value) in stats.iter().flatten() {
+        if !matches!(name.as_str(), "count" | "avgObjSize") {
+            reply.append(name, value);
+        }
+    }
+    reply.append(cstr!("ok"), 1.0);
+    reply
 }
 
 /// What sizes are divided by.

@@ -4,6 +4,7 @@ use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_document::Collator;
 use banyan_query::view::View;
+use banyan_replication::views::is_time_series;
 use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Namespace};
@@ -14,6 +15,7 @@ use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series;
 use super::validation;
 use crate::collation;
 use crate::context::CommandContext;
@@ -64,11 +66,14 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         refuse_beside_clustered(ctx)?;
     }
     let seconds = expiration(ctx, clustered.is_some())?;
+    if let Some(series) = time_series::create::parse(ctx)? {
+        let collation = collation(ctx)?.map(|collator| collator.collation().to_document());
+        return time_series::create::create(ctx, &namespace, &series, collation, seconds).await;
+    }
     if let Some(view) = view(ctx)? {
         views::changes::create(ctx, &namespace, view).await?;
         return Ok(rawdoc! { "ok": 1.0 });
     }
-    refuse_unsupported(ctx)?;
     if namespace.collection() == PROFILE {
         return create_profile(ctx, &namespace, capped);
     }
@@ -99,6 +104,12 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         return Err(CommandError::new(
             ErrorCode::NamespaceExists,
             format!("Collection {namespace} already exists."),
+        ));
+    }
+    if is_time_series(&node.replica, &namespace) {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceExists,
+            format!("A timeseries collection already exists. NS: {namespace}"),
         ));
     }
     if views::is_view(&node.replica, &namespace)? {
@@ -197,7 +208,8 @@ fn expiration(ctx: &CommandContext<'_>, is_clustered: bool) -> Result<Option<i64
     let Some(field) = ctx.field(EXPIRE).filter(|field| !field.is_null()) else {
         return Ok(None);
     };
-    if !is_clustered && ctx.field("timeseries").is_none() {
+    let series = ctx.field("timeseries").filter(|field| !field.is_null());
+    if !is_clustered && series.is_none() {
         field.i64()?;
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
@@ -235,23 +247,6 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
             ),
             _ => continue,
         });
-    }
-    Ok(())
-}
-
-/// Options that would change what the collection does are refused rather than forgotten.
-fn refuse_unsupported(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    for field in params::fields("create", ctx.body()) {
-        let asked = match field.name {
-            "timeseries" => !field.is_null(),
-            _ => false,
-        };
-        if asked {
-            return Err(CommandError::new(
-                ErrorCode::NotImplemented,
-                format!("create with '{}' is not supported", field.name),
-            ));
-        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_access::check::Access;
 use banyan_document::Collator;
 use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_document::time_series::TimeSeries;
 use banyan_query::projection::Projection;
 use banyan_query::{Context, view};
 use banyan_replication::write::catalog_ops;
@@ -19,6 +20,7 @@ use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
 use super::geo_indexes;
 use super::index_expiry;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series;
 use crate::collation;
 use crate::context::CommandContext;
 use crate::errors;
@@ -48,13 +50,21 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
             format!("cannot write to {namespace}"),
         ));
     }
-    let asked = asked(ctx)?;
+    let measured = time_series::named(ctx, namespace.collection());
+    let asked = asked(ctx, measured.as_ref().map(|(_, series)| series))?;
     let quorum = ctx.field("commitQuorum");
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
-    if node.replica.store.catalog().find(&namespace).is_none() {
-        refuse_clustered(&asked)?;
-    }
-    let created = catalog_ops::create_if_missing(&ctx.write_context(), &namespace, None).await?;
+    let (namespace, created) = match measured {
+        Some((buckets, _)) => (buckets.namespace.clone(), false),
+        None => {
+            if node.replica.store.catalog().find(&namespace).is_none() {
+                refuse_clustered(&asked)?;
+            }
+            let context = ctx.write_context();
+            let created = catalog_ops::create_if_missing(&context, &namespace, None).await?;
+            (namespace, created)
+        }
+    };
     let (builds, reply) = begin(ctx, &namespace, asked, quorum, created).await?;
     for begun in &builds {
         node.index_builds.wait(node, begun, ctx.interrupt()).await?;
@@ -110,7 +120,7 @@ pub fn plan(
     ctx: &CommandContext<'_>,
     collection: &Arc<Collection>,
 ) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
-    let fresh = fresh(ctx, collection, asked(ctx)?)?;
+    let fresh = fresh(ctx, collection, asked(ctx, None)?)?;
     let reply = reply(collection, fresh.len(), false);
     let mut list = index_changes::list(collection);
     list.extend(fresh);
@@ -118,7 +128,10 @@ pub fn plan(
 }
 
 /// The specifications in the command, as they are kept.
-fn asked(ctx: &CommandContext<'_>) -> Result<Vec<RawDocumentBuf>, CommandError> {
+fn asked(
+    ctx: &CommandContext<'_>,
+    series: Option<&TimeSeries>,
+) -> Result<Vec<RawDocumentBuf>, CommandError> {
     let asked = params::documents(ctx.required("indexes")?)?;
     if asked.is_empty() {
         return Err(CommandError::new(
@@ -129,6 +142,10 @@ fn asked(ctx: &CommandContext<'_>) -> Result<Vec<RawDocumentBuf>, CommandError> 
     asked
         .into_iter()
         .map(|spec| {
+            let on_buckets = series
+                .map(|series| time_series::indexes::to_buckets(spec, series))
+                .transpose()?;
+            let spec = on_buckets.as_deref().unwrap_or(spec);
             normalize(spec).map_err(|error| match index_expiry::names_specification(&error) {
                 true => error,
                 false => in_specification(spec, error),

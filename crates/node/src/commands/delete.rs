@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
+use banyan_document::time_series::TimeSeries;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_replication::sessions::StatementOutcome;
@@ -12,6 +13,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series::{self, changes::Delete};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
@@ -102,12 +104,20 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
     let opened = Staging::open(ctx.write_context(), collection, false).await;
     let mut staging = match opened {
         Ok(staging) => staging,
+        Err(error)
+            if error.code == ErrorCode::CommandNotSupportedOnView
+                && time_series::named(ctx, collection).is_some() =>
+        {
+            time_series::open(ctx.write_context(), collection).await?
+        }
         Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
             report.refuse_all(statements.len(), &error);
             return Ok(report.reply(|_| {}));
         }
         Err(error) => return Err(error),
     };
+    // Those of a collection that was opened by the name of its measurements.
+    let series = time_series::opened(&staging, collection);
     let ids = statement_ids(ctx, documents.len())?;
     let mut profiled = profiling::Statements::new(ctx);
     for (at, statement) in statements.iter().enumerate() {
@@ -120,7 +130,9 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         write_report::look(ctx, at)?;
         ctx.work.delete_tried.add(1);
         profiled.begin();
-        let outcome = one(&mut staging, statement, &context, ids.of(at), &mut report).await;
+        let (context, series) = (&context, series.as_ref());
+        let id = ids.of(at);
+        let outcome = one(&mut staging, statement, context, series, id, &mut report).await;
         profiled.end(at, outcome.as_ref().err());
         match outcome {
             Ok(deleted) => report.n += deleted,
@@ -138,6 +150,7 @@ async fn one(
     staging: &mut Staging<'_>,
     statement: &Statement<'_>,
     context: &Context,
+    series: Option<&TimeSeries>,
     id: i32,
     report: &mut WriteReport,
 ) -> Result<u64, CommandError> {
@@ -164,8 +177,19 @@ async fn one(
         }),
     };
     let context = own_context.as_ref().unwrap_or(context);
+    let measured = series
+        .map(|series| Delete::parse(statement.filter, statement.multi, series, context))
+        .transpose()?;
+    let filter = match &measured {
+        Some(measured) => measured.buckets.clone(),
+        None => Filter::of_query(statement.filter, context).map_err(errors::query)?,
+    };
+    let action = match &measured {
+        Some(measured) => Action::Rewrite(measured.rewrite()),
+        None => Action::Delete,
+    };
     let target = Target {
-        filter: Arc::new(Filter::of_query(statement.filter, context).map_err(errors::query)?),
+        filter: Arc::new(filter),
         hint: statement.hint,
         sort: None,
         multi: statement.multi,
@@ -173,7 +197,7 @@ async fn one(
         most: None,
         keep_documents: false,
     };
-    let effect = modify::run(staging, &target, &Action::Delete).await?;
+    let effect = modify::run(staging, &target, &action).await?;
     staging.settle(
         id,
         StatementOutcome::Delete {

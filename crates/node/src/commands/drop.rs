@@ -8,6 +8,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::rawdoc;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series;
 use crate::access::stored;
 use crate::context::CommandContext;
 use crate::profiler::PROFILE;
@@ -46,6 +47,11 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("can't drop system collection {namespace}"),
             ));
         }
+        if let Some((buckets, _)) = time_series::named(ctx, namespace.collection())
+            && let Some(reply) = time_series::drop(ctx, &namespace, &buckets.namespace).await?
+        {
+            return reply;
+        }
         if views::is_view(&node.replica, &namespace)?
             && views::changes::drop(ctx, &namespace).await?
         {
@@ -71,6 +77,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let change = CatalogChange::DropCollection { id: collection.id };
         catalog_ops::apply(&node.replica, &[change], term).await?;
         let indexes = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
-        Ok(rawdoc! { "nIndexesWas": indexes, "ns": namespace.as_str(), "ok": 1.0 })
+        let shown = time_series::shown_name(&collection);
+        Ok(rawdoc! { "nIndexesWas": indexes, "ns": shown, "ok": 1.0 })
     })
 }

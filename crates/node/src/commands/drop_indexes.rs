@@ -12,6 +12,7 @@ use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
@@ -31,6 +32,16 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
         let field = ctx.required("index")?;
+        let measured = time_series::named(ctx, namespace.collection());
+        let key = match (&measured, field.value) {
+            (Some((_, series)), RawBsonRef::Document(key)) => {
+                Some(time_series::indexes::key_of_buckets(key, series)?)
+            }
+            _ => None,
+        };
+        let value = key.as_deref().map_or(field.value, RawBsonRef::Document);
+        let field = Field { value, ..field };
+        let namespace = measured.map_or(namespace, |(buckets, _)| buckets.namespace.clone());
         let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         index_changes::check_routing(ctx, &namespace)?;

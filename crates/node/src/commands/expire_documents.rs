@@ -4,11 +4,15 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
+use banyan_document::DocumentWriter;
+use banyan_document::time_series::{TimeSeries, bucket_id};
 use banyan_query::{Context, Filter};
+use banyan_replication::time_series;
 use banyan_replication::write::modify::{self, Action, Target};
 use banyan_replication::write::staging::Staging;
 use banyan_storage::Index;
 use banyan_wire::{CommandError, ErrorCode};
+use bson::oid::ObjectId;
 use bson::{DateTime, RawBsonRef, RawDocumentBuf, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -61,7 +65,12 @@ async fn expire(ctx: &CommandContext<'_>) -> CommandResult {
         budget: ctx.budget(),
         ..Context::default()
     };
-    let filter = Filter::parse(&expired(index, before)?, &context).map_err(errors::query)?;
+    let series = collection.as_deref().and_then(time_series::of);
+    let expired = match &series {
+        Some(series) => expired_buckets(series, before),
+        None => expired(index, before)?,
+    };
+    let filter = Filter::parse(&expired, &context).map_err(errors::query)?;
     let target = Target {
         filter: Arc::new(filter),
         // The order of a clustered collection needs no name.
@@ -76,6 +85,19 @@ async fn expire(ctx: &CommandContext<'_>) -> CommandResult {
     staging.finish().await?;
     let deleted = i64::try_from(effect.matched).unwrap_or(i64::MAX);
     Ok(rawdoc! { "n": deleted, "ok": 1.0 })
+}
+
+/// The buckets whose last measurement is over. None of them begins behind that.
+fn expired_buckets(series: &TimeSeries, before: DateTime) -> RawDocumentBuf {
+    let last = bucket_id(before.timestamp_millis(), ObjectId::from_bytes([0xff; 12]));
+    let mut over = DocumentWriter::new();
+    over.begin_document("_id");
+    over.append_oid("$lte", last);
+    over.end();
+    over.begin_document(&format!("control.max.{}", series.time_field));
+    over.append_date("$lte", before);
+    over.end();
+    over.finish()
 }
 
 /// What is over: in an array, the earliest date counts. A date is compared with dates alone.

@@ -13,6 +13,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series;
 use super::validation::{self, BYPASS};
 use super::write_report::{self, StatementIds, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
@@ -42,6 +43,9 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
     let mut staging = match opened {
         Ok(staging) => staging,
         Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
+            if time_series::named(ctx, collection).is_some() {
+                return time_series::insert::insert(ctx, collection, &documents, report).await;
+            }
             report.refuse_all(documents.len(), &error);
             return Ok(report.reply(|_| {}));
         }

@@ -6,11 +6,14 @@ use banyan_access::check::Access;
 use banyan_access::identity::{self, Identity};
 use banyan_access::listing;
 use banyan_access::reads_and_writes;
+use banyan_document::time_series::visible_name;
 use banyan_query::view;
-use banyan_storage::Collection;
+use banyan_replication::time_series;
+use banyan_storage::{Catalog, Collection};
 use banyan_wire::OWN_CONNECTION_ID;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
+use super::clustered::CLUSTERED;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
 use crate::cursors::first;
@@ -70,6 +73,15 @@ fn list(ctx: &CommandContext<'_>) -> CommandResult {
             described
         });
     }
+    for (name, described) in time_series(&catalog, ctx.database()) {
+        if is_hidden(name) || !first::is_listed(filter.as_ref(), &described)? {
+            continue;
+        }
+        listed.push(match name_only {
+            true => rawdoc! { "name": name, "type": "timeseries" },
+            false => described,
+        });
+    }
     for definition in views::definitions(&catalog, &snapshot, ctx.database(), ctx.slot())? {
         let Some(name) = view::name(&definition, ctx.database()) else {
             continue;
@@ -111,9 +123,55 @@ fn brief(collection: &Collection) -> RawDocumentBuf {
     rawdoc! { "name": collection.namespace.collection(), "type": "collection" }
 }
 
+/// The time-series collections of a database, by their buckets.
+fn time_series<'c>(
+    catalog: &'c Catalog,
+    database: &str,
+) -> impl Iterator<Item = (&'c str, RawDocumentBuf)> {
+    let collections = catalog.database(database).into_iter();
+    let collections = collections.flat_map(|database| database.collections());
+    collections.filter_map(|buckets| {
+        time_series::of(buckets)?;
+        let name = visible_name(buckets.namespace.collection())?;
+        let mut options = RawDocumentBuf::new();
+        for option in [
+            cstr!("collation"),
+            cstr!("expireAfterSeconds"),
+            cstr!("timeseries"),
+        ] {
+            if let Ok(Some(value)) = buckets.options.get(option.as_str()) {
+                options.append(option, value);
+            }
+        }
+        let described = rawdoc! {
+            "name": name,
+            "type": "timeseries",
+            "options": options,
+            "info": { "readOnly": false },
+        };
+        Some((name, described))
+    })
+}
+
+/// What a collection was made with. That buckets lie in the order of their `_id` needs no index of a
+/// name.
+fn options(collection: &Collection) -> RawDocumentBuf {
+    if time_series::of(collection).is_none() {
+        return collection.options.clone();
+    }
+    let mut options = RawDocumentBuf::new();
+    for (option, value) in collection.options.iter().flatten() {
+        match option.as_str() {
+            CLUSTERED => options.append(option, true),
+            _ => options.append(option, value),
+        }
+    }
+    options
+}
+
 fn describe(collection: &Collection) -> RawDocumentBuf {
     let mut document = brief(collection);
-    document.append(cstr!("options"), collection.options.clone());
+    document.append(cstr!("options"), options(collection));
     let uuid = params::uuid(&collection.uuid);
     document.append(cstr!("info"), rawdoc! { "readOnly": false, "uuid": uuid });
     let id_index = collection.id_index();

@@ -1,12 +1,14 @@
 //! `listIndexes`: the indexes of a collection, as they were asked for.
 
 use banyan_access::check::Access;
+use banyan_replication::time_series;
 use banyan_security::Action;
 use banyan_storage::{Index, IndexBuild};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
+use super::time_series::indexes::to_measurements;
 use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::params;
@@ -31,15 +33,15 @@ enum Shown {
 }
 
 impl Shown {
-    fn ready(self, index: &Index) -> RawDocumentBuf {
+    fn ready(self, spec: RawDocumentBuf) -> RawDocumentBuf {
         match self {
-            Shown::Specs | Shown::Uuids => index.spec.clone(),
-            Shown::Info => rawdoc! { "spec": index.spec.clone() },
+            Shown::Specs | Shown::Uuids => spec,
+            Shown::Info => rawdoc! { "spec": spec },
         }
     }
 
-    fn building(self, index: &Index, build: &IndexBuild) -> RawDocumentBuf {
-        let (spec, uuid) = (index.spec.clone(), params::uuid(&build.id));
+    fn building(self, spec: RawDocumentBuf, build: &IndexBuild) -> RawDocumentBuf {
+        let uuid = params::uuid(&build.id);
         match self {
             Shown::Specs => spec,
             Shown::Uuids => rawdoc! { "buildUUID": uuid, "spec": spec },
@@ -53,7 +55,9 @@ impl Shown {
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = ctx.collection()?;
     let catalog = ctx.node.replica.store.catalog();
-    let Some(collection) = catalog.get(ctx.database(), name) else {
+    let measured = time_series::find(&catalog, ctx.database(), name);
+    let buckets = measured.as_ref().map(|(buckets, _)| buckets);
+    let Some(collection) = catalog.get(ctx.database(), name).or(buckets) else {
         if profile::exists(ctx.node, ctx.database(), name) {
             return first::reply_with_list(ctx, ctx.namespace()?, Vec::new());
         }
@@ -76,11 +80,20 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         (false, true) => Shown::Info,
         (false, false) => Shown::Specs,
     };
-    let ready = collection.all_indexes().map(|index| shown.ready(index));
+    let series = measured.as_ref().map(|(_, series)| series);
+    // That buckets lie in the order of their `_id` is nobody's index.
+    let clustered = collection.clustered_index.iter();
+    let clustered = clustered.filter(|_| time_series::of(collection).is_none());
+    let spec = |index: &Index| match series {
+        Some(series) => to_measurements(&index.spec, series),
+        None => Some(index.spec.clone()),
+    };
+    let ready = clustered.chain(&collection.indexes);
+    let ready = ready.filter_map(|index| Some(shown.ready(spec(index)?)));
     let mut listed: Vec<RawDocumentBuf> = ready.collect();
     for build in &collection.builds {
         let building = build.indexes.iter();
-        listed.extend(building.map(|index| shown.building(index, build)));
+        listed.extend(building.filter_map(|index| Some(shown.building(spec(index)?, build))));
     }
     first::reply_with_list(ctx, ctx.namespace()?, listed)
 }

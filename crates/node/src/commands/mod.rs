@@ -3,6 +3,7 @@
 //! Read [`table`] first: a command is a [`table::CommandSpec`] in its file and a line below.
 
 pub mod table;
+mod time_series;
 
 pub mod aggregate;
 mod append_oplog_note;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use banyan_document::Collator;
 use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
+use banyan_replication::time_series;
 use banyan_replication::write::catalog_ops::independent_spec;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
@@ -212,6 +213,12 @@ async fn prepare(
     let mut create = rawdoc! { "create": staging };
     let mut indexes = RawArrayBuf::new();
     if let Some(target) = target {
+        if time_series::of(target).is_some() {
+            return Err(CommandError::new(
+                ErrorCode::Location(17_385),
+                format!("Can't $out to special collection: {collection}"),
+            ));
+        }
         if target.is_capped {
             return Err(CommandError::new(
                 ErrorCode::Location(17152),

@@ -3,6 +3,7 @@
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_query::view;
+use banyan_replication::time_series;
 use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
@@ -60,6 +61,16 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
                 format!("can't rename system collection {protected}"),
+            ));
+        }
+        let catalog = node.replica.store.catalog();
+        if catalog
+            .find(&from)
+            .is_some_and(|found| time_series::of(found).is_some())
+        {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                "Renaming system.buckets collections is not allowed",
             ));
         }
         for (end, one) in [("source", &from), ("target", &to)] {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
+use banyan_document::time_series::TimeSeries;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::update::{Update, UpdateContext};
@@ -15,6 +16,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::time_series;
+use super::time_series::changes::{self, MetaUpdate};
 use super::validation::{self, BYPASS};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
@@ -193,12 +196,20 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let opened = Staging::open(write_context, collection, create).await;
     let mut staging = match opened {
         Ok(staging) => staging,
+        Err(error)
+            if error.code == ErrorCode::CommandNotSupportedOnView
+                && time_series::named(ctx, collection).is_some() =>
+        {
+            time_series::open(write_context, collection).await?
+        }
         Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
             report.refuse_all(statements.len(), &error);
             return Ok(report.reply(|reply| reply.append(cstr!("nModified"), 0)));
         }
         Err(error) => return Err(error),
     };
+    // Those of a collection that was opened by the name of its measurements.
+    let series = time_series::opened(&staging, collection);
     let ids = statement_ids(ctx, documents.len())?;
     let mut modified = 0;
     let mut upserted = RawArrayBuf::new();
@@ -214,15 +225,20 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         write_report::look(ctx, at)?;
         ctx.work.update_tried.add(1);
         profiled.begin();
-        let outcome = one(
-            ctx,
-            &mut staging,
-            statement,
-            &context,
-            &mut parsed,
-            ids.of(at),
-        )
-        .await;
+        let outcome = match &series {
+            Some(series) => metadata(&mut staging, statement, series, &context, ids.of(at)).await,
+            None => {
+                one(
+                    ctx,
+                    &mut staging,
+                    statement,
+                    &context,
+                    &mut parsed,
+                    ids.of(at),
+                )
+                .await
+            }
+        };
         profiled.end(at, outcome.as_ref().err());
         match outcome {
             Ok(done) => {
@@ -256,6 +272,59 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
             i32::try_from(modified).unwrap_or(i32::MAX),
         );
     }))
+}
+
+/// Updates the metadata of measurements.
+async fn metadata(
+    staging: &mut Staging<'_>,
+    statement: &Statement<'_>,
+    series: &TimeSeries,
+    context: &Context,
+    id: i32,
+) -> Result<Done, CommandError> {
+    if let Some(outcome) = staging.settled(id) {
+        return Ok(Done::again(outcome));
+    }
+    if statement.multi && staging.is_retryable() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Cannot use (or request) retryable writes with multi=true",
+        ));
+    }
+    let own_context = match Asked::of(statement.collation)? {
+        Asked::Inherited => None,
+        Asked::Named(collator) => Some(Context {
+            collator,
+            ..context.clone()
+        }),
+    };
+    let context = own_context.as_ref().unwrap_or(context);
+    let written = changes::Statement {
+        filter: statement.filter,
+        update: statement.update,
+        array_filters: &statement.array_filters,
+        multi: statement.multi,
+        upsert: statement.upsert,
+    };
+    let now = staging.ctx.replica.clock.now();
+    let update_context = UpdateContext::new(DateTime::now(), now);
+    let update = MetaUpdate::parse(written, series, context, update_context)?;
+    let target = Target {
+        filter: Arc::new(update.buckets.clone()),
+        hint: statement.hint,
+        sort: None,
+        multi: true,
+        hidden_too: false,
+        most: None,
+        keep_documents: false,
+    };
+    let effect = modify::run(staging, &target, &Action::Rewrite(update.rewrite())).await?;
+    Ok(Done {
+        matched: effect.matched,
+        modified: effect.modified,
+        upserted: None,
+        again: false,
+    })
 }
 
 /// The update of the last statement: most often the next one has the same.

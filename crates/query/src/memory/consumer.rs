@@ -85,6 +85,12 @@ pub(crate) static FACET: Consumer = by_parameter(Limit::FacetResult, |max, held|
         ),
     )
 });
+/// What is left of a bucket.
+pub(crate) static UNPACK: Consumer = fixed(|max, _| {
+    no_disk(format!(
+        "Exceeded memory limit for unpacking a bucket: {max} bytes"
+    ))
+});
 pub(crate) static UNWIND: Consumer =
     fixed(|max, _| no_disk(format!("Exceeded memory limit for $unwind: {max} bytes")));
 

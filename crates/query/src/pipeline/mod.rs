@@ -51,6 +51,7 @@ mod stage_run;
 mod table;
 mod text_score;
 mod union;
+mod unpack_bucket;
 mod unwind;
 mod window;
 mod write;

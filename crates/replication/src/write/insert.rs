@@ -107,6 +107,11 @@ impl<'a> KeyedDocument<'a> {
         })
     }
 
+    /// In a clustered collection, where the document says it itself.
+    pub fn record(&self) -> Option<&RecordId> {
+        self.record.as_ref()
+    }
+
     pub fn id(&self) -> Option<RawBsonRef<'_>> {
         field(&self.document, "_id")
     }

@@ -21,6 +21,8 @@
 //!
 //! An insert into a capped collection removes the oldest documents there ([`capped`]).
 //!
+//! Measurements of time-series collections go into buckets ([`measurements`]).
+//!
 //! Collections and indexes come and go by [`catalog_ops`], views by [`views`].
 //!
 //! Latches on records and keys travel with the prepared batch: they open when the entry is applied
@@ -34,8 +36,10 @@ mod capped;
 pub mod catalog_ops;
 pub mod context;
 pub mod insert;
+pub mod measurements;
 pub mod modify;
 pub mod remove;
+pub mod rewrite;
 pub mod shard_rules;
 pub mod staging;
 mod turnover;

@@ -19,6 +19,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::insert::{KeyedDocument, Staged};
+use super::rewrite::{Outcome, Rewrite};
 use super::staging::Staging;
 use super::unique::check_unique;
 use crate::entry::Style;
@@ -46,6 +47,8 @@ pub struct Target<'a> {
 pub enum Action<'a> {
     Update(&'a Update, UpdateContext),
     Delete,
+    /// Records that hold several things.
+    Rewrite(&'a dyn Rewrite),
 }
 
 /// What a statement has done.
@@ -322,15 +325,33 @@ fn change(
     let before: &RawDocument = &found.document;
     match action {
         Action::Delete => {
-            staging.check_change(Change::Delete { before })?;
-            let unit = &mut staging.unit;
-            let record = &found.record;
-            effects::delete(&mut unit.batch, collection, record, before)
-                .map_err(|error| errors::no_keys(error, before))?;
-            unit.entry.delete(collection.id, record, before);
-            unit.note_deleted(collection.id);
+            delete(staging, collection, &found.record, before)?;
             staging.ctx.work.deleted.add(1);
             effect.modified += 1;
+        }
+        Action::Rewrite(rewrite) => {
+            let rewritten = rewrite.rewrite(before)?;
+            match rewritten.record {
+                Outcome::Same => {
+                    staging.unit.unlatch();
+                    effect.matched += rewritten.matched;
+                    return Ok(StatementState::Done);
+                }
+                Outcome::Gone => delete(staging, collection, &found.record, before)?,
+                Outcome::Becomes(after) => {
+                    let style = Style::Modifiers { wholes: Vec::new() };
+                    let record = &found.record;
+                    if let Some(latch) =
+                        replace(staging, collection, record, before, &after, &style)?
+                    {
+                        return Ok(StatementState::Busy(latch));
+                    }
+                }
+            }
+            effect.matched += rewritten.matched;
+            effect.modified += rewritten.matched;
+            staging.unit.claim();
+            return Ok(StatementState::Done);
         }
         Action::Update(update, context) => {
             let context = context.clone().at(found.position);
@@ -358,8 +379,24 @@ fn change(
     Ok(StatementState::Done)
 }
 
+/// Stages the removal of a record.
+fn delete(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    record: &RecordId,
+    before: &RawDocument,
+) -> Result<(), CommandError> {
+    staging.check_change(Change::Delete { before })?;
+    let unit = &mut staging.unit;
+    effects::delete(&mut unit.batch, collection, record, before)
+        .map_err(|error| errors::no_keys(error, before))?;
+    unit.entry.delete(collection.id, record, before);
+    unit.note_deleted(collection.id);
+    Ok(())
+}
+
 /// Stages a later state; the latch that it has to wait for first, if a unique key is taken.
-fn replace(
+pub(super) fn replace(
     staging: &mut Staging<'_>,
     collection: &Arc<Collection>,
     record: &RecordId,

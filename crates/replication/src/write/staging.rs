@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use banyan_document::time_series::visible_name;
 use banyan_execution::{ShardFilter, tickets};
 use banyan_query::view;
 use banyan_storage::{Collection, Namespace};
@@ -62,7 +63,7 @@ impl<'a> Staging<'a> {
         create: bool,
     ) -> Result<Staging<'a>, CommandError> {
         let namespace = Namespace::new(ctx.database, collection);
-        refuse_reserved(&namespace)?;
+        refuse_reserved(ctx.replica, &namespace)?;
         let retry = Retry::begin(&ctx).await?;
         let unit = WriteUnit::begin(ctx.replica, Isolation::ReadCommitted)?;
         let mut staging = Staging::hold(ctx, unit, namespace, create).await?;
@@ -78,7 +79,7 @@ impl<'a> Staging<'a> {
         create: bool,
     ) -> Result<Staging<'a>, CommandError> {
         let namespace = Namespace::new(ctx.database, collection);
-        refuse_reserved(&namespace)?;
+        refuse_reserved(ctx.replica, &namespace)?;
         unit.begin_statement();
         Staging::hold(ctx, unit, namespace, create).await
     }
@@ -319,7 +320,7 @@ async fn unique_is_loaded(replica: &Replica, namespace: &Namespace) {
 }
 
 /// Names that are views of something else, or nobody's to write to.
-fn refuse_reserved(namespace: &Namespace) -> Result<(), CommandError> {
+fn refuse_reserved(replica: &Replica, namespace: &Namespace) -> Result<(), CommandError> {
     virtual_collections::refuse_write(namespace)?;
     if namespace.collection() == view::COLLECTION {
         let why = format!("cannot write to {namespace}");
@@ -328,7 +329,9 @@ fn refuse_reserved(namespace: &Namespace) -> Result<(), CommandError> {
     let is_reserved = namespace.collection().starts_with("system.")
         && !matches!(namespace.database(), "admin" | "config" | "local")
         && !matches!(namespace.collection(), "system.js" | "system.users");
-    if is_reserved {
+    let is_there = || replica.store.catalog().find(namespace).is_some();
+    let is_buckets = || visible_name(namespace.collection()).is_some() && is_there();
+    if is_reserved && !is_buckets() {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,
             format!("Invalid system namespace: {namespace}"),

@@ -7,6 +7,7 @@ use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_on
 use banyan_node::context::CommandContext;
 use banyan_node::errors::shown;
 use banyan_node::views;
+use banyan_replication::views::is_time_series;
 use banyan_sharding::{ChunkRange, ShardKeyPattern, split};
 use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
@@ -58,6 +59,12 @@ async fn prepare(ctx: &CommandContext<'_>) -> CommandResult {
     let block = Duration::from_millis(ctx.required("blockMillis")?.unsigned()?);
     let namespace = namespace(ns)?;
     if find(&role, &namespace).is_none() {
+        if is_time_series(&role.node().replica, &namespace) {
+            return Err(CommandError::new(
+                ErrorCode::NotImplemented,
+                format!("{namespace} is a time-series collection, which cannot be sharded"),
+            ));
+        }
         views::refuse(&role.node().replica, &namespace)?;
         let body = rawdoc! { "create": namespace.collection() };
         match role.local.command(namespace.database(), body).await {

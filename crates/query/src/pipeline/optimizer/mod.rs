@@ -5,6 +5,7 @@
 //! (`Stage::changes`, `Stage::is_filter_transparent`), and says whether it changed something. They
 //! are repeated until none does.
 
+mod bucket_bounds;
 mod coalesce;
 mod drop_idle;
 mod lookup_unwind;
@@ -37,6 +38,7 @@ const PASSES: &[Pass] = &[
         Ok(lookup_unwind::run(members))
     }),
     ("sort_limit", |members, _| Ok(sort_limit::run(members))),
+    ("bucket_bounds", bucket_bounds::run),
 ];
 
 /// More rounds than passes can need that enable one another.

@@ -66,7 +66,8 @@ passes!(
     skip_limit,
     coalesce,
     lookup_unwind,
-    sort_limit
+    sort_limit,
+    bucket_bounds
 );
 
 #[test]

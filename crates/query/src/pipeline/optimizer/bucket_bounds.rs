@@ -1,0 +1,45 @@
+//! Asks of buckets what the `$match` behind says of the times of their measurements.
+
+use std::sync::Arc;
+
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::error::QueryError;
+use crate::filter::Filter;
+use crate::pipeline::matching::Match;
+use crate::pipeline::member::Member;
+use crate::pipeline::unpack_bucket::UnpackBucket;
+
+pub(super) fn run(members: &mut Vec<Member>, budget: &Budget) -> Result<bool, QueryError> {
+    let (mut changed, mut at) = (false, 1);
+    while at < members.len() {
+        let (before, behind) = (&members[at - 1], &members[at]);
+        let unpacks = before.stage.get::<UnpackBucket>();
+        let unpack = unpacks.filter(|unpack| !unpack.is_bounded());
+        let matching: Option<&Match> = behind.stage.get();
+        let (Some(unpack), Some(matching)) = (unpack, matching) else {
+            at += 1;
+            continue;
+        };
+        let slots = behind.slots;
+        let bounds = unpack.time_bounds(&matching.filter);
+        let collator = matching.filter.collator().cloned();
+        let bounded = unpack.bounded();
+        members[at - 1].stage = Arc::new(bounded);
+        at += 1;
+        let Some(bounds) = bounds else {
+            continue;
+        };
+        let context = Context {
+            collator,
+            budget: budget.clone(),
+            ..Context::default()
+        };
+        let filter = Filter::parse(&bounds, &context)?;
+        let stage = Arc::new(Match::new(&bounds, filter));
+        members.insert(at - 2, Member { stage, slots });
+        changed = true;
+        at += 1;
+    }
+    Ok(changed)
+}
