@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_document::DocumentWriter;
-use banyan_query::expression::DISTANCE_FIELD;
+use banyan_query::metadata::DISTANCE_FIELD;
 use banyan_query::projection::Projection;
 use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
 use banyan_query::text::without_score;

@@ -46,6 +46,7 @@ mod plan_cache;
 mod power;
 mod profiler;
 mod reads;
+mod replayed;
 mod replica_set;
 mod returned_keys;
 mod routing;

@@ -25,6 +25,7 @@
 
 pub mod administration;
 pub mod api_version;
+pub mod apply_ops;
 pub mod audit;
 pub mod certificates;
 pub mod check;

@@ -160,6 +160,7 @@ pub fn is_harmless(stage: &str) -> bool {
     matches!(
         stage,
         "$_internalDensify"
+            | "$_internalDropMetadata"
             | "$_internalDropTextScore"
             | "$addFields"
             | "$bucket"

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use banyan_query::Budget;
 use banyan_query::canonical::{CanonicalQuery, TextScore};
+use banyan_query::metadata::Metadata;
 use banyan_query::pipeline::NearFields;
 use banyan_query::sort::SortPattern;
 use banyan_storage::{Collection, Snapshot};
@@ -46,6 +47,8 @@ pub struct Request<'a> {
     /// What documents are told of their distances, if they are found by these.
     pub near: Option<Arc<NearFields>>,
     pub show_record_id: bool,
+    /// What is known of documents goes out with them.
+    pub keeps_metadata: bool,
     /// The keys that documents are found by are wanted, and not the documents.
     pub return_key: Option<ReturnKey>,
     /// What running it may use.
@@ -118,7 +121,13 @@ impl Request<'_> {
             show_record_id: self.show_record_id,
             has_no_key: self.return_key.is_some(),
             drops_score: query.text_score == TextScore::Used,
+            drops_metadata: !self.keeps_metadata && !query.metadata.is_empty(),
         }
+    }
+
+    /// Whether the keys matter that documents are found by.
+    pub fn wants_keys(&self) -> bool {
+        self.return_key.is_some() || self.query.metadata.has(Metadata::IndexKey)
     }
 
     /// What comes with each returned key, if anything does.

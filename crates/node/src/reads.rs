@@ -158,6 +158,7 @@ pub fn query_context(
     if may_hold(ctx, &SCRIPTED) {
         context.javascript = ctx.node.javascript(ctx.interrupt());
     }
+    context.names_metadata = may_hold(ctx, &[b"$meta\0"]);
     if may_hold(ctx, &[b"$text\0"]) {
         context.text = Some(text_context(ctx, collection));
     }

@@ -12,6 +12,7 @@ use bson::{RawBsonRef, RawDocument};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::Filter;
+use crate::metadata::{Metadata, MetadataSet, no_sort};
 use crate::projection::Projection;
 use crate::sort::SortPattern;
 use crate::text::{self, TextContext};
@@ -35,6 +36,8 @@ pub struct CanonicalQuery {
     pub limit: Option<u64>,
     /// Whether documents need the score of the search.
     pub text_score: TextScore,
+    /// What else has to be known of documents.
+    pub metadata: MetadataSet,
 }
 
 /// What becomes of the scores of a search.
@@ -77,6 +80,7 @@ impl CanonicalQuery {
             skip: 0,
             limit: None,
             text_score: TextScore::Unused,
+            metadata: MetadataSet::default(),
         }
     }
 
@@ -88,6 +92,8 @@ impl CanonicalQuery {
         if let (Some(projection), Some(filter)) = (written.projection, written.filter) {
             Projection::check_filter(projection, filter)?;
         }
+        // Conditions find nothing there.
+        context.metadata.take();
         let projection = written
             .projection
             .map(|projection| Projection::parse(projection, context))
@@ -100,7 +106,10 @@ impl CanonicalQuery {
             skip: written.skip,
             limit: written.limit,
             text_score: TextScore::Unused,
+            metadata: MetadataSet::default(),
         };
+        query.metadata = context.metadata.take();
+        query.check_metadata()?;
         if context.text.as_ref().is_some_and(TextContext::is_asked) {
             if !query.filter.searches() {
                 return Err(text::score_missing());
@@ -108,6 +117,17 @@ impl CanonicalQuery {
             query.text_score = TextScore::Used;
         }
         Ok(query)
+    }
+
+    /// Whether documents can have what is to be known of them.
+    fn check_metadata(&self) -> Result<(), QueryError> {
+        if self.metadata.has(Metadata::SortKey) && self.order.pattern().is_none() {
+            return Err(no_sort());
+        }
+        match self.filter.near() {
+            Some(_) => Ok(()),
+            None => self.metadata.check_places(),
+        }
     }
 
     /// How many documents are wanted, skipped ones included.

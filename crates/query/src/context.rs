@@ -10,6 +10,7 @@ use bson::{DateTime, RawBson, Timestamp};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::javascript::JavaScript;
+use crate::metadata::AskedMetadata;
 use crate::text::TextContext;
 use crate::variables::Scope;
 
@@ -39,6 +40,10 @@ pub struct Context {
     pub folding: Folding,
     /// What may be searched in with `$text`; `None`: nothing.
     pub text: Option<TextContext>,
+    /// What has been asked to be known of documents beside their fields.
+    pub metadata: AskedMetadata,
+    /// Whether anything may ask for that.
+    pub names_metadata: bool,
     /// What is parsed is only read here: whoever runs it has the variables and the engine.
     pub runs_elsewhere: bool,
     /// An upsert may insert what a filter says it is equal to, which an `$expr` does not tell.
@@ -155,6 +160,8 @@ impl Default for Context {
             budget: Budget::unlimited(),
             folding: Folding::default(),
             text: None,
+            metadata: AskedMetadata::default(),
+            names_metadata: false,
             runs_elsewhere: false,
             is_upsert: false,
         }

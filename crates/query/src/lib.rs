@@ -25,6 +25,7 @@ mod heap;
 mod javascript;
 pub mod memory;
 mod merge_sort;
+pub mod metadata;
 mod names;
 pub mod pattern;
 pub mod pipeline;

@@ -17,13 +17,14 @@ use banyan_document::key::{self, FieldOrder, KeyPattern};
 use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::raw::CStr;
-use bson::{RawBsonRef, RawDocument, cstr};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, cstr};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::field::{DISTANCE_FIELD, FieldPath};
+use crate::expression::field::FieldPath;
 use crate::expression::value::describe;
-use crate::text::{self, TEXT_SCORE_FIELD, TextContext};
+use crate::metadata::{DISTANCE_FIELD, Metadata};
+use crate::text::{self, TEXT_SCORE_FIELD};
 
 pub use kept::Piece;
 pub(crate) use parts::Parts;
@@ -49,18 +50,18 @@ impl SortPattern {
         sort: &RawDocument,
         collator: Option<&Collator>,
     ) -> Result<SortPattern, QueryError> {
-        SortPattern::parse_scored(sort, collator, None)
+        SortPattern::parse_told(sort, collator, None)
     }
 
-    /// As [`SortPattern::parse`], of documents that may have scores.
+    /// As [`SortPattern::parse`], of documents that may have scores or distances.
     pub fn parse_in(sort: &RawDocument, context: &Context) -> Result<SortPattern, QueryError> {
-        SortPattern::parse_scored(sort, context.collator.as_ref(), context.text.as_ref())
+        SortPattern::parse_told(sort, context.collator.as_ref(), Some(context))
     }
 
-    fn parse_scored(
+    fn parse_told(
         sort: &RawDocument,
         collator: Option<&Collator>,
-        text: Option<&TextContext>,
+        context: Option<&Context>,
     ) -> Result<SortPattern, QueryError> {
         let mut fields = Vec::new();
         if elements(sort).count() > FIELDS_MAX {
@@ -69,8 +70,16 @@ impl SortPattern {
         }
         for element in elements(sort) {
             FieldPath::parse(element.name())?;
-            if is_text_score(element.value()) {
-                text::ask_score(text)?;
+            if is_meta(element.value(), "geoNearDistance")
+                && let Some(context) = context
+            {
+                context.metadata.ask(Metadata::Distance);
+                // What is farthest away comes first, as MongoDB has it.
+                fields.push((Path::field(DISTANCE_FIELD), FieldOrder::Descending));
+                continue;
+            }
+            if is_meta(element.value(), "textScore") {
+                text::ask_score(context.and_then(|context| context.text.as_ref()))?;
                 // The best come first.
                 fields.push((Path::field(TEXT_SCORE_FIELD), FieldOrder::Descending));
                 continue;
@@ -135,6 +144,21 @@ impl SortPattern {
         })
     }
 
+    /// The values that a document is sorted by.
+    pub fn key_values(&self, document: &RawDocument) -> Result<RawArrayBuf, QueryError> {
+        let mut values = RawArrayBuf::new();
+        if self.order_of_ids().is_some() {
+            values.push(field(document, "_id").unwrap_or(RawBsonRef::Null));
+            return Ok(values);
+        }
+        let key = self.key(document)?;
+        let found = self.pattern.value_of_key(document, &key);
+        for (_, value) in found.iter().flat_map(|found| found.iter().flatten()) {
+            values.push(value);
+        }
+        Ok(values)
+    }
+
     /// How documents are sorted by their `_id`s, if by nothing else.
     fn order_of_ids(&self) -> Option<FieldOrder> {
         match &*self.pattern.fields {
@@ -148,16 +172,16 @@ impl SortPattern {
     }
 }
 
-/// `{$meta: "textScore"}`
-fn is_text_score(value: RawBsonRef<'_>) -> bool {
+/// `{$meta: name}`
+fn is_meta(value: RawBsonRef<'_>, name: &str) -> bool {
     let RawBsonRef::Document(document) = value else {
         return false;
     };
     let mut fields = elements(document);
-    let is_score = fields.next().is_some_and(|field| {
-        field.name() == "$meta" && matches!(field.value(), RawBsonRef::String("textScore"))
-    });
-    is_score && fields.next().is_none()
+    let is_named = fields
+        .next()
+        .is_some_and(|field| field.name() == "$meta" && field.value() == RawBsonRef::String(name));
+    is_named && fields.next().is_none()
 }
 
 fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {

@@ -109,13 +109,19 @@ fn exception_text<'s>(
     format!("uncaught exception: {text}")
 }
 
-/// A thrown object may say its error code.
+/// `UnknownError`.
+const UNKNOWN_ERROR: i32 = 8;
+
+/// A thrown object may say its error code. What is thrown and is no object has that of what nobody
+/// knows more of, as in MongoDB.
 fn exception_code<'s>(
     scope: &mut v8::HandleScope<'s>,
     exception: v8::Local<'s, v8::Value>,
 ) -> Option<i32> {
     let attempt = &mut v8::TryCatch::new(scope);
-    let object = v8::Local::<v8::Object>::try_from(exception).ok()?;
+    let Ok(object) = v8::Local::<v8::Object>::try_from(exception) else {
+        return Some(UNKNOWN_ERROR);
+    };
     let name = v8::String::new(attempt, "code")?;
     let code = object.get(attempt, name.into())?;
     if code.is_int32() {

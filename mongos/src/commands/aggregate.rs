@@ -264,6 +264,12 @@ async fn split(
     let ending = context.ending();
     let collator = collation::resolved(context, route, body).await?;
     let split = parse(context, without_output(rest), collator.clone(), &ending)?.split();
+    if split.asks_metadata() {
+        return Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            "a router does not know this $meta of documents that it merges",
+        ));
+    }
     let requests = targets
         .iter()
         .map(|shard| {

@@ -108,6 +108,12 @@ impl<'a> Parts<'a> {
             }
             _ => None,
         };
+        if !inner.metadata.take().is_empty() && !self.return_key {
+            return Err(CommandError::new(
+                ErrorCode::NotImplemented,
+                "a router does not know this $meta of documents that it sorts",
+            ));
+        }
         let sort_is_some = sort.is_some();
         let order = match sort {
             Some(_) if self.return_key => Some(Order::Sent),

@@ -224,7 +224,7 @@ impl KeyPattern {
         for (path, order) in &self.fields {
             let mut passed = false;
             let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
-            let slot = slot.follow(&mut |_| passed = true)?;
+            let slot = slot.follow(&mut |_| passed = true);
             let is_plain = matches!(slot, Slot::Value(_) | Slot::Missing { .. });
             if passed || !is_plain || !order.is_of_values() {
                 // An array: there may be several keys.
@@ -288,7 +288,7 @@ impl KeyPattern {
         for (path, order) in &self.fields {
             let mut passed = false;
             let slot = Slot::Open(RawBsonRef::Document(document), path.parts());
-            let slot = slot.follow(&mut |_| passed = true)?;
+            let slot = slot.follow(&mut |_| passed = true);
             if passed || !matches!(slot, Slot::Value(_) | Slot::Missing { .. }) {
                 return Ok(None);
             }
@@ -361,7 +361,8 @@ impl KeyPattern {
     }
 
     /// Follows every open field to its value or to an array. All that stop at an array must stop
-    /// at the same one; its items are then taken one by one.
+    /// at the same one, those too that name one of its items by its position; for the others its
+    /// items are then taken one by one.
     fn expand<'a>(
         &self,
         mut slots: Vec<Slot<'a, '_>>,
@@ -376,7 +377,7 @@ impl KeyPattern {
                 if !met.contains(&place) {
                     met.push(place);
                 }
-            })?;
+            });
             let Slot::At(found, _) = slots[index] else {
                 continue;
             };
@@ -387,6 +388,16 @@ impl KeyPattern {
                 Some(_) => {}
                 None => array = Some((index, found)),
             }
+        }
+        let mut has_entered = false;
+        for slot in &mut slots {
+            if let Some(entered) = slot.enter_named()? {
+                *slot = entered;
+                has_entered = true;
+            }
+        }
+        if has_entered && !slots.iter().any(|slot| matches!(slot, Slot::At(..))) {
+            return self.expand(slots, met, f);
         }
         let items = array.map(|(_, array)| items(array));
         let Some(items) = items.filter(|_| array.is_some_and(|(_, array)| !array.is_empty()))
@@ -466,38 +477,40 @@ enum Slot<'a, 'p> {
 
 impl<'a, 'p> Slot<'a, 'p> {
     /// Goes on to a value or an array. `met` is told of each array by how many parts follow it.
-    fn follow(self, met: &mut dyn FnMut(usize)) -> Result<Slot<'a, 'p>, KeyError> {
+    fn follow(self, met: &mut dyn FnMut(usize)) -> Slot<'a, 'p> {
         let Slot::Open(mut value, mut parts) = self else {
-            return Ok(self);
+            return self;
         };
         loop {
             if let RawBsonRef::Array(array) = value {
                 met(parts.len());
-                let Some((part, rest)) = parts.split_first() else {
-                    return Ok(Slot::At(array, parts));
-                };
-                let Some(item) = item_named(array, part)? else {
-                    return Ok(Slot::At(array, parts));
-                };
-                if rest.is_empty() {
-                    // An item named by its position is not taken apart.
-                    return Ok(Slot::Value(item));
-                }
-                (value, parts) = (item, rest);
-                continue;
+                return Slot::At(array, parts);
             }
             let Some((part, rest)) = parts.split_first() else {
-                return Ok(Slot::Value(value));
+                return Slot::Value(value);
             };
             let Some(document) = value.as_document() else {
                 let rest = parts.len() + 1;
-                return Ok(Slot::Missing { rest });
+                return Slot::Missing { rest };
             };
             match field(document, part) {
                 Some(next) => (value, parts) = (next, rest),
-                None => return Ok(Slot::Missing { rest: parts.len() }),
+                None => return Slot::Missing { rest: parts.len() },
             }
         }
+    }
+
+    /// The field seen from the item that it names by its position, if it stopped at an array and does.
+    fn enter_named(&self) -> Result<Option<Slot<'a, 'p>>, KeyError> {
+        let Slot::At(array, [part, rest @ ..]) = *self else {
+            return Ok(None);
+        };
+        let item = item_named(array, part)?;
+        Ok(item.map(|item| match rest {
+            // It is not taken apart.
+            [] => Slot::Value(item),
+            rest => Slot::Open(item, rest),
+        }))
     }
 
     /// The field seen from inside one item of the array that it stopped at.

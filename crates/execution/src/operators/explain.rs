@@ -2,6 +2,7 @@
 
 use banyan_document::key::FieldOrder;
 use banyan_query::Filter;
+use banyan_query::metadata::DISTANCE_FIELD;
 use banyan_query::sort::SortPattern;
 use banyan_query::text::TEXT_SCORE_FIELD;
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
@@ -137,6 +138,11 @@ fn append(document: &mut RawDocumentBuf, name: &str, value: impl bson::raw::Bind
 pub(crate) fn pattern(sort: &SortPattern) -> RawDocumentBuf {
     let mut shown = RawDocumentBuf::new();
     for (number, (path, order)) in sort.fields().iter().enumerate() {
+        if path.head() == DISTANCE_FIELD {
+            let name = format!("$computed{number}");
+            append(&mut shown, &name, rawdoc! { "$meta": "geoNearDistance" });
+            continue;
+        }
         if path.head() == TEXT_SCORE_FIELD {
             let name = format!("$computed{number}");
             append(&mut shown, &name, rawdoc! { "$meta": "textScore" });

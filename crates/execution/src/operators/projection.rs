@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
+use banyan_query::metadata::without_metadata;
 use banyan_query::projection;
 use banyan_query::text::without_score;
 use banyan_storage::RecordId;
@@ -27,12 +28,18 @@ pub struct Output {
     pub has_no_key: bool,
     /// Documents have scores, which do not go out.
     pub drops_score: bool,
+    /// So with what else is known of them.
+    pub drops_metadata: bool,
 }
 
 impl Output {
     /// Whether documents come back as they are.
     pub fn is_identity(&self) -> bool {
-        self.projection.is_none() && !self.show_record_id && !self.has_no_key && !self.drops_score
+        self.projection.is_none()
+            && !self.show_record_id
+            && !self.has_no_key
+            && !self.drops_score
+            && !self.drops_metadata
     }
 
     /// The document as it goes out.
@@ -56,6 +63,11 @@ impl Output {
         };
         if self.drops_score
             && let Some(dropped) = without_score(&shaped)
+        {
+            shaped = dropped;
+        }
+        if self.drops_metadata
+            && let Some(dropped) = without_metadata(&shaped)
         {
             shaped = dropped;
         }

@@ -11,7 +11,7 @@ use super::{Access, Branch, Covering, IndexBounds, Solution, TextAccess, Union};
 use crate::operators::{
     CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, GeoNear, IdLookup, IndexScan,
     KeyDocument, KeyFields, Limit, Or, Projection, RandomScan, Reads, ReturnKey, ShardingFilter,
-    Skip, Sort, SortMerge, Stage, TextMatch, TextOr, TextScore,
+    Skip, Sort, SortMerge, Stage, TellMetadata, TextMatch, TextOr, TextScore,
 };
 use crate::request::{DistinctOf, Goal, Request};
 
@@ -141,6 +141,10 @@ fn finish_with(
     if request.return_key.is_some() {
         return root;
     }
+    if !query.metadata.is_empty() {
+        let told = TellMetadata::new(query.metadata, query.order.pattern().cloned());
+        root = Stage::over(root, told);
+    }
     let output = request.output();
     match covered {
         Some(covered) if request.goal == Goal::Documents => {
@@ -235,7 +239,7 @@ fn from_index(
     }
     let is_exact = covering.residual.is_none();
     let mut scan = IndexScan::new(bounds.clone(), reverse, is_exact);
-    if request.return_key.is_some() {
+    if request.wants_keys() {
         scan = scan.returning_keys();
     }
     let mut paths = covering.filtered.clone();
@@ -316,9 +320,9 @@ fn from_union(
             return Stage::new(scan.within(bounds, false));
         }
         let scan = IndexScan::new(bounds, branch.reverse, union.met.is_some());
-        Stage::new(match request.return_key {
-            Some(_) => scan.returning_keys(),
-            None => scan,
+        Stage::new(match request.wants_keys() {
+            true => scan.returning_keys(),
+            false => scan,
         })
     };
     let branches = union.branches.iter();

@@ -77,6 +77,7 @@ fn needs(request: &Request<'_>, sorted: bool) -> Option<BTreeSet<String>> {
     }
     match (&request.query.projection, &request.reads) {
         _ if request.return_key.is_some() => {}
+        _ if !request.query.metadata.is_empty() => return None,
         (Some(projection), _) if projection.dependencies(&mut paths) => {}
         (None, Some(reads)) => paths.extend(reads.iter().cloned()),
         _ => return None,

@@ -13,6 +13,7 @@ use banyan_execution::{
 };
 use banyan_query::canonical::{CanonicalQuery, Order, TextScore};
 use banyan_query::filter::Filter;
+use banyan_query::metadata::MetadataSet;
 use banyan_query::pipeline::{
     self, Dependencies, Execution, Flow, GeoNear, Group, Limit, Match, NearFields, Output,
     Pipeline, Representative, Run, Sample, Sort, SortKey,
@@ -491,6 +492,8 @@ struct Leading {
     counts: bool,
     /// Stages ask for the scores of a search.
     is_scored: bool,
+    /// What else they ask to know of documents.
+    metadata: MetadataSet,
     /// What documents are told of their distances: the first stage asks what is near.
     near: Option<Arc<NearFields>>,
 }
@@ -561,6 +564,7 @@ impl Leading {
             sample,
             counts,
             is_scored: pipeline.needs_text_score(),
+            metadata: pipeline.metadata(),
             near: None,
         })
     }
@@ -584,6 +588,7 @@ impl Leading {
             sample: None,
             counts: false,
             is_scored: false,
+            metadata: pipeline.metadata(),
             near: Some(near.fields.clone()),
         })
     }
@@ -598,6 +603,7 @@ impl Leading {
                 true => TextScore::Kept,
                 false => TextScore::Unused,
             },
+            metadata: self.metadata,
             ..CanonicalQuery::of_filter(self.filter)
         };
         Request {
@@ -607,6 +613,8 @@ impl Leading {
             distinct: self.distinct,
             sample: self.sample,
             near: self.near,
+            // The pipeline drops it.
+            keeps_metadata: true,
             goal: match self.counts {
                 true => Goal::Count,
                 false => Goal::Documents,

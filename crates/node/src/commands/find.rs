@@ -9,7 +9,7 @@ use banyan_execution::tailing::{Tailed, Tailing};
 use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, ReturnKey, Row, Ticker};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, TextScore, Written};
-use banyan_query::expression::DISTANCE_FIELD;
+use banyan_query::metadata::{DISTANCE_FIELD, MetadataSet};
 use banyan_query::pipeline::NearFields;
 use banyan_query::sort::SORT_KEY_FIELD;
 use banyan_query::text::TEXT_SCORE_FIELD;
@@ -196,6 +196,7 @@ impl<'a> Parameters<'a> {
         if self.return_key {
             // It has to be one, and says nothing of keys.
             query.projection = None;
+            query.metadata = MetadataSet::default();
         }
         if self.keeps_text_score() && query.filter.searches() {
             query.text_score = TextScore::Kept;
@@ -245,6 +246,11 @@ impl<'a> Parameters<'a> {
 
     /// What is asked of the collection.
     pub fn request(&self, ctx: &CommandContext<'_>, canonical: CanonicalQuery) -> Request<'a> {
+        let near = match canonical.metadata.is_of_places() {
+            true => Some(NearFields::for_metadata()),
+            false => self.tells_distance().then(NearFields::for_router),
+        };
+        let near = near.map(Arc::new);
         Request {
             query: Arc::new(canonical),
             created_from: CreatedFrom {
@@ -256,9 +262,7 @@ impl<'a> Parameters<'a> {
             max: self.max,
             show_record_id: self.show_record_id,
             return_key: self.returned(),
-            near: self
-                .tells_distance()
-                .then(|| Arc::new(NearFields::for_router())),
+            near,
             budget: ctx.budget(),
             ..Request::default()
         }

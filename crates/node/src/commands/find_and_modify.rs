@@ -6,6 +6,7 @@ use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
+use banyan_query::metadata::Metadata;
 use banyan_query::projection::Projection;
 use banyan_query::text::{SearchedIndex, TextContext, score, without_score};
 use banyan_query::update::{Update, UpdateContext};
@@ -152,11 +153,18 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         text: Some(text.clone()),
         ..context.clone()
     };
+    context.metadata.take();
     let projection = parameters
         .fields
         .map(|fields| Projection::parse(fields, &scored))
         .transpose()
         .map_err(errors::query)?;
+    if context.metadata.take().has(Metadata::SortKey) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "Cannot use a $meta sortKey projection in findAndModify commands.",
+        ));
+    }
     if parameters.new && projection.as_ref().is_some_and(Projection::needs_position) {
         return Err(CommandError::new(
             ErrorCode::BadValue,

@@ -8,6 +8,7 @@ mod time_series;
 pub mod aggregate;
 mod append_oplog_note;
 mod applied_progress;
+mod apply_ops;
 mod authenticate;
 mod await_writes;
 mod build_info;
@@ -234,6 +235,7 @@ static REPLICATION: &[&CommandSpec] = &[
 
 /// What changes documents, collections and indexes.
 static WRITE: &[&CommandSpec] = &[
+    &apply_ops::SPEC,
     &bulk_write::SPEC,
     &coll_mod::SPEC,
     &convert_to_capped::CLONE,

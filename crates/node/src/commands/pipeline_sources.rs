@@ -245,6 +245,7 @@ impl Sources for Collections {
         }
         let (catalog, snapshot) = state;
         if let Some(found) = catalog.get(database, collection)
+            && query.metadata().is_empty()
             && let Some(id) = query.id()
             && let Some(index) = found.id_index()
             && by_id::serves(index, id, query.collator())
@@ -262,10 +263,12 @@ impl Sources for Collections {
                 };
                 let query = CanonicalQuery {
                     text_score,
+                    metadata: query.metadata(),
                     ..CanonicalQuery::of_filter(query.filter()?)
                 };
                 Request {
                     query: Arc::new(query),
+                    keeps_metadata: true,
                     ..Request::default()
                 }
             }

@@ -9,12 +9,15 @@
 //! the change was written: after operators, it ends at the paths that were given as a whole; after
 //! a pipeline, where telling the difference would take more than telling the value.
 
+mod apply;
 mod description;
 mod oplog;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashSet};
+
+pub use apply::apply_oplog;
 
 use banyan_document::element::{Element, elements, items};
 use bson::{RawArray, RawBsonRef, RawDocument};

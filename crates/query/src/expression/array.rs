@@ -242,18 +242,20 @@ fn position<'a>(
 /// The optional start and end of the `$indexOf` operators.
 pub(super) fn search_range(args: &Arguments<'_>) -> Result<(usize, usize)> {
     let bound = |index: usize, what: &str, default: usize| -> Result<usize> {
-        let Some(value) = args.get(index) else {
+        if args.values.len() <= index {
             return Ok(default);
-        };
-        match Number::from_raw(value).and_then(Number::to_i32_exact) {
+        }
+        let value = args.get(index);
+        let number = value.and_then(Number::from_raw);
+        match number.and_then(Number::to_i32_exact) {
             None => error(
                 40096,
                 format!(
                     "{} requires an integral {what} index, found a value of type: {}, with value: \
                      {}",
                     args.operator,
-                    type_name(Some(value)),
-                    describe(Some(value))
+                    type_name(value),
+                    describe(value)
                 ),
             ),
             Some(v) => match usize::try_from(v) {

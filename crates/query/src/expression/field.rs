@@ -9,15 +9,13 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 use super::arena::{Arena, ArrayBuilder};
 use super::value::{Value, error, items};
 use crate::error::QueryError;
+use crate::metadata::Metadata;
 use crate::text::TEXT_SCORE_FIELD;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath {
     parts: Arc<[Box<str>]>,
 }
-
-/// The field in which shards send a router how far away documents are, as MongoDB's do.
-pub const DISTANCE_FIELD: &str = "$dis";
 
 /// Deeper than a document can be.
 const PARTS_MAX: usize = 200;
@@ -62,10 +60,10 @@ impl FieldPath {
         }
     }
 
-    /// Where a router finds how far away documents are.
-    pub(crate) fn distance() -> FieldPath {
+    /// Where documents have what is known of them.
+    pub(crate) fn metadata(metadata: Metadata) -> FieldPath {
         FieldPath {
-            parts: Arc::from([Box::<str>::from(DISTANCE_FIELD)]),
+            parts: Arc::from([Box::<str>::from(metadata.field())]),
         }
     }
 

@@ -31,6 +31,7 @@ fn function(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expression
         );
     };
     let [body, arguments, language] = fields(document)?;
+    let body = body.map(|body| constant(body, parser)).transpose()?;
     let source = match body {
         None => return error(31261, "The body function must be specified."),
         Some(RawBsonRef::String(source) | RawBsonRef::JavaScriptCode(source)) => source,
@@ -60,6 +61,32 @@ fn function(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expression
         arguments,
         engine: parser.context.javascript.clone(),
     }))
+}
+
+/// The value of a constant, which nothing has to be worked out for.
+fn constant<'v>(
+    value: RawBsonRef<'v>,
+    parser: &mut Parser<'_>,
+) -> Result<RawBsonRef<'v>, QueryError> {
+    let is_expression = match value {
+        RawBsonRef::String(text) => text.starts_with('$'),
+        RawBsonRef::Document(document) => {
+            let mut fields = document.iter().map_while(Result::ok);
+            if let (Some((name, literal)), None) = (fields.next(), fields.next())
+                && name.as_str() == "$literal"
+            {
+                return Ok(literal);
+            }
+            true
+        }
+        RawBsonRef::Array(_) => true,
+        _ => false,
+    };
+    if is_expression {
+        parser.operand(value)?;
+        return error(31432, "The body function must be a constant expression");
+    }
+    Ok(value)
 }
 
 /// `body`, `args` and `lang`; others do not matter.

@@ -7,19 +7,11 @@ use super::node::ExpressionNode;
 use super::operator::Operator;
 use super::parse::Parser;
 use super::value::error;
-use crate::error::{ErrorKind, QueryError};
+use crate::error::QueryError;
+use crate::metadata::Metadata;
 use crate::text;
 
 pub(super) const OPERATORS: &[Operator] = &[Operator::special("$meta", meta)];
-
-/// What MongoDB knows and this server does not.
-const NOT_IMPLEMENTED: &[&str] = &[
-    "geoNearDistance",
-    "geoNearPoint",
-    "indexKey",
-    "recordId",
-    "sortKey",
-];
 
 /// What documents of a server without these searches, and without time series, never bring.
 const NEVER_THERE: &[&str] = &[
@@ -41,10 +33,12 @@ fn meta(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
             Ok(ExpressionNode::Field(FieldPath::text_score()))
         }
         name if NEVER_THERE.contains(&name) => Ok(ExpressionNode::Missing),
-        name if NOT_IMPLEMENTED.contains(&name) => Err(QueryError::new(
-            ErrorKind::NotImplemented,
-            format!("the expression {{$meta: \"{name}\"}} is not implemented yet"),
-        )),
-        name => error(17308, format!("Unsupported argument to $meta: {name}")),
+        name => match Metadata::named(name) {
+            Some(metadata) => {
+                parser.context.metadata.ask(metadata);
+                Ok(ExpressionNode::Field(FieldPath::metadata(metadata)))
+            }
+            None => error(17308, format!("Unsupported argument to $meta: {name}")),
+        },
     }
 }

@@ -58,7 +58,7 @@ pub use arena::{Arena, Root};
 pub(crate) use arena::{byte_len, check_size};
 pub(crate) use condition::Condition;
 pub use env::Env;
-pub use field::{DISTANCE_FIELD, FieldPath};
+pub use field::FieldPath;
 pub use value::Value;
 
 pub(crate) use accumulate::{parse_fractions, percentile};

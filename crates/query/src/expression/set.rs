@@ -35,7 +35,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         )))
     }),
     Operator::fixed("$setDifference", 2, difference),
-    Operator::variadic("$setEquals", equals),
+    Operator::special("$setEquals", parse_equals),
     Operator::commutative("$setIntersection", intersection),
     Operator::special("$setIsSubset", parse_is_subset),
     Operator::commutative("$setUnion", union),
@@ -119,6 +119,35 @@ fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     env.array_of(kept.into_iter().map(|(_, item)| item))
 }
 
+fn not_a_set<T>(code: u32, position: usize, value: Value<'_>) -> Result<T> {
+    let found = type_name(value);
+    error(
+        code,
+        format!(
+            "All operands of $setEquals must be arrays. {position}-th argument is of type: {found}"
+        ),
+    )
+}
+
+/// A constant that is no array is refused before any document is met.
+fn parse_equals(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
+    let arguments = parser.arguments("$setEquals", 0, usize::MAX, value)?;
+    if arguments.len() >= 2 {
+        for (index, argument) in arguments.iter().enumerate() {
+            if let ExpressionNode::Constant(constant) = argument
+                && !matches!(&**constant, RawBson::Array(_))
+            {
+                let value = Some(constant.as_raw_bson_ref());
+                let refused = not_a_set::<()>(5887502, index + 1, value);
+                refused.or_else(|error| parser.failed(error))?;
+                break;
+            }
+        }
+    }
+    let run: Run = equals;
+    Ok(ExpressionNode::call("$setEquals", run, arguments, u32::MAX))
+}
+
 fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     if args.values.len() < 2 {
         return error(
@@ -132,14 +161,7 @@ fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let mut sets = Vec::with_capacity(args.values.len());
     for (index, value) in args.values.iter().enumerate() {
         let Some(RawBsonRef::Array(array)) = value else {
-            return error(
-                5887502,
-                format!(
-                    "All operands of $setEquals must be arrays. {}-th argument is of type: {}",
-                    index + 1,
-                    type_name(*value)
-                ),
-            );
+            return not_a_set(17044, index + 1, *value);
         };
         sets.push(set(array, env)?);
     }

@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::{Comparison, Filter};
+use crate::metadata::MetadataSet;
 
 /// All of its conditions have to hold.
 pub struct ForeignQuery {
@@ -27,6 +28,8 @@ pub struct ForeignQuery {
     near: Option<GeoNear>,
     /// Documents are to bring the scores of the search.
     is_scored: bool,
+    /// What else is to be known of them.
+    metadata: MetadataSet,
 }
 
 /// A filter without variables.
@@ -64,6 +67,7 @@ impl ForeignQuery {
             budget: budget.clone(),
             near: None,
             is_scored: false,
+            metadata: MetadataSet::default(),
         }
     }
 
@@ -73,6 +77,15 @@ impl ForeignQuery {
 
     pub(super) fn scored(self, is_scored: bool) -> ForeignQuery {
         ForeignQuery { is_scored, ..self }
+    }
+
+    pub(super) fn told(self, metadata: MetadataSet) -> ForeignQuery {
+        ForeignQuery { metadata, ..self }
+    }
+
+    /// What is to be known of the documents beside their fields.
+    pub fn metadata(&self) -> MetadataSet {
+        self.metadata
     }
 
     /// Whether documents are to bring the scores of the search that the query holds.

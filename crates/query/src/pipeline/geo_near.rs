@@ -36,12 +36,19 @@ impl NearFields {
         let mut measured = DocumentWriter::with_capacity(document.as_bytes().len() + 32);
         write_at(document, &self.distance, distance, &mut measured);
         let measured = measured.finish();
-        let Some(path) = &self.place else {
-            return measured;
+        let mut told = match &self.place {
+            None => measured,
+            Some(path) => {
+                let mut placed = DocumentWriter::with_capacity(measured.as_bytes().len() + 64);
+                write_at(&measured, path, place, &mut placed);
+                placed.finish()
+            }
         };
-        let mut placed = DocumentWriter::with_capacity(measured.as_bytes().len() + 64);
-        write_at(&measured, path, place, &mut placed);
-        placed.finish()
+        if self.tells_metadata {
+            told.append(cstr!("$dis"), distance);
+            told.append(cstr!("$pt"), place);
+        }
+        told
     }
 }
 
@@ -101,6 +108,7 @@ pub(super) fn parse(
         distance: FieldPath::parse(distance)?,
         place: None,
         multiplier: 1.0,
+        tells_metadata: false,
     };
     let (mut near, mut key, mut query) = (None, None, RawDocumentBuf::new());
     let (mut min_distance, mut max_distance, mut is_spherical) = (None, None, false);
@@ -306,6 +314,7 @@ mod tests {
             distance: FieldPath::parse("at.far").unwrap(),
             place: Some(FieldPath::parse("at.place").unwrap()),
             multiplier: 2.0,
+            tells_metadata: false,
         };
         let document = rawdoc! { "_id": 1, "at": 5 };
         let place = rawdoc! { "x": 1 };

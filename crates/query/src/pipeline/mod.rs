@@ -31,6 +31,7 @@ mod limit;
 mod lookup;
 mod matching;
 mod member;
+mod metadata;
 mod near_query;
 mod optimizer;
 mod output;

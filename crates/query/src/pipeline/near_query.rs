@@ -13,6 +13,7 @@ use crate::error::QueryError;
 use crate::expression::value::error;
 use crate::expression::{Expression, FieldPath};
 use crate::filter::Filter;
+use crate::metadata::Metadata;
 use crate::variables::Variables;
 
 #[derive(Clone, Debug)]
@@ -39,15 +40,26 @@ pub struct NearFields {
     /// Where the shape goes that is nearest.
     pub(super) place: Option<FieldPath>,
     pub(super) multiplier: f64,
+    /// Whether both are wanted in the fields as well that `$meta` reads.
+    pub(super) tells_metadata: bool,
 }
 
 impl NearFields {
     /// Distances alone, in a field that no document has by itself.
     pub fn for_router() -> NearFields {
         NearFields {
-            distance: FieldPath::distance(),
+            distance: FieldPath::metadata(Metadata::Distance),
             place: None,
             multiplier: 1.0,
+            tells_metadata: false,
+        }
+    }
+
+    /// Distances and shapes, in the fields that `$meta` reads.
+    pub fn for_metadata() -> NearFields {
+        NearFields {
+            place: Some(FieldPath::metadata(Metadata::Place)),
+            ..NearFields::for_router()
         }
     }
 }
@@ -63,6 +75,18 @@ fn check_point(value: Option<RawBsonRef<'_>>) -> Result<(), QueryError> {
 }
 
 impl GeoNear {
+    /// The stage, whose documents bring what `$meta` asks for.
+    pub(super) fn telling(self) -> GeoNear {
+        let fields = NearFields {
+            tells_metadata: true,
+            ..(*self.fields).clone()
+        };
+        GeoNear {
+            fields: Arc::new(fields),
+            ..self
+        }
+    }
+
     /// The stage with these values for the variables of the `$lookup` stages around it.
     pub(super) fn bind(&self, variables: &Variables) -> GeoNear {
         GeoNear {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bson::{RawArray, RawBsonRef, RawDocument};
 
 use super::member::Member;
+use super::metadata::Asked;
 use super::near_query::GeoNear;
 use super::sequence::Pipeline;
 use super::stage::Stage;
@@ -13,6 +14,7 @@ use super::{optimizer, source, text_score};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items};
+use crate::metadata::MetadataSet;
 use crate::text::TextContext;
 
 /// More stages than anyone writes by hand.
@@ -22,7 +24,7 @@ impl Pipeline {
     /// Parses the stages and puts them into the form in which they run.
     pub fn parse(stages: &[&RawDocument], context: &Context) -> Result<Pipeline, QueryError> {
         let parse = || Pipeline::members(stages, context);
-        let mut members = context.folding.after_parsing(parse)?;
+        let (mut members, metadata) = context.folding.after_parsing(parse)?;
         optimizer::optimize(&mut members, &context.budget)?;
         let is_near = |member: &Member| member.stage.is::<GeoNear>();
         if members.iter().skip(1).any(is_near) {
@@ -36,14 +38,15 @@ impl Pipeline {
             budget: context.budget.clone(),
             collator: context.collator.clone(),
             needs_text_score: context.text.as_ref().is_some_and(TextContext::is_asked),
+            metadata,
         })
     }
 
-    /// The stages as they were written.
+    /// The stages as they were written, and what they need to know of documents.
     pub(super) fn members(
         stages: &[&RawDocument],
         context: &Context,
-    ) -> Result<Vec<Member>, QueryError> {
+    ) -> Result<(Vec<Member>, MetadataSet), QueryError> {
         if stages.len() > STAGES_MAX {
             return Err(QueryError::new(
                 ErrorKind::Location(7749501),
@@ -53,6 +56,8 @@ impl Pipeline {
         let (mut members, mut parsed) = (Vec::with_capacity(stages.len()), Vec::new());
         // The last stage that asks for the scores of a search.
         let mut scored = None;
+        let mut asked = Asked::default();
+        let asked_before = context.metadata.take();
         for (index, stage) in stages.iter().enumerate() {
             let position = Position {
                 first: index == 0,
@@ -68,11 +73,14 @@ impl Pipeline {
             if context.text.as_ref().is_some_and(TextContext::take_asked) {
                 scored = members.len().checked_sub(1);
             }
+            asked.note(context.metadata.take(), &members)?;
         }
         if let Some(text) = &context.text {
             text_score::drop_scores(&mut members, scored, text)?;
         }
-        Ok(members)
+        let metadata = asked.settle(&mut members)?;
+        context.metadata.restore(asked_before);
+        Ok((members, metadata))
     }
 }
 

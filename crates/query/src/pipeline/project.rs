@@ -18,6 +18,7 @@ use crate::expression::value::{check_depth, describe, error, show_document};
 use crate::expression::{
     self, Arena, Env, ExpressionNode, FieldPath, Parser, check_size, is_operator,
 };
+use crate::metadata::{self, is_metadata};
 use crate::names::Named;
 use crate::text::TEXT_SCORE_FIELD;
 use crate::variables::Variables;
@@ -115,7 +116,7 @@ impl Tree {
     fn serialize(&self, out: &mut DocumentWriter) {
         for (name, action) in self.fields.iter() {
             match action {
-                Action::Include if &**name == TEXT_SCORE_FIELD => {}
+                Action::Include if &**name == TEXT_SCORE_FIELD || is_metadata(name) => {}
                 Action::Include => out.append_bool(name, true),
                 Action::Exclude => out.append_bool(name, false),
                 Action::Compute(_, source) => out.append(name, source.as_raw_bson_ref()),
@@ -389,6 +390,11 @@ impl Projector {
         // Scores go with documents until they are dropped.
         if mode == Mode::Inclusion && context.text.is_some() {
             tree.fields.push(TEXT_SCORE_FIELD.into(), Action::Include);
+        }
+        if mode == Mode::Inclusion && context.names_metadata {
+            for name in metadata::field_names() {
+                tree.fields.push(name.into(), Action::Include);
+            }
         }
         // `_id` goes with an inclusion unless it is turned away.
         if mode == Mode::Inclusion && tree.fields.place("_id").is_none() {

@@ -22,6 +22,7 @@ use crate::error::QueryError;
 use crate::expression::value::items;
 use crate::expression::{Arena, FieldComparison, FieldPath};
 use crate::filter::{Comparison, Filter};
+use crate::metadata::{Metadata, MetadataSet};
 use crate::variables::Variables;
 
 #[derive(Clone, Debug, Default)]
@@ -32,6 +33,8 @@ pub(super) struct Leading {
     near: Option<Arc<GeoNear>>,
     /// Something behind asks for the scores of its search.
     is_scored: bool,
+    /// What else stages behind ask to know of the documents.
+    metadata: MetadataSet,
 }
 
 /// Takes the plain parts of the first `$match` stages out of the pipeline, and reads the rest.
@@ -41,6 +44,8 @@ pub(super) fn take_leading(
 ) -> Result<Leading, QueryError> {
     let mut leading = Leading {
         is_scored: pipeline.needs_text_score(),
+        // Their sort is none of the query that finds them.
+        metadata: pipeline.metadata().without(Metadata::SortKey),
         ..Leading::default()
     };
     if let Some(near) = pipeline.first().and_then(|first| first.get::<GeoNear>()) {
@@ -108,6 +113,10 @@ impl Leading {
 
     pub fn is_scored(&self) -> bool {
         self.is_scored
+    }
+
+    pub fn metadata(&self) -> MetadataSet {
+        self.metadata
     }
 
     /// Whether documents are wanted in the order of their distances.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument, cstr};
+use bson::{RawBsonRef, RawDocument};
 
-use banyan_document::DocumentWriter;
+use banyan_document::{DocumentWriter, elements};
 
 use super::stage::{Division, Reads, Stage};
 use super::stage_run::{Flow, Next, StageRun, Start};
@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{check_depth, describe, error, type_name};
 use crate::expression::{Arena, Expression};
+use crate::metadata::{self, is_metadata};
 use crate::text::{TEXT_SCORE_FIELD, score_of};
 
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct ReplaceRoot {
     called: &'static str,
     /// Whether results keep the score of a search.
     is_scored: bool,
+    /// Whether they keep what is known of the documents that they are made of.
+    keeps_metadata: bool,
 }
 
 impl Stage for ReplaceRoot {
@@ -45,6 +48,9 @@ impl Stage for ReplaceRoot {
         if self.is_scored {
             paths.insert(TEXT_SCORE_FIELD.to_owned());
         }
+        if self.keeps_metadata {
+            paths.extend(metadata::field_names().map(str::to_owned));
+        }
         match self.expression.dependencies(paths) {
             true => Reads::Only,
             false => Reads::Everything,
@@ -64,6 +70,7 @@ impl Stage for ReplaceRoot {
             expression: self.expression.bind(start.variables),
             called: self.called,
             is_scored: self.is_scored,
+            keeps_metadata: self.keeps_metadata,
             arena: Arena::new(),
         }))
     }
@@ -109,6 +116,7 @@ pub(super) fn parse_root(
         expression,
         called: NEW_ROOT,
         is_scored: context.text.is_some(),
+        keeps_metadata: context.names_metadata,
     }));
     Ok(())
 }
@@ -123,6 +131,7 @@ pub(super) fn parse_with(
         expression,
         called: REPLACEMENT,
         is_scored: context.text.is_some(),
+        keeps_metadata: context.names_metadata,
     }));
     Ok(())
 }
@@ -131,6 +140,7 @@ struct ReplaceRun {
     expression: Expression,
     called: &'static str,
     is_scored: bool,
+    keeps_metadata: bool,
     arena: Arena,
 }
 
@@ -140,14 +150,21 @@ impl StageRun for ReplaceRun {
         match self.expression.evaluate(document, &self.arena)? {
             Some(RawBsonRef::Document(result)) => {
                 check_depth(RawBsonRef::Document(result))?;
-                match score_of(document).filter(|_| self.is_scored) {
-                    Some(score) => {
-                        let mut scored = result.to_owned();
-                        scored.append(cstr!("$textScore"), score);
-                        next.push(&scored)
-                    }
-                    None => next.push(result),
+                let score = score_of(document).filter(|_| self.is_scored);
+                if score.is_none() && !self.keeps_metadata {
+                    return next.push(result);
                 }
+                let mut told = DocumentWriter::new();
+                told.append_all(result);
+                if let Some(score) = score {
+                    told.append(TEXT_SCORE_FIELD, RawBsonRef::Double(score));
+                }
+                for element in elements(document) {
+                    if self.keeps_metadata && is_metadata(element.name()) {
+                        told.append_element(&element);
+                    }
+                }
+                next.push(&told.finish())
             }
             other => error(
                 40228,

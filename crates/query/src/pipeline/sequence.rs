@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::memory::Together;
+use crate::metadata::MetadataSet;
 use crate::variables::{Slots, Variables};
 
 /// Parses the pipeline inside the stage that it is told the name of. It knows all stages, which
@@ -30,6 +31,8 @@ pub struct Pipeline {
     pub(super) collator: Option<Collator>,
     /// Whether it needs the scores of the search that it begins with.
     pub(super) needs_text_score: bool,
+    /// What else it needs to know of the documents that it begins with.
+    pub(super) metadata: MetadataSet,
 }
 
 impl Pipeline {
@@ -39,6 +42,7 @@ impl Pipeline {
             budget: context.budget.clone(),
             collator: context.collator.clone(),
             needs_text_score: false,
+            metadata: MetadataSet::default(),
         }
     }
 
@@ -52,12 +56,18 @@ impl Pipeline {
         self.needs_text_score
     }
 
+    /// What it needs to know of the documents that it begins with, beside their fields.
+    pub fn metadata(&self) -> MetadataSet {
+        self.metadata
+    }
+
     pub(super) fn without_stages(&self) -> Pipeline {
         Pipeline {
             members: Vec::new(),
             budget: self.budget.clone(),
             collator: self.collator.clone(),
             needs_text_score: self.needs_text_score,
+            metadata: self.metadata,
         }
     }
 
@@ -85,6 +95,7 @@ impl Pipeline {
             budget: self.budget.clone(),
             collator: self.collator.clone(),
             needs_text_score: self.needs_text_score,
+            metadata: self.metadata,
         };
         (self, rest)
     }

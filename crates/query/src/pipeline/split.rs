@@ -8,6 +8,7 @@
 
 use bson::RawDocumentBuf;
 
+use super::metadata::DropMetadata;
 use super::sequence::Pipeline;
 use super::sort_key::SortKey;
 use super::stage::Division;
@@ -26,6 +27,13 @@ impl Pipeline {
     /// The part for the shards and the part for the router.
     pub fn split(&self) -> Split {
         split(self)
+    }
+}
+
+impl Split {
+    /// Whether the router's stages ask what only the shards know of the documents.
+    pub fn asks_metadata(&self) -> bool {
+        self.merge.stages().any(|stage| stage.is::<DropMetadata>())
     }
 }
 

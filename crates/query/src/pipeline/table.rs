@@ -9,8 +9,8 @@ use super::sequence::ParseInner;
 use super::stage::Stage;
 use super::{
     bucket, bucket_auto, densify, documents, facet, fill, geo_near, group, limit, lookup, matching,
-    project, redact, replace, sample, sort, source, text_score, union, unpack_bucket, unwind,
-    window, write,
+    metadata, project, redact, replace, sample, sort, source, text_score, union, unpack_bucket,
+    unwind, window, write,
 };
 use crate::context::Context;
 use crate::error::QueryError;
@@ -104,6 +104,7 @@ const fn missing(name: &'static str) -> Row {
 
 const ROWS: &[Row] = &[
     row(densify::INTERNAL, densify::parse_sorted),
+    row(metadata::NAME, metadata::parse),
     row(text_score::NAME, text_score::parse),
     row(unpack_bucket::NAME, unpack_bucket::parse),
     row("$addFields", project::parse_add_fields),

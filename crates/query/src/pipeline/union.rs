@@ -139,6 +139,7 @@ impl StageRun for UnionRun {
                 let conditions = union.leading.conditions(&self.variables)?;
                 let query = ForeignQuery::new(conditions, union.pipeline.collator(), &self.budget);
                 let query = query.scored(union.leading.is_scored());
+                let query = query.told(union.leading.metadata());
                 let query = query.near_to(union.leading.near(&self.variables));
                 let input = self.reader.documents(&query)?;
                 let sources = self.reader.sources.clone();

@@ -12,7 +12,6 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::describe;
 use crate::expression::{Expression, FieldPath, is_operator};
 use crate::filter;
-use crate::text;
 
 fn error<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {
     Err(QueryError::new(ErrorKind::Location(code), message))
@@ -130,6 +129,8 @@ impl Parser<'_> {
             );
         };
         match first.name() {
+            // Only a document of one field is an operator: any other holds fields.
+            "$slice" if elements(document).count() > 1 => FieldPath::parse("$slice").map(drop),
             "$slice" => self.slice(path, first.value(), document),
             "$elemMatch" => self.elem_match(path, first.value(), document),
             "$meta" => self.meta(path, document),
@@ -150,31 +151,25 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        if let (RawBsonRef::Document(_), Some(Mode::Exclusion)) = (value, self.mode) {
+            let message = "Cannot use expression other than $meta in exclusion projection";
+            return error(31252, message);
+        }
         let expression = Expression::parse(value, self.context)?;
         self.fields
             .insert(path, Rule::Expression(Box::new(expression)))?;
-        self.decide(Mode::Inclusion, || match value {
-            RawBsonRef::Document(_) => (
-                31252,
-                "Cannot use expression other than $meta in exclusion projection".into(),
-            ),
-            _ => {
-                let shown = format!("{path}: {}", describe(Some(value)));
-                (
-                    31310,
-                    format!("Cannot use an expression {shown} in an exclusion projection"),
-                )
-            }
+        self.decide(Mode::Inclusion, || {
+            let shown = format!("{path}: {}", describe(Some(value)));
+            (
+                31310,
+                format!("Cannot use an expression {shown} in an exclusion projection"),
+            )
         })
     }
 
     fn meta(&mut self, path: &str, document: &RawDocument) -> Result<(), QueryError> {
         let value = RawBsonRef::Document(document);
-        let known = Expression::parse(value, self.context);
-        let meta = known.map_err(|error| match error.kind {
-            ErrorKind::NotImplemented => text::score_missing(),
-            _ => error,
-        })?;
+        let meta = Expression::parse(value, self.context)?;
         self.fields.insert(path, Rule::Meta(Box::new(meta)))
     }
 

@@ -376,6 +376,8 @@ impl<'a> Applier<'a> {
             }
             Modifier::SetOnInsert(_) => self.keep(slot, existing),
             Modifier::Unset | Modifier::RenameFrom => self.remove(slot, existing),
+            // As it was given: a sum with zero may be written otherwise.
+            Modifier::Increment(by) if existing.is_none() => self.put(slot, by.to_raw()),
             Modifier::Increment(by) => {
                 let sum = self.arithmetic(leaf, value, "$inc", *by, Number::checked_add)?;
                 self.put(slot, sum.to_raw());

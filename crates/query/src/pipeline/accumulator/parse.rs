@@ -26,6 +26,9 @@ pub(super) fn count(_: &'static str, argument: RawBsonRef<'_>, context: &Context
 }
 
 pub(super) fn script(_: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
+    if let RawBsonRef::Array(_) = argument {
+        return error(40237, "The $accumulator accumulator is a unary operator");
+    }
     let RawBsonRef::Document(document) = argument else {
         return error(
             4_544_703,

@@ -179,6 +179,7 @@ impl Join {
         let collator = self.lookup.collator.as_ref();
         let query = ForeignQuery::new(conditions, collator, &self.budget);
         let query = query.scored(self.lookup.leading.is_scored());
+        let query = query.told(self.lookup.leading.metadata());
         Ok(query.near_to(self.lookup.leading.near(variables)))
     }
 
@@ -208,6 +209,7 @@ impl Join {
         let conditions = lookup.leading.constant();
         let query = ForeignQuery::new(conditions, lookup.collator.as_ref(), &self.budget);
         let query = query.scored(lookup.leading.is_scored());
+        let query = query.told(lookup.leading.metadata());
         let documents = self.reader.documents(&query)?;
         let mut through = Through::new(&[&lookup.before], self, variables)?;
         let mut take = |document: &RawDocument| keeper.add(document);

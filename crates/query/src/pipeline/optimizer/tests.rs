@@ -12,7 +12,7 @@ fn members(text: &str) -> Vec<Member> {
     let stages: Vec<_> = items(stages)
         .map(|stage| stage.as_document().unwrap())
         .collect();
-    Pipeline::members(&stages, &Context::default()).unwrap()
+    Pipeline::members(&stages, &Context::default()).unwrap().0
 }
 
 fn shown(members: &[Member]) -> Vec<String> {
