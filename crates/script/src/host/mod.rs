@@ -26,6 +26,7 @@ pub(crate) use job::JobSpec;
 pub(crate) use payload::documents;
 
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
@@ -40,6 +41,8 @@ use exit::{EXIT_MISUSED, exit};
 pub const CONTROL_FD: i32 = 3;
 const LANE_STACK_BYTES: usize = 8 << 20;
 const LANES_MAX: usize = 256;
+/// What V8 can be asked for: with other sizes it ends the process.
+const HEAP_BYTES: RangeInclusive<usize> = 1 << 20..=1 << 36;
 
 /// What a host is told at its start, as BSON on the control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +62,8 @@ impl Configuration {
         let document = RawDocument::from_bytes(bytes).ok()?;
         let lanes = usize::try_from(document.get_i64("lanes").ok()?).ok()?;
         let heap_bytes_max = usize::try_from(document.get_i64("heapBytesMax").ok()?).ok()?;
-        (1..=LANES_MAX).contains(&lanes).then_some(Configuration {
+        let possible = (1..=LANES_MAX).contains(&lanes) && HEAP_BYTES.contains(&heap_bytes_max);
+        possible.then_some(Configuration {
             lanes,
             heap_bytes_max,
         })
@@ -83,8 +87,6 @@ pub fn main() -> ! {
     if sandbox::give_up_user().is_err() || sandbox::restrict_files().is_err() {
         exit(EXIT_MISUSED);
     }
-    // Its memory would be outside of every heap limit, and no shell script ever had it.
-    v8::V8::set_flags_from_string("--no-expose-wasm");
     crate::runtime::initialize();
     let ready = Arc::new(Barrier::new(configuration.lanes + 1));
     let restricted = Arc::new(Barrier::new(configuration.lanes + 1));
