@@ -162,6 +162,7 @@ pub fn is_harmless(stage: &str) -> bool {
         "$_internalDensify"
             | "$_internalDropMetadata"
             | "$_internalDropTextScore"
+            | "$_internalUnpackBucket"
             | "$addFields"
             | "$bucket"
             | "$bucketAuto"
