@@ -109,11 +109,10 @@ fn exception_text<'s>(
     format!("uncaught exception: {text}")
 }
 
-/// `UnknownError`.
-const UNKNOWN_ERROR: i32 = 8;
+/// `UnknownError`, the code of what is thrown and is no object.
+pub(crate) const UNKNOWN_ERROR: i32 = 8;
 
-/// A thrown object may say its error code. What is thrown and is no object has that of what nobody
-/// knows more of, as in MongoDB.
+/// A thrown object may say its error code, but not that it is none.
 fn exception_code<'s>(
     scope: &mut v8::HandleScope<'s>,
     exception: v8::Local<'s, v8::Value>,
@@ -124,9 +123,6 @@ fn exception_code<'s>(
     };
     let name = v8::String::new(attempt, "code")?;
     let code = object.get(attempt, name.into())?;
-    if code.is_int32() {
-        code.int32_value(attempt)
-    } else {
-        None
-    }
+    let code = code.is_int32().then(|| code.int32_value(attempt))?;
+    code.filter(|code| *code != UNKNOWN_ERROR)
 }

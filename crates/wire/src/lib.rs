@@ -34,6 +34,7 @@ mod one_way;
 mod opened;
 mod outgoing;
 pub mod params;
+mod places;
 pub mod pool_commands;
 mod presence;
 mod read_preference;

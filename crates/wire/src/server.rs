@@ -23,6 +23,7 @@ use tracing::{debug, warn};
 use crate::busy_poll::Requesters;
 use crate::connection::Connection;
 use crate::in_flight::{self, InFlight};
+use crate::places::{Others, Place, Places};
 use crate::presence::Presence;
 use crate::runtimes::Apart;
 use crate::service::{Counters, Service};
@@ -180,32 +181,6 @@ fn listen(address: SocketAddr, runtime: &Handle) -> io::Result<TcpListener> {
     socket.listen(BACKLOG as i32).map_err(named)?;
     let _context = runtime.enter();
     TcpListener::from_std(socket.into())
-}
-
-/// Where a connection is served.
-#[derive(Clone)]
-pub(crate) struct Place {
-    pub runtime: Handle,
-    /// What all connections that are served alike may keep of messages.
-    pub in_flight: InFlight,
-}
-
-/// Where the connections of a server are served.
-#[derive(Clone)]
-pub(crate) struct Places {
-    /// Where they begin.
-    pub logins: Place,
-    /// Without, they stay there.
-    pub others: Option<Others>,
-}
-
-#[derive(Clone)]
-pub(crate) struct Others {
-    /// Shares its memory with the logins: what has come with a connection stays counted.
-    pub vital: Place,
-    pub ordinary: Place,
-    /// Of the ordinary ones.
-    pub requesters: Arc<Requesters>,
 }
 
 struct Acceptor<S> {

@@ -1,6 +1,7 @@
 //! What a lane tells of a job or a call that has no result.
 
 use crate::error::{ConvertError, ScriptError};
+use crate::evaluate::UNKNOWN_ERROR;
 
 /// Why a job ended without a result, in the terms of the wire.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ impl From<ScriptError> for Failure {
         let code = match error {
             ScriptError::Thrown {
                 code: Some(code), ..
-            } if DRIVER_CODES.contains(&code) => code,
+            } if code == UNKNOWN_ERROR || DRIVER_CODES.contains(&code) => code,
             ScriptError::OutOfMemory { .. } => EXCEEDED_MEMORY_LIMIT,
             ScriptError::Terminated => INTERRUPTED,
             ScriptError::Convert(ConvertError::TooLarge) => OBJECT_TOO_LARGE,
