@@ -41,8 +41,9 @@ use exit::{EXIT_MISUSED, exit};
 pub const CONTROL_FD: i32 = 3;
 const LANE_STACK_BYTES: usize = 8 << 20;
 const LANES_MAX: usize = 256;
-/// What V8 can be asked for: with other sizes it ends the process.
-const HEAP_BYTES: RangeInclusive<usize> = 1 << 20..=1 << 36;
+const HEAP_BYTES: RangeInclusive<usize> = HEAP_BYTES_STEP..=1 << 36;
+/// V8 ends the process where a heap of a few megabytes is not made of whole pages.
+const HEAP_BYTES_STEP: usize = 1 << 20;
 
 /// What a host is told at its start, as BSON on the control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,9 @@ impl Configuration {
         let document = RawDocument::from_bytes(bytes).ok()?;
         let lanes = usize::try_from(document.get_i64("lanes").ok()?).ok()?;
         let heap_bytes_max = usize::try_from(document.get_i64("heapBytesMax").ok()?).ok()?;
-        let possible = (1..=LANES_MAX).contains(&lanes) && HEAP_BYTES.contains(&heap_bytes_max);
+        let possible = (1..=LANES_MAX).contains(&lanes)
+            && HEAP_BYTES.contains(&heap_bytes_max)
+            && heap_bytes_max.is_multiple_of(HEAP_BYTES_STEP);
         possible.then_some(Configuration {
             lanes,
             heap_bytes_max,
@@ -120,4 +123,38 @@ pub fn main() -> ! {
     let mut byte = [0];
     while !matches!(control.read(&mut byte), Ok(0) | Err(_)) {}
     exit(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_told_only_what_it_can_be() {
+        let parsed = |lanes, heap_bytes_max| {
+            let told = Configuration {
+                lanes,
+                heap_bytes_max,
+            };
+            let read = Configuration::parse(&told.to_bytes());
+            assert!(read.is_none_or(|read| read == told));
+            read.is_some()
+        };
+        for heap in [1 << 20, 512 << 20, 1 << 36] {
+            assert!(parsed(1, heap), "{heap}");
+        }
+        for heap in [
+            0,
+            1,
+            (1 << 20) + 1,
+            5_000_001,
+            (1 << 36) + (1 << 20),
+            1 << 62,
+        ] {
+            assert!(!parsed(1, heap), "{heap}");
+        }
+        assert!(parsed(LANES_MAX, 1 << 20));
+        assert!(!parsed(0, 1 << 20));
+        assert!(!parsed(LANES_MAX + 1, 1 << 20));
+    }
 }
