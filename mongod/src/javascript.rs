@@ -90,6 +90,8 @@ impl Engine {
             JobError::Script { code: 146, .. } | JobError::OutOfMemory => {
                 ErrorKind::ExceededMemoryLimit
             }
+            // A string or a number was thrown.
+            JobError::Script { code: 8, .. } => ErrorKind::UnknownError,
             // What the script made has no form as a document.
             JobError::Script { code: 17260, .. } => ErrorKind::Location(17260),
             JobError::Script { code: 17279, .. } => ErrorKind::Location(17279),

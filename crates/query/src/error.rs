@@ -48,6 +48,7 @@ pub enum ErrorKind {
     InterruptedAtShutdown,
     Interrupted,
     InterruptedDueToReplStateChange,
+    UnknownError,
     /// An error that has a number and no name.
     Location(u32),
 }
@@ -59,6 +60,7 @@ impl ErrorKind {
             ErrorKind::InternalError => 1,
             ErrorKind::BadValue => 2,
             ErrorKind::NoSuchKey => 4,
+            ErrorKind::UnknownError => 8,
             ErrorKind::FailedToParse => 9,
             ErrorKind::TypeMismatch => 14,
             ErrorKind::Overflow => 15,

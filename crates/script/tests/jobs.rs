@@ -419,6 +419,10 @@ fn functions_can_be_called() {
     assert_eq!(answer.get_str("value").unwrap(), "3x");
     assert!(matches!(
         call(&session, "function() { throw 1; }"),
+        Err(JobError::Script { code: 8, .. })
+    ));
+    assert!(matches!(
+        call(&session, "function() { throw {code: 8}; }"),
         Err(JobError::Script { code: 139, .. })
     ));
     assert_eq!(hosts.idle_process_ids().len(), 1);
