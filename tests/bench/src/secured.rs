@@ -246,13 +246,16 @@ fn waits(peer: &Peer) -> Result<Waits> {
     for _ in 0..BURSTS {
         let began = Instant::now();
         reads(&mut quiet, &|| began.elapsed() < Duration::from_millis(500))?;
+        // To start the programs that change priorities holds up the whole process of the bench.
+        let ready = Barrier::new(2);
         let over = AtomicBool::new(false);
         let (read, took) = std::thread::scope(|scope| {
             let logins = scope.spawn(|| {
-                let took = burst(&peer.door, &host);
+                let took = burst(&peer.door, &host, &ready);
                 over.store(true, Ordering::Relaxed);
                 took
             });
+            ready.wait();
             let read = reads(&mut busy, &|| !over.load(Ordering::Relaxed));
             (read, logins.join())
         });
@@ -267,21 +270,26 @@ fn waits(peer: &Peer) -> Result<Waits> {
     })
 }
 
-/// How long many logins take. The keys of the password are derived before, once.
-fn burst(door: &Door, host: &str) -> Result<f64> {
+/// How long many logins take, once all clients and somebody else are ready. The keys of the password
+/// are derived before, once.
+fn burst(door: &Door, host: &str, other: &Barrier) -> Result<f64> {
     let ready = Barrier::new(AT_ONCE + 1);
+    let go = Barrier::new(AT_ONCE + 1);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..AT_ONCE)
             .map(|_| {
                 scope.spawn(|| {
                     let stepped_back = step_back();
                     ready.wait();
+                    go.wait();
                     stepped_back?;
                     (0..LOGINS / AT_ONCE).try_for_each(|_| door.open(host).map(drop))
                 })
             })
             .collect();
         ready.wait();
+        other.wait();
+        go.wait();
         let began = Instant::now();
         for client in clients {
             let outcome = client.join();
