@@ -1,36 +1,13 @@
-//! `$_internalDropMetadata`: behind the last stage that asks what is known of documents beside their
-//! fields, that leaves them. No client writes it.
+//! What the stages of a pipeline ask of documents beside their fields, and where that is dropped.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use banyan_document::DocumentWriter;
-use bson::{RawBsonRef, RawDocument};
-
-use super::limit::{Limit, Skip};
+use super::drop_fields::DropFields;
 use super::matching::Match;
 use super::member::Member;
 use super::near_query::GeoNear;
-use super::stage::{Changes, Division, Reads, Stage};
-use super::stage_run::{Flow, Next, StageRun, Start};
-use crate::context::Context;
 use crate::error::QueryError;
-use crate::metadata::{Metadata, MetadataSet, no_sort, without_metadata};
-use crate::variables::Slots;
-
-pub(super) const NAME: &str = "$_internalDropMetadata";
-
-#[derive(Clone, Copy, Debug)]
-pub struct DropMetadata;
-
-pub(super) fn parse(
-    _: RawBsonRef<'_>,
-    _: &Context,
-    out: &mut Vec<Arc<dyn Stage>>,
-) -> Result<(), QueryError> {
-    out.push(Arc::new(DropMetadata));
-    Ok(())
-}
+use crate::metadata::{Metadata, MetadataSet, no_sort};
 
 /// What the stages of a pipeline ask for, one after the other.
 #[derive(Default)]
@@ -78,53 +55,7 @@ impl Asked {
             }
             Some(_) => {}
         }
-        let mut at = self.last + 1;
-        // A limit goes with the sort in front of it.
-        let is_passing = |member: &Member| member.stage.is::<Limit>() || member.stage.is::<Skip>();
-        while members.get(at).is_some_and(is_passing) {
-            at += 1;
-        }
-        let stage: Arc<dyn Stage> = Arc::new(DropMetadata);
-        let slots = Slots::default();
-        members.insert(at.min(members.len()), Member { stage, slots });
+        DropFields::Metadata.insert_behind(self.last, members);
         Ok(self.all)
-    }
-}
-
-impl Stage for DropMetadata {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn serialize(&self, out: &mut DocumentWriter) {
-        out.begin_document(NAME);
-        out.end();
-    }
-
-    fn reads(&self, _: &mut BTreeSet<String>) -> Reads {
-        Reads::AndPasses
-    }
-
-    fn changes(&self) -> Changes {
-        Changes::nothing()
-    }
-
-    fn split(&self) -> Division {
-        Division::Shards
-    }
-
-    fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        Ok(Box::new(DropRun))
-    }
-}
-
-struct DropRun;
-
-impl StageRun for DropRun {
-    fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
-        match without_metadata(document) {
-            Some(dropped) => next.push(&dropped),
-            None => next.push(document),
-        }
     }
 }

@@ -17,6 +17,7 @@ mod bucket_auto;
 mod densify;
 mod dependencies;
 mod documents;
+mod drop_fields;
 mod execute;
 mod facet;
 mod field_name;
@@ -79,7 +80,6 @@ pub use split::Split;
 pub use stage::{Changes, Division, Reads, Stage};
 pub use stage_run::{Drained, Flow, Next, StageRun, Start};
 pub use table::stage_names;
-pub use text_score::DropTextScore;
 pub use union::UnionWith;
 pub use unwind::Unwind;
 

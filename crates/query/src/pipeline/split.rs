@@ -8,7 +8,7 @@
 
 use bson::RawDocumentBuf;
 
-use super::metadata::DropMetadata;
+use super::drop_fields::DropFields;
 use super::sequence::Pipeline;
 use super::sort_key::SortKey;
 use super::stage::Division;
@@ -33,7 +33,9 @@ impl Pipeline {
 impl Split {
     /// Whether the router's stages ask what only the shards know of the documents.
     pub fn asks_metadata(&self) -> bool {
-        self.merge.stages().any(|stage| stage.is::<DropMetadata>())
+        self.merge
+            .stages()
+            .any(|stage| DropFields::Metadata.is(&**stage))
     }
 }
 

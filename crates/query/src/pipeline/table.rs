@@ -8,9 +8,9 @@ use bson::RawBsonRef;
 use super::sequence::ParseInner;
 use super::stage::Stage;
 use super::{
-    bucket, bucket_auto, densify, documents, facet, fill, geo_near, group, limit, lookup, matching,
-    metadata, project, redact, replace, sample, sort, source, text_score, union, unpack_bucket,
-    unwind, window, write,
+    bucket, bucket_auto, densify, documents, drop_fields, facet, fill, geo_near, group, limit,
+    lookup, matching, project, redact, replace, sample, sort, source, union, unpack_bucket, unwind,
+    window, write,
 };
 use crate::context::Context;
 use crate::error::QueryError;
@@ -104,8 +104,8 @@ const fn missing(name: &'static str) -> Row {
 
 const ROWS: &[Row] = &[
     row(densify::INTERNAL, densify::parse_sorted),
-    row(metadata::NAME, metadata::parse),
-    row(text_score::NAME, text_score::parse),
+    row(drop_fields::METADATA, drop_fields::parse_metadata),
+    row(drop_fields::TEXT_SCORE, drop_fields::parse_text_score),
     row(unpack_bucket::NAME, unpack_bucket::parse),
     row("$addFields", project::parse_add_fields),
     row("$bucket", bucket::parse),
