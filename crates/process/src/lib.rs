@@ -17,6 +17,7 @@ pub mod machine;
 pub mod member;
 pub mod options;
 pub mod pid_file;
+pub mod scheduling;
 pub mod settings;
 pub mod signals;
 mod start;

@@ -12,7 +12,9 @@
 use std::io;
 use std::time::Duration;
 
+use banyan_process::scheduling;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tracing::debug;
 
 /// Threads that compute or wait for a disk, most of them parked until it is their turn. A worker
 /// that hands its connections over must find one: were there none, nobody would serve them.
@@ -24,6 +26,13 @@ const LOGIN_WORKERS_MAX: usize = 4;
 
 /// How long what still runs may take when a server ends.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Who is served already waits for no slice of a thread that lets others in.
+fn give_way() {
+    if let Err(error) = scheduling::give_way() {
+        debug!(%error, "threads for logins are scheduled like others");
+    }
+}
 
 /// The runtimes that a program serves on.
 pub struct Runtimes {
@@ -57,7 +66,9 @@ impl Runtimes {
                 .max_blocking_threads(BLOCKING_THREADS_MAX)
                 .build()?,
             vital: of("vital", VITAL_WORKERS).build()?,
-            logins: of("login", (cores / 2).clamp(1, LOGIN_WORKERS_MAX)).build()?,
+            logins: of("login", (cores / 2).clamp(1, LOGIN_WORKERS_MAX))
+                .on_thread_start(give_way)
+                .build()?,
         })
     }
 
