@@ -1,8 +1,11 @@
 //! What protection costs: users and roles, encryption, logins, and connections that wait.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -175,9 +178,11 @@ pub async fn run(settings: &Settings, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// How long point reads wait alone and beside logins, and how long a burst of these takes.
+/// How long point reads wait alone, beside clients of somebody else and beside logins, and how long a
+/// burst of these takes.
 struct Waits {
     quiet: f64,
+    beside_others: f64,
     busy: f64,
     seconds: f64,
 }
@@ -195,6 +200,14 @@ fn bursts(ours: &Peer, reference: Option<&Peer>, report: &mut Report) -> Result<
             own.busy,
             "without",
             vec![own.quiet],
+            Expected::AtMost(2.0),
+        ),
+        (
+            &read,
+            "ms",
+            own.busy,
+            "beside clients of somebody else",
+            vec![own.beside_others],
             Expected::AtMost(2.0),
         ),
         (
@@ -242,7 +255,8 @@ fn waits(peer: &Peer) -> Result<Waits> {
         }
         Ok(())
     };
-    let (mut quiet, mut busy, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut quiet, mut beside_others, mut busy) = (Vec::new(), Vec::new(), Vec::new());
+    let mut seconds = Vec::new();
     for _ in 0..BURSTS {
         let began = Instant::now();
         reads(&mut quiet, &|| began.elapsed() < Duration::from_millis(500))?;
@@ -260,11 +274,17 @@ fn waits(peer: &Peer) -> Result<Waits> {
             (read, logins.join())
         });
         read?;
-        seconds.push(took.map_err(|_| anyhow::anyhow!("a login panicked"))??);
+        let took = took.map_err(|_| anyhow::anyhow!("a login panicked"))??;
+        let others = Elsewhere::start()?;
+        let began = Instant::now();
+        reads(&mut beside_others, &|| began.elapsed().as_secs_f64() < took)?;
+        others.stop()?;
+        seconds.push(took);
     }
     let at = |waits: &Vec<f64>| at_percentile(waits, 99.0).context("nothing was read");
     Ok(Waits {
         quiet: at(&quiet)?,
+        beside_others: at(&beside_others)?,
         busy: at(&busy)?,
         seconds: median(seconds).context("nobody logged in")?,
     })
@@ -297,6 +317,62 @@ fn burst(door: &Door, host: &str, other: &Barrier) -> Result<f64> {
         }
         Ok(began.elapsed().as_secs_f64())
     })
+}
+
+/// As many clients as log in at once, which connect to somebody else, say as much and leave. They tell
+/// what the machine costs the one that reads, whoever is logged in to: its kernel lets nobody run
+/// before the call that it is in has ended.
+struct Elsewhere {
+    over: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<Result<()>>>,
+}
+
+impl Elsewhere {
+    /// What a client says, and is told.
+    const SAID: [u8; 200] = [0; 200];
+    const TURNS: usize = 3;
+
+    fn start() -> Result<Elsewhere> {
+        let over = Arc::new(AtomicBool::new(false));
+        let ready = Arc::new(Barrier::new(AT_ONCE + 1));
+        let clients = (0..AT_ONCE).map(|_| {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let (over, ready) = (over.clone(), ready.clone());
+            Ok(std::thread::spawn(move || {
+                let stepped_back = step_back();
+                ready.wait();
+                stepped_back?;
+                while !over.load(Ordering::Relaxed) {
+                    Elsewhere::visit(&listener)?;
+                }
+                Ok(())
+            }))
+        });
+        let clients = clients.collect::<Result<Vec<_>>>()?;
+        ready.wait();
+        Ok(Elsewhere { over, clients })
+    }
+
+    fn visit(listener: &TcpListener) -> Result<()> {
+        let mut client = TcpStream::connect(listener.local_addr()?)?;
+        let (mut server, _) = listener.accept()?;
+        let mut heard = Elsewhere::SAID;
+        for _ in 0..Elsewhere::TURNS {
+            client.write_all(&Elsewhere::SAID)?;
+            server.read_exact(&mut heard)?;
+            server.write_all(&Elsewhere::SAID)?;
+            client.read_exact(&mut heard)?;
+        }
+        Ok(())
+    }
+
+    fn stop(self) -> Result<()> {
+        self.over.store(true, Ordering::Relaxed);
+        self.clients.into_iter().try_for_each(|client| {
+            let outcome = client.join();
+            outcome.map_err(|_| anyhow::anyhow!("a client panicked"))?
+        })
+    }
 }
 
 /// Clients that log in have cores of their own elsewhere. Here they take what the server and the one
