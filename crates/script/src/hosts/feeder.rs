@@ -7,8 +7,7 @@ use std::sync::Arc;
 use banyan_document::elements;
 use bson::RawDocument;
 
-use super::error::JobError;
-use super::job::FirstError;
+use super::error::{FirstError, JobError};
 use crate::frame::{HEADER_BYTES, Kind, header, write_frame};
 
 /// Documents are sent when there are so many bytes of them.

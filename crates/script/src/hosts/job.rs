@@ -8,10 +8,9 @@ use std::thread::{self, JoinHandle};
 use banyan_document::Collator;
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
-use parking_lot::Mutex;
 
 use super::channel::{Channel, Interrupted};
-use super::error::JobError;
+use super::error::{FirstError, JobError};
 use super::feeder::Feeder;
 use super::merge::{Group, Input, Merge};
 use super::pool::Pool;
@@ -46,20 +45,6 @@ pub struct Counters {
     pub emit: i64,
     pub reduce: i64,
     pub output: i64,
-}
-
-/// The first error of the job; the others follow from it.
-#[derive(Default)]
-pub(super) struct FirstError(Mutex<Option<JobError>>);
-
-impl FirstError {
-    fn set(&self, error: JobError) {
-        self.0.lock().get_or_insert(error);
-    }
-
-    pub(super) fn get(&self) -> Option<JobError> {
-        self.0.lock().clone()
-    }
 }
 
 pub struct MapReduceJob {
